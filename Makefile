@@ -1,0 +1,85 @@
+# Every target sets up what it needs: Python 3.11 or newer and make are enough.
+# ARGS reaches the program that a target runs:  make run ARGS=--exit   make test ARGS="-k frames -x"
+
+VENV := .venv
+BENCH := .venv-bench
+pip = $(1)/bin/python -m pip --disable-pip-version-check -qq
+
+# jax, tensorflow and torch are large, so they are installed only for FRAMEWORKS=1 and in CI.
+in_ci := $(filter-out 0 false,$(CI))
+frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
+ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-debian)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fmt check test bench run lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+setup: $(ready) ## make .venv with the locked dependencies and this package
+
+fmt: setup ## format the code, mend what can be mended, regenerate MAP.md
+	@$(VENV)/bin/ruff check --fix-only --quiet
+	@$(VENV)/bin/ruff format --quiet
+	@$(VENV)/bin/python tools/map.py
+
+check: setup ## lint, types, import contracts, map, sizes, links; stops at the first failure
+	@echo "check: ruff"        && $(VENV)/bin/ruff check --quiet
+	@echo "check: format"      && $(VENV)/bin/ruff format --check --quiet
+	@echo "check: mypy"        && $(VENV)/bin/mypy --strict --no-error-summary
+	@echo "check: imports"     && out=$$($(VENV)/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }
+	@echo "check: map"         && $(VENV)/bin/python tools/map.py --check
+	@echo "check: sizes"       && $(VENV)/bin/python tools/sizes.py
+	@echo "check: links"       && $(VENV)/bin/python tools/links.py
+
+test: setup ## run the tests
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+bench: $(BENCH)/.ready-package ## measure Stepscope and its peers in one run, in an environment of their own
+	@$(BENCH)/bin/python benchmarks/run.py $(ARGS)
+
+run: setup ## train the demo model and show the run
+	@$(VENV)/bin/stepscope demo $(ARGS)
+
+lock: setup ## resolve requirements/dev.lock and requirements/frameworks.lock anew
+	@$(VENV)/bin/python tools/lock.py
+
+clean: ## remove the environments, caches and build outputs
+	rm -rf $(VENV) $(BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The interpreter: PYTHON if given, else the first that is new enough.
+%/bin/python:
+	@for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
+	    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    echo "setup: $* with $$($$python --version)"; \
+	    $$python -m venv --clear $* || { rm -rf $*; exit 1; }; \
+	    exit 0; \
+	done; echo "setup: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1
+
+$(VENV)/.ready: requirements/dev.lock pyproject.toml $(VENV)/bin/python
+	@echo "setup: requirements/dev.lock"
+	@$(call pip,$(VENV)) install -r requirements/dev.lock
+	@$(call pip,$(VENV)) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
+	@echo "setup: requirements/frameworks.lock"
+	@$(call pip,$(VENV)) install -r requirements/frameworks.lock
+	@touch $@
+
+$(VENV)/.ready-debian: tools/debian.sh $(VENV)/.ready
+	@sh tools/debian.sh redis-server
+	@touch $@
+
+$(BENCH)/.ready: requirements/bench.lock $(BENCH)/bin/python
+	@echo "setup: requirements/bench.lock"
+	@$(call pip,$(BENCH)) install -r requirements/bench.lock
+	@touch $@
+
+# What is measured is the wheel that users install, built anew when the sources change.
+$(BENCH)/.ready-package: $(BENCH)/.ready $(VENV)/.ready $(shell find src -type f -not -name '*.pyc')
+	@rm -rf build/bench
+	@$(call pip,$(VENV)) wheel --no-deps --no-build-isolation -w build/bench .
+	@$(call pip,$(BENCH)) install --force-reinstall --no-deps build/bench/*.whl
+	@touch $@

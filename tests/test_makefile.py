@@ -1,0 +1,77 @@
+"""The Makefile sets up what each target needs, and installs the large frameworks only when asked."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def make(*arguments: str) -> str:
+    """Run make as from a fresh shell, not as a part of the make that runs the tests."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        ["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def plan(*arguments: str) -> str:
+    """Return the commands that make would run on a machine where nothing is set up yet."""
+    return make("--dry-run", "VENV=.venv-absent", "BENCH=.venv-bench-absent", *arguments)
+
+
+def test_help_names_every_target() -> None:
+    """`make` alone lists what it can do."""
+    targets = [line.split()[1] for line in make().splitlines()]
+    assert targets == ["help", "setup", "fmt", "check", "test", "bench", "run", "lock", "clean"]
+
+
+@pytest.mark.parametrize("target", ["setup", "fmt", "check", "test", "bench", "run"])
+def test_a_target_does_its_own_set_up(target: str) -> None:
+    """On a fresh machine each target makes the environment, installs the lock and then the package."""
+    commands = plan(target)
+    places = [commands.index(step) for step in ("-m venv", "-r requirements/dev.lock", "--editable .")]
+    assert places == sorted(places)
+
+
+def test_bench_has_an_environment_of_its_own() -> None:
+    """The peers that are measured never meet the tools that check."""
+    commands = [
+        line for line in plan("bench").splitlines() if line.startswith(".venv-bench-absent/bin/python")
+    ]
+    last = [line.split()[-1] for line in commands]
+    assert last == ["requirements/bench.lock", "build/bench/*.whl", "benchmarks/run.py"]
+
+
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [("run", "stepscope demo --exit"), ("test", "pytest --exit"), ("bench", "run.py --exit")],
+)
+def test_arguments_are_passed_on(target: str, command: str) -> None:
+    """ARGS reaches the program that the target runs."""
+    assert command in plan(target, "ARGS=--exit")
+
+
+@pytest.mark.parametrize(
+    ("settings", "frameworks", "debian"),
+    [
+        ((), False, False),
+        (("FRAMEWORKS=0", "CI=false"), False, False),
+        (("FRAMEWORKS=1",), True, False),
+        (("CI=true",), True, True),
+    ],
+)
+def test_large_downloads_are_asked_for(settings: tuple[str, ...], frameworks: bool, debian: bool) -> None:
+    """A workstation is spared the frameworks; CI gets them, and the Debian packages."""
+    commands = plan("test", *settings)
+    assert ("requirements/frameworks.lock" in commands) == frameworks
+    assert ("tools/debian.sh" in commands) == debian
+
+
+def test_check_runs_every_stage() -> None:
+    """The stages announce themselves, in order."""
+    stages = re.findall(r'^echo "check: (\w+)"', plan("check"), re.MULTILINE)
+    assert stages == ["ruff", "format", "mypy", "imports", "map", "sizes", "links"]

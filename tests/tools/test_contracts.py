@@ -1,0 +1,101 @@
+"""Each import contract of pyproject.toml is broken by the import that it forbids."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+NAMES = {contract["name"] for contract in CONTRACTS}
+
+# What is allowed: one way down, and each library through its door.
+GOOD = {
+    "__init__": "from stepscope.sdk import run",
+    "model.records": "import msgspec",
+    "wire.otlp": "import google.protobuf\nfrom stepscope.model import records",
+    "journal.write": "from stepscope.wire import otlp",
+    "sinks.otlp_grpc": "import grpc\nfrom stepscope.journal import write",
+    "alerts.rules": "from stepscope.model import records",
+    "sdk.run": "from stepscope.alerts import rules\nfrom stepscope.journal import write",
+    "training.bus": "import stepscope",
+    "demo.train": "import stepscope",
+    "hub.app": "import starlette\nfrom stepscope.alerts import rules",
+    "hub.store.engine": "import chdb",
+    "cli.main": "from stepscope.sdk import run\nfrom stepscope.hub import app",
+}
+BAD = [
+    ("wire.up", "from stepscope.journal import write", "Imports go one way, and sdk and hub never meet"),
+    ("sdk.meet", "from stepscope.hub import app", "Imports go one way, and sdk and hub never meet"),
+    ("hub.meet", "from stepscope.sdk import run", "Imports go one way, and sdk and hub never meet"),
+    ("stray.thing", "", "Imports go one way, and sdk and hub never meet"),
+    ("alerts.more", "from stepscope.wire import otlp", "alerts knows model only"),
+    ("sdk.one", "from stepscope.sdk import two\n", "No import cycles"),
+    ("journal.door", "import stepscope", "Only what sits on the public API imports it"),
+    ("model.heavy", "import numpy", "model needs the standard library and msgspec"),
+    ("journal.proto", "import google.protobuf", "protobuf only in wire"),
+    ("sinks.hub", "import grpc", "grpc only in *_grpc.py"),
+    ("hub.query", "import pyarrow", "The engine only in hub/store"),
+    ("sdk.app", "import uvicorn", "The web framework only in hub"),
+]
+
+
+def lint(root: Path, modules: dict[str, str]) -> set[str]:
+    """Lay out a package with these modules and return the names of the contracts that it breaks."""
+    shutil.copy(ROOT / "pyproject.toml", root)
+    for name, code in modules.items():
+        path = root / "stepscope" / (name.replace(".", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code)
+        for folder in path.relative_to(root).parents[:-1]:
+            (root / folder / "__init__.py").touch()
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()"]
+    answer = subprocess.run([*command, "--no-cache"], cwd=root, capture_output=True, text=True, check=False)
+    verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)\b", answer.stdout, re.MULTILINE))
+    assert verdicts.keys() == NAMES, answer.stdout + answer.stderr
+    broken = {name for name, verdict in verdicts.items() if verdict == "BROKEN"}
+    assert answer.returncode == bool(broken)
+    return broken
+
+
+def test_the_intended_tree_keeps_every_contract(tmp_path: Path) -> None:
+    """The picture of the design passes."""
+    assert lint(tmp_path, GOOD) == set()
+
+
+def test_a_tree_that_has_only_model_keeps_every_contract(tmp_path: Path) -> None:
+    """A contract may name what is not built yet."""
+    assert lint(tmp_path, {"model.records": "import msgspec"}) == set()
+
+
+@pytest.mark.parametrize(("module", "code", "contract"), BAD, ids=[f"{row[0]}-{row[2]}" for row in BAD])
+def test_a_forbidden_import_is_noticed(tmp_path: Path, module: str, code: str, contract: str) -> None:
+    """One wrong import in a good tree breaks the contract that speaks of it."""
+    back = {"sdk.two": "from stepscope.sdk import one"} if module == "sdk.one" else {}
+    assert contract in lint(tmp_path, {**GOOD, **back, module: code})
+
+
+def test_every_contract_is_tried() -> None:
+    """A new contract needs an import here that breaks it."""
+    assert {contract for _, _, contract in BAD} == NAMES
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "allowed"),
+    [
+        ("src/stepscope/sdk/otel.py", "import opentelemetry.sdk.trace", False),
+        ("src/stepscope/sdk/otel.py", "from opentelemetry.proto.trace.v1 import trace_pb2", False),
+        ("src/stepscope/sdk/otel.py", "import opentelemetry.trace", True),
+        ("src/stepscope/wire/otlp.py", "from opentelemetry.proto.trace.v1 import trace_pb2", True),
+        ("tests/sdk/test_otel.py", "import opentelemetry.sdk.trace", True),
+    ],
+)
+def test_parts_of_opentelemetry_have_their_door(path: str, code: str, allowed: bool) -> None:
+    """The API is free, the SDK is a peer for tests, and OTLP's messages belong to wire."""
+    command = [sys.executable, "-m", "ruff", "check", "--select=TID251", f"--stdin-filename={path}", "-"]
+    answer = subprocess.run(command, cwd=ROOT, input=code, capture_output=True, text=True, check=False)
+    assert (answer.returncode == 0) == allowed, answer.stdout + answer.stderr

@@ -1,0 +1,49 @@
+"""Resolve the extras of pyproject.toml into requirements/*.lock with pip itself.
+
+A lock names versions only: no index, no hash, no local build (`2.13.0+cpu` becomes `2.13.0`), so that it
+serves any architecture. Run it on the oldest supported Python, whose needs include those of the newer ones.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = ("dev", "frameworks")
+
+
+def pins(report: dict[str, Any]) -> list[str]:
+    """List `name==version` for each package of a pip installation report, without local paths or builds."""
+    chosen = {
+        item["metadata"]["name"].lower().replace("_", "-"): item["metadata"]["version"].partition("+")[0]
+        for item in report["install"]
+        if "dir_info" not in item["download_info"]
+    }
+    return [f"{name}=={version}" for name, version in sorted(chosen.items())]
+
+
+def resolve(extra: str, constraints: list[Path]) -> list[str]:
+    """Ask pip what `.[extra]` needs in an empty environment, given the locks that must be agreed with."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    command += [f"--constraint={path}" for path in constraints]
+    command += ["--report=-", f"{ROOT}[{extra}]"]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return pins(json.loads(answer.stdout))
+
+
+def main() -> int:
+    """Write each lock in turn; a later one agrees with those before it."""
+    written: list[Path] = []
+    for extra in LOCKS:
+        lines = resolve(extra, written)
+        path = ROOT / "requirements" / f"{extra}.lock"
+        path.write_text("\n".join([f"# The extra `{extra}`, resolved by `make lock`.", *lines, ""]))
+        written.append(path)
+        print(f"{path.relative_to(ROOT)}: {len(lines)} packages")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Hold files, functions and names to the limits of CONTRIBUTING.md."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("src", "tests", "tools", "benchmarks")
+SUFFIXES = {".py", ".js", ".mjs", ".css", ".html", ".sh"}
+FILE_LINES = 400
+FUNCTION_LINES = 60
+EMPTY_WORDS = {"manager", "helper", "util", "base", "common", "handler"}
+# A name such as HTTPServer or journal_v2 falls apart into its words.
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def empty_words(name: str) -> list[str]:
+    """List the words of a name that say nothing, in the singular or the plural."""
+    words = [word.lower() for word in WORD.findall(name)]
+    return [word for word in words if word in EMPTY_WORDS or word.removesuffix("s") in EMPTY_WORDS]
+
+
+def logging_names(tree: ast.Module) -> set[str]:
+    """Return the names under which a module knows logging and what it imported from there."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias for alias in node.names if alias.name.split(".")[0] == "logging"]
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in modules}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "logging":
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def may_say_so(node: Definition, known: set[str]) -> bool:
+    """Tell whether a name is free: a test's name is a sentence, and logging calls its handlers so itself."""
+    if isinstance(node, ast.ClassDef):
+        return any(ast.unparse(parent).split(".")[0] in known for parent in node.bases)
+    return node.name.startswith("test_")
+
+
+def code_problems(path: Path, text: str) -> Iterator[str]:
+    """Yield what is wrong with the functions and classes of a Python file."""
+    tree = ast.parse(text, str(path))
+    known = logging_names(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, Definition):
+            continue
+        where = f"{path}:{node.lineno}: {node.name}"
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > FUNCTION_LINES and not isinstance(node, ast.ClassDef):
+            yield f"{where} has {length} lines, more than {FUNCTION_LINES}"
+        if not may_say_so(node, known):
+            yield from (f"{where} is called '{word}', which says nothing" for word in empty_words(node.name))
+
+
+def file_problems(path: Path, root: Path) -> Iterator[str]:
+    """Yield what is wrong with one file: its name, its length, and what stands in it."""
+    shown = path.relative_to(root)
+    text = path.read_text(encoding="utf-8")
+    count = len(text.splitlines())
+    if count > FILE_LINES:
+        yield f"{shown} has {count} lines, more than {FILE_LINES}"
+    name = path.parent.name if path.stem == "__init__" else path.stem
+    if not name.startswith("test_"):
+        yield from (f"{shown} is called '{word}', which says nothing" for word in empty_words(name))
+    if path.suffix == ".py":
+        yield from code_problems(shown, text)
+
+
+def problems(root: Path) -> Iterator[str]:
+    """Yield everything in the tree under root that is past its limit; vendored code is not ours to judge."""
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            parts = path.relative_to(root).parts
+            ours = "vendor" not in parts and not any(part.startswith((".", "__pycache__")) for part in parts)
+            if ours and path.is_file() and path.suffix in SUFFIXES:
+                yield from file_problems(path, root)
+
+
+def main(root: Path = ROOT) -> int:
+    """Print every problem and fail when there is one."""
+    found = list(problems(root))
+    print(*found, sep="\n", end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
