@@ -1,0 +1,1 @@
+"""The words every other folder speaks: records, writers, names, refusals."""

@@ -1,0 +1,33 @@
+"""The exceptions of Stepscope.
+
+StepscopeError
+├── ConfigError   a wrong setting; only `init` and commands raise it
+├── Retry         not now: the same batch may be offered again after `after` seconds
+└── Reject        never: the records at `where` are bad, the others were taken
+"""
+
+from collections.abc import Sequence
+
+
+class StepscopeError(Exception):
+    """Anything Stepscope raises."""
+
+
+class ConfigError(StepscopeError, ValueError):
+    """A wrong configuration; the message names the fix."""
+
+
+class Retry(StepscopeError):
+    """The batch was not taken; offer it again after `after` seconds (None: the pump decides)."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Reject(StepscopeError):
+    """The records at the indices `where` can never be taken; the rest of the batch is safe."""
+
+    def __init__(self, reason: str, where: Sequence[int]) -> None:
+        super().__init__(reason)
+        self.where = tuple(where)

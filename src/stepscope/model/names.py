@@ -1,0 +1,62 @@
+"""Names on the wire: span names, attributes, categories, severities, and their aliases."""
+
+SPAN_RUN = "train.run"
+SPAN_STEP = "train.step"
+
+ATTR_RUN_ID = "train.run.id"
+ATTR_STEP = "train.step"
+ATTR_RANK = "dl.rank"
+ATTR_WORLD_SIZE = "dl.world_size"
+ATTR_LOCAL_RANK = "dl.local_rank"
+
+EVENT_STARTED = "train.run.started"
+EVENT_FINISHED = "train.run.finished"
+EVENT_EXCEPTION = "exception"
+
+STATUSES = ("running", "finished", "failed", "preempted")
+"""How a writer says it fares; a reader may also conclude `stalled` or `crashed`."""
+
+STEP_ALIASES = (
+    "train.step",
+    "step",
+    "_step",
+    "global_step",
+    "iteration",
+    "dl.iteration",
+    "megatron.iteration",
+    "rl.step",
+    "rl.iteration",
+)
+"""Attributes that carry the step in other dialects, strongest first."""
+
+CATEGORIES = {
+    "trainer": "trainer",
+    "train": "trainer",
+    "actor": "actor",
+    "act": "actor",
+    "evaluator": "evaluator",
+    "eval": "evaluator",
+    "misc": "misc",
+    "system": "system",
+    "stepscope": "stepscope",
+}
+"""Accepted category words, lower case, and the prefix each one means."""
+
+SEVERITIES = {
+    "TRACE": 1,
+    "DEBUG": 5,
+    "INFO": 9,
+    "WARN": 13,
+    "WARNING": 13,
+    "ERROR": 17,
+    "FATAL": 21,
+    "CRITICAL": 21,
+}
+"""Severity words and their OpenTelemetry numbers."""
+
+_SEVERITY_WORDS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+
+
+def severity_word(number: int) -> str:
+    """Name the severity of an OpenTelemetry number."""
+    return _SEVERITY_WORDS[min(max(number - 1, 0) // 4, 5)]

@@ -1,0 +1,169 @@
+"""The five kinds of record; a record is one datum of a run, msgpack array on the wire, object in memory."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+Attrs = dict[str, Any]
+"""Key-values of a record: strings, numbers, bools, bytes, None, and lists or dicts of these."""
+
+METRIC, SPAN, LOG, EVENT, ALERT = range(5)
+KINDS = ("metric", "span", "log", "event", "alert")
+"""Kind names by tag; the tag is the first element of a packed record."""
+
+
+class Histogram(Struct, array_like=True, tag=0, frozen=True):
+    """Counts of values between explicit upper bounds; `total` is None when negatives were recorded."""
+
+    count: int
+    total: float | None
+    low: float | None
+    high: float | None
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+class ExponentialHistogram(Struct, array_like=True, tag=1, frozen=True):
+    """Counts in buckets (base**i, base**(i+1)] with base = 2**(2**-scale), one list per sign."""
+
+    count: int
+    total: float | None
+    low: float | None
+    high: float | None
+    scale: int
+    zeros: int
+    zero_threshold: float
+    positive_offset: int
+    positive: tuple[int, ...]
+    negative_offset: int = 0
+    negative: tuple[int, ...] = ()
+
+
+class Summary(Struct, array_like=True, tag=2, frozen=True):
+    """Quantiles computed by a foreign client, as (quantile, value) pairs."""
+
+    count: int
+    total: float
+    quantiles: tuple[tuple[float, float], ...]
+
+
+Value = int | float | Histogram | ExponentialHistogram | Summary
+
+
+class Instrument(Struct, array_like=True, frozen=True):
+    """What OpenTelemetry knows of a metric beyond its value; a step metric has none."""
+
+    type: str = "gauge"
+    unit: str = ""
+    description: str = ""
+    cumulative: bool = True
+    monotonic: bool = False
+    start: int = 0
+    scope: str = ""
+
+
+class Metric(Struct, array_like=True, tag=METRIC, frozen=True):
+    """The values of one `log` call (or one point of an instrument) at one step."""
+
+    time: int
+    step: int | None
+    axis: str | None
+    category: str | None
+    values: dict[str, Value]
+    attrs: Attrs = {}
+    instrument: Instrument | None = None
+
+    def points(self) -> Iterator[tuple[str, Value]]:
+        """Yield (key, value) with the category in front of the key."""
+        if self.category is None:
+            yield from self.values.items()
+            return
+        for key, value in self.values.items():
+            yield f"{self.category}/{key}", value
+
+
+class SpanEvent(Struct, array_like=True, frozen=True):
+    """Something that happened inside a span."""
+
+    time: int
+    name: str
+    attrs: Attrs = {}
+
+
+class Link(Struct, array_like=True, frozen=True):
+    """A pointer from a span to another trace."""
+
+    trace_id: bytes
+    span_id: bytes
+    attrs: Attrs = {}
+
+
+class Span(Struct, array_like=True, tag=SPAN, frozen=True):
+    """A timed operation; `duration` is None while it is still open."""
+
+    time: int
+    duration: int | None
+    step: int | None
+    axis: str | None
+    trace_id: bytes
+    span_id: bytes
+    parent_id: bytes | None
+    name: str
+    span_kind: int = 0
+    status: int = 0
+    message: str = ""
+    attrs: Attrs = {}
+    events: tuple[SpanEvent, ...] = ()
+    links: tuple[Link, ...] = ()
+    scope: str = ""
+
+
+class Log(Struct, array_like=True, tag=LOG, frozen=True):
+    """A line of a program's log."""
+
+    time: int
+    step: int | None
+    axis: str | None
+    trace_id: bytes | None
+    span_id: bytes | None
+    severity: int
+    body: Any
+    attrs: Attrs = {}
+    scope: str = ""
+
+
+class Event(Struct, array_like=True, tag=EVENT, frozen=True):
+    """A named thing that happened to the run."""
+
+    time: int
+    step: int | None
+    axis: str | None
+    trace_id: bytes | None
+    span_id: bytes | None
+    severity: int
+    name: str
+    attrs: Attrs = {}
+    body: Any = None
+
+
+class Alert(Struct, array_like=True, tag=ALERT, frozen=True):
+    """Something a person should be told."""
+
+    time: int
+    step: int | None
+    axis: str | None
+    trace_id: bytes | None
+    span_id: bytes | None
+    severity: int
+    name: str
+    message: str = ""
+    attrs: Attrs = {}
+
+
+Record = Metric | Span | Log | Event | Alert
+
+
+def kind(record: Record) -> str:
+    """Name the kind of a record."""
+    return type(record).__name__.lower()

@@ -1,0 +1,38 @@
+"""Masking of values whose key looks like a secret."""
+
+import re
+from typing import Any
+
+MASK = "[redacted]"
+
+_SECRET = re.compile(
+    r"api[-_. ]?key|access[-_. ]?key|private[-_. ]?key|authorization|^auth$|passw(or)?d|passphrase|secret|cookie"
+    r"|credential|bearer|session[-_. ]?key|^pwd$|^x-amz-security-token$"
+    r"|(^|[-_. /])(auth|access|api|bearer|id|refresh|security|session|hf|github|gh|wandb|csrf|write|read)?[-_. ]?token$",
+    re.IGNORECASE,
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_MEMO_LIMIT = 10_000
+_memo: dict[str, bool] = {}
+
+
+def is_secret(key: str) -> bool:
+    """Tell whether a key names a secret; counts such as `max_tokens` or `tokens` do not."""
+    known = _memo.get(key)
+    if known is None:
+        known = _SECRET.search(_CAMEL.sub("_", key)) is not None
+        if len(_memo) < _MEMO_LIMIT:
+            _memo[key] = known
+    return known
+
+
+def redact(value: Any) -> Any:
+    """Copy nested dicts and lists with every secret value masked."""
+    if isinstance(value, dict):
+        return {
+            key: MASK if isinstance(key, str) and is_secret(key) else redact(inner)
+            for key, inner in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [redact(inner) for inner in value]
+    return value
