@@ -1,0 +1,88 @@
+"""Where journals lie: home / runs / RUN / WRITER / 000000.seg."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SUFFIX = ".seg"
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_WRITER = re.compile(r"r(\d+)-a(\d+)-(.+)-(\d+)-([0-9a-f]+)", re.ASCII)
+_SEGMENT = re.compile(r"(\d{6}|[1-9]\d{6,})\.seg", re.ASCII)
+
+
+class WriterName(NamedTuple):
+    """What a writer's folder name tells without opening a file."""
+
+    rank: int
+    attempt: int
+    host: str
+    pid: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"r{self.rank}-a{self.attempt}-{self.host}-{self.pid}-{self.token}"
+
+
+def is_safe(name: str) -> bool:
+    """Tell whether a run id can be a folder name everywhere."""
+    return _SAFE.fullmatch(name) is not None
+
+
+def slug(text: str) -> str:
+    """Turn any text into a safe folder name."""
+    return _UNSAFE.sub("-", text).strip("-._")[:64] or "x"
+
+
+def parse_writer(name: str) -> WriterName | None:
+    """Read a writer's folder name; None when it is not one."""
+    found = _WRITER.fullmatch(name)
+    if found is None:
+        return None
+    rank, attempt, host, pid, token = found.groups()
+    return WriterName(int(rank), int(attempt), host, int(pid), token)
+
+
+def runs_folder(home: Path) -> Path:
+    """The folder that holds all runs."""
+    return home / "runs"
+
+
+def writer_folder(home: Path, run: str, writer: str) -> Path:
+    """The folder of one writer."""
+    return runs_folder(home) / run / writer
+
+
+def list_runs(home: Path) -> list[str]:
+    """Name the runs of a home folder, sorted; none when there is no such folder."""
+    return sorted(entry.name for entry in _folders(runs_folder(home)))
+
+
+def list_writers(home: Path, run: str) -> list[str]:
+    """Name the writers of a run, sorted."""
+    found = (entry.name for entry in _folders(runs_folder(home) / run))
+    return sorted(name for name in found if parse_writer(name) is not None)
+
+
+def list_segments(folder: Path) -> list[Path]:
+    """List the segments of a writer in the order they were written."""
+    try:
+        names = [name for name in os.listdir(folder) if _SEGMENT.fullmatch(name)]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names, key=lambda name: (len(name), name))]
+
+
+def segment_path(folder: Path, index: int) -> Path:
+    """Name a segment."""
+    return folder / f"{index:06d}{SUFFIX}"
+
+
+def _folders(parent: Path) -> Iterator["os.DirEntry[str]"]:
+    try:
+        with os.scandir(parent) as entries:
+            yield from [entry for entry in entries if entry.is_dir()]
+    except OSError:
+        return

@@ -1,0 +1,153 @@
+"""What goes when there is no room: old metrics thin out evenly, old logs and spans go, events and alerts stay."""
+
+import contextlib
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from stepscope.journal import layout
+from stepscope.model.records import ALERT, EVENT, KINDS, METRIC, Metric
+from stepscope.wire import frames
+
+Packed = TypeVar("Packed", bytes, msgspec.Raw)
+Turns = dict[object, bool]
+"""Whether the last metric of a series stayed."""
+KEPT = (EVENT, ALERT)
+
+
+def kind_of(packed: bytes | msgspec.Raw) -> int:
+    """Read the tag of a packed record: the second byte, after the array's header."""
+    head = memoryview(packed)
+    return head[3] if head[0] == 0xDC else head[1]
+
+
+def thin(
+    records: Sequence[Packed], turns: Turns | None = None, *, hard: bool = False
+) -> tuple[list[Packed], Counter[str]]:
+    """Keep every second metric of each series, all events and alerts; count what goes by kind.
+
+    A series is a set of keys with its attributes; `turns` carries on from one call to the next whose turn it is. A
+    metric that holds a NaN or an infinity stays: it is what someone will look for. Under `hard` every second metric
+    goes, whatever it holds.
+    """
+    turns = {} if turns is None else turns
+    kept: list[Packed] = []
+    dropped: Counter[str] = Counter()
+    for packed in records:
+        tag = kind_of(packed)
+        if tag in KEPT or (tag == METRIC and _stays(packed, turns, hard)):
+            kept.append(packed)
+        else:
+            dropped[KINDS[tag] if tag < len(KINDS) else "unknown"] += 1
+    return kept, dropped
+
+
+def _stays(packed: bytes | msgspec.Raw, turns: Turns, hard: bool) -> bool:
+    series: object = None
+    if not hard:
+        try:
+            metric = frames.unpack_record(packed)
+        except ValueError:
+            metric = None
+        if isinstance(metric, Metric):
+            if any(isinstance(value, float) and not math.isfinite(value) for value in metric.values.values()):
+                return True
+            series = (metric.category, tuple(metric.values), repr(metric.attrs) if metric.attrs else "")
+    turns[series] = not turns.get(series, False)
+    return turns[series]
+
+
+def enforce(
+    folder: Path,
+    quota: int,
+    current: Path | None,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+) -> Counter[str]:
+    """Thin a writer's closed segments, oldest first, until the folder fits; count what went by kind.
+
+    Each pass thins every closed segment once more. When that wins nothing more, non-finite values and the last
+    metric of a series go too; only events and alerts may keep a folder above its quota.
+    """
+    sizes = {path: _size(path) for path in layout.list_segments(folder)}
+    dropped: Counter[str] = Counter()
+    for hard in (False, True):
+        gone: Counter[str] | None = None
+        while (gone is None or gone) and sum(sizes.values()) > quota:
+            gone = _thin_once(sizes, quota, current, hard, pause)
+            dropped += gone
+    return dropped
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _thin_once(
+    sizes: dict[Path, int], quota: int, current: Path | None, hard: bool, pause: Callable[[float], None]
+) -> Counter[str]:
+    """Thin the closed segments in turn, as many as need be."""
+    turns: Turns = {}
+    dropped: Counter[str] = Counter()
+    for path in sizes:
+        if sum(sizes.values()) <= quota:
+            break
+        if path != current:
+            with contextlib.suppress(OSError):
+                dropped += _thin_segment(path, turns, hard, pause)
+            sizes[path] = _size(path)
+    return dropped
+
+
+def _thin_segment(path: Path, turns: Turns, hard: bool, pause: Callable[[float], None]) -> Counter[str]:
+    """Rewrite one closed segment with less in it; batches keep their numbers, a segment without any goes."""
+    dropped: Counter[str] = Counter()
+    heads: list[bytes] = []
+    batches: list[bytes] = []
+    for found in frames.scan(path.read_bytes(), final=True):
+        if isinstance(found, frames.Damage):
+            continue
+        if frames.is_head(found.payload):
+            heads.append(frames.frame(bytes(found.payload)))
+            continue
+        batch, gone = _thin_batch(found.payload, turns, hard)
+        batches += batch
+        dropped += gone
+        pause(0)
+    if not batches:
+        os.unlink(path)
+    elif dropped:
+        _replace(path, heads + batches)
+    return dropped
+
+
+def _thin_batch(payload: memoryview, turns: Turns, hard: bool) -> tuple[list[bytes], Counter[str]]:
+    """Pack a batch anew with less in it: one frame, or none when nothing is left."""
+    try:
+        seq = frames.batch_seq(payload)
+        records = frames.raw_records(payload[frames.BATCH_BYTES - 5 :])
+    except ValueError:
+        return [frames.frame(bytes(payload))], Counter()
+    kept, dropped = thin(records, turns, hard=hard)
+    return [frames.pack_batch(seq, kept)] if kept else [], dropped
+
+
+def _replace(path: Path, parts: list[bytes]) -> None:
+    fresh = path.with_suffix(".tmp")
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.writelines(parts)
+        os.replace(fresh, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)
+        raise

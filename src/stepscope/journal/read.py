@@ -1,0 +1,176 @@
+"""Read a writer's journal from the start or from a position, live or finished, over damage and torn tails."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from msgspec import Meta, Struct
+
+from stepscope.journal import layout
+from stepscope.model.ports import Batch
+from stepscope.model.writer import Writer
+from stepscope.wire import frames
+
+READ_BYTES = 4 * 1024 * 1024
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Position(Struct, frozen=True):
+    """The next frame to read: segment index and byte offset, and the batches already read before it.
+
+    The offset is only good while the last frame read, which starts at `last` and has the checksum `crc`, still lies
+    there. A segment where it does not (rewritten under the quota, cut, made anew) is read again from its start, and
+    batches numbered below `seq` are passed over. Inodes are not trusted: they are reused, and not stable everywhere.
+    """
+
+    segment: Count = 0
+    offset: Count = 0
+    seq: Count = 0
+    last: Count = 0
+    crc: Count = 0
+
+
+class Tail:
+    """A reader of one writer's folder. `read` returns what is there now; call it again for more.
+
+    No batch is returned twice. Nothing is locked: the writer may append, and the quota rewrite or remove segments.
+    """
+
+    def __init__(self, folder: Path, position: Position | None = None) -> None:
+        self.folder = folder
+        self.position = position or Position()
+        self.writer: Writer | None = None
+        self.damaged = 0
+        """Stretches of bytes that were no frame."""
+        self.unreadable = 0
+        """Records inside whole frames that could not be decoded."""
+
+    def read(self, limit: int = READ_BYTES) -> list[Batch]:
+        """Return the next whole batches, at most about `limit` bytes of them; none when at the end.
+
+        A segment that is there and cannot be opened or read just now is not passed over.
+        """
+        while True:
+            segments = layout.list_segments(self.folder)
+            ahead = [path for path in segments if int(path.stem) >= self.position.segment]
+            if not ahead:
+                return []
+            if int(ahead[0].stem) != self.position.segment:
+                self._move(ahead[0])
+            before = self.position
+            batches, ended = self._read_segment(ahead[0], limit, closed=len(ahead) > 1)
+            if ended and len(ahead) > 1:
+                self._move(ahead[1])
+            if batches or self.position == before:
+                return batches
+
+    def read_all(self) -> Iterator[Batch]:
+        """Yield every batch there is now."""
+        while batches := self.read():
+            yield from batches
+
+    def _read_segment(self, path: Path, limit: int, *, closed: bool) -> tuple[list[Batch], bool]:
+        """Read on in one segment; the flag tells that its end was reached."""
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if self.position.offset and not self._holds(file, size):
+                    self._move(path)
+                file.seek(self.position.offset)
+                data = _read_frames(file, limit)
+        except FileNotFoundError:
+            return [], True
+        except OSError:
+            return [], False
+        ended = self.position.offset + len(data) >= size
+        return self._take(data, final=closed and ended), ended
+
+    def _holds(self, file: BinaryIO, size: int) -> bool:
+        """Tell whether a segment still holds the last frame read where it was."""
+        file.seek(self.position.last)
+        prefix = frames.prefix_at(file.read(frames.PREFIX_BYTES))
+        return prefix is not None and prefix.crc == self.position.crc and self.position.offset <= size
+
+    def _take(self, data: bytes, *, final: bool) -> list[Batch]:
+        batches: list[Batch] = []
+        here = self.position
+        end, seq, last, crc = here.offset, here.seq, here.last, here.crc
+        for found in frames.scan(data, final=final):
+            end = here.offset + found.end
+            if isinstance(found, frames.Damage):
+                self.damaged += 1
+                continue
+            last, crc = here.offset + found.start, found.crc
+            batch = self._batch(found.payload, seq)
+            if batch is not None:
+                batches.append(batch)
+                seq = batch.seq + 1
+        self.position = Position(here.segment, end, seq, last, crc)
+        return batches
+
+    def _batch(self, payload: memoryview, least: int) -> Batch | None:
+        """Decode a batch, unless it is a head, or numbered below `least`, or cannot be read."""
+        try:
+            if frames.is_head(payload):
+                self.writer = frames.unpack_head(payload)
+                return None
+            if frames.batch_seq(payload) < least:
+                return None
+            seq, records, bad = frames.unpack_batch(payload)
+        except ValueError:
+            self.damaged += 1
+            return None
+        self.unreadable += bad
+        if self.writer is None:
+            self.writer = find_writer(self.folder)
+        return Batch(self.writer, seq, records)
+
+    def _move(self, path: Path) -> None:
+        self.position = Position(segment=int(path.stem), seq=self.position.seq)
+
+
+def _read_frames(file: BinaryIO, limit: int) -> bytes:
+    """Read `limit` bytes, and more while they show neither a whole frame nor damage before one."""
+    data = file.read(max(limit, frames.PREFIX_BYTES))
+    while next(frames.scan(data), None) is None and (more := file.read(len(data))):
+        data += more
+    return data
+
+
+def read_writer(folder: Path) -> Iterator[Batch]:
+    """Yield every batch a writer has written so far."""
+    return Tail(folder).read_all()
+
+
+def next_seq(folder: Path) -> int:
+    """Find the number after that of the last batch in a folder."""
+    for path in reversed(layout.list_segments(folder)):
+        tail = Tail(folder, Position(segment=int(path.stem)))
+        for _ in tail.read_all():
+            pass
+        if tail.position.seq:
+            return tail.position.seq
+    return 0
+
+
+def find_writer(folder: Path) -> Writer:
+    """Tell who writes in a folder: by the first head that can be read, else by the folder's name."""
+    for path in layout.list_segments(folder):
+        try:
+            with open(path, "rb") as file:
+                found = next(frames.scan(_read_frames(file, frames.PREFIX_BYTES)), None)
+            if isinstance(found, frames.Frame) and frames.is_head(found.payload):
+                return frames.unpack_head(found.payload)
+        except (OSError, ValueError):
+            continue
+    name = layout.parse_writer(folder.name) or layout.WriterName(0, 1, "", 0, "")
+    return Writer(
+        id=folder.name,
+        run=folder.parent.name,
+        project="",
+        rank=name.rank,
+        attempt=name.attempt,
+        host=name.host,
+        pid=name.pid,
+    )

@@ -1,0 +1,151 @@
+"""What one key and one span name did over a run, folded point by point."""
+
+import math
+import re
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from stepscope.model.records import Span, Summary, Value
+
+CURVE_POINTS = 128
+STATUS_ERROR = 2
+
+_LEADING = ("loss", "reward", "return", "acc", "score", "perplexity", "ppl", "error", "lr")
+_WORDS = [re.compile(rf"(^|[^a-z]){word}(uracy|es|s)?($|[^a-z])") for word in _LEADING]
+
+
+def importance(key: str) -> int:
+    """Tell how soon a key should be shown: 0 for losses, then rewards and the like, then all others."""
+    if key.startswith(("system/", "stepscope/")):
+        return len(_WORDS) + 1
+    lower = key.lower()
+    return next((index for index, word in enumerate(_WORDS) if word.search(lower)), len(_WORDS))
+
+
+def leading(keys: Iterable[str], count: int) -> list[str]:
+    """Choose the few keys that say most about a run."""
+    return sorted(keys, key=lambda key: (importance(key), key))[:count]
+
+
+@dataclass(slots=True)
+class Curve:
+    """The course of a key in at most `CURVE_POINTS` values.
+
+    Each is the highest of its stretch, or NaN if one of them was not finite.
+    """
+
+    points: list[float] = field(default_factory=list)
+    _stretch: int = 1
+    _open: int = 0
+
+    def add(self, value: float) -> None:
+        """Take the next value."""
+        if value - value != 0:  # only so for NaN and infinities
+            value = math.nan
+        if not self._open:
+            self.points.append(value)
+        elif value > self.points[-1] or value != value:  # nothing is higher than a NaN
+            self.points[-1] = value
+        self._open += 1
+        if self._open == self._stretch:
+            self._open = 0
+            if len(self.points) >= CURVE_POINTS:
+                self.points = resample(self.points, CURVE_POINTS // 2)
+                self._stretch *= 2
+
+
+def resample(points: list[float], columns: int) -> list[float]:
+    """Draw points in fewer columns, each the highest of its stretch, NaN if one was not finite."""
+    if len(points) <= columns:
+        return list(points)
+    edges = [index * len(points) // columns for index in range(columns + 1)]
+    return [_highest(points[start:end]) for start, end in pairwise(edges)]
+
+
+def _highest(values: list[float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else max(values)
+
+
+@dataclass(slots=True)
+class KeySummary:
+    """All points of one key, over ranks and attempts; `low` and `high` are of the finite ones."""
+
+    key: str
+    rank: int
+    """The rank whose course is drawn: the first that was seen."""
+    count: int = 0
+    last: float | None = None
+    last_step: int | None = None
+    last_time: int = 0
+    low: float | None = None
+    high: float | None = None
+    non_finite: int = 0
+    curve: Curve | None = None
+
+    def add(self, value: Value, step: int | None, time: int, rank: int) -> None:
+        """Take one point; of a distribution, its mean is the value and its ends are the range."""
+        self.count += 1
+        if isinstance(value, (int, float)):
+            number = low = high = value
+        else:
+            number = value.total / value.count if value.count and value.total is not None else math.nan
+            low, high = _ends(value, number)
+        if number - number != 0:  # only so for NaN and infinities
+            self.non_finite += 1
+        else:
+            if self.low is None or low < self.low:
+                self.low = low
+            if self.high is None or high > self.high:
+                self.high = high
+        if time >= self.last_time:
+            self.last, self.last_step, self.last_time = number, step, time
+        if self.curve is not None and rank == self.rank:
+            self.curve.add(number)
+
+
+def _ends(value: Value, mean: float) -> tuple[float, float]:
+    if isinstance(value, (int, float, Summary)):
+        return mean, mean
+    return (mean if value.low is None else value.low, mean if value.high is None else value.high)
+
+
+def new_key(key: str, rank: int) -> KeySummary:
+    """Begin a key; only those that lead get a curve, so that ten thousand keys stay cheap."""
+    return KeySummary(key, rank, curve=Curve() if importance(key) < len(_WORDS) else None)
+
+
+@dataclass(slots=True)
+class SpanSummary:
+    """All ended spans of one name; times in nanoseconds."""
+
+    name: str
+    errors: int = 0
+    durations: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def add(self, span: Span) -> None:
+        """Take one ended span."""
+        self.durations.append(span.duration or 0)
+        self.errors += span.status == STATUS_ERROR
+
+    @property
+    def count(self) -> int:
+        """How many ended."""
+        return len(self.durations)
+
+    @property
+    def mean(self) -> float:
+        """The mean duration."""
+        return sum(self.durations) / len(self.durations)
+
+    @property
+    def p50(self) -> float:
+        """The median duration, exact."""
+        return median(self.durations)
+
+    @property
+    def longest(self) -> int:
+        """The longest duration."""
+        return max(self.durations)

@@ -1,0 +1,251 @@
+"""Fold the batches of a run into one summary: who wrote, what every key and span did, what went wrong."""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stepscope.journal import layout
+from stepscope.journal.read import Tail
+from stepscope.journal.series import KeySummary, SpanSummary, new_key
+from stepscope.model import names
+from stepscope.model.ports import Batch
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
+from stepscope.model.writer import Writer
+
+SELF = "stepscope"
+"""The category of Stepscope's own counters."""
+RECENT = 50
+"""So many events, alerts and exceptions are kept in full; all are counted."""
+
+
+def _recent_events() -> deque[Event]:
+    return deque(maxlen=RECENT)
+
+
+def _recent_alerts() -> deque[Alert]:
+    return deque(maxlen=RECENT)
+
+
+@dataclass(slots=True)
+class WriterSummary:
+    """One process of the run."""
+
+    writer: Writer
+    records: int = 0
+    first: int | None = None
+    last: int | None = None
+    steps: dict[str | None, int] = field(default_factory=dict)
+    """The last step on each axis."""
+    said: str | None = None
+    """How it says it ended; None when it says nothing."""
+    counters: dict[str, Any] = field(default_factory=dict)
+    """Its own counters as last written."""
+    damaged: int = 0
+    unreadable: int = 0
+
+    @property
+    def started(self) -> int | None:
+        """When it began, in ns."""
+        return self.writer.wall_ns or self.first
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step, on the plain axis where there is one."""
+        return last_step(self.steps)
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """What is known of a run; feed it batches with `take`, those of one writer in order."""
+
+    run: str = ""
+    project: str = ""
+    name: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    writers: dict[str, WriterSummary] = field(default_factory=dict)
+    keys: dict[str, KeySummary] = field(default_factory=dict)
+    spans: dict[str, SpanSummary] = field(default_factory=dict)
+    open_spans: dict[bytes, Span] = field(default_factory=dict)
+    """Spans that were seen open and not yet ended, by span id."""
+    logs: Counter[str] = field(default_factory=Counter)
+    """Log lines by severity word."""
+    events: Counter[str] = field(default_factory=Counter)
+    """Events by name."""
+    alerts: Counter[str] = field(default_factory=Counter)
+    """Alerts by name."""
+    recent_events: deque[Event] = field(default_factory=_recent_events)
+    recent_alerts: deque[Alert] = field(default_factory=_recent_alerts)
+    exceptions: deque[Event] = field(default_factory=_recent_events)
+    _known: dict[str | None, dict[str, KeySummary]] = field(default_factory=dict, repr=False)
+    """The keys by category, so that no name is put together for a point of a known key."""
+
+    def take(self, batch: Batch) -> None:
+        """Fold one batch in."""
+        writer = self._writer(batch.writer)
+        writer.records += len(batch.records)
+        rank = batch.writer.rank
+        for record in batch.records:
+            writer.first = record.time if writer.first is None else min(writer.first, record.time)
+            writer.last = record.time if writer.last is None else max(writer.last, record.time)
+            if record.step is not None:
+                writer.steps[record.axis] = record.step
+            self._take_record(record, writer, rank)
+
+    def _writer(self, writer: Writer) -> WriterSummary:
+        found = self.writers.get(writer.id)
+        if found is not None:
+            return found
+        newest = all(writer.attempt >= other.writer.attempt for other in self.writers.values())
+        self.run = self.run or writer.run
+        if newest:
+            self.project = writer.project or self.project
+            self.name = writer.name or self.name
+        self.writers[writer.id] = WriterSummary(writer)
+        return self.writers[writer.id]
+
+    def _take_record(self, record: Record, writer: WriterSummary, rank: int) -> None:
+        if isinstance(record, Metric):
+            self._take_metric(record, writer, rank)
+        elif isinstance(record, Span):
+            self._take_span(record)
+        elif isinstance(record, Log):
+            self.logs[names.severity_word(record.severity)] += 1
+        elif isinstance(record, Event):
+            self._take_event(record, writer)
+        else:
+            self.alerts[record.name] += 1
+            self.recent_alerts.append(record)
+
+    def _take_metric(self, record: Metric, writer: WriterSummary, rank: int) -> None:
+        if record.category == SELF:
+            writer.counters.update(record.values)
+            return
+        known = self._known.setdefault(record.category, {})
+        step, time = record.step, record.time
+        for key, value in record.values.items():
+            if key not in known:
+                name = key if record.category is None else f"{record.category}/{key}"
+                known[key] = self.keys.setdefault(name, new_key(name, rank))
+            known[key].add(value, step, time, rank)
+
+    def _take_span(self, span: Span) -> None:
+        if span.duration is None:
+            self.open_spans[span.span_id] = span
+            return
+        self.open_spans.pop(span.span_id, None)
+        known = self.spans.get(span.name)
+        if known is None:
+            known = self.spans[span.name] = SpanSummary(span.name)
+        known.add(span)
+
+    def _take_event(self, event: Event, writer: WriterSummary) -> None:
+        self.events[event.name] += 1
+        if event.name == names.EVENT_STARTED:
+            self._take_start(event)
+        elif event.name == names.EVENT_FINISHED:
+            writer.said = str(event.attrs.get("status", "finished"))
+        elif event.name == names.EVENT_EXCEPTION:
+            self.exceptions.append(event)
+        else:
+            self.recent_events.append(event)
+
+    def _take_start(self, event: Event) -> None:
+        config = event.attrs.get("config")
+        if isinstance(config, dict):
+            self.config |= config
+        self.environment |= {key: value for key, value in event.attrs.items() if key != "config"}
+
+    @property
+    def attempts(self) -> list[int]:
+        """The attempts there were, in order."""
+        return sorted({each.writer.attempt for each in self.writers.values()})
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that wrote, in order."""
+        return sorted({each.writer.rank for each in self.writers.values()})
+
+    @property
+    def newest(self) -> list[WriterSummary]:
+        """The writers of the newest attempt that decide how the run fares."""
+        return newest_attempt(self.writers.values())
+
+    @property
+    def last_step(self) -> int | None:
+        """The furthest step any rank of the newest attempt has reached."""
+        steps = [step for each in self.newest if (step := each.last_step) is not None]
+        return max(steps, default=None)
+
+    @property
+    def started(self) -> int | None:
+        """When the first writer began, in ns."""
+        return min((each.started for each in self.writers.values() if each.started), default=None)
+
+    @property
+    def ended(self) -> int | None:
+        """The time of the last record, in ns."""
+        return max((each.last for each in self.writers.values() if each.last), default=None)
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """Stepscope's own counters, added up over the writers."""
+        total: Counter[str] = Counter()
+        for each in self.writers.values():
+            numbers = {key: value for key, value in each.counters.items() if isinstance(value, (int, float))}
+            total.update(numbers)
+        return dict(total)
+
+
+def last_step(steps: dict[str | None, int]) -> int | None:
+    """Choose among the last steps of several axes: the plain one, else the one seen last."""
+    for axis in (None, "step"):
+        if axis in steps:
+            return steps[axis]
+    return next(reversed(steps.values()), None)
+
+
+def newest_attempt(writers: Iterable[WriterSummary]) -> list[WriterSummary]:
+    """The main writers of the newest attempt; where only forked ones are left, those."""
+    everyone = list(writers)
+    newest = max((each.writer.attempt for each in everyone), default=0)
+    present = [each for each in everyone if each.writer.attempt == newest]
+    return [each for each in present if each.writer.main] or present
+
+
+def fold(batches: Iterable[Batch]) -> RunSummary:
+    """Summarise batches; those of one writer must come in order."""
+    summary = RunSummary()
+    for batch in batches:
+        summary.take(batch)
+    return summary
+
+
+def read_run(home: Path, run: str) -> RunSummary:
+    """Summarise a run from its journals, attempt by attempt, rank by rank."""
+    summary = RunSummary(run=run)
+    for name in sorted(layout.list_writers(home, run), key=_order):
+        tail = Tail(layout.writer_folder(home, run, name))
+        for batch in tail.read_all():
+            summary.take(batch)
+        writer = summary.writers.get(name)
+        if writer is None:
+            writer = summary.writers[name] = WriterSummary(tail.writer or _named(run, name))
+        writer.damaged, writer.unreadable = tail.damaged, tail.unreadable
+    return summary
+
+
+def _named(run: str, name: str) -> Writer:
+    """What is known of a writer without one whole frame: what its folder's name tells."""
+    parsed = layout.parse_writer(name)
+    if parsed is None:
+        return Writer(id=name, run=run, project="")
+    rank, attempt, host, pid, _ = parsed
+    return Writer(id=name, run=run, project="", rank=rank, attempt=attempt, host=host, pid=pid)
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    parsed = layout.parse_writer(name)
+    return (parsed.attempt, parsed.rank, name) if parsed else (0, 0, name)
