@@ -1,0 +1,36 @@
+"""Stepscope, a stethoscope for training runs: this module is the whole public API."""
+
+from stepscope.model.errors import ConfigError, StepscopeError
+from stepscope.sdk.api import (
+    alert,
+    current_run,
+    event,
+    finish,
+    flush,
+    init,
+    log,
+    span,
+    step,
+)
+from stepscope.sdk.run import Run
+from stepscope.sdk.spans import Span
+from stepscope.sdk.wrapping import capture_exceptions, traced
+
+__version__ = "0.1.0"
+__all__ = [
+    "ConfigError",
+    "Run",
+    "Span",
+    "StepscopeError",
+    "alert",
+    "capture_exceptions",
+    "current_run",
+    "event",
+    "finish",
+    "flush",
+    "init",
+    "log",
+    "span",
+    "step",
+    "traced",
+]

@@ -1,0 +1,132 @@
+"""The functions of `stepscope`: they act on the current run, and without one do nothing."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stepscope.model import names
+from stepscope.model.errors import ConfigError
+from stepscope.sdk import ending, environment, forking, launch, logs, settings
+from stepscope.sdk.off import OFF_SPAN, OffRun
+from stepscope.sdk.run import Run
+from stepscope.sdk.spans import Span
+
+_current: Run | None = None
+
+
+def init(
+    project: str | None = None,
+    name: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    *,
+    run_id: str | None = None,
+    home: str | os.PathLike[str] | None = None,
+    disabled: bool | None = None,
+    flush_interval: float | None = None,
+    exit_timeout: float | None = None,
+    memory_quota: int | str | None = None,
+    disk_quota: int | str | None = None,
+    probes: bool | None = None,
+    probe_interval: float | None = None,
+    capture_logs: bool | None = None,
+    log_level: str | None = None,
+    otel: bool | None = None,
+    sigterm: bool | None = None,
+    service_name: str | None = None,
+    resource_attributes: Mapping[str, str] | None = None,
+) -> Run:
+    """Start a run and make it the current one; a run already current is finished first.
+
+    Never blocks and needs no server. Raises ConfigError for a wrong setting, naming the fix, and nothing else.
+    Every argument left out comes from STEPSCOPE_*, stepscope.yaml, OTEL_* or the default, in this order.
+    """
+    arguments = dict(locals())
+    arguments.pop("config")
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(f"init: config is a {type(config).__name__}; pass a dict, for instance vars(args)")
+    chosen = settings.load(arguments)
+    if chosen.disabled:
+        return OffRun()
+    finish()
+    run = Run(chosen, launch.detect(), config)
+    _begin(run)
+    return run
+
+
+def _begin(run: Run) -> None:
+    """Connect a run to its process; the connections come apart in the reverse order when it finishes."""
+    global _current
+    _current = run
+    closing = run.duties.closing
+    closing.append(lambda: _forget(run))
+    forking.follow(run)
+    closing.append(ending.watch(run))
+    if run.settings.capture_logs:
+        closing.append(logs.capture(run))
+    if run.settings.probes:
+        closing.append(_start_probes(run))
+    started = {"config": run.config, "launcher": run.launch.launcher, **environment.describe()}
+    run.event(names.EVENT_STARTED, started)
+
+
+def _start_probes(run: Run) -> Callable[[], object]:
+    """Read the machine from the first rank of a host, and the process from every rank."""
+    from stepscope.sdk.probes import Probes, available
+
+    chosen = None if run.launch.local_rank == 0 else available(host=False)
+    probes = Probes(run.log_system, run.settings.probe_interval, chosen, notice=run.outcomes.notice_text)
+    probes.start()
+    return probes.stop
+
+
+def _forget(run: Run) -> None:
+    global _current
+    if _current is run:
+        _current = None
+
+
+def current_run() -> Run | None:
+    """The run `init` started last and nobody finished."""
+    return _current
+
+
+def log(metrics: Mapping[str, Any], step: int | None = None, category: str | None = None) -> None:
+    """Record numbers at a step; see `Run.log`."""
+    if _current is not None:
+        _current.log(metrics, step, category)
+
+
+def step(n: int, name: str = "step") -> Span:
+    """Open the root span of a step; see `Run.step`."""
+    return OFF_SPAN if _current is None else _current.step(n, name)
+
+
+def span(name: str, /, **attrs: Any) -> Span:
+    """Open a span; see `Run.span`."""
+    return OFF_SPAN if _current is None else _current.span(name, **attrs)
+
+
+def event(
+    name: str, data: Mapping[str, Any] | None = None, severity: str = "INFO", *, step: int | None = None
+) -> None:
+    """Record that something happened; see `Run.event`."""
+    if _current is not None:
+        _current.event(name, data, severity, step=step)
+
+
+def alert(
+    name: str, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any
+) -> None:
+    """Record something a person should be told; see `Run.alert`."""
+    if _current is not None:
+        _current.alert(name, severity, message, step=step, **attrs)
+
+
+def flush(timeout: float | None = None) -> bool:
+    """Wait until what was recorded is in the journal; see `Run.flush`."""
+    return True if _current is None else _current.flush(timeout)
+
+
+def finish(status: str = "finished", *, timeout: float | None = None) -> bool:
+    """End the current run; see `Run.finish`."""
+    return True if _current is None else _current.finish(status, timeout=timeout)

@@ -1,0 +1,129 @@
+"""What the flusher does beside writing: read tensors, show open spans, beat the heart, begin and end the run."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.model import names
+from stepscope.model.records import EVENT, METRIC, SPAN
+from stepscope.sdk.context import NOWHERE, pack
+from stepscope.sdk.ports import Part
+from stepscope.sdk.resolve import Row, Transfer
+
+
+OPEN_SECONDS = 1.0
+"""A span open for longer is shown before it ends."""
+BEAT_SECONDS = 5.0
+MOST_HELD = 10_000
+CLOCK_JUMP_NS = 1_000_000_000
+
+
+class Duties:
+    """The periodic work of one run, called by the flusher each round with the monotonic time."""
+
+    def __init__(self, run: Part) -> None:
+        self._run = run
+        self.collectors: list[Callable[[], None]] = []
+        """Called about once a second, such as OpenTelemetry's instruments."""
+        self.closing: list[Callable[[], object]] = []
+        """Called once when the run ends, newest first."""
+        self._held: list[Row] = []
+        self._transfer: Transfer | None = None
+        self._second = 0.0
+        self._beat = 0.0
+        self._clock = time.time_ns() - time.monotonic_ns()
+        self._ended = False
+
+    def after_fork(self) -> None:
+        """Leave the parent's work to the parent."""
+        self._held.clear()
+        self._transfer = None
+        self.closing.clear()
+
+    def __call__(self, now: float) -> None:
+        self._move_tensors()
+        if self._run.preempted and self._run.status == "running":
+            self.record_end("preempted")
+        if now - self._second >= 1.0:
+            self._second = now
+            self._show_open_spans()
+            self.collect()
+        if now - self._beat >= BEAT_SECONDS:
+            self._beat = now
+            self.beat()
+
+    def hold(self, row: Row) -> None:
+        """Take a row whose tensors are read later; beyond the bound the older half thins out."""
+        self._held.append(row)
+        if len(self._held) > MOST_HELD:
+            half = self._held[: MOST_HELD // 2]
+            self._held[: MOST_HELD // 2] = half[::2]
+            self._run.outcomes.add("dropped", "metric", "held", len(half) - len(half[::2]))
+        self._run.recorder.wake()
+
+    def _move_tensors(self) -> None:
+        if self._transfer is not None:
+            if not self._transfer.ready():
+                return
+            transfer, self._transfer = self._transfer, None
+            for row in transfer.finish(self._run.outcomes.reject):
+                self._run.recorder.append(pack((METRIC, *row)))
+        if self._held:
+            rows = self._held[:]
+            del self._held[: len(rows)]
+            self._transfer = Transfer(rows)
+
+    def waiting(self) -> bool:
+        """Tell whether values are still on a device."""
+        return self._transfer is not None or bool(self._held)
+
+    def _show_open_spans(self) -> None:
+        """Record spans that have been open for long, once, so that a hung one can be seen."""
+        before = time.time_ns() - int(OPEN_SECONDS * 1e9)
+        for span in list(self._run.open_spans.values()):
+            if not span.announced and span.start < before and span.duration is None:
+                span.announced = True
+                self._run.recorder.append(span.packed())
+
+    def beat(self) -> None:
+        """Record this process's own counters; a reader that sees none for a while knows it stalled."""
+        run = self._run
+        counts: dict[str, Any] = dict(run.outcomes.snapshot())
+        counts["waiting/records"] = len(run.recorder.buffer)
+        counts["open_spans"] = len(run.open_spans)
+        run.recorder.append(pack((METRIC, time.time_ns(), *NOWHERE, "stepscope", counts)))
+        clock = time.time_ns() - time.monotonic_ns()
+        if abs(clock - self._clock) > CLOCK_JUMP_NS:
+            run.event("stepscope.clock_jump", {"seconds": (clock - self._clock) / 1e9}, "WARN")
+        self._clock = clock
+
+    def close(self) -> None:
+        """Take the run's hooks out of the process, newest first."""
+        while self.closing:
+            self._quietly(self.closing.pop())
+
+    def collect(self) -> None:
+        """Ask every collector once."""
+        for each in list(self.collectors):
+            self._quietly(each)
+
+    def record_end(self, status: str) -> None:
+        """Record how the run ended, once, and only from the process that began it."""
+        run = self._run
+        run.status = status
+        if self._ended or not run.main:
+            return
+        self._ended = True
+        now = time.time_ns()
+        failed = 2 if status == "failed" else 0
+        ids = run.link[:2]
+        span = (SPAN, run.started, now - run.started, *NOWHERE, *ids, None, names.SPAN_RUN, 0, failed, "")
+        run.recorder.append(pack((*span, {names.ATTR_RUN_ID: run.id, "train.status": status})))
+        event = (EVENT, now, *NOWHERE, *ids, 17 if failed else 9, names.EVENT_FINISHED)
+        run.recorder.append(pack((*event, {"status": status})))
+
+    def _quietly(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._run.outcomes.add("failed", "duty", type(error).__name__)

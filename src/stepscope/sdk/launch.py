@@ -1,0 +1,103 @@
+"""Who this process is, from what its launcher left in the environment: run id, rank, world size."""
+
+import hashlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from stepscope.journal.layout import slug
+
+
+class Launch(NamedTuple):
+    """This process among the processes of its job."""
+
+    run: str | None
+    rank: int
+    world_size: int
+    local_rank: int
+    launcher: str
+    restarts: int = 0
+
+
+_RANK = ("STEPSCOPE_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+_WORLD = ("STEPSCOPE_WORLD_SIZE", "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
+_LOCAL = ("STEPSCOPE_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+
+
+def detect(env: Mapping[str, str] | None = None) -> Launch:
+    """Read the launcher's variables; a process nobody launched is rank 0 of 1."""
+    env = os.environ if env is None else env
+    run, launcher = _run_id(env)
+    return Launch(
+        run=run,
+        rank=max(_first(env, _RANK, 0), 0),
+        world_size=max(_first(env, _WORLD, 1), 1),
+        local_rank=max(_first(env, _LOCAL, 0), 0),
+        launcher=launcher,
+        restarts=_first(env, ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"), 0),
+    )
+
+
+def _run_id(env: Mapping[str, str]) -> tuple[str | None, str]:
+    """Find an id that all ranks of the job share and no other job has."""
+    if "TORCHELASTIC_RUN_ID" in env:
+        return _torchrun_id(env), "torchrun"
+    if "SLURM_JOB_ID" in env and "SLURM_PROCID" in env:
+        job = env.get("SLURM_ARRAY_JOB_ID", env["SLURM_JOB_ID"])
+        parts = [job, env.get("SLURM_ARRAY_TASK_ID"), env.get("SLURM_STEP_ID")]
+        return "slurm-" + slug("-".join(part for part in parts if part)), "slurm"
+    for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"):
+        if env.get(name):
+            return "mpi-" + slug(env[name]), "mpi"
+    if env.get("RAY_JOB_ID"):
+        return f"ray-{slug(env['RAY_JOB_ID'])}-{_digest(env.get('RAY_ADDRESS', ''))}", "ray"
+    if "MASTER_ADDR" in env and "RANK" in env:
+        return f"torch-{_digest(env['MASTER_ADDR'], env.get('MASTER_PORT', ''))}", "torch"
+    return None, "none"
+
+
+def _torchrun_id(env: Mapping[str, str]) -> str:
+    """The rendezvous id, or, when torchrun was given none, what only this agent's workers share."""
+    given = env["TORCHELASTIC_RUN_ID"]
+    if given and given != "none":
+        return "torchrun-" + slug(given)
+    place = (env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", ""))
+    if env.get("LOCAL_WORLD_SIZE") == env.get("WORLD_SIZE"):
+        return f"torchrun-{_digest(*place, host_name(), str(os.getppid()), _parent_start())}"
+    return f"torchrun-{_digest(*place)}"
+
+
+def _parent_start() -> str:
+    """When the parent process was started, so that a reused pid is not the same job."""
+    try:
+        with open(f"/proc/{os.getppid()}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _first(env: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        try:
+            return int(env[name])
+        except (KeyError, ValueError):
+            continue
+    return default
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def new_run_id(now: float | None = None) -> str:
+    """Make an id that sorts by time and is never made twice."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return f"{stamp}-{secrets.token_hex(4)}"
+
+
+def host_name() -> str:
+    """This machine's name, safe in a path."""
+    return slug(socket.gethostname()).replace(".", "-")

@@ -1,0 +1,108 @@
+"""A run that records nothing: what `init` returns when Stepscope is disabled."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from opentelemetry import trace
+
+from stepscope.sdk.run import Run
+from stepscope.sdk.spans import Span
+
+
+class OffSpan(Span):
+    """A span that is nowhere: every call does nothing."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.duration = 0
+
+    def __enter__(self) -> "OffSpan":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        return None
+
+    def get_span_context(self) -> trace.SpanContext:
+        """No ids."""
+        return trace.INVALID_SPAN_CONTEXT
+
+
+OFF_SPAN = OffSpan()
+
+
+class OffRun(Run):
+    """A run whose every call returns at once."""
+
+    def __init__(self) -> None:
+        self.id = "disabled"
+        self.project = "disabled"
+        self.name = None
+        self.rank = 0
+        self.config = {}
+        self.status = "disabled"
+
+    @property
+    def home(self) -> Path:
+        """Nowhere."""
+        return Path("disabled")
+
+    def log(
+        self,
+        metrics: Mapping[str, Any],
+        step: int | None = None,
+        category: str | None = None,
+        *,
+        axis: str | None = None,
+    ) -> None:
+        """Do nothing."""
+
+    def step(self, n: int, name: str = "step") -> Span:
+        """Open no span."""
+        return OFF_SPAN
+
+    def span(self, name: str, /, **attrs: Any) -> Span:
+        """Open no span."""
+        return OFF_SPAN
+
+    def event(
+        self,
+        name: str,
+        data: Mapping[str, Any] | None = None,
+        severity: str = "INFO",
+        *,
+        step: int | None = None,
+    ) -> None:
+        """Do nothing."""
+
+    def alert(
+        self,
+        name: str,
+        severity: str = "WARN",
+        message: str = "",
+        *,
+        step: int | None = None,
+        **attrs: Any,
+    ) -> None:
+        """Do nothing."""
+
+    def exception(self, error: BaseException, *, severity: str = "ERROR", **attrs: Any) -> None:
+        """Do nothing."""
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Nothing waits."""
+        return True
+
+    def finish(self, status: str = "finished", *, timeout: float | None = None) -> bool:
+        """Nothing ends."""
+        return True
+
+    def __repr__(self) -> str:
+        return "<Run disabled>"

@@ -1,0 +1,185 @@
+"""Probes read the machine and the process now and then, in one thread that cannot hurt the run."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from stepscope.sdk import nvml, portable, system
+from stepscope.sdk.cgroup import PROC
+from stepscope.sdk.system import Reading
+
+INTERVAL = 5.0
+
+
+class Probe(Protocol):
+    """Something that can be read again and again, by one thread."""
+
+    name: str
+    detail: str
+    """What is read, for people."""
+
+    def read(self) -> Reading:
+        """Read now; rates are against the reading before, and missing from the first."""
+
+    def close(self) -> None:
+        """Let go of what is held; no reading follows."""
+
+
+def available(*, host: bool = True) -> list[Probe]:
+    """Open every probe that works here; without `host` only the one of this process."""
+    return survey(host=host)[0]
+
+
+def missing() -> dict[str, str]:
+    """Name the probes that do not work here, each with the reason."""
+    found, reasons = survey()
+    for probe in found:
+        probe.close()
+    return reasons
+
+
+def survey(*, host: bool = True) -> tuple[list[Probe], dict[str, str]]:
+    """Open the probes that work here, and name the others with their reasons.
+
+    Asking a GPU driver can take seconds.
+    """
+    found: list[Probe] = []
+    reasons: dict[str, str] = {}
+    for name, open_probes in _openers(host).items():
+        try:
+            for probe in open_probes():
+                _try(probe, found, reasons)
+        except Exception as error:
+            reasons[name] = str(error) or type(error).__name__
+    return found, reasons
+
+
+def _try(probe: Probe, found: list[Probe], reasons: dict[str, str]) -> None:
+    try:
+        probe.read()
+    except Exception as error:
+        reasons[probe.name] = str(error) or type(error).__name__
+        probe.close()
+    else:
+        found.append(probe)
+
+
+def _openers(host: bool) -> dict[str, Callable[[], Sequence[Probe]]]:
+    names = ["cpu", "memory", "disk", "network", "process"] if host else ["process"]
+    if (PROC / "self" / "stat").exists():
+        linux: dict[str, Callable[[], Probe]] = {
+            "cpu": system.Cpu,
+            "memory": system.Memory,
+            "disk": system.Disk,
+            "network": system.Network,
+            "process": system.Process,
+        }
+        openers = {name: partial(_one, linux[name]) for name in names}
+    else:
+        openers = {name: partial(_one, partial(portable.open_portable, name)) for name in names}
+    return openers | ({"gpu": nvml.open_gpus} if host else {})
+
+
+def _one(open_probe: Callable[[], Probe]) -> list[Probe]:
+    return [open_probe()]
+
+
+class Probes:
+    """Reads all probes every `interval` seconds and hands the values to `write`, in one daemon thread.
+
+    A probe that raises is not read again, and `notice` hears of it once. The probes are closed by the thread
+    that reads them. After a fork nothing runs in the child, and `stop` does nothing there.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Reading], None],
+        interval: float = INTERVAL,
+        probes: Sequence[Probe] | None = None,
+        *,
+        notice: Callable[[str], None] = lambda text: None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        """Without `probes` the thread finds those `available`; `wait` sleeps and tells whether to stop."""
+        self._write = write
+        self._interval = interval
+        self._probes = probes
+        self._notice = notice
+        self._clock = clock
+        self._wait = wait
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+        self._noticed: set[str] = set()
+
+    def start(self) -> None:
+        """Begin to read, unless that has begun; where no thread can be started there are no readings."""
+        if self._thread is not None and self._pid == os.getpid() and self._thread.is_alive():
+            return
+        self._pid = os.getpid()
+        self._stopped = threading.Event()
+        thread = threading.Thread(
+            target=self._run, args=(self._stopped,), name="stepscope-probes", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._say(f"the probes are off: {error}")
+        else:
+            self._thread = thread
+
+    def stop(self, timeout: float = 1.0) -> bool:
+        """Stop reading; False when a probe that hangs kept the thread alive for longer than `timeout`."""
+        if self._thread is None or self._pid != os.getpid():
+            return True
+        self._stopped.set()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self, stopped: threading.Event) -> None:
+        wait = self._wait or stopped.wait
+        probes = list(available() if self._probes is None else self._probes)
+        due = self._clock()
+        while probes and not stopped.is_set():
+            self._read(probes)
+            due = max(due + self._interval, self._clock())
+            if wait(due - self._clock()):
+                break
+        for probe in probes:
+            self._close(probe)
+
+    def _read(self, probes: list[Probe]) -> None:
+        """Read every probe, and take out of the list those that raise."""
+        reading: Reading = {}
+        for probe in list(probes):
+            try:
+                reading |= probe.read()
+            except Exception as error:
+                probes.remove(probe)
+                self._say(f"the {probe.name} probe is off: {type(error).__name__}: {error}")
+                self._close(probe)
+        if not reading:
+            return
+        try:
+            self._write(reading)
+        except Exception as error:
+            self._say(f"probe values cannot be written: {type(error).__name__}: {error}")
+
+    def _close(self, probe: Probe) -> None:
+        try:
+            probe.close()
+        except Exception as error:
+            self._say(f"the {probe.name} probe cannot be closed: {type(error).__name__}: {error}")
+
+    def _say(self, text: str) -> None:
+        if text in self._noticed:
+            return
+        self._noticed.add(text)
+        try:
+            self._notice(text)
+        except Exception:
+            pass

@@ -1,0 +1,250 @@
+"""A run as the training loop sees it: log, step, span, event, alert, finish. Nothing here raises or waits."""
+
+import operator
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from stepscope.model import names
+from stepscope.model.records import ALERT, EVENT, METRIC
+from stepscope.sdk import duties, values
+from stepscope.sdk.attributes import clean, clean_own
+from stepscope.sdk.context import NOWHERE, SPAN_KEY, Mark, current, current_ids, current_mark, new_id, pack
+from stepscope.sdk.flusher import Flusher
+from stepscope.sdk.journaling import open_journal
+from stepscope.sdk.launch import Launch, new_run_id
+from stepscope.sdk.outcomes import Outcomes
+from stepscope.sdk.ports import OpenSpan, PackedLink
+from stepscope.sdk.recorder import Recorder
+from stepscope.sdk.resolve import Row
+from stepscope.sdk.settings import Settings
+from stepscope.sdk.spans import Span, StepSpan, exception_attrs
+
+_time_ns = time.time_ns
+
+
+class Run:
+    """One process's part in a run. Every method may be called from any thread, before and after a fork."""
+
+    def __init__(self, settings: Settings, launch: Launch, config: Mapping[str, Any] | None = None) -> None:
+        self.settings = settings
+        self.launch = launch
+        self.id = settings.run_id or launch.run or new_run_id()
+        self.project = settings.project
+        self.name = settings.name
+        self.rank = launch.rank
+        self.config = clean(config)
+        self.status = "running"
+        self.main = True
+        self.pid = os.getpid()
+        self.active_mark: Mark | None = None
+        self.open_spans: dict[bytes, OpenSpan] = {}
+        self.outcomes = Outcomes()
+        self.flusher: Flusher
+        self.recorder = Recorder(settings.memory_quota, self.outcomes, lambda: self.flusher.start())
+        self.duties = duties.Duties(self)
+        self.flusher = Flusher(
+            self.recorder,
+            self.outcomes,
+            lambda: open_journal(self),
+            interval=settings.flush_interval,
+            disk_quota=settings.disk_quota,
+            duties=self.duties,
+        )
+        self.exit_status: Any = None
+        self.preempted = False
+        self._plain = True
+        self._finished = False
+        self._counter = 0
+        self.link: PackedLink = (new_id(128).to_bytes(16, "big"), new_id(64).to_bytes(8, "big"), {})
+        """The ids of the span of the whole run, which every step points to."""
+        self.started = _time_ns()
+
+    @property
+    def home(self) -> Path:
+        """The folder this run's journal lies under."""
+        return self.settings.home
+
+    def log(
+        self,
+        metrics: Mapping[str, Any],
+        step: int | None = None,
+        category: str | None = None,
+        *,
+        axis: str | None = None,
+    ) -> None:
+        """Record numbers at a step: the one given, else the current `step`, else the next of this run's counter.
+
+        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts flatten with `/`. Any other value
+        is counted as rejected, the rest is kept. Steps may come in any order. Device tensors are not waited for.
+        """
+        try:
+            if step is None:
+                mark = current_mark.get() or self.active_mark
+                if mark is None:
+                    step = self._counter
+                    self._counter = step + 1
+                else:
+                    step, axis = mark
+            elif type(step) is not int:
+                step = operator.index(step)
+            if category is not None:
+                category = names.CATEGORIES.get(category) or _category(category)
+            # One addition in C tells whether all values are plain numbers; it is skipped once tensors were seen,
+            # where it would start a kernel.
+            if self._plain and type(metrics) is dict and type(sum(metrics.values(), 0.0)) is float:
+                packed = pack((METRIC, _time_ns(), step, axis, category, metrics))
+            else:
+                self._log_other(metrics, step, axis, category)
+                return
+        except Exception:
+            self._log_other(metrics, step, axis, category)
+            return
+        recorder = self.recorder
+        recorder.append(packed)
+        if len(recorder.buffer) >= recorder.limit:
+            recorder.crowded()
+
+    def _log_other(self, metrics: Any, step: Any, axis: str | None, category: Any) -> None:
+        """Record what the short way could not: nested, foreign, partly wrong."""
+        try:
+            if not isinstance(metrics, Mapping):
+                self.outcomes.reject("log", f"metrics are a {type(metrics).__name__}, not a dict")
+                return
+            number = self._step_number(step)
+            if number is None:
+                return
+            flat, held = values.flatten(metrics, self.outcomes.reject)
+            row = Row(_time_ns(), number, axis, None if category is None else _category(category), flat)
+            if held:
+                self._plain = False
+                self.duties.hold(row)
+            elif flat:
+                self.recorder.put(pack((METRIC, *row)))
+        except Exception as error:
+            self.outcomes.reject("log", type(error).__name__)
+
+    def log_system(self, readings: Mapping[str, int | float]) -> None:
+        """Record what the probes read, at the step the run is in."""
+        self.recorder.put(pack((METRIC, _time_ns(), *self.mark, "system", readings)))
+
+    def _step_number(self, step: Any) -> int | None:
+        """Check a step; None, and a counted rejection, when it is no 64-bit integer."""
+        try:
+            number = operator.index(step)
+        except TypeError:
+            self.outcomes.reject("step", f"step is a {type(step).__name__}, not an integer")
+            return None
+        if not -(2**63) <= number < 2**63:
+            self.outcomes.reject("step", "step is beyond 64 bits")
+            return None
+        return number
+
+    def step(self, n: int, name: str = "step") -> Span:
+        """Open the root span of step `n`; inside it every record carries the step. `name` names the axis."""
+        number = n if type(n) is int else self._step_number(n)
+        return StepSpan(self, Mark(number, None if name == "step" else str(name)))
+
+    def span(self, name: str, /, **attrs: Any) -> Span:
+        """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
+        return Span(self, name, clean_own(attrs) if attrs else attrs, current().get(SPAN_KEY))
+
+    def event(
+        self,
+        name: str,
+        data: Mapping[str, Any] | None = None,
+        severity: str = "INFO",
+        *,
+        step: int | None = None,
+    ) -> None:
+        """Record that something happened. Events are never dropped for want of room."""
+        self._note(EVENT, name, severity, step, clean(data))
+
+    def alert(
+        self,
+        name: str,
+        severity: str = "WARN",
+        message: str = "",
+        *,
+        step: int | None = None,
+        **attrs: Any,
+    ) -> None:
+        """Record something a person should be told."""
+        self._note(ALERT, name, severity, step, str(message), clean(attrs))
+
+    def exception(self, error: BaseException, *, severity: str = "ERROR", **attrs: Any) -> None:
+        """Record an exception with its type, message and stack."""
+        self.event(names.EVENT_EXCEPTION, {**exception_attrs(error), **attrs}, severity)
+
+    def _note(self, kind: int, name: str, severity: str, step: int | None, *rest: Any) -> None:
+        try:
+            at = self.mark if step is None else Mark(self._step_number(step), None)
+            number = names.SEVERITIES.get(str(severity).upper(), 9)
+            self.recorder.put(pack((kind, _time_ns(), *at, *current_ids(), number, str(name), *rest)))
+        except Exception as error:
+            self.outcomes.reject(str(name), f"{type(error).__name__}")
+
+    @property
+    def mark(self) -> Mark:
+        """The step the calling code is in."""
+        return current_mark.get() or self.active_mark or NOWHERE
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until what was recorded so far is in the journal; False when that takes longer than `timeout`."""
+        return self.flusher.flush(self.settings.exit_timeout if timeout is None else timeout)
+
+    def finish(self, status: str = "finished", *, timeout: float | None = None) -> bool:
+        """End the run and wait, at most `timeout` seconds, until it is in the journal. A second call does nothing."""
+        if self._finished:
+            return True
+        self._finished = True
+        if self.status == "running":
+            self.status = status if status in names.STATUSES else "finished"
+        deadline = time.monotonic() + (self.settings.exit_timeout if timeout is None else timeout)
+        self.duties.close()
+        while self.duties.waiting() and time.monotonic() < deadline:
+            self.flusher.flush(deadline - time.monotonic())
+            time.sleep(0.005)
+        self.duties.collect()
+        self.flusher.flush(max(deadline - time.monotonic(), 0))
+        self.duties.record_end(self.status)
+        self.duties.beat()
+        return self.flusher.stop(max(deadline - time.monotonic(), 0))
+
+    def after_fork(self) -> None:
+        """Become a writer of its own in a forked child."""
+        self.pid = os.getpid()
+        self.main = False
+        self._finished = False
+        self.open_spans.clear()
+        self.outcomes.reset()
+        self.recorder.after_fork()
+        self.duties.after_fork()
+        self.flusher.reset()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
+        if failed and error is not None:
+            self.exception(error, severity="FATAL")
+        self.finish("failed" if failed else "finished")
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} ({self.status}) rank {self.rank} in {self.home}>"
+
+
+def _category(word: Any) -> str:
+    """The prefix a category word means: its own name in lower case, unless it is an alias."""
+    text = str(word).strip().strip("/").lower()
+    return names.CATEGORIES.get(text, text or "misc")
+

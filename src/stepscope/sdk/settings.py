@@ -1,0 +1,240 @@
+"""Settings of a run: arguments, STEPSCOPE_* variables, stepscope.yaml, OTEL_* variables, defaults; first wins."""
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from stepscope.journal.layout import is_safe
+from stepscope.model.errors import ConfigError
+
+FILE = "stepscope.yaml"
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set; each field is also an argument of `init` and a key of stepscope.yaml."""
+
+    project: str = "default"
+    """The family of runs this run belongs to."""
+    name: str | None = None
+    """A name for people; need not be unique."""
+    run_id: str | None = None
+    """The run to write to; the same id again is a new attempt. Default: the launcher's job id, else a fresh one."""
+    home: Path = field(default_factory=lambda: default_home())
+    """The folder that holds all journals."""
+    disabled: bool = False
+    """Make every call a no-op."""
+    flush_interval: float = 0.1
+    """Seconds between writes of what was recorded."""
+    exit_timeout: float = 5.0
+    """The longest `finish`, and so the end of the process, may take, in seconds."""
+    memory_quota: int = 64 * MIB
+    """Bytes of records that may wait in memory."""
+    disk_quota: int = 4096 * MIB
+    """Bytes of journal one process may leave on disk."""
+    probes: bool = True
+    """Read CPU, memory, disk, network and GPU every `probe_interval` seconds."""
+    probe_interval: float = 5.0
+    """Seconds between two readings of the probes."""
+    capture_logs: bool = True
+    """Record what goes through Python's logging, from `log_level` up."""
+    log_level: str = "INFO"
+    """The lowest logging level that is recorded."""
+    otel: bool = True
+    """Be the OpenTelemetry provider of this process, unless it already has one."""
+    sigterm: bool = False
+    """End the run as preempted on SIGTERM, then do what SIGTERM did before."""
+    service_name: str | None = None
+    """The OpenTelemetry service.name; default: the project."""
+    resource_attributes: Mapping[str, str] = field(default_factory=dict)
+    """OpenTelemetry resource attributes of every record."""
+
+
+def default_home() -> Path:
+    """The home folder when nobody names one; for a user without a home, beside the work."""
+    try:
+        return Path.home() / ".stepscope"
+    except RuntimeError:
+        return Path.cwd() / ".stepscope"
+
+
+KNOWN = tuple(entry.name for entry in dataclasses.fields(Settings))
+
+
+def load(
+    arguments: Mapping[str, Any],
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Merge all sources; ConfigError names what is wrong, the known names and the fix."""
+    env = os.environ if env is None else env
+    merged: dict[str, Any] = {}
+    for source, values in (
+        ("OTEL_* variables", _from_otel(env)),
+        (FILE, _from_file(env, folder or Path.cwd())),
+        ("STEPSCOPE_* variables", _from_env(env)),
+        ("init", {key: value for key, value in arguments.items() if value is not None}),
+    ):
+        for key, value in values.items():
+            merged[key] = _checked(key, value, source)
+    return Settings(**merged)
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+    return {key: env[name] for key in KNOWN if env.get(name := variable(key))}
+
+
+def variable(key: str) -> str:
+    """The environment variable of a setting."""
+    return f"STEPSCOPE_{key.upper()}"
+
+
+def _from_otel(env: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        found["disabled"] = True
+    if env.get("OTEL_RESOURCE_ATTRIBUTES"):
+        found["resource_attributes"] = env["OTEL_RESOURCE_ATTRIBUTES"]
+    if env.get("OTEL_SERVICE_NAME"):
+        found["service_name"] = env["OTEL_SERVICE_NAME"]
+    return found
+
+
+def _from_file(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """Read the `telemetry:` part of stepscope.yaml in the working folder, or of STEPSCOPE_CONFIG."""
+    named = env.get("STEPSCOPE_CONFIG")
+    path = Path(named) if named else folder / FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if named:
+            raise ConfigError(f"STEPSCOPE_CONFIG names {named}, which does not exist") from None
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError(f"{path} needs PyYAML to be read: pip install 'stepscope[yaml]'") from None
+    try:
+        content = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    section = content.get("telemetry", {}) if isinstance(content, dict) else None
+    if not isinstance(section, dict):
+        raise ConfigError(f"{path}: expected a mapping under the key `telemetry:`")
+    section = dict(section)
+    if "enabled" in section:
+        section["disabled"] = not _as_bool(section.pop("enabled"))
+    return section
+
+
+def _checked(key: str, value: Any, source: str) -> Any:
+    if key not in KNOWN:
+        near = difflib.get_close_matches(key, KNOWN, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"{source}: unknown setting {key!r}{hint} Known: {', '.join(KNOWN)}")
+    parse: Callable[[Any], Any] = _PARSERS.get(key, _as_text)
+    try:
+        return parse(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{source}: {key}={value!r} is not valid: {error}") from None
+
+
+def _as_text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("expected a text that is not empty")
+    return value
+
+
+def _as_run_id(value: Any) -> str:
+    if not isinstance(value, str) or not is_safe(value):
+        raise ValueError("use 1 to 128 letters, digits, '.', '_' or '-', starting with a letter or digit")
+    return value
+
+
+def _as_path(value: Any) -> Path:
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise ValueError("expected a path")
+    return Path(value).expanduser().absolute()
+
+
+def _as_bool(value: Any) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(value, bool):
+        return value
+    known = words.get(str(value).strip().lower())
+    if known is None:
+        raise ValueError("expected true or false")
+    return known
+
+
+def _positive(value: Any) -> float:
+    number = float(value)
+    if not 0 < number < float("inf"):
+        raise ValueError("expected a number of seconds above 0")
+    return number
+
+
+def _seconds(value: Any) -> float:
+    number = float(value)
+    if not 0 <= number < float("inf"):
+        raise ValueError("expected a number of seconds, 0 or more")
+    return number
+
+
+def _as_bytes(value: Any) -> int:
+    """Read a size: a number of bytes, or a text such as 500MB or 2GiB."""
+    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1024, "MIB": MIB, "GIB": 1024 * MIB}
+    text = str(value).strip()
+    digits = text.rstrip("BKMGIbkmgi ")
+    unit = text[len(digits) :].strip().upper()
+    try:
+        size = int(float(digits) * units[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise ValueError("expected bytes, or a size such as 500MB or 2GiB") from None
+    if size < 64 * 1024:
+        raise ValueError("expected at least 64KiB")
+    return size
+
+
+def _as_level(value: Any) -> str:
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+    word = str(value).strip().upper()
+    if word not in levels:
+        raise ValueError(f"expected one of {', '.join(levels)}")
+    return word
+
+
+def _as_attributes(value: Any) -> dict[str, str]:
+    """Read resource attributes: a mapping, or OTel's `key=value,key=value` with %-escapes."""
+    if isinstance(value, Mapping):
+        return {str(key): str(inner) for key, inner in value.items()}
+    pairs = [pair.partition("=") for pair in str(value).split(",") if pair.strip()]
+    if any(not separator or not key.strip() for key, separator, _ in pairs):
+        raise ValueError("expected key=value pairs separated by commas")
+    return {key.strip(): unquote(inner.strip()) for key, _, inner in pairs}
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "run_id": _as_run_id,
+    "home": _as_path,
+    "disabled": _as_bool,
+    "flush_interval": _positive,
+    "exit_timeout": _seconds,
+    "memory_quota": _as_bytes,
+    "disk_quota": _as_bytes,
+    "probes": _as_bool,
+    "probe_interval": _positive,
+    "capture_logs": _as_bool,
+    "log_level": _as_level,
+    "otel": _as_bool,
+    "sigterm": _as_bool,
+    "resource_attributes": _as_attributes,
+}

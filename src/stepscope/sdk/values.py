@@ -1,0 +1,127 @@
+"""Numbers of every make: what a value given to `log` is worth, or why it is worth nothing."""
+
+import sys
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from stepscope.sdk import tensors
+from stepscope.sdk.scalars import Number, Refused, plain
+
+DEPTH = 16
+"""How deep nested dicts are followed."""
+
+
+Reader = Callable[[str, Any], "Number | tensors.Held"]
+_readers: dict[type, Reader] = {}
+
+
+def read(key: str, value: Any) -> "Number | tensors.Held":
+    """Turn a value into a number, or a device tensor into one that is read later; Refused when it is neither."""
+    reader = _readers.get(type(value))
+    if reader is None:
+        reader = _readers[type(value)] = _reader_for(type(value))
+    return reader(key, value)
+
+
+def flatten(
+    metrics: Mapping[Any, Any], refuse: Callable[[str, str], None]
+) -> tuple[dict[str, Any], bool]:
+    """Copy nested metrics into one dict of numbers, keys joined by `/`; the flag tells that tensors are held.
+
+    Each value that is no number is passed to `refuse` with its key and reason.
+    """
+    flat: dict[str, Any] = {}
+    _flatten("", metrics, flat, refuse, DEPTH)
+    return flat, any(type(value) is tensors.Held for value in flat.values())
+
+
+def _flatten(
+    prefix: str, metrics: Mapping[Any, Any], flat: dict[str, Any], refuse: Callable[[str, str], None], depth: int
+) -> None:
+    for raw, value in list(metrics.items()):
+        key = prefix + _text(raw)
+        if isinstance(value, Mapping):
+            if depth == 0:
+                refuse(key, "too deep")
+            else:
+                _flatten(f"{key}/", value, flat, refuse, depth - 1)
+            continue
+        try:
+            flat[key] = read(key, value)
+        except Refused as reason:
+            refuse(key, str(reason))
+        except Exception as error:
+            refuse(key, f"unreadable {type(error).__name__}")
+
+
+def _text(key: Any) -> str:
+    """A key as a text that can be written, whatever it was."""
+    text = key if type(key) is str else str(key)
+    return text.encode("utf-8", "replace").decode()
+
+
+def _reader_for(kind: type) -> Reader:
+    """Choose how to read a type; asked once per type."""
+    if kind is float or kind is bool:
+        return _as_is
+    if issubclass(kind, int):
+        return _integer
+    if issubclass(kind, (float, Decimal, Fraction)):
+        return _as_float
+    if issubclass(kind, (str, bytes, bytearray)):
+        return _refuse("string")
+    if kind is type(None):
+        return _refuse("none")
+    if issubclass(kind, complex):
+        return _refuse("complex")
+    if issubclass(kind, (list, tuple, set, frozenset)):
+        return _refuse("vector")
+    return _foreign_reader(kind)
+
+
+def _foreign_reader(kind: type) -> Reader:
+    """Choose how to read a type of another library, never importing that library."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, (numpy.generic, numpy.ndarray)):
+        return _array
+    by_library = tensors.reader_for(kind)
+    if by_library is not None:
+        return by_library
+    if hasattr(kind, "__index__"):
+        return _integer
+    if hasattr(kind, "__float__"):
+        return _as_float
+    return _refuse(f"type {kind.__name__}")
+
+
+def _refuse(reason: str) -> Reader:
+    def refuse(key: str, value: Any) -> Number:
+        raise Refused(reason)
+
+    return refuse
+
+
+def _as_is(key: str, value: Any) -> Number:
+    return value + 0 if value is True or value is False else value
+
+
+def _as_float(key: str, value: Any) -> Number:
+    try:
+        return float(value)
+    except OverflowError:
+        raise Refused("too large") from None
+
+
+def _integer(key: str, value: Any) -> Number:
+    """Keep an integer exact where 64 bits hold it, else as the nearest float."""
+    number = value.__index__()
+    return number if -(2**63) <= number < 2**64 else _as_float(key, number)
+
+
+def _array(key: str, value: Any) -> Number:
+    """Read a numpy scalar or an array of one element now: an array may change later."""
+    if value.size != 1:
+        raise Refused("vector")
+    return plain(value.item())

@@ -1,0 +1,96 @@
+"""Decorators: a span around a function, and exceptions recorded on their way out."""
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Generator
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+from stepscope.sdk import api
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def traced(function: F, /) -> F: ...
+@overload
+def traced(name: str | None = None, /, **attrs: Any) -> Callable[[F], F]: ...
+def traced(target: Any = None, /, **attrs: Any) -> Any:
+    """Put a span around every call of a function, coroutine or generator; bare, or with a name and attributes."""
+    if callable(target):
+        return _wrap(target, lambda: api.span(target.__qualname__))
+    return lambda function: _wrap(function, lambda: api.span(target or function.__qualname__, **attrs))
+
+
+class capture_exceptions:  # noqa: N801 - used like a function
+    """Record an exception that passes through, then let it go on; a decorator (sync or async) or a `with` block.
+
+    `fatal=True` records it with severity FATAL and writes it out before it goes on.
+    """
+
+    def __init__(self, function: Callable[..., Any] | None = None, /, *, fatal: bool = False) -> None:
+        self._fatal = fatal
+        self._function = function
+        if function is not None:
+            self._wrapped = _wrap(function, lambda: capture_exceptions(fatal=fatal))
+            functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._function is not None:
+            return self._wrapped(*args, **kwargs)
+        (function,) = args
+        return _wrap(function, lambda: capture_exceptions(fatal=self._fatal))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __enter__(self) -> "capture_exceptions":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        run = api.current_run()
+        if run is not None and isinstance(error, Exception):
+            run.exception(error, severity="FATAL" if self._fatal else "ERROR")
+            if self._fatal:
+                run.flush()
+
+
+def _wrap(function: Callable[..., Any], scope: Callable[[], Any]) -> Any:
+    """Run each call of a function inside a fresh scope, whatever sort of function it is."""
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            with scope():
+                async for item in function(*args, **kwargs):
+                    yield item
+
+        return stream
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def later(*args: Any, **kwargs: Any) -> Any:
+            with scope():
+                return await function(*args, **kwargs)
+
+        return later
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def items(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            with scope():
+                return (yield from function(*args, **kwargs))
+
+        return items
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with scope():
+            return function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,45 @@
+"""Disabled, or without a run, nothing happens."""
+
+from pathlib import Path
+
+import pytest
+
+import stepscope
+
+
+def test_disabled_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STEPSCOPE_DISABLED=1 gives a run whose calls all work and write nothing."""
+    monkeypatch.setenv("STEPSCOPE_DISABLED", "1")
+    run = stepscope.init(home=tmp_path, config={"a": 1})
+    with run, run.step(1), run.span("a", b=1) as span:
+        span.set_attribute("a", 1)
+        span.add_event("x")
+        run.log({"a": 1.0})
+        run.event("a")
+        run.alert("a")
+    assert run.flush() and run.finish() and stepscope.current_run() is None
+    assert list(tmp_path.iterdir()) == [] and repr(run) == "<Run disabled>"
+    assert not span.get_span_context().is_valid
+
+
+def test_without_a_run_every_function_is_harmless() -> None:
+    """Module-level calls before init do nothing."""
+    assert stepscope.current_run() is None
+    stepscope.log({"a": 1.0}, step=1)
+    stepscope.event("a")
+    stepscope.alert("a")
+    with stepscope.step(1), stepscope.span("a") as span:
+        span.set_attribute("a", 1)
+    assert stepscope.flush() and stepscope.finish()
+
+
+async def _use() -> None:
+    async with stepscope.step(1), stepscope.span("a"):
+        pass
+
+
+def test_without_a_run_async_spans_are_harmless() -> None:
+    """`async with` works without a run."""
+    import asyncio
+
+    asyncio.run(_use())

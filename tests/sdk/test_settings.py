@@ -1,0 +1,102 @@
+"""Where settings come from, and what is said of wrong ones."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepscope
+from stepscope.model.errors import ConfigError
+from stepscope.sdk import settings
+
+
+def load(tmp_path: Path, yaml: str | None = None, env: dict[str, str] | None = None, **arguments: Any) -> settings.Settings:
+    """Load settings as if started in `tmp_path`."""
+    if yaml is not None:
+        (tmp_path / "stepscope.yaml").write_text(yaml)
+    return settings.load(arguments, env or {}, tmp_path)
+
+
+def test_first_source_wins(tmp_path: Path) -> None:
+    """Arguments beat variables, variables the file, the file OTel's variables, those the defaults."""
+    yaml = "telemetry: {project: file, service_name: file, name: file}"
+    env = {"STEPSCOPE_PROJECT": "env", "STEPSCOPE_NAME": "env", "OTEL_SERVICE_NAME": "otel"}
+    found = load(tmp_path, yaml, env, project="argument")
+    assert (found.project, found.name, found.service_name) == ("argument", "env", "file")
+    assert load(tmp_path / "x", None, {"OTEL_SERVICE_NAME": "otel"}).service_name == "otel"
+    assert load(tmp_path / "x").project == "default"
+
+
+def test_init_offers_every_setting() -> None:
+    """Each setting is an argument of init, and each argument a setting."""
+    assert set(inspect.signature(stepscope.init).parameters) == {*settings.KNOWN, "config"}
+
+
+@pytest.mark.parametrize("key", settings.KNOWN)
+def test_every_setting_is_documented(key: str) -> None:
+    """Each setting and its variable stand in the settings page."""
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    assert f"`{key}`" in page and f"`{settings.variable(key)}`" in page
+
+
+def test_unknown_names_are_named_with_the_known_ones(tmp_path: Path) -> None:
+    """A misspelt setting is refused, with a guess and the list."""
+    with pytest.raises(ConfigError, match=r"unknown setting 'projct'; did you mean 'project'\?.*home"):
+        load(tmp_path, "telemetry: {projct: x}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("memory_quota", "many", "500MB"),
+        ("memory_quota", 10, "64KiB"),
+        ("flush_interval", "0", "above 0"),
+        ("exit_timeout", "nan", "seconds"),
+        ("probes", "perhaps", "true or false"),
+        ("run_id", "../x", "letters"),
+        ("project", "", "not empty"),
+        ("log_level", "LOUD", "DEBUG"),
+        ("resource_attributes", "novalue", "key=value"),
+    ],
+)
+def test_bad_values_say_what_is_expected(tmp_path: Path, key: str, value: Any, words: str) -> None:
+    """A wrong value names its source, its key and what would be right."""
+    with pytest.raises(ConfigError, match=f"init: {key}=.*{words}"):
+        load(tmp_path, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("500MB", 500_000_000), ("2GiB", 2 * 1024**3), ("1.5 MiB", 1572864), (100_000, 100_000)]
+)
+def test_sizes_have_units(tmp_path: Path, text: Any, size: int) -> None:
+    """Sizes are bytes, or numbers with the usual units."""
+    assert load(tmp_path, disk_quota=text).disk_quota == size
+
+
+def test_resource_attributes_follow_otel(tmp_path: Path) -> None:
+    """OTEL_RESOURCE_ATTRIBUTES is read with its escapes."""
+    found = load(tmp_path, env={"OTEL_RESOURCE_ATTRIBUTES": "team=a%20b,deployment.environment=prod"})
+    assert found.resource_attributes == {"team": "a b", "deployment.environment": "prod"}
+
+
+def test_the_file_of_another_place(tmp_path: Path) -> None:
+    """STEPSCOPE_CONFIG names the file, and a missing one is an error."""
+    other = tmp_path / "other.yaml"
+    other.write_text("telemetry: {enabled: false}")
+    assert load(tmp_path, env={"STEPSCOPE_CONFIG": str(other)}).disabled
+    with pytest.raises(ConfigError, match="does not exist"):
+        load(tmp_path, env={"STEPSCOPE_CONFIG": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize("text", ["telemetry: [1]", "[1]", "a: b: c"])
+def test_a_file_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
+    """A file that is no mapping, or no YAML, is refused by name."""
+    with pytest.raises(ConfigError, match=r"stepscope\.yaml"):
+        load(tmp_path, text)
+
+
+def test_disabled_by_otel(tmp_path: Path) -> None:
+    """OTEL_SDK_DISABLED=true disables Stepscope too, unless told otherwise."""
+    assert load(tmp_path, env={"OTEL_SDK_DISABLED": "true"}).disabled
+    assert not load(tmp_path, env={"OTEL_SDK_DISABLED": "true", "STEPSCOPE_DISABLED": "0"}).disabled

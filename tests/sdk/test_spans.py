@@ -1,0 +1,239 @@
+"""Spans and steps."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from opentelemetry import trace
+
+import stepscope
+from stepscope.model.records import Event, Metric, Record, Span
+from stepscope.sdk.context import current_span
+
+Records = Callable[..., list[Record]]
+
+
+def by_name(records: Records) -> dict[str, Span]:
+    """The finished spans, by name."""
+    return {span.name: span for span in records(Span) if span.duration is not None}
+
+
+def test_spans_nest(run: stepscope.Run, records: Records) -> None:
+    """A span inside a span is its child, in the same trace, with the step of both."""
+    with run.step(5), run.span("outer", a=1):
+        with run.span("inner") as inner:
+            inner.set_attribute("b", [1, 2])
+    found = by_name(records)
+    step, outer, inner_record = found["train.step"], found["outer"], found["inner"]
+    assert step.parent_id is None and outer.parent_id == step.span_id and inner_record.parent_id == outer.span_id
+    assert {span.trace_id for span in found.values()} == {step.trace_id}
+    assert {span.step for span in found.values()} == {5}
+    assert (outer.attrs, inner_record.attrs) == ({"a": 1}, {"b": [1, 2]})
+    assert step.duration is not None and outer.duration is not None and step.duration >= outer.duration > 0
+
+
+def test_each_step_is_a_trace_linked_to_the_run(run: stepscope.Run, records: Records) -> None:
+    """Steps are roots of their own traces; a link leads to the run's span."""
+    for number in range(3):
+        with run.step(number):
+            pass
+    run.finish()
+    spans = records(Span)
+    steps = [span for span in spans if span.name == "train.step"]
+    (whole,) = [span for span in spans if span.name == "train.run"]
+    assert len({span.trace_id for span in steps}) == 3
+    assert all(span.links[0].trace_id == whole.trace_id and span.links[0].span_id == whole.span_id for span in steps)
+
+
+def test_an_exception_is_recorded_and_goes_on(run: stepscope.Run, records: Records) -> None:
+    """The exception itself passes; type, message, stack and ERROR stay on the span."""
+    error = ValueError("wrong shape")
+    with pytest.raises(ValueError, match="wrong shape") as caught, run.span("forward"):
+        raise error
+    assert caught.value is error
+    span = by_name(records)["forward"]
+    (event,) = span.events
+    assert (span.status, span.message) == (2, "ValueError: wrong shape")
+    assert event.attrs["exception.type"] == "ValueError" and "test_spans.py" in event.attrs["exception.stacktrace"]
+
+
+def test_leaving_with_exit_zero_is_no_error(run: stepscope.Run, records: Records) -> None:
+    """SystemExit with status 0 does not mark the span."""
+    with pytest.raises(SystemExit), run.span("a"):
+        raise SystemExit(0)
+    assert by_name(records)["a"].status == 0
+
+
+def test_otel_sees_our_span_as_current(run: stepscope.Run) -> None:
+    """Inside our span OpenTelemetry's current span is ours; afterwards it is gone."""
+    with run.span("a") as span:
+        assert trace.get_current_span() is span and isinstance(span, trace.Span)
+        assert trace.get_current_span().get_span_context().is_valid
+    assert current_span() is None
+
+
+def test_a_remote_parent_is_followed(run: stepscope.Run, records: Records) -> None:
+    """A span under another process's span joins its trace."""
+    remote = trace.NonRecordingSpan(trace.SpanContext(0xA, 0xB, True, trace.TraceFlags(3)))
+    with trace.use_span(remote), run.span("child"):
+        pass
+    span = by_name(records)["child"]
+    assert (int.from_bytes(span.trace_id, "big"), int.from_bytes(span.parent_id or b"", "big")) == (0xA, 0xB)
+
+
+def test_ended_on_another_thread(run: stepscope.Run, records: Records) -> None:
+    """A span may be ended anywhere, once."""
+    span = run.span("request")
+    thread = threading.Thread(target=span.end)
+    thread.start()
+    thread.join()
+    span.end()
+    span.set_attribute("late", 1)
+    assert by_name(records)["request"].attrs == {}
+    assert len([s for s in records(Span) if s.name == "request"]) == 1
+
+
+def test_tasks_keep_their_own_step_and_span(run: stepscope.Run, records: Records) -> None:
+    """Concurrent tasks do not see each other's step."""
+
+    async def work(number: int) -> None:
+        async with run.step(number), run.span(f"task{number}"):
+            await asyncio.sleep(0)
+            run.log({"n": number})
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(*(work(number) for number in range(20)))
+
+    asyncio.run(main())
+    metrics = [metric for metric in records(Metric) if "n" in metric.values]
+    assert all(metric.step == metric.values["n"] for metric in metrics) and len(metrics) == 20
+    assert all(by_name(records)[f"task{number}"].step == number for number in range(20))
+
+
+def test_threads_of_a_step_see_it(run: stepscope.Run, records: Records) -> None:
+    """A thread started inside a step logs at that step although it has a context of its own."""
+    with run.step(9):
+        thread = threading.Thread(target=lambda: run.log({"n": 1.0}))
+        thread.start()
+        thread.join()
+    assert [metric.step for metric in records(Metric) if "n" in metric.values] == [9]
+
+
+def test_left_in_another_context(run: stepscope.Run, records: Records) -> None:
+    """A generator closed elsewhere ends its span without an error."""
+
+    def numbers() -> object:
+        with run.span("generator"):
+            yield 1
+
+    generator = numbers()
+    thread = threading.Thread(target=lambda: next(generator))  # type: ignore[call-overload]
+    thread.start()
+    thread.join()
+    generator.close()  # type: ignore[attr-defined]
+    assert by_name(records)["generator"].status == 0
+
+
+def test_an_open_span_is_shown(run: stepscope.Run, records: Records) -> None:
+    """A span open for more than a second is recorded before it ends, once."""
+    span = run.span("hung")
+    span.start -= 2_000_000_000
+    run.duties(10**9)
+    run.duties(2 * 10**9)
+    opened = [found for found in records(Span) if found.name == "hung"]
+    assert [found.duration for found in opened] == [None]
+    span.end()
+    assert by_name(records)["hung"].span_id == opened[0].span_id
+
+
+def test_status_follows_otel(run: stepscope.Run, records: Records) -> None:
+    """OK is final, and only an error keeps its description."""
+    with run.span("ok") as span:
+        span.set_status(trace.Status(trace.StatusCode.OK))
+        span.set_status(trace.StatusCode.ERROR, "later")
+    with run.span("bad") as span:
+        span.set_status(trace.StatusCode.ERROR, "why")
+    found = by_name(records)
+    assert (found["ok"].status, found["bad"].status, found["bad"].message) == (1, 2, "why")
+
+
+def test_secrets_in_attributes_are_masked(run: stepscope.Run, records: Records) -> None:
+    """Whatever way an attribute is set, a secret is not recorded, also when seen before."""
+    for _ in range(2):
+        with run.span("a", password="x", header={"Cookie": "y"}, max_tokens=5) as span:
+            span.set_attribute("authorization", "z")
+            span.add_event("e", {"access_token": "w"})
+    span_record = by_name(records)["a"]
+    assert span_record.attrs == {
+        "password": "[redacted]",
+        "header": {"Cookie": "[redacted]"},
+        "max_tokens": 5,
+        "authorization": "[redacted]",
+    }
+    assert span_record.events[0].attrs == {"access_token": "[redacted]"}
+
+
+def test_odd_attributes_never_raise(run: stepscope.Run, records: Records) -> None:
+    """Huge, deep and strange attributes are bounded, not refused."""
+
+    class Odd:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    deep: dict[str, object] = {}
+    deep["deep"] = deep
+    with run.span("a", odd=Odd(), big="x" * 10**6, huge=2**100, deep=deep, many=list(range(10**5))):
+        pass
+    attrs = by_name(records)["a"].attrs
+    assert attrs["odd"] == "<Odd>" and len(attrs["big"]) < 70_000 and attrs["huge"] == str(2**100)
+    assert len(attrs["many"]) == 256
+
+
+def test_traced_functions(run: stepscope.Run, records: Records) -> None:
+    """The decorator spans functions, coroutines and generators, bare or named."""
+
+    @stepscope.traced
+    def plain(x: int) -> int:
+        return x + 1
+
+    @stepscope.traced("named", part="a")
+    async def later() -> int:
+        return 3
+
+    @stepscope.traced
+    def items() -> object:
+        yield from range(2)
+
+    assert plain(1) == 2 and asyncio.run(later()) == 3 and list(items()) == [0, 1]  # type: ignore[call-overload]
+    found = by_name(records)
+    assert found["named"].attrs == {"part": "a"}
+    assert {name.rpartition(".")[2] for name in found} == {"plain", "named", "items"}
+    assert plain.__name__ == "plain"
+
+
+def test_captured_exceptions(run: stepscope.Run, records: Records) -> None:
+    """Exceptions that pass are recorded and go on: as a block, a decorator, bare, async, on methods."""
+
+    class Thing:
+        @stepscope.capture_exceptions
+        def method(self) -> None:
+            raise KeyError("method")
+
+    @stepscope.capture_exceptions(fatal=True)
+    async def later() -> None:
+        raise ValueError("async")
+
+    with pytest.raises(KeyError):
+        Thing().method()
+    with pytest.raises(ValueError, match="async"):
+        asyncio.run(later())
+    with pytest.raises(OSError, match="block"), stepscope.capture_exceptions():
+        raise OSError("block")
+    found = [event for event in records(Event) if event.name == "exception"]
+    assert [(event.attrs["exception.type"], event.severity) for event in found] == [
+        ("KeyError", 17),
+        ("ValueError", 21),
+        ("OSError", 17),
+    ]
