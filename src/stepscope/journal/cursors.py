@@ -11,7 +11,7 @@ from stepscope.journal.read import Position
 
 
 class _File(msgspec.Struct):
-    """The file's content: a position with a flipped bit would pass over batches unseen, so they are checked."""
+    """What is in the file; a flipped bit in a position would pass over batches unseen, hence the checksum."""
 
     crc: int
     positions: msgspec.Raw
@@ -25,7 +25,7 @@ _decode_positions = msgspec.json.Decoder(dict[str, Position]).decode
 class Cursors:
     """The positions of one sink, by writer path relative to the runs folder.
 
-    A damaged file counts as none: everything is read again, and a store ignores what it has seen. A file that is
+    A damaged file counts as none: everything is read again, and a store ignores what it has seen. One that is
     there and cannot be read raises OSError.
     """
 

@@ -1,4 +1,4 @@
-"""What goes when there is no room: old metrics thin out evenly, old logs and spans go, events and alerts stay."""
+"""What goes when there is no room: old metrics thin out evenly, logs and spans go, events and alerts stay."""
 
 import contextlib
 import math
@@ -23,7 +23,7 @@ KEPT = (EVENT, ALERT)
 
 def kind_of(packed: bytes | msgspec.Raw) -> int:
     """Read the tag of a packed record: the second byte, after the array's header."""
-    head = memoryview(packed)
+    head = packed if type(packed) is bytes else memoryview(packed)
     return head[3] if head[0] == 0xDC else head[1]
 
 
@@ -32,9 +32,9 @@ def thin(
 ) -> tuple[list[Packed], Counter[str]]:
     """Keep every second metric of each series, all events and alerts; count what goes by kind.
 
-    A series is a set of keys with its attributes; `turns` carries on from one call to the next whose turn it is. A
-    metric that holds a NaN or an infinity stays: it is what someone will look for. Under `hard` every second metric
-    goes, whatever it holds.
+    A series is a set of keys with its attributes; `turns` carries the alternation from one call to the next.
+    A metric that holds a NaN or an infinity stays: it is what someone will look for. Under `hard` every
+    second metric goes, whatever it holds.
     """
     turns = {} if turns is None else turns
     kept: list[Packed] = []
@@ -72,8 +72,8 @@ def enforce(
 ) -> Counter[str]:
     """Thin a writer's closed segments, oldest first, until the folder fits; count what went by kind.
 
-    Each pass thins every closed segment once more. When that wins nothing more, non-finite values and the last
-    metric of a series go too; only events and alerts may keep a folder above its quota.
+    Each pass thins every closed segment once more. When that wins nothing more, non-finite values and the
+    only metric of a series go too: nothing but events and alerts keeps a folder above its quota.
     """
     sizes = {path: _size(path) for path in layout.list_segments(folder)}
     dropped: Counter[str] = Counter()

@@ -1,9 +1,9 @@
 """Read a writer's journal from the start or from a position, live or finished, over damage and torn tails."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from msgspec import Meta, Struct
 
@@ -14,14 +14,16 @@ from stepscope.wire import frames
 
 READ_BYTES = 4 * 1024 * 1024
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Unpack = Callable[[memoryview], tuple[int, list[Any], int]]
+"""Reads a batch: its number, what it holds, and how much of that could not be read; ValueError when it is none."""
 
 
 class Position(Struct, frozen=True):
     """The next frame to read: segment index and byte offset, and the batches already read before it.
 
-    The offset is only good while the last frame read, which starts at `last` and has the checksum `crc`, still lies
-    there. A segment where it does not (rewritten under the quota, cut, made anew) is read again from its start, and
-    batches numbered below `seq` are passed over. Inodes are not trusted: they are reused, and not stable everywhere.
+    The offset is good as long as the last frame read still lies at `last` with the checksum `crc`. A segment
+    where it does not (rewritten under the quota, cut, made anew) is read again from its start, and batches
+    numbered below `seq` are passed over. Inodes are not trusted: they are reused, and not stable everywhere.
     """
 
     segment: Count = 0
@@ -34,11 +36,13 @@ class Position(Struct, frozen=True):
 class Tail:
     """A reader of one writer's folder. `read` returns what is there now; call it again for more.
 
-    No batch is returned twice. Nothing is locked: the writer may append, and the quota rewrite or remove segments.
+    No batch is returned twice. Nothing is locked while the writer appends and the quota rewrites segments.
+    `unpack` is for a journal that holds something else than records.
     """
 
-    def __init__(self, folder: Path, position: Position | None = None) -> None:
+    def __init__(self, folder: Path, position: Position | None = None, unpack: Unpack = frames.unpack_batch) -> None:
         self.folder = folder
+        self._unpack = unpack
         self.position = position or Position()
         self.writer: Writer | None = None
         self.damaged = 0
@@ -117,7 +121,7 @@ class Tail:
                 return None
             if frames.batch_seq(payload) < least:
                 return None
-            seq, records, bad = frames.unpack_batch(payload)
+            seq, records, bad = self._unpack(payload)
         except ValueError:
             self.damaged += 1
             return None

@@ -1,4 +1,4 @@
-"""Append frames to a writer's segments; every failure leaves the journal readable and the caller free to retry."""
+"""Append frames to a writer's segments; a failure leaves the journal readable, and the caller may retry."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 class Journal:
     """The open journal of one writer. Not thread-safe: one thread appends.
 
-    No number is given to two batches and no index to two segments, also after a failure or when the folder was
-    removed; a folder that holds segments already is continued.
+    No number is given to two batches and no index to two segments, even after a failure or when the folder
+    vanished; a folder that holds segments already is continued.
     """
 
     def __init__(
@@ -31,25 +31,26 @@ class Journal:
         self.folder = folder
         self.writer = writer
         self.seq = 0
-        self._segment_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
         self._fsync = fsync
         self._fd = -1
         self._path: Path | None = None
         self._size = 0
+        self._full = 0
         self._next_index = 0
 
     def append(self, records: Sequence[bytes]) -> int:
         """Write packed records as one batch and return its bytes; OSError when nothing was written.
 
-        The batch is safe from the death of this process on return, with `fsync` also from that of the machine.
+        On return the batch is safe from the death of the process, with `fsync` also from that of the machine.
         ValueError when the records together are larger than a frame may be.
         """
-        if self._fd >= 0 and (self._size >= self._segment_bytes or not self._is_intact()):
+        if self._fd >= 0 and (self._size >= self._full or not self._is_intact()):
             self.close()
         if self._fd < 0:
             self._open()
         data = frames.pack_batch(self.seq, records)
-        self.seq += 1  # before the write: where only the fsync fails, a reader may have seen the batch already
+        self.seq += 1  # also when the write fails: if that was in the fsync, a reader may have seen the batch
         self._write(data)
         return len(data)
 
@@ -83,15 +84,17 @@ class Journal:
                 os.unlink(path)
             raise
         self._path, self._next_index = path, index + 1
+        self._full = max(self.segment_bytes, self._size + 1)  # one batch at least, or tries would pile up heads
 
     def _sync_folders(self) -> None:
         """Make the names of the segment, of its writer and of its run last."""
         for folder in (self.folder, *self.folder.parents[:2]):
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            with contextlib.suppress(OSError):  # not every file system can sync a folder
+                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
 
     def _write(self, data: bytes) -> None:
         """Write all of it or take back what was written."""
@@ -107,7 +110,7 @@ class Journal:
         self._size += len(data)
 
     def _take_back(self) -> None:
-        """Cut off what a failed write left; where that fails too the segment ends there, and a new one follows."""
+        """Cut off what a failed write left; where that fails too, a new segment follows the torn one."""
         try:
             os.ftruncate(self._fd, self._size)
         except OSError:

@@ -26,8 +26,12 @@ class Retry(StepscopeError):
 
 
 class Reject(StepscopeError):
-    """The records at the indices `where` can never be taken; the rest of the batch is safe."""
+    """The records at the indices `where` can never be taken; the rest of the batch is safe.
 
-    def __init__(self, reason: str, where: Sequence[int]) -> None:
+    `together` says that they were refused as a lot: one of them may be to blame for all.
+    """
+
+    def __init__(self, reason: str, where: Sequence[int], *, together: bool = False) -> None:
         super().__init__(reason)
         self.where = tuple(where)
+        self.together = together

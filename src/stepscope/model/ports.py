@@ -1,7 +1,7 @@
 """The one shape every stage speaks: a batch goes in, returning means it is safe."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from stepscope.model.records import Record
 from stepscope.model.writer import Writer
@@ -17,3 +17,25 @@ class Batch(NamedTuple):
 
 Write = Callable[[Batch], None]
 """Take a batch. Returning means *safe*; the only refusals are `Retry` and `Reject`."""
+
+
+class Sink(Protocol):
+    """A destination that takes batches of several writers in one go, for a request each would be too many.
+
+    A `Reject` counts its indices over the records of all batches, in order.
+    """
+
+    timeout: float
+    """No `write` takes longer, in seconds."""
+    divisible: bool
+    """Whether a batch may be offered in parts; not where the destination tells batches by their numbers."""
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Take batches; returning means all are safe, but for how many it refused, by reason, without saying which.
+
+        After `Retry` the same batches may be offered again, and what of them was taken is not sent twice; a Retry
+        after 0 seconds says that it went well so far and goes on.
+        """
+
+    def close(self) -> None:
+        """Let go of connections; nothing is waiting in a sink."""

@@ -13,7 +13,7 @@ KINDS = ("metric", "span", "log", "event", "alert")
 """Kind names by tag; the tag is the first element of a packed record."""
 
 
-class Histogram(Struct, array_like=True, tag=0, frozen=True):
+class Histogram(Struct, array_like=True, tag=0, frozen=True, gc=False):
     """Counts of values between explicit upper bounds; `total` is None when negatives were recorded."""
 
     count: int
@@ -24,7 +24,7 @@ class Histogram(Struct, array_like=True, tag=0, frozen=True):
     counts: tuple[int, ...]
 
 
-class ExponentialHistogram(Struct, array_like=True, tag=1, frozen=True):
+class ExponentialHistogram(Struct, array_like=True, tag=1, frozen=True, gc=False):
     """Counts in buckets (base**i, base**(i+1)] with base = 2**(2**-scale), one list per sign."""
 
     count: int
@@ -40,7 +40,7 @@ class ExponentialHistogram(Struct, array_like=True, tag=1, frozen=True):
     negative: tuple[int, ...] = ()
 
 
-class Summary(Struct, array_like=True, tag=2, frozen=True):
+class Summary(Struct, array_like=True, tag=2, frozen=True, gc=False):
     """Quantiles computed by a foreign client, as (quantile, value) pairs."""
 
     count: int
@@ -48,10 +48,11 @@ class Summary(Struct, array_like=True, tag=2, frozen=True):
     quantiles: tuple[tuple[float, float], ...]
 
 
-Value = int | float | Histogram | ExponentialHistogram | Summary
+Value = bool | int | float | Histogram | ExponentialHistogram | Summary
+"""A bool is the number it equals; it stays as it was given."""
 
 
-class Instrument(Struct, array_like=True, frozen=True):
+class Instrument(Struct, array_like=True, frozen=True, gc=False):
     """What OpenTelemetry knows of a metric beyond its value; a step metric has none."""
 
     type: str = "gauge"
@@ -63,7 +64,7 @@ class Instrument(Struct, array_like=True, frozen=True):
     scope: str = ""
 
 
-class Metric(Struct, array_like=True, tag=METRIC, frozen=True):
+class Metric(Struct, array_like=True, tag=METRIC, frozen=True, gc=False):
     """The values of one `log` call (or one point of an instrument) at one step."""
 
     time: int
@@ -83,7 +84,7 @@ class Metric(Struct, array_like=True, tag=METRIC, frozen=True):
             yield f"{self.category}/{key}", value
 
 
-class SpanEvent(Struct, array_like=True, frozen=True):
+class SpanEvent(Struct, array_like=True, frozen=True, gc=False):
     """Something that happened inside a span."""
 
     time: int
@@ -91,7 +92,7 @@ class SpanEvent(Struct, array_like=True, frozen=True):
     attrs: Attrs = {}
 
 
-class Link(Struct, array_like=True, frozen=True):
+class Link(Struct, array_like=True, frozen=True, gc=False):
     """A pointer from a span to another trace."""
 
     trace_id: bytes
@@ -99,7 +100,7 @@ class Link(Struct, array_like=True, frozen=True):
     attrs: Attrs = {}
 
 
-class Span(Struct, array_like=True, tag=SPAN, frozen=True):
+class Span(Struct, array_like=True, tag=SPAN, frozen=True, gc=False):
     """A timed operation; `duration` is None while it is still open."""
 
     time: int
@@ -119,7 +120,7 @@ class Span(Struct, array_like=True, tag=SPAN, frozen=True):
     scope: str = ""
 
 
-class Log(Struct, array_like=True, tag=LOG, frozen=True):
+class Log(Struct, array_like=True, tag=LOG, frozen=True, gc=False):
     """A line of a program's log."""
 
     time: int
@@ -133,7 +134,7 @@ class Log(Struct, array_like=True, tag=LOG, frozen=True):
     scope: str = ""
 
 
-class Event(Struct, array_like=True, tag=EVENT, frozen=True):
+class Event(Struct, array_like=True, tag=EVENT, frozen=True, gc=False):
     """A named thing that happened to the run."""
 
     time: int
@@ -147,7 +148,7 @@ class Event(Struct, array_like=True, tag=EVENT, frozen=True):
     body: Any = None
 
 
-class Alert(Struct, array_like=True, tag=ALERT, frozen=True):
+class Alert(Struct, array_like=True, tag=ALERT, frozen=True, gc=False):
     """Something a person should be told."""
 
     time: int

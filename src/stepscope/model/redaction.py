@@ -8,7 +8,7 @@ MASK = "[redacted]"
 _SECRET = re.compile(
     r"api[-_. ]?key|access[-_. ]?key|private[-_. ]?key|authorization|^auth$|passw(or)?d|passphrase|secret|cookie"
     r"|credential|bearer|session[-_. ]?key|^pwd$|^x-amz-security-token$"
-    r"|(^|[-_. /])(auth|access|api|bearer|id|refresh|security|session|hf|github|gh|wandb|csrf|write|read)?[-_. ]?token$",
+    r"|(^|[-_. /])(auth|access|api|id|refresh|security|session|hf|github|gh|wandb|csrf|write|read)?[-_. ]?token$",
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -29,10 +29,7 @@ def is_secret(key: str) -> bool:
 def redact(value: Any) -> Any:
     """Copy nested dicts and lists with every secret value masked."""
     if isinstance(value, dict):
-        return {
-            key: MASK if isinstance(key, str) and is_secret(key) else redact(inner)
-            for key, inner in value.items()
-        }
+        return {key: MASK if isinstance(key, str) and is_secret(key) else redact(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [redact(inner) for inner in value]
     return value

@@ -1,7 +1,7 @@
 """Journal frames: mark, length, two CRC32, msgpack; a damaged frame costs itself and nothing else.
 
     frame   = prefix (16 bytes) | payload
-    prefix  = MARK (4 bytes) | length (u32 BE) | crc32 of the payload (u32 BE) | crc32 of the 12 bytes before (u32 BE)
+    prefix  = MARK (4 bytes) | length | crc32 of the payload | crc32 of the 12 bytes before  (each u32 BE)
     payload = [0, writer]  the head, first in each segment
             | [1, seq, [record, ...]]  a batch
 
@@ -32,7 +32,7 @@ BATCH_BYTES = _BATCH.size
 _encode = msgspec.msgpack.Encoder().encode
 _head = msgspec.msgpack.Decoder(tuple[int, Writer])
 _records = msgspec.msgpack.Decoder(list[Metric | Span | Log | Event | Alert])
-_record = msgspec.msgpack.Decoder(Metric | Span | Log | Event | Alert)
+_record: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Metric | Span | Log | Event | Alert)
 _raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _row = msgspec.msgpack.Decoder(list[Any])
 
@@ -97,7 +97,10 @@ def batch_seq(payload: memoryview) -> int:
 
 
 def unpack_batch(payload: memoryview) -> tuple[int, list[Record], int]:
-    """Read a batch: its number, its records, and how many records could not be read; ValueError when it is none."""
+    """Read a batch: its number, its records, and how many records could not be read.
+
+    ValueError when it is no batch.
+    """
     seq = batch_seq(payload)
     body = payload[BATCH_BYTES - 5 :]
     try:
@@ -128,8 +131,8 @@ def raw_records(body: memoryview) -> list[msgspec.Raw]:
 def unpack_record(packed: bytes | msgspec.Raw) -> Record:
     """Read one record; ValueError when it is none.
 
-    The trainer packs a dict of numbers as it is given, so keys that are no text become text here, and a truth value
-    among the numbers of a metric becomes one of them.
+    The trainer packs a dict of numbers as it is given, so it is here that keys that are no text become text,
+    and that truth values among the numbers of a metric become numbers.
     """
     try:
         try:
@@ -158,8 +161,8 @@ def _with_text_keys(value: Any) -> Any:
 def scan(data: bytes, offset: int = 0, *, final: bool = False) -> Iterator[Frame | Damage]:
     """Yield the frames of a buffer in order, and the damage between them.
 
-    What is left at the end is not yielded while more may come and show what it is. With `final` nothing more can, and
-    it is reported as damage. Nothing inside a frame that was cut off is ever taken for a frame.
+    What is left at the end is not yielded while more may come and show what it is. With `final` nothing more
+    can, and it is reported as damage. Nothing inside a frame that was cut off is ever taken for a frame.
     """
     view = memoryview(data)
     while offset < len(view):

@@ -1,0 +1,40 @@
+"""Names: aliases lead to one word, severities are OpenTelemetry's."""
+
+import pytest
+
+from stepscope.model import names
+
+
+def test_every_category_word_means_a_category() -> None:
+    """An accepted word leads to a prefix that is itself accepted, and is written in lower case."""
+    for word, prefix in names.CATEGORIES.items():
+        assert word == word.lower()
+        assert names.CATEGORIES[prefix] == prefix
+
+
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [(1, "TRACE"), (4, "TRACE"), (5, "DEBUG"), (9, "INFO"), (13, "WARN"), (17, "ERROR"), (21, "FATAL"), (24, "FATAL")],
+)
+def test_a_severity_number_has_a_word(number: int, word: str) -> None:
+    """Each of the 24 numbers falls into one of six words."""
+    assert names.severity_word(number) == word
+
+
+@pytest.mark.parametrize("number", [-5, 0, 25, 10**9])
+def test_a_severity_beyond_the_scale_has_a_word_too(number: int) -> None:
+    """Foreign clients send any number; nothing raises."""
+    assert names.severity_word(number) in names.SEVERITIES
+
+
+def test_every_severity_word_has_the_number_it_is_named_for() -> None:
+    """From word to number and back; WARNING and CRITICAL are other words for WARN and FATAL."""
+    same = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+    for word, number in names.SEVERITIES.items():
+        assert names.severity_word(number) == same.get(word, word)
+
+
+def test_the_step_is_looked_for_first_under_our_own_name() -> None:
+    """Among the aliases of the step attribute ours is the strongest, and none is there twice."""
+    assert names.STEP_ALIASES[0] == names.ATTR_STEP
+    assert len(set(names.STEP_ALIASES)) == len(names.STEP_ALIASES)

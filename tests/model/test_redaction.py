@@ -1,0 +1,53 @@
+"""Redaction: values under keys that name secrets are masked, counts of tokens are not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.model import redaction
+from stepscope.model.redaction import MASK, is_secret, redact
+
+SECRETS = """
+api_key apiKey API-KEY openai.api_key x-api-key private_key sessionKey Authorization auth bearer credentials
+password passwd db_password passphrase secret client_secret aws_secret_access_key cookie Set-Cookie
+token access_token accessToken refresh-token id_token csrf_token HF_TOKEN GITHUB_TOKEN wandb_token headers/token
+"""
+HARMLESS = """
+tokens max_tokens num_tokens tokens_per_second prompt_tokens tokenizer token_count pad_token_id
+loss lr author authored keyboard key step monkey batch_size
+"""
+
+
+@pytest.mark.parametrize("key", SECRETS.split())
+def test_a_key_that_names_a_secret_is_known(key: str) -> None:
+    """In any case, with any separator, alone or behind a prefix."""
+    assert is_secret(key)
+
+
+@pytest.mark.parametrize("key", HARMLESS.split())
+def test_a_key_that_only_sounds_like_one_is_not(key: str) -> None:
+    """What training code counts in tokens stays readable."""
+    assert not is_secret(key)
+
+
+def test_nested_secrets_are_masked_and_the_rest_is_copied() -> None:
+    """Dicts in lists in dicts are followed; what is given is not changed."""
+    given_value = {"a": [{"password": "x", "n": 1}, ("b", {"token": 2})], "cookie": {"any": "thing"}, 3: {"secret": 4}}
+    masked = redact(given_value)
+    assert masked == {"a": [{"password": MASK, "n": 1}, ["b", {"token": MASK}]], "cookie": MASK, 3: {"secret": MASK}}
+    assert given_value["cookie"] == {"any": "thing"}
+
+
+@given(st.text())
+def test_the_answer_is_the_same_when_it_is_remembered(key: str) -> None:
+    """Any text may be a key, and asking twice changes nothing."""
+    assert is_secret(key) is is_secret(key)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys without end do not fill the memory, and are still judged."""
+    monkeypatch.setattr(redaction, "_memo", {})
+    monkeypatch.setattr(redaction, "_MEMO_LIMIT", 10)
+    assert not any(is_secret(f"key_{number}") for number in range(100))
+    assert len(redaction._memo) == 10
+    assert is_secret("password_99")
