@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.sdk import cgroup
+from stepscope.sdk.probes import cgroup
 
 
 def put(folder: Path, **files: str) -> None:

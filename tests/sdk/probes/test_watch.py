@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.sdk.probes import Probe, Probes, available, missing, survey
-from stepscope.sdk.system import Reading
+from stepscope.sdk.probes.system import Reading
+from stepscope.sdk.probes.watch import Probe, Probes, available, missing, survey
 
 
 class Fake:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.sdk import system
+from stepscope.sdk.probes import system
 
 pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="this machine has no /proc")
 
@@ -192,9 +192,7 @@ def test_process() -> None:
     assert second["process/open_files"] == first["process/open_files"] + 1
 
 
-@pytest.mark.parametrize(
-    "open_probe", [system.Cpu, system.Memory, system.Disk, system.Network, system.Process]
-)
+@pytest.mark.parametrize("open_probe", [system.Cpu, system.Memory, system.Disk, system.Network, system.Process])
 def test_a_probe_tells_what_it_reads(open_probe: Callable[[], system.Cpu]) -> None:
     """Every probe has a name, in front of all its keys, and a detail for people."""
     probe = open_probe()

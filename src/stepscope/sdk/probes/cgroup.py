@@ -24,9 +24,7 @@ class MemoryGroup(NamedTuple):
     def used(self) -> int:
         """The bytes in use, without the file cache that is given back on demand."""
         if self.version == 2:
-            return _number(self.folder / "memory.current") - _field(
-                self.folder / "memory.stat", "inactive_file"
-            )
+            return _number(self.folder / "memory.current") - _field(self.folder / "memory.stat", "inactive_file")
         stat = self.folder / "memory.stat"
         return _number(self.folder / "memory.usage_in_bytes") - _field(stat, "total_inactive_file")
 

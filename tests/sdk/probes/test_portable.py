@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from stepscope.sdk import portable
+from stepscope.sdk.probes import portable
 
 NAMES = ("cpu", "memory", "disk", "network", "process")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from stepscope.sdk.system import Rates, Reading
+from stepscope.sdk.probes.system import Rates, Reading
 
 
 class Portable:

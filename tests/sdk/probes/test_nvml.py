@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from stepscope.sdk import nvml
+from stepscope.sdk.probes import nvml
 
 
 def driver_is_here() -> bool:
@@ -47,7 +47,7 @@ def test_a_gpu_that_is_not_there_is_an_error_in_words() -> None:
 @pytest.mark.skipif(driver_is_here(), reason="this machine has an NVIDIA driver")
 def test_no_driver_is_a_clear_reason() -> None:
     """Without a driver the reason names the library and the likely cause."""
-    with pytest.raises(OSError, match=r"libnvidia-ml\.so\.1 .*NVIDIA driver"):
+    with pytest.raises(OSError, match=r"libnvidia-ml\.so\.1.*NVIDIA driver"):
         nvml.open_gpus()
 
 

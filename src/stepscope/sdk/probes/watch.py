@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from stepscope.sdk import nvml, portable, system
-from stepscope.sdk.cgroup import PROC
-from stepscope.sdk.system import Reading
+from stepscope.sdk.probes import nvml, portable, system
+from stepscope.sdk.probes.cgroup import PROC
+from stepscope.sdk.probes.system import Reading
 
 INTERVAL = 5.0
 
@@ -122,9 +122,7 @@ class Probes:
             return
         self._pid = os.getpid()
         self._stopped = threading.Event()
-        thread = threading.Thread(
-            target=self._run, args=(self._stopped,), name="stepscope-probes", daemon=True
-        )
+        thread = threading.Thread(target=self._run, args=(self._stopped,), name="stepscope-probes", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:

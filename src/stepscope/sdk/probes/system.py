@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from stepscope.sdk import cgroup
-from stepscope.sdk.cgroup import PROC
+from stepscope.sdk.probes import cgroup
+from stepscope.sdk.probes.cgroup import PROC
 
 Reading = dict[str, float | int]
 
@@ -158,15 +158,11 @@ class Network:
 
     name = "network"
 
-    def __init__(
-        self, proc: Path = PROC, sys: Path = _SYS, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, proc: Path = PROC, sys: Path = _SYS, clock: Callable[[], float] = time.monotonic) -> None:
         self._counters = proc / "self" / "net" / "dev"
         self._devices = sys / "class" / "net"
         self._rates = Rates(clock)
-        self.detail = (
-            ", ".join(sorted(self._select(_interfaces(self._counters.read_text())))) or "no interface"
-        )
+        self.detail = ", ".join(sorted(self._select(_interfaces(self._counters.read_text())))) or "no interface"
 
     def read(self) -> Reading:
         """Read the bytes received and sent."""
