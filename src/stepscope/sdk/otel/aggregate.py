@@ -143,9 +143,7 @@ class Exponential:
     def value(self) -> Value:
         """The histogram so far."""
         positive, negative = _dense(self._positive), _dense(self._negative)
-        return ExponentialHistogram(
-            *self._spread.value(), self._scale, self._zeros, 0.0, *positive, *negative
-        )
+        return ExponentialHistogram(*self._spread.value(), self._scale, self._zeros, 0.0, *positive, *negative)
 
 
 def bucket_index(value: Number, scale: int) -> int:

@@ -1,0 +1,112 @@
+"""Our implementation of the OpenTelemetry API: what any library in the process traces, measures or logs is a record."""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry import _logs, metrics, trace
+from opentelemetry._logs._internal import ProxyLoggerProvider
+from opentelemetry.context import Context
+from opentelemetry.metrics._internal import _ProxyMeterProvider
+
+from stepscope.sdk.context import SPAN_KEY, attach, current, detach
+from stepscope.sdk.otel import propagate
+from stepscope.sdk.otel.collect import Collector
+from stepscope.sdk.otel.logger import LoggerProvider
+from stepscope.sdk.otel.meter import MeterProvider
+from stepscope.sdk.otel.seat import SEAT
+from stepscope.sdk.otel.tracer import TracerProvider
+from stepscope.sdk.run import Run
+
+_collectors: list[Collector] = []
+
+
+class _Providers:
+    """Those of this process; made once, for OpenTelemetry forbids replacing them."""
+
+    def __init__(self) -> None:
+        self.tracers = TracerProvider(SEAT)
+        self.meters = MeterProvider(SEAT)
+        self.loggers = LoggerProvider(SEAT)
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        """Count from nothing in a child: it is a writer of its own."""
+        self.meters.begin(time.time_ns())
+        for collector in _collectors:
+            collector.after_fork()
+
+    def offer(self, run: Run) -> None:
+        """Become the process's providers, except where it has some already."""
+        offers: tuple[tuple[str, Callable[[], Any], type, Callable[[Any], None], Any], ...] = (
+            ("tracer", trace.get_tracer_provider, trace.ProxyTracerProvider, trace.set_tracer_provider, self.tracers),
+            ("meter", metrics.get_meter_provider, _ProxyMeterProvider, metrics.set_meter_provider, self.meters),
+            ("logger", _logs.get_logger_provider, ProxyLoggerProvider, _logs.set_logger_provider, self.loggers),
+        )
+        for what, present, nobody, offer, ours in offers:
+            try:
+                if isinstance(present(), nobody):
+                    offer(ours)
+                taken = present() is not ours
+            except Exception:  # OTEL_PYTHON_*_PROVIDER names one that can not be loaded
+                taken = True
+            if taken:
+                run.outcomes.notice(
+                    "otel",
+                    what,
+                    f"this process has an OpenTelemetry {what} provider already, which stays: what libraries give it "
+                    "does not come to the run. Call stepscope.init before it is set, or pass otel=False",
+                )
+
+
+_providers = functools.cache(_Providers)
+
+
+def install(run: Run) -> Callable[[], None]:
+    """Make the process's OpenTelemetry calls records of this run; the returned call ends that. Never raises."""
+    providers = _providers()
+    providers.meters.begin(run.started)
+    leave = _inherit(run)
+    collector = Collector(run, providers.meters)
+    _collectors.append(collector)
+    run.duties.collectors.append(collector)
+    SEAT.run = run
+    providers.offer(run)
+
+    def undo() -> None:
+        if SEAT.run is run:
+            SEAT.run = None
+        collector.end()
+        _collectors.remove(collector)
+        leave()
+
+    return undo
+
+
+def _inherit(run: Run) -> Callable[[], None]:
+    """Put the run below the span its process was started in, and its baggage into the context of the caller."""
+    try:
+        found = propagate.inherited(os.environ)
+    except Exception as error:
+        run.outcomes.add("rejected", "context", type(error).__name__)
+        return lambda: None
+    above = found.get(SPAN_KEY)
+    if isinstance(above, trace.Span):
+        run.above = above
+        run.link = (above.get_span_context().trace_id.to_bytes(16, "big"), run.link[1], {})
+    carried = Context({key: value for key, value in found.items() if key != SPAN_KEY})
+    if not carried:
+        return lambda: None
+    entered = {**current(), **carried}
+    token = attach(entered)
+
+    def leave() -> None:
+        try:
+            if current() is entered:
+                detach(token)
+        except ValueError:  # in a copy of the context it was entered in
+            pass
+
+    return leave

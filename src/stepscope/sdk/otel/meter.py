@@ -1,0 +1,174 @@
+"""OpenTelemetry's MeterProvider and Meter: they make instruments, each but once, that write to the current run."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackT
+from opentelemetry.util.types import Attributes
+
+from stepscope.model.records import Instrument
+from stepscope.sdk.otel import instruments, observables
+from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum
+from stepscope.sdk.otel.bounds import bounds_for, is_ordered
+from stepscope.sdk.otel.seat import Seat, said_by_scope
+from stepscope.sdk.otel.series import Series
+
+log = logging.getLogger("stepscope")
+Made = TypeVar("Made")
+MOST_INSTRUMENTS = 10_000
+AGGREGATION = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+EXPONENTIAL = "base2_exponential_bucket_histogram"
+
+
+class MeterProvider(metrics.MeterProvider):
+    """Keeps what all instruments of the process measure; a new run starts them from nothing."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+        self.series: list[Series] = []
+        self.sources: list[observables.Source] = []
+        self.start = time.time_ns()
+        self._meters: dict[tuple[Any, ...], Meter] = {}
+
+    def get_meter(
+        self,
+        name: str,
+        version: str | None = None,
+        schema_url: str | None = None,
+        attributes: Attributes = None,
+    ) -> "Meter":
+        """The meter of a library; the same for the same name and version."""
+        key = (str(name), version, schema_url)
+        return self._meters.get(key) or self._meters.setdefault(
+            key, Meter(self, str(name), version, schema_url, said_by_scope(version, attributes))
+        )
+
+    def begin(self, start: int) -> None:
+        """Start every instrument from nothing."""
+        self.start = start
+        for series in self.series:
+            series.begin(start)
+        for source in self.sources:
+            source.begin(start)
+
+
+class Meter(metrics.Meter):
+    """Makes the instruments of one library. Asking again for one gives the same; nothing raises."""
+
+    def __init__(
+        self,
+        provider: MeterProvider,
+        name: str,
+        version: str | None,
+        schema_url: str | None,
+        said: dict[str, Any],
+    ) -> None:
+        super().__init__(name, version, schema_url)
+        self._provider = provider
+        self._said = said
+        self._made: dict[tuple[Any, ...], Any] = {}
+        self._first: dict[str, tuple[Any, ...]] = {}
+        self._warned: set[str] = set()
+
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> metrics.Counter:
+        """A sum that only rises."""
+        about = self._about("sum", unit, description, monotonic=True)
+        return self._once(instruments.Counter, name, about, lambda make: make(self._series(name, about, Sum)))
+
+    def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> metrics.UpDownCounter:
+        """A sum that rises and falls."""
+        about = self._about("sum", unit, description)
+        return self._once(instruments.UpDownCounter, name, about, lambda make: make(self._series(name, about, Sum)))
+
+    def create_histogram(
+        self,
+        name: str,
+        unit: str = "",
+        description: str = "",
+        *,
+        explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
+    ) -> metrics.Histogram:
+        """A distribution: by the bounds advised, or such as fit the unit, or exponential when the process asks."""
+        advised = explicit_bucket_boundaries_advisory
+        if advised is not None and not is_ordered(advised):
+            self._warn(name, "its bounds are not in rising order, so others are used that fit the unit")
+        exponential = os.environ.get(AGGREGATION, "").strip().lower() == EXPONENTIAL
+        about = self._about("exponential_histogram" if exponential else "histogram", unit, description)
+        bounds = bounds_for(about.unit, advised)
+        aggregate: Callable[[], Aggregate] = Exponential if exponential else lambda: Explicit(bounds)
+        return self._once(
+            instruments.Histogram, name, about, lambda make: make(self._series(name, about, aggregate)), bounds
+        )
+
+    def create_gauge(self, name: str, unit: str = "", description: str = "") -> metrics._Gauge:
+        """A value that is; every set is recorded."""
+        about = self._about("gauge", unit, description)
+        seat, said = self._provider.seat, self._said
+        return self._once(instruments.Gauge, name, about, lambda make: make(seat, str(name), about, said))
+
+    def create_observable_counter(
+        self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
+    ) -> metrics.ObservableCounter:
+        """A rising sum that callbacks know."""
+        about = self._about("sum", unit, description, monotonic=True)
+        return observables.ObservableCounter(self._source(name, about, callbacks))
+
+    def create_observable_up_down_counter(
+        self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
+    ) -> metrics.ObservableUpDownCounter:
+        """A sum that callbacks know."""
+        about = self._about("sum", unit, description)
+        return observables.ObservableUpDownCounter(self._source(name, about, callbacks))
+
+    def create_observable_gauge(
+        self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
+    ) -> metrics.ObservableGauge:
+        """A value that callbacks know."""
+        about = self._about("gauge", unit, description)
+        return observables.ObservableGauge(self._source(name, about, callbacks))
+
+    def _about(self, kind: str, unit: Any, description: Any, *, monotonic: bool = False) -> Instrument:
+        return Instrument(kind, str(unit or ""), str(description or ""), True, monotonic, 0, self._name)
+
+    def _once(
+        self,
+        kind: type[Made],
+        name: str,
+        about: Instrument,
+        make: Callable[[type[Made]], Made],
+        bounds: tuple[float, ...] = (),
+    ) -> Made:
+        """Make an instrument, or find the one made before; names differ by more than case."""
+        title = str(name).lower()
+        identity = (kind, about, bounds)
+        if self._first.setdefault(title, identity) != identity:
+            self._warn(name, "it was made before with another type, unit, description or bounds")
+        found: Made | None = self._made.get((title, kind, about))
+        return self._made.setdefault((title, kind, about), make(kind)) if found is None else found
+
+    def _series(self, name: str, about: Instrument, make: Callable[[], Aggregate]) -> Series:
+        provider = self._provider
+        series = Series(provider.seat, str(name), about, self._said, make, provider.start)
+        if len(provider.series) < MOST_INSTRUMENTS:
+            provider.series.append(series)
+        else:
+            self._warn(name, f"there are more than {MOST_INSTRUMENTS} instruments, so it is not recorded")
+        return series
+
+    def _source(self, name: str, about: Instrument, callbacks: Sequence[CallbackT] | None) -> observables.Source:
+        """Make a source, or find the one made before and give it more callbacks."""
+        said, start = self._said, self._provider.start
+        source = self._once(observables.Source, name, about, lambda make: make(str(name), about, said, start))
+        source.add(callbacks)
+        if source not in self._provider.sources:
+            self._provider.sources.append(source)
+        return source
+
+    def _warn(self, name: str, what: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            log.warning("OpenTelemetry instrument %r: %s", name, what)

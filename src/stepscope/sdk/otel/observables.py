@@ -1,0 +1,151 @@
+"""Observable instruments: their callbacks are asked about once a second, on a thread of their own."""
+
+import threading
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
+from typing import Any
+
+from msgspec import Raw, structs
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from stepscope.model.records import METRIC, Instrument
+from stepscope.sdk.context import NOWHERE, pack
+from stepscope.sdk.otel.aggregate import Number, fitting
+from stepscope.sdk.otel.seat import clean_attributes
+from stepscope.sdk.otel.series import MOST_SETS, as_number
+from stepscope.sdk.ports import Part
+
+_OPTIONS = CallbackOptions(timeout_millis=1000)
+
+
+class Source:
+    """What an observable instrument observes. A callback that raises is counted, and the others go on."""
+
+    def __init__(self, name: str, instrument: Instrument, said: dict[str, Any], start: int) -> None:
+        self.name = name
+        self.instrument = instrument
+        self._said = said
+        self._callbacks: list[Callable[[CallbackOptions], Iterable[Observation]]] = []
+        self.begin(start)
+
+    def begin(self, start: int) -> None:
+        """Start from nothing, for a new run or in a forked child."""
+        self._gauge = self.instrument.type == "gauge"
+        self._packed = Raw(pack(structs.replace(self.instrument, start=0 if self._gauge else start)))
+        self._last: dict[bytes, Number] = {}
+
+    def add(self, callbacks: Any) -> None:
+        """Take more callbacks: functions, or generators to which the options are sent; what is neither is left."""
+        given = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+        for callback in given:
+            if isinstance(callback, Generator):
+                self._callbacks.append(_sender(callback))
+            elif callable(callback):
+                self._callbacks.append(callback)
+
+    def journal(self, run: Part, now: int) -> None:
+        """Ask every callback and record what it observes: gauges always, sums when they changed."""
+        for callback in list(self._callbacks):
+            try:
+                for observation in islice(callback(_OPTIONS) or (), MOST_SETS):
+                    self._put(run, now, observation)
+            except BaseException as error:  # sys.exit in a callback ends the callback, not the observing
+                run.outcomes.add("failed", "callback", type(error).__name__)
+                run.outcomes.notice(
+                    "callback", self.name, f"a callback of {self.name!r} raised {error!r}; it will be asked again"
+                )
+
+    def _put(self, run: Part, now: int, observation: Observation) -> None:
+        number = as_number(run, self.name, observation.value)
+        if number is None:
+            return
+        attrs = {**self._said, **clean_attributes(run, observation.attributes)}
+        number = fitting(number)
+        if not self._gauge:
+            key = pack(sorted(attrs.items()))
+            if self._last.get(key) == number:
+                return
+            if key in self._last or len(self._last) < MOST_SETS:
+                self._last[key] = number
+        step, axis = run.active_mark or NOWHERE
+        values = {self.name: number}
+        run.recorder.put(pack((METRIC, now, step, axis, None, values, attrs, self._packed)))
+
+
+class ObservableCounter(metrics.ObservableCounter):
+    """A rising sum that somebody else keeps."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+
+class ObservableUpDownCounter(metrics.ObservableUpDownCounter):
+    """A sum that somebody else keeps."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+
+class ObservableGauge(metrics.ObservableGauge):
+    """A value that somebody else keeps."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+
+class Observer:
+    """A thread that does rounds when asked. A callback may hang: then only the observing stands still."""
+
+    def __init__(self, round_: Callable[[], None]) -> None:
+        self._round = round_
+        self._asked = threading.Event()
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def ask(self) -> bool:
+        """Have a round done soon, unless one is under way; False when no thread can be had."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._loop, name="stepscope-observer", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no new threads at interpreter shutdown
+                return False
+            self._thread = thread
+        self._asked.set()
+        return True
+
+    def stop(self, timeout: float) -> bool:
+        """Have one last round done and wait for it; False when that took too long."""
+        self._done.clear()
+        self._stopping = True
+        return self.ask() and self._done.wait(timeout)
+
+    def _loop(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            stopping = self._stopping
+            self._round()
+            if stopping:
+                self._done.set()
+                return
+
+
+def _sender(generator: Generator[Any, Any, None]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    """Make a generator answer like a function; one that has ended observes nothing."""
+    started = False
+
+    def send(options: CallbackOptions) -> Iterable[Observation]:
+        nonlocal started
+        try:
+            if not started:
+                started = True
+                next(generator)
+            observed: Iterable[Observation] = generator.send(options)
+            return observed
+        except StopIteration:
+            return ()
+
+    return send

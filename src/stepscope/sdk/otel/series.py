@@ -1,0 +1,189 @@
+"""The measurements of one instrument, by attribute set: appended in the call, counted later, journaled when changed."""
+
+import threading
+import time
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+from msgspec import Raw, structs
+from opentelemetry.context import Context
+from opentelemetry.util.types import Attributes
+
+from stepscope.model.records import METRIC, Instrument
+from stepscope.sdk.context import NOWHERE, Mark, current_mark, pack
+from stepscope.sdk.otel.aggregate import Aggregate, Number, fitting
+from stepscope.sdk.otel.seat import Seat, clean_attributes
+from stepscope.sdk.ports import Part
+from stepscope.sdk.values import flatten
+
+MOST_SETS = 2000
+"""Attribute sets of one instrument; further ones share the overflow set."""
+MOST_SPELLINGS = 4 * MOST_SETS
+"""Remembered ways to write an attribute set: order of keys, masked secrets."""
+MOST_PENDING = 512
+"""Measurements that may wait to be counted, which takes some 50 us; the call that finds more counts them."""
+SLICE = 128
+"""Points recorded in one go; then other threads may have the interpreter, which some are waiting for."""
+OVERFLOW = {"otel.metric.overflow": True}
+_PATIENCE = 0.5
+"""Seconds to wait for another thread that counts; a signal may have stopped it for good below us."""
+
+
+class Point:
+    """One attribute set: measurements not counted yet, and what the counted ones come to."""
+
+    __slots__ = ("aggregate", "append", "attrs", "changed", "mark", "nonfinite", "pending")
+
+    def __init__(self, attrs: Raw, aggregate: Aggregate) -> None:
+        self.pending: list[Number] = []
+        self.append = self.pending.append
+        self.attrs = attrs
+        self.aggregate = aggregate
+        self.mark: Mark | None = None
+        """The step of the newest measurement."""
+        self.nonfinite = 0
+        self.changed = False
+
+
+class Series:
+    """All points of an instrument that adds up. `measure` is the instrument's own method.
+
+    It appends to a list, which is atomic: no lock is held, so it may be called from signal handlers, callbacks
+    of the garbage collector and any thread.
+    """
+
+    def __init__(
+        self,
+        seat: Seat,
+        name: str,
+        instrument: Instrument,
+        said: dict[str, Any],
+        make: Callable[[], Aggregate],
+        start: int,
+    ) -> None:
+        self.name = name
+        self.instrument = instrument
+        self._seat = seat
+        self._said = said
+        self._make = make
+        self.begin(start)
+
+    def begin(self, start: int) -> None:
+        """Start from nothing, for a new run or in a forked child."""
+        instrument = structs.replace(self.instrument, start=start)
+        self._packed = Raw(pack(instrument))
+        about = f"values of {self.name} that are NaN or infinite"
+        self._packed_nonfinite = Raw(pack(Instrument("sum", "{value}", about, True, True, start, instrument.scope)))
+        self._lock = threading.Lock()
+        self._known: dict[bytes, Point] = {}
+        self._spelled: dict[tuple[Any, ...], Point] = {}
+        self._bare = self._add(self._said)
+
+    def measure(self, amount: float, attributes: Attributes = None, context: Context | None = None) -> None:
+        """Take a measurement; never raises."""
+        run = self._seat.run
+        if run is None:
+            return
+        try:
+            point = self._spelled[tuple(attributes.items())] if attributes else self._bare
+        except Exception:
+            point = self._find(run, attributes)
+        kind = type(amount)
+        if kind is not float and kind is not int:
+            number = as_number(run, self.name, amount)
+            if number is None:
+                return
+            amount = number
+        point.mark = current_mark.get() or run.active_mark
+        point.append(amount)
+        if len(point.pending) >= MOST_PENDING and self._lock.acquire(blocking=False):
+            try:
+                self._count(run, point)
+            finally:
+                self._lock.release()
+
+    def _find(self, run: Part, attributes: Any) -> Point:
+        """Find or make the point of attributes in a spelling not seen before."""
+        attrs = {**self._said, **clean_attributes(run, attributes)}
+        key = pack(sorted(attrs.items()))
+        point = self._known.get(key)
+        if point is None:
+            if len(self._known) > MOST_SETS:  # the set without attributes is always there
+                run.outcomes.notice(
+                    "cardinality",
+                    self.name,
+                    f"{self.name!r} has more than {MOST_SETS} attribute sets; further ones are counted as one, "
+                    f"with {next(iter(OVERFLOW))}. Take attributes away that differ each time",
+                )
+                attrs = {**self._said, **OVERFLOW}
+            point = self._add(attrs)
+        if len(self._spelled) < MOST_SPELLINGS:
+            try:
+                self._spelled[tuple(attributes.items())] = point
+            except Exception:  # values that have no hash take this way each time
+                pass
+        return point
+
+    def _add(self, attrs: dict[str, Any]) -> Point:
+        point = Point(Raw(pack(attrs)), self._make())
+        return self._known.setdefault(pack(sorted(attrs.items())), point)
+
+    def _count(self, run: Part, point: Point) -> None:
+        """Count what is pending. The caller holds the lock; others may append meanwhile."""
+        values = point.pending[:]
+        del point.pending[: len(values)]
+        if not values:
+            return
+        try:
+            finite = list(filter(isfinite, values))
+        except OverflowError:  # integers beyond every float
+            finite = list(filter(isfinite, map(fitting, values)))
+        if len(finite) < len(values):
+            point.nonfinite += len(values) - len(finite)
+            run.outcomes.notice("nonfinite", self.name, f"{self.name!r} got a NaN or infinite value")
+        if self.instrument.monotonic and finite and min(finite) < 0:
+            run.outcomes.reject(self.name, "negative")
+            finite = [value for value in finite if value >= 0]
+        if finite:
+            point.aggregate.take(finite)
+        point.changed = True
+
+    def journal(self, run: Part, now: int) -> None:
+        """Record every point that changed since the last time."""
+        for number, point in enumerate(list(self._known.values())):
+            if not number % SLICE:
+                time.sleep(0)
+            if not (point.pending or point.changed) or not self._lock.acquire(timeout=_PATIENCE):
+                continue
+            try:
+                self._count(run, point)
+                if point.changed:
+                    point.changed = False
+                    self._put(run, now, point)
+            finally:
+                self._lock.release()
+
+    def _put(self, run: Part, now: int, point: Point) -> None:
+        step, axis = point.mark or NOWHERE
+        values = {self.name: point.aggregate.value()}
+        run.recorder.put(pack((METRIC, now, step, axis, None, values, point.attrs, self._packed)))
+        if point.nonfinite:
+            values = {f"{self.name}.nonfinite": point.nonfinite}
+            run.recorder.put(pack((METRIC, now, step, axis, None, values, point.attrs, self._packed_nonfinite)))
+
+
+def as_number(run: Part, name: str, amount: Any) -> Number | None:
+    """Read a number of any make; None, and a counted rejection, when it is none or lies on a device."""
+    if type(amount) is int:
+        return amount
+    try:
+        flat, held = flatten({name: amount}, run.outcomes.reject)
+        if held:
+            run.outcomes.reject(name, "held on a device: give it to run.log, which waits for nothing")
+            return None
+        number: Number | None = flat.get(name)
+        return number
+    except Exception as error:
+        run.outcomes.reject(name, type(error).__name__)
+        return None
