@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.journal import layout
-from stepscope.journal.read import Tail
+from stepscope.journal.read import Tail, find_writer
 from stepscope.journal.series import KeySummary, SpanSummary, new_key
 from stepscope.model import names
 from stepscope.model.ports import Batch
@@ -37,13 +37,17 @@ class WriterSummary:
     first: int | None = None
     last: int | None = None
     steps: dict[str | None, int] = field(default_factory=dict)
-    """The last step on each axis."""
+    """The furthest step on each axis."""
     said: str | None = None
     """How it says it ended; None when it says nothing."""
     counters: dict[str, Any] = field(default_factory=dict)
     """Its own counters as last written."""
     damaged: int = 0
     unreadable: int = 0
+
+    def reach(self, axis: str | None, step: int) -> None:
+        """Note a step on an axis; late ones do not turn it back."""
+        self.steps[axis] = max(step, self.steps.get(axis, step))
 
     @property
     def started(self) -> int | None:
@@ -52,8 +56,11 @@ class WriterSummary:
 
     @property
     def last_step(self) -> int | None:
-        """The last step, on the plain axis where there is one."""
-        return last_step(self.steps)
+        """The furthest step, on the plain axis where there is one, else on the newest axis."""
+        for axis in (None, "step"):
+            if axis in self.steps:
+                return self.steps[axis]
+        return next(reversed(self.steps.values()), None)
 
 
 @dataclass(slots=True)
@@ -90,8 +97,8 @@ class RunSummary:
         for record in batch.records:
             writer.first = record.time if writer.first is None else min(writer.first, record.time)
             writer.last = record.time if writer.last is None else max(writer.last, record.time)
-            if record.step is not None:
-                writer.steps[record.axis] = record.step
+            if record.step is not None and isinstance(record, Metric | Span):
+                writer.reach(record.axis, record.step)
             self._take_record(record, writer, rank)
 
     def _writer(self, writer: Writer) -> WriterSummary:
@@ -199,14 +206,6 @@ class RunSummary:
         return dict(total)
 
 
-def last_step(steps: dict[str | None, int]) -> int | None:
-    """Choose among the last steps of several axes: the plain one, else the one seen last."""
-    for axis in (None, "step"):
-        if axis in steps:
-            return steps[axis]
-    return next(reversed(steps.values()), None)
-
-
 def newest_attempt(writers: Iterable[WriterSummary]) -> list[WriterSummary]:
     """The main writers of the newest attempt; where only forked ones are left, those."""
     everyone = list(writers)
@@ -232,18 +231,9 @@ def read_run(home: Path, run: str) -> RunSummary:
             summary.take(batch)
         writer = summary.writers.get(name)
         if writer is None:
-            writer = summary.writers[name] = WriterSummary(tail.writer or _named(run, name))
+            writer = summary.writers[name] = WriterSummary(tail.writer or find_writer(tail.folder))
         writer.damaged, writer.unreadable = tail.damaged, tail.unreadable
     return summary
-
-
-def _named(run: str, name: str) -> Writer:
-    """What is known of a writer without one whole frame: what its folder's name tells."""
-    parsed = layout.parse_writer(name)
-    if parsed is None:
-        return Writer(id=name, run=run, project="")
-    rank, attempt, host, pid, _ = parsed
-    return Writer(id=name, run=run, project="", rank=rank, attempt=attempt, host=host, pid=pid)
 
 
 def _order(name: str) -> tuple[int, int, str]:

@@ -1,0 +1,184 @@
+"""`stepscope doctor`: look for what could keep this machine from recording, and say what to do."""
+
+import argparse
+import dataclasses
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stepscope import __version__
+from stepscope.cli import text
+from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.plain import dumps
+from stepscope.journal import layout
+from stepscope.model.errors import ConfigError
+from stepscope.model.redaction import redact
+from stepscope.sdk import launch, settings
+from stepscope.sdk.probes import watch
+from stepscope.sdk.settings import MIB
+from stepscope.wire import frames
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+_PACKAGES = ("msgspec", "opentelemetry-api", "PyYAML", "psutil", "torch")
+_NEEDED = ("msgspec", "opentelemetry-api")
+_LAUNCHERS = {
+    "torchrun": ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_", "TORCHELASTIC_"),
+    "Slurm": (
+        "SLURM_JOB_ID",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_NTASKS",
+        "SLURM_STEP_ID",
+        "SLURM_ARRAY_",
+    ),
+    "MPI": ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_", "MV2_COMM_WORLD_"),
+    "Ray": ("RAY_JOB_ID", "RAY_ADDRESS"),
+}
+_LITTLE_SPACE = 1024 * MIB
+_NO_SPACE = 16 * MIB
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    mark: str
+    topic: str
+    text: str
+    data: Any = None
+    """The same for programs."""
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    add_command(commands, "doctor", "check that this machine can record, and say what to do", command)
+
+
+def command(args: argparse.Namespace) -> int:
+    """Print what was found; 1 when something keeps Stepscope from recording."""
+    try:
+        home = home_of(args)
+    except ConfigError:
+        home = settings.default_home()
+    findings = [finding for check in CHECKS for finding in check(home)]
+    failed = any(finding.mark == FAIL for finding in findings)
+    if args.json:
+        print(dumps({"ok": not failed, "findings": [finding._asdict() for finding in findings]}))
+    else:
+        print("\n".join(_lines(findings)))
+    return 1 if failed else 0
+
+
+def _lines(findings: list[Finding]) -> list[str]:
+    wide = max(len(finding.topic) for finding in findings)
+    return [f"{each.mark:<4}  {each.topic:<{wide}}  {text.clean(each.text)}" for each in findings]
+
+
+def check_versions(home: Path) -> Iterator[Finding]:
+    """Python, the packages we need, and those we use where they are."""
+    python = platform.python_version()
+    yield Finding(OK, "python", f"{python} on {platform.system()} {platform.machine()}", python)
+    yield Finding(OK, "stepscope", __version__, __version__)
+    for name in _PACKAGES:
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            if name in _NEEDED:
+                yield Finding(FAIL, name, f"is not installed: pip install {name}")
+            continue
+        yield Finding(OK, name, found, found)
+
+
+def check_settings(home: Path) -> Iterator[Finding]:
+    """The settings that a run started here would have, with secrets masked."""
+    try:
+        found = settings.load({})
+    except ConfigError as error:
+        yield Finding(FAIL, "settings", str(error))
+        return
+    values = {each.name: getattr(found, each.name) for each in dataclasses.fields(found)}
+    defaults = settings.Settings()
+    changed = {key: value for key, value in values.items() if value != getattr(defaults, key)}
+    told = ", ".join(f"{key}={value}" for key, value in redact(changed).items())
+    yield Finding(OK, "settings", told or "all at their defaults", redact(values))
+    if found.disabled:
+        yield Finding(WARN, "disabled", "nothing is recorded: unset STEPSCOPE_DISABLED")
+
+
+def check_home(home: Path) -> Iterator[Finding]:
+    """Can a run write here, and for how long?"""
+    place = next(folder for folder in (home, *home.parents) if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        yield Finding(FAIL, "home", f"{home} cannot be written ({error.strerror}): set STEPSCOPE_HOME", str(home))
+        return
+    yield Finding(OK, "home", f"{home} can be written" + ("" if home.exists() else " (not made yet)"), str(home))
+    free = shutil.disk_usage(place).free
+    mark = FAIL if free < _NO_SPACE else WARN if free < _LITTLE_SPACE else OK
+    advice = "" if mark == OK else ": free some, or set STEPSCOPE_HOME"
+    yield Finding(mark, "space", f"{text.size(free)} free{advice}", free)
+
+
+def check_journals(home: Path) -> Iterator[Finding]:
+    """Are the journals whole?"""
+    runs = layout.list_runs(home)
+    size, hurt = 0, {}
+    for run in runs:
+        folders = [layout.writer_folder(home, run, name) for name in layout.list_writers(home, run)]
+        for path in (path for folder in folders for path in layout.list_segments(folder)):
+            read, damaged = _examine(path)
+            size += read
+            if damaged:
+                hurt[str(path)] = damaged
+    told = f"{len(runs)} runs, {text.size(size)}"
+    yield Finding(OK, "journals", told, {"runs": len(runs), "bytes": size})
+    for name, damaged in hurt.items():
+        told = f"{damaged} damaged stretches in {name}; the rest is readable"
+        yield Finding(WARN, "damage", told, {name: damaged})
+
+
+def _examine(path: Path) -> tuple[int, int]:
+    """The bytes of a segment and its damaged stretches; an unfinished frame at its end is none."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return 0, 1
+    return len(data), sum(isinstance(found, frames.Damage) for found in frames.scan(data))
+
+
+def check_probes(home: Path) -> Iterator[Finding]:
+    """What can be read of the machine, and why the rest can not."""
+    found, reasons = watch.survey()
+    for probe in found:
+        yield Finding(OK, probe.name, probe.detail)
+        probe.close()
+    for name, reason in reasons.items():
+        yield Finding(WARN, name, reason)
+
+
+def check_launcher(home: Path) -> Iterator[Finding]:
+    """Who started this process, as its environment tells."""
+    here = launch.detect()
+    told = f"{here.launcher}: rank {here.rank} of {here.world_size}" + (f", run {here.run}" if here.run else "")
+    yield Finding(OK, "launcher", told, here._asdict())
+    for name, prefixes in _LAUNCHERS.items():
+        seen = redact({key: value for key, value in sorted(os.environ.items()) if key.startswith(prefixes)})
+        if seen:
+            yield Finding(OK, name, " ".join(f"{key}={value}" for key, value in seen.items()), seen)
+
+
+CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
+    check_versions,
+    check_settings,
+    check_home,
+    check_journals,
+    check_probes,
+    check_launcher,
+)
+"""Each looks at one thing; add a function here to look at more."""

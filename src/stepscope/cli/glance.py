@@ -1,0 +1,175 @@
+"""A quick look at a run for lists: every frame is checked and counted, only what a list shows is decoded."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from stepscope.cli.status import Files, files_of, run_status, writer_status
+from stepscope.journal import layout
+from stepscope.journal.read import find_writer
+from stepscope.journal.series import leading
+from stepscope.journal.summary import SELF, WriterSummary, newest_attempt
+from stepscope.model import names
+from stepscope.model.records import LOG, METRIC, SPAN, Alert, Event, Log, Metric, Record, Value
+from stepscope.wire import frames
+
+VALUES = 4
+"""So many keys are shown in a list."""
+_LAST_BATCHES = 32
+_OF_THE_MACHINE = (SELF, "system")
+
+
+class _MetricStart(msgspec.Struct, array_like=True, tag=METRIC, gc=False):
+    time: int
+    step: int | None
+    axis: str | None
+    category: str | None
+
+
+class _SpanStart(msgspec.Struct, array_like=True, tag=SPAN, gc=False):
+    time: int
+    duration: int | None
+    step: int | None
+    axis: str | None
+
+
+class _LogStart(msgspec.Struct, array_like=True, tag=LOG, gc=False):
+    time: int
+    step: int | None
+    axis: str | None
+
+
+_starts = msgspec.msgpack.Decoder(list[_MetricStart | _SpanStart | _LogStart | Event | Alert])
+
+
+@dataclass(slots=True)
+class Glance:
+    """A run as a list shows it."""
+
+    run: str
+    project: str = ""
+    name: str | None = None
+    status: str = "empty"
+    attempts: int = 0
+    ranks: int = 0
+    last_step: int | None = None
+    values: dict[str, Value] = field(default_factory=dict)
+    """The last values of a few keys, of the lowest rank of the newest attempt."""
+    alerts: int = 0
+    started: int | None = None
+    ended: int | None = None
+    size: int = 0
+    damaged: int = 0
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the first start to the last record."""
+        return (self.ended - self.started) / 1e9 if self.started and self.ended else None
+
+
+class _Writer:
+    """One writer's folder, skimmed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files: Files = files_of(folder)
+        self.alerts = 0
+        self.damaged = 0
+        self.batches: deque[memoryview] = deque(maxlen=_LAST_BATCHES)
+        self.seen = WriterSummary(find_writer(folder))
+        for path in layout.list_segments(folder):
+            self._skim(path)
+
+    def _skim(self, path: Path) -> None:
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return
+        for found in frames.scan(data):
+            if isinstance(found, frames.Damage):
+                self.damaged += 1
+            elif frames.is_head(found.payload):
+                continue
+            else:
+                self._take_batch(found.payload)
+
+    def _take_batch(self, payload: memoryview) -> None:
+        records = self._decode(payload)
+        if not records:
+            return
+        seen = self.seen
+        seen.first = records[0].time if seen.first is None else seen.first
+        seen.last = max(seen.last or 0, max(record.time for record in records))
+        for record in records:
+            if isinstance(record, Event | Alert):
+                self._take_rare(record)
+            elif record.step is not None and not isinstance(record, _LogStart | Log):
+                seen.reach(record.axis, record.step)
+        if any(isinstance(each, _MetricStart) and each.category not in _OF_THE_MACHINE for each in records):
+            self.batches.append(payload)
+
+    def _take_rare(self, record: Event | Alert) -> None:
+        if isinstance(record, Alert):
+            self.alerts += 1
+        elif record.name == names.EVENT_FINISHED:
+            self.seen.said = str(record.attrs.get("status", "finished"))
+
+    def _decode(
+        self, payload: memoryview
+    ) -> list[_MetricStart | _SpanStart | _LogStart | Event | Alert] | list[Record]:
+        try:
+            return _starts.decode(payload[frames.BATCH_BYTES - 5 :])
+        except (ValueError, RecursionError):
+            pass
+        try:
+            return frames.unpack_batch(payload)[1]
+        except (ValueError, RecursionError):
+            self.damaged += 1
+            return []
+
+    def values(self) -> dict[str, Value]:
+        """The last value of each key in the last batches that hold any."""
+        found: dict[str, Value] = {}
+        for record in self._last_records():
+            if isinstance(record, Metric) and record.category not in _OF_THE_MACHINE:
+                found.update(record.points())
+        return found
+
+    def _last_records(self) -> Iterator[Record]:
+        for payload in self.batches:
+            try:
+                yield from frames.unpack_batch(payload)[1]
+            except (ValueError, RecursionError):
+                continue
+
+
+def glance(home: Path, run: str) -> Glance:
+    """Look at a run without decoding most of it."""
+    writers = [_Writer(layout.writer_folder(home, run, name)) for name in layout.list_writers(home, run)]
+    seen = Glance(run)
+    for each in sorted(writers, key=lambda each: (each.seen.writer.attempt, -each.seen.writer.rank)):
+        seen.project = each.seen.writer.project or seen.project
+        seen.name = each.seen.writer.name or seen.name
+        seen.alerts += each.alerts
+        seen.damaged += each.damaged
+        seen.size += each.files.size
+    seen.attempts = len({each.seen.writer.attempt for each in writers})
+    seen.ranks = len({each.seen.writer.rank for each in writers})
+    seen.started = min((start for each in writers if (start := each.seen.started)), default=None)
+    seen.ended = max((end for each in writers if (end := each.seen.last)), default=None)
+    _look_at_newest(seen, writers)
+    return seen
+
+
+def _look_at_newest(seen: Glance, writers: list[_Writer]) -> None:
+    by_id = {each.seen.writer.id: each for each in writers}
+    newest = [by_id[each.writer.id] for each in newest_attempt(each.seen for each in writers)]
+    if not newest:
+        return
+    steps = [step for each in newest if (step := each.seen.last_step) is not None]
+    seen.last_step = max(steps, default=None)
+    seen.status = run_status(writer_status(each.seen.writer, each.seen.said, each.files.changed) for each in newest)
+    values = min(newest, key=lambda each: each.seen.writer.rank).values()
+    seen.values = {key: values[key] for key in leading(values, VALUES)}

@@ -1,0 +1,50 @@
+"""The `stepscope` command: its arguments, its exit codes, and quiet ends on Ctrl-C and broken pipes."""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from stepscope import __version__
+from stepscope.cli import demo, doctor, export, hub, runs, show, step, tail
+from stepscope.model.errors import StepscopeError
+
+COMMANDS = (demo, hub, runs, show, tail, step, export, doctor)
+"""Each is a module with `add(commands)`, which registers its arguments and its function."""
+
+OK, WRONG_USE, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    args = parser().parse_args(argv)
+    try:
+        code = int(args.command(args))
+        sys.stdout.flush()
+        return code
+    except StepscopeError as error:
+        print(f"stepscope: {error}", file=sys.stderr)
+        return WRONG_USE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes standard output again at exit; what is left goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of all commands."""
+    top = argparse.ArgumentParser(prog="stepscope", description="A stethoscope for training runs.")
+    top.add_argument("--version", action="version", version=f"stepscope {__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    return top
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""`stepscope runs`: list the runs of a home folder, the latest first."""
+
+import argparse
+import time
+from typing import Any
+
+from stepscope.cli import text
+from stepscope.cli.glance import Glance, glance
+from stepscope.cli.options import Commands, add_command, home_of, runs_by_age
+from stepscope.cli.plain import dumps, plain
+from stepscope.model.records import Value
+
+SHOWN = 50
+_HEAD = ("RUN", "PROJECT/NAME", "STATUS", ">STEP", ">ATT", ">RANKS", "STARTED", ">LASTED", ">SIZE")
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "runs", "list the runs, the latest first", command)
+    made.add_argument("-n", type=int, metavar="N", help=f"at most N runs (default {SHOWN}; with --json all)")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Print the runs."""
+    home = home_of(args)
+    names = runs_by_age(home)
+    limit = args.n if args.n is not None else len(names) if args.json else SHOWN
+    shown = [glance(home, run) for run in names[: max(limit, 0)]]
+    if args.json:
+        print(dumps([as_json(each) for each in shown]))
+        return 0
+    if not names:
+        print(f"no runs in {home}")
+        return 0
+    print("\n".join(_lines(shown, text.width())))
+    if len(shown) < len(names):
+        print(f"\n{len(shown)} of {len(names)} runs shown; -n {len(names)} shows all")
+    return 0
+
+
+def as_json(seen: Glance) -> dict[str, Any]:
+    """A run for programs."""
+    times = {
+        "started": text.iso(seen.started),
+        "ended": text.iso(seen.ended),
+        "duration_seconds": seen.duration,
+    }
+    return {**plain(seen), **times}
+
+
+def _lines(shown: list[Glance], width: int) -> list[str]:
+    rows = [_row(each) for each in shown]
+    lines = text.table(_HEAD, rows, limits=_limits(rows, width))
+    out = lines[:1]
+    for each, line in zip(shown, lines[1:], strict=True):
+        details = _details(each)
+        out += [line, text.cut(f"  {details}", width)] if details else [line]
+    return out
+
+
+def _limits(rows: list[list[str]], width: int) -> dict[str, int]:
+    """Share what the other columns leave between the id, which comes first, and the name."""
+    cells = [[name.lstrip(">") for name in _HEAD], *rows]
+    run, name, *others = (max(len(row[column]) for row in cells) for column in range(len(_HEAD)))
+    room = width - sum(others) - 2 * (len(_HEAD) - 1)
+    run = max(min(run, room - min(name, 16)), 8)
+    return {"RUN": run, "PROJECT/NAME": max(room - run, 8)}
+
+
+def _row(seen: Glance) -> list[str]:
+    return [
+        seen.run,
+        f"{seen.project}/{seen.name}" if seen.name else seen.project,
+        seen.status,
+        text.number(seen.last_step),
+        str(seen.attempts),
+        str(seen.ranks),
+        _short_moment(seen.started),
+        text.lasted(seen.duration),
+        text.size(seen.size),
+    ]
+
+
+def _details(seen: Glance) -> str:
+    """The second line of a run: what needs attention, then its last values."""
+    parts = [f"{seen.alerts} alert{'s' * (seen.alerts > 1)}"] if seen.alerts else []
+    parts += [f"{seen.damaged} damaged"] if seen.damaged else []
+    parts += [f"{text.clean(key)} {text.number(_scalar(value))}" for key, value in seen.values.items()]
+    return "   ".join(parts)
+
+
+def _scalar(value: Value) -> float | None:
+    if isinstance(value, (int, float)):
+        return value
+    return value.total / value.count if value.count and value.total is not None else None
+
+
+def _short_moment(ns: int | None) -> str:
+    """The time of day for today, else the date."""
+    if not ns:
+        return "-"
+    then, today = time.localtime(ns / 1e9), time.localtime()
+    return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%Y-%m-%d", then)

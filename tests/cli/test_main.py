@@ -1,0 +1,81 @@
+"""The command as a program: exit codes, broken pipes, poor terminals, wrong settings."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepscope.cli.main import COMMANDS, main, parser
+from tests.cli.journals import log, metric, write
+
+
+def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "stepscope.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
+        check=False,
+    )
+
+
+def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
+    """`stepscope tail R | head -1` says nothing about the pipe."""
+    write(tmp_path, "R", [metric(n, loss=1.0) for n in range(20_000)])
+    line = f"{sys.executable} -m stepscope.cli.main tail R -n 20000 --home {tmp_path} | head -1"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_terminal_without_unicode_gets_question_marks(tmp_path: Path) -> None:
+    """No output is worth a UnicodeEncodeError."""
+    write(tmp_path, "R", [log("naïve 損失"), *(metric(n, loss=float(n)) for n in range(9))])
+    for command in (("show", "R"), ("tail", "R"), ("runs",)):
+        done = run(*command, "--home", str(tmp_path), PYTHONIOENCODING="ascii")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_wrong_use_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown command is answered with the known ones."""
+    with pytest.raises(SystemExit) as raised:
+        main(["sow"])
+    assert raised.value.code == 2
+    assert "show" in capsys.readouterr().err
+
+
+def test_wrong_settings_exit_2_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A setting that would stop a run stops the command with the same words."""
+    monkeypatch.setenv("STEPSCOPE_CONFIG", str(tmp_path / "missing.yaml"))
+    assert main(["runs"]) == 2
+    assert "STEPSCOPE_CONFIG" in capsys.readouterr().err
+    assert main(["runs", "--home", str(tmp_path)]) == 0
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version is told."""
+    with pytest.raises(SystemExit) as raised:
+        main(["--version"])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out.startswith("stepscope 0.")
+
+
+LIST_NOTHING = {"hub", "ship"}
+
+
+def test_every_command_has_help_and_home_and_every_listing_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """The options that commands share are on all of them that can use them."""
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        with pytest.raises(SystemExit):
+            parser().parse_args([name, "--help"])
+        out = capsys.readouterr().out
+        assert "--json" in out or name in LIST_NOTHING
+        assert "--home" in out

@@ -1,0 +1,150 @@
+"""`stepscope runs` on real journals."""
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from stepscope.cli.glance import glance
+from stepscope.cli.main import main
+from stepscope.journal import layout
+from stepscope.journal.summary import read_run
+from stepscope.model.records import Log, Metric
+from tests.cli.journals import SECOND, START, age, alert, finished, metric, span, this_host, write
+
+
+def listed(home: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, object]]:
+    """Run the command and read its JSON."""
+    assert main(["runs", "--home", str(home), "--json", *options]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert isinstance(rows, list)
+    return rows
+
+
+def test_one_row_tells_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Id, project, name, status, attempts, ranks, step, values, alerts, times, size."""
+    write(tmp_path, "R1", [metric(9, loss=1.0)], name="base")
+    for rank in (0, 1):
+        points = [metric(n, loss=1.0 / n, lr=0.1) for n in range(1, 5)]
+        write(
+            tmp_path, "R1", points, [alert("nan"), finished()],
+            attempt=2, rank=rank, name="base", wall_ns=START + SECOND,
+        )  # fmt: skip
+    (row,) = listed(tmp_path, capsys)
+    assert row.pop("size") == sum(path.stat().st_size for path in tmp_path.rglob("*.seg"))
+    assert row == {
+        "run": "R1",
+        "project": "gpt",
+        "name": "base",
+        "status": "finished",
+        "attempts": 2,
+        "ranks": 2,
+        "last_step": 4,
+        "values": {"trainer/loss": 0.25, "trainer/lr": 0.1},
+        "alerts": 2,
+        "started": "2023-11-14T22:13:20.000000Z",
+        "ended": "2023-11-14T22:13:29.000000Z",
+        "duration_seconds": 9.0,
+        "damaged": 0,
+    }
+
+
+def test_the_table_fits_in_100_columns_and_marks_nan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Long names are cut, a NaN stands out, alerts come first."""
+    run = "20251231-235959-" + "x" * 60
+    write(tmp_path, run, [metric(10**9, loss=math.nan), alert("nan"), finished("failed")], name="n" * 80)
+    assert main(["runs", "--home", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 100 for line in lines)
+    assert lines[0].split() == [
+        "RUN", "PROJECT/NAME", "STATUS", "STEP", "ATT", "RANKS", "STARTED", "LASTED", "SIZE"
+    ]  # fmt: skip
+    assert "failed" in lines[1]
+    assert lines[2] == "  1 alert   trainer/loss !NaN"
+
+
+def test_json_spells_non_finite_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has no NaN; the words stand for it."""
+    write(tmp_path, "R", [metric(1, loss=math.nan, a=math.inf, b=-math.inf)])
+    (row,) = listed(tmp_path, capsys)
+    assert row["values"] == {"trainer/loss": "NaN", "trainer/a": "Infinity", "trainer/b": "-Infinity"}
+
+
+def test_an_empty_home_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing recorded yet."""
+    assert listed(tmp_path / "nowhere", capsys) == []
+    assert main(["runs", "--home", str(tmp_path / "nowhere")]) == 0
+    assert "no runs in" in capsys.readouterr().out
+
+
+def test_many_runs_are_cut_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is not shown is said; the latest are shown; programs get all."""
+    for number in range(60):
+        write(tmp_path, f"R{number:02d}", [metric(1, loss=1.0)])
+        os.utime(tmp_path / "runs" / f"R{number:02d}", (number, number))
+    assert main(["runs", "--home", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "50 of 60 runs shown" in out
+    assert out.splitlines()[1].startswith("R59")
+    assert len(listed(tmp_path, capsys)) == 60
+    assert [row["run"] for row in listed(tmp_path, capsys, "-n", "2")] == ["R59", "R58"]
+
+
+def test_status_of_the_dead_the_living_and_the_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fresh files or a living process are running; otherwise no last word is a crash."""
+    write(tmp_path, "fresh", [metric(1, loss=1.0)])
+    age(write(tmp_path, "dead", [metric(1, loss=1.0)]))
+    alive = {"host": this_host(), "pid": os.getpid(), "wall_ns": time.time_ns()}
+    age(write(tmp_path, "alive", [metric(1, loss=1.0)], **alive))
+    age(write(tmp_path, "again", [metric(1, loss=1.0), finished("failed")]))
+    age(write(tmp_path, "again", [metric(1, loss=1.0)], attempt=2))
+    forked = write(tmp_path, "forked", [metric(1, loss=1.0)], main=False, token="f0f0")
+    age(write(tmp_path, "forked", [finished("preempted")]))
+    assert forked.exists()
+    (tmp_path / "runs" / "empty").mkdir()
+    assert {row["run"]: row["status"] for row in listed(tmp_path, capsys)} == {
+        "fresh": "running",
+        "dead": "crashed",
+        "alive": "running",
+        "again": "crashed",
+        "forked": "preempted",
+        "empty": "empty",
+    }
+
+
+def test_values_survive_a_long_silence(tmp_path: Path) -> None:
+    """A hung run that only beats its heart still shows its last loss and step."""
+    beats = [[Metric(START, None, None, "stepscope", {"open_spans": 1})] for _ in range(100)]
+    write(tmp_path, "R", [metric(7, loss=0.5)], *beats)
+    seen = glance(tmp_path, "R")
+    assert (seen.last_step, seen.values) == (7, {"trainer/loss": 0.5})
+
+
+def test_a_glance_agrees_with_the_whole_summary(tmp_path: Path) -> None:
+    """The quick way tells what the thorough way tells."""
+    for rank in (0, 1):
+        batches = [
+            [metric(n, loss=float(n)), span("train.step", n, 5, n), Log(START, n, None, None, None, 9, "x")]
+            for n in range(50)
+        ]
+        write(tmp_path, "R", *batches, [alert("a"), finished()], rank=rank, segment_bytes=1000)
+    seen, summary = glance(tmp_path, "R"), read_run(tmp_path, "R")
+    assert (seen.last_step, seen.alerts) == (summary.last_step, summary.alerts.total())
+    assert (seen.started, seen.ended) == (summary.started, summary.ended)
+    assert seen.values["trainer/loss"] == summary.keys["trainer/loss"].last
+
+
+def test_damage_is_counted_and_the_rest_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A flipped bit, a torn tail and a foreign file do not hide a run."""
+    folder = write(tmp_path, "R", *([metric(n, loss=float(n))] for n in range(10)))
+    path = layout.list_segments(folder)[0]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data[:-3])
+    (folder / "notes.txt").write_text("not a segment")
+    (tmp_path / "runs" / "file").write_text("not a run")
+    (row,) = listed(tmp_path, capsys)
+    assert (row["damaged"], row["last_step"]) == (1, 8)

@@ -1,0 +1,102 @@
+"""`stepscope show` on real journals."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.cli.main import main
+from stepscope.model import names
+from stepscope.model.records import Metric
+from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A run with a bit of everything."""
+    start = event(names.EVENT_STARTED, config={"lr": 0.1, "model": {"depth": 4}}, python="3.11", cwd="/work")
+    losses = [metric(n, loss=math.nan if n == 50 else 100.0 - n) for n in range(100)]
+    error = event(names.EVENT_EXCEPTION, **{"exception.type": "ValueError", "exception.message": "a\nb"})
+    beat = Metric(START, None, None, "stepscope", {"dropped/metric/disk": 3, "rejected/value/string": 1})
+    spans = [span("train.step", n, n * SECOND, n) for n in (1, 2, 9)]
+    hung = span("evaluate", 99, None, 9)
+    last = [alert("loss.nan", "the loss is NaN", 50), error, log("careful"), event("milestone", text="half")]
+    write(tmp_path, "R", [start, *losses], [*spans, hung, beat, *last, finished("failed")], name="base", pid=77)
+    return tmp_path
+
+
+def shown(home: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run the command and read its JSON."""
+    assert main(["show", "R", "--home", str(home), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_text(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every part of a run has its section, in 100 columns."""
+    assert main(["show", "base", "--home", str(home)]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert all(len(line) <= 100 for line in lines)
+    assert lines[0] == "R  gpt/base  failed"
+    sections = [line for line in lines if line and line == line.upper() and not line.startswith(" ")]
+    assert sections == [
+        "CONFIG", "ENVIRONMENT", "WRITERS", "METRICS", "SPANS", "OPEN SPANS", "ALERTS", "EXCEPTIONS",
+        "EVENTS", "LOGS", "RECORDED",
+    ]  # fmt: skip
+    assert "  model.depth  4" in lines
+    (loss,) = [line for line in lines if line.strip().startswith("trainer/loss")]
+    assert loss.split()[:6] == ["trainer/loss", "100", "1", "1", "100", "!1"]
+    assert loss.split()[6].count("!") == 1
+    assert "ValueError a⏎b" in out
+    assert "dropped/metric/disk" in out
+
+
+def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same for programs, exactly."""
+    found = shown(home, capsys)
+    assert (found["status"], found["last_step"], found["attempts"], found["ranks"]) == ("failed", 99, [1], [0])
+    assert found["config"] == {"lr": 0.1, "model": {"depth": 4}}
+    assert found["environment"] == {"python": "3.11", "cwd": "/work"}
+    assert found["keys"] == {
+        "trainer/loss": {
+            "count": 100, "last": 1.0, "last_step": 99, "min": 1.0, "max": 100.0, "non_finite": 1
+        }
+    }  # fmt: skip
+    assert found["spans"] == {
+        "train.step": {"count": 3, "errors": 0, "mean_seconds": 4.0, "p50_seconds": 2.0, "max_seconds": 9.0}
+    }
+    assert [each["name"] for each in found["open_spans"]] == ["evaluate"]
+    assert found["open_spans"][0]["span_id"] == "0000000000000063"
+    assert found["alerts"]["counts"] == {"loss.nan": 1}
+    assert found["counters"] == {"dropped/metric/disk": 3, "rejected/value/string": 1}
+    assert found["logs"] == {"WARN": 1}
+    assert found["writers"][0]["pid"] == 77
+    assert found["writers"][0]["damaged_frames"] == 0
+
+
+def test_last_value_nan_is_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program sees that the last loss was no number."""
+    write(tmp_path, "R", [metric(1, loss=1.0), metric(2, loss=-math.inf)])
+    key = shown(tmp_path, capsys)["keys"]["trainer/loss"]
+    assert (key["last"], key["min"], key["non_finite"]) == ("-Infinity", 1.0, 1)
+
+
+def test_a_run_with_nothing_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder without a record is shown as what it is."""
+    (tmp_path / "runs" / "R").mkdir(parents=True)
+    assert shown(tmp_path, capsys)["status"] == "empty"
+    assert main(["show", "R", "--home", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("R")
+
+
+def test_an_unknown_run_exits_2(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message goes to standard error and names the nearest."""
+    assert main(["show", "bsae", "--home", str(home)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("stepscope: no run 'bsae'")
+    assert "  R  base" in err

@@ -1,0 +1,78 @@
+"""Numbers, sizes, times, tables and sparklines for people."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.cli import text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"), (3, "3"), (0.000123456, "0.00012346"), (1e20, "1e+20"),
+        (math.nan, "!NaN"), (math.inf, "!Inf"), (-math.inf, "!-Inf"),
+    ],
+)  # fmt: skip
+def test_numbers(value: float | None, shown: str) -> None:
+    """A number that is not finite is marked."""
+    assert text.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (999, "999 B"), (999_900, "1 MB"), (1_234_567, "1.23 MB"), (5e15, "5000 TB")],
+)
+def test_sizes(count: float, shown: str) -> None:
+    """Bytes in powers of ten."""
+    assert text.size(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, "-"), (0, "0us"), (0.0123, "12.3ms"), (59.5, "59.5s"), (99.99, "1m40s"), (3599.7, "1h00m"),
+        (86_400 * 10, "10d00h"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, shown: str) -> None:
+    """Two units at most."""
+    assert text.lasted(seconds) == shown
+
+
+def test_values_of_byte_keys_are_sizes() -> None:
+    """A key that names its unit is shown in it."""
+    assert text.value_of("memory/used_bytes", 2_000_000) == "2 MB"
+    assert text.value_of("network/sent_bytes_per_second", 1500.0) == "1.5 kB/s"
+    assert text.value_of("loss", 0.5) == "0.5"
+    assert text.value_of("memory/used_bytes", math.nan) == "!NaN"
+
+
+def test_times_for_programs_are_utc() -> None:
+    """ISO 8601 to the microsecond."""
+    assert text.iso(1_700_000_000_123_456_789) == "2023-11-14T22:13:20.123456Z"
+    assert text.iso(None) is None
+
+
+@given(st.text())
+def test_no_text_of_a_run_reaches_the_terminal_as_a_command(given: str) -> None:
+    """A log line can neither break a line nor send an escape sequence."""
+    shown = text.clean(given)
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in shown)
+    assert len(shown.splitlines()) <= 1
+
+
+def test_tables_align_and_cut() -> None:
+    """Columns line up, long cells end in an ellipsis."""
+    lines = text.table(("NAME", ">N"), [["a", "1"], ["much too long", "100"]], limits={"NAME": 6})
+    assert lines == ["NAME      N", "a         1", "much …  100"]
+
+
+def test_sparklines_mark_what_is_not_finite() -> None:
+    """Low to high, with a mark for a NaN."""
+    assert text.spark([0.0, 1.0, 2.0, math.nan]) == "▁▅█!"
+    assert text.spark([]) == ""
+    assert text.spark([5.0, 5.0]) == "▁▁"
+    assert len(text.spark([float(n) for n in range(1000)], 10)) == 10
