@@ -1,0 +1,1 @@
+"""OTLP requests, protobuf or JSON, to records grouped by where they come from."""

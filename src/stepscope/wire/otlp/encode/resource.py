@@ -1,0 +1,35 @@
+"""The resource that stands for a writer."""
+
+from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_RUN_ID, ATTR_WORLD_SIZE
+from stepscope.model.records import Attrs
+from stepscope.model.writer import Writer
+from stepscope.wire.otlp import names
+
+
+def resource_of(writer: Writer) -> Attrs:
+    """Describe a writer in OpenTelemetry's attributes; what its own resource says of the service stands.
+
+    Every process has an instance id of its own, or cumulative sums of two would interleave.
+    """
+    instance = f"{writer.run}-r{writer.rank}"
+    if not writer.main:
+        instance += f"-p{writer.pid}"
+    attrs = {
+        "service.name": writer.project,
+        **writer.resource,
+        ATTR_RUN_ID: writer.run,
+        names.ATTR_PROJECT: writer.project,
+        ATTR_RANK: writer.rank,
+        ATTR_WORLD_SIZE: writer.world_size,
+        ATTR_LOCAL_RANK: writer.local_rank,
+        names.ATTR_ATTEMPT: writer.attempt,
+    }
+    said = attrs.get("service.instance.id")
+    attrs["service.instance.id"] = said if said and writer.main else instance
+    if writer.name:
+        attrs[names.ATTR_RUN_NAME] = writer.name
+    if writer.host:
+        attrs["host.name"] = writer.host
+    if writer.pid:
+        attrs["process.pid"] = writer.pid
+    return attrs

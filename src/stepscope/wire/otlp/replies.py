@@ -1,0 +1,130 @@
+"""The answers of an OTLP server, written and read in both encodings: success, partial success, Status."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stepscope.wire.otlp.fields import MASK, delimited, scan, text, varint
+from stepscope.wire.otlp.names import Encoding, Signal
+from stepscope.wire.otlp.refusals import Rejections
+
+INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE = 3, 8, 14
+"""The codes of google.rpc that a receiver answers with."""
+
+_REJECTED: dict[Signal, str] = {
+    "traces": "rejectedSpans",
+    "metrics": "rejectedDataPoints",
+    "logs": "rejectedLogRecords",
+}
+_RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
+_LONGEST = 2_000
+_FOREVER = 2.0**40
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSuccess:
+    """What a server did not take of a request it accepted; nothing and no message is a full success."""
+
+    rejected: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Why a server refused a whole request, and when it wants it again, in seconds."""
+
+    code: int = 0
+    message: str = ""
+    retry_after: float | None = None
+
+
+def write_reply(encoding: Encoding, rejections: Rejections) -> bytes:
+    """Write the body of a 200: empty, or what was rejected and why."""
+    if not rejections.reasons:
+        return b"" if encoding == "protobuf" else b"{}"
+    count, message = rejections.count, rejections.message[:_LONGEST]
+    if encoding == "protobuf":
+        return delimited(b"\x0a", b"\x08" + varint(count) + text(b"\x12", message))
+    field = _REJECTED[rejections.signal]
+    return msgspec.json.encode({"partialSuccess": {field: str(count), "errorMessage": _utf8(message)}})
+
+
+def write_status(encoding: Encoding, status: Status) -> bytes:
+    """Write a google.rpc.Status: the body of a 4xx or 5xx, and gRPC's `grpc-status-details-bin`."""
+    message = status.message[:_LONGEST]
+    after = None if status.retry_after is None else max(status.retry_after, 0.0)
+    if encoding == "json":
+        document: dict[str, Any] = {"code": status.code, "message": _utf8(message)}
+        if after is not None:
+            document["details"] = [{"@type": _RETRY_INFO, "retryDelay": f"{after:.3f}s"}]
+        return msgspec.json.encode(document)
+    out = b"\x08" + varint(status.code & MASK) + text(b"\x12", message)
+    if after is not None:
+        seconds, nanos = divmod(round(after * 1e9), 10**9)
+        delay = b"\x08" + varint(seconds) + b"\x10" + varint(nanos)
+        detail = text(b"\x0a", _RETRY_INFO) + delimited(b"\x12", delimited(b"\x0a", delay))
+        out += delimited(b"\x1a", detail)
+    return out
+
+
+def read_reply(signal: Signal, encoding: Encoding, body: bytes) -> PartialSuccess:
+    """Read the body of a 2xx; one that cannot be read says nothing, for the request was accepted all the same."""
+    try:
+        if encoding == "protobuf":
+            return _partial_success(_last(body, 1, b""))
+        partial = (msgspec.json.decode(body) or {}).get("partialSuccess") or {}
+        message = partial.get("errorMessage") or ""
+        return PartialSuccess(max(int(partial.get(_REJECTED[signal]) or 0), 0), str(message))
+    except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
+        return PartialSuccess()
+
+
+def read_status(encoding: Encoding, body: bytes) -> Status:
+    """Read the body of a refusal; one that is no Status becomes its message, cut short."""
+    try:
+        return _status(body) if encoding == "protobuf" else _status_json(body)
+    except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
+        return Status(message=body[:200].decode("utf-8", "replace"))
+
+
+def _utf8(message: str) -> str:
+    return message.encode("utf-8", "replace").decode()
+
+
+def _last(message: bytes, number: int, default: Any) -> Any:
+    """Find a field's value, of the default's type; the last counts."""
+    found = default
+    for field, value in scan(message):
+        if field == number and type(value) is type(default):
+            found = value
+    return found
+
+
+def _partial_success(message: bytes) -> PartialSuccess:
+    rejected = _last(message, 1, 0)
+    return PartialSuccess(rejected if rejected >> 63 == 0 else 0, _last(message, 2, b"").decode("utf-8", "replace"))
+
+
+def _status(body: bytes) -> Status:
+    code, message = _last(body, 1, 0), _last(body, 2, b"").decode()
+    if not 0 <= code <= 16:
+        raise ValueError("not a code of google.rpc")
+    after = None
+    for field, detail in scan(body):
+        if field == 3 and isinstance(detail, bytes) and _last(detail, 1, b"") == _RETRY_INFO.encode():
+            delay = _last(_last(detail, 2, b""), 1, b"")
+            after = _last(delay, 1, 0) + _last(delay, 2, 0) / 1e9
+    return Status(code, message, after if after is None or after < _FOREVER else None)
+
+
+def _status_json(body: bytes) -> Status:
+    document = msgspec.json.decode(body)
+    after = None
+    for detail in document.get("details") or ():
+        if detail.get("@type") == _RETRY_INFO:
+            after = float(detail.get("retryDelay", "0s").removesuffix("s"))
+    if after is not None and not 0 <= after < _FOREVER:
+        after = None
+    message = str(document.get("message") or "") or body[:200].decode("utf-8", "replace")
+    return Status(int(document.get("code") or 0), message, after)
