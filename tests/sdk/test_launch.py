@@ -15,11 +15,22 @@ from stepscope.sdk import launch
             ("torchrun-job-7", 3, 4, 1, "torchrun"),
         ),
         (
-            {"SLURM_JOB_ID": "99", "SLURM_PROCID": "2", "SLURM_NTASKS": "8", "SLURM_LOCALID": "2", "SLURM_STEP_ID": "0"},
+            {
+                "SLURM_JOB_ID": "99",
+                "SLURM_PROCID": "2",
+                "SLURM_NTASKS": "8",
+                "SLURM_LOCALID": "2",
+                "SLURM_STEP_ID": "0",
+            },
             ("slurm-99-0", 2, 8, 2, "slurm"),
         ),
         (
-            {"SLURM_JOB_ID": "100", "SLURM_ARRAY_JOB_ID": "99", "SLURM_ARRAY_TASK_ID": "5", "SLURM_PROCID": "0"},
+            {
+                "SLURM_JOB_ID": "100",
+                "SLURM_ARRAY_JOB_ID": "99",
+                "SLURM_ARRAY_TASK_ID": "5",
+                "SLURM_PROCID": "0",
+            },
             ("slurm-99-5", 0, 1, 0, "slurm"),
         ),
         (
@@ -36,10 +47,17 @@ def test_launchers(env: dict[str, str], expected: tuple[object, ...]) -> None:
 
 def test_torchrun_without_an_id() -> None:
     """Without a rendezvous id the workers of one agent share an id that is safe in a path."""
-    env = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "a", "MASTER_PORT": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    env = {
+        "TORCHELASTIC_RUN_ID": "none",
+        "MASTER_ADDR": "a",
+        "MASTER_PORT": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+    }
     first, second = launch.detect({**env, "RANK": "0"}), launch.detect({**env, "RANK": "1"})
     assert first.run == second.run
-    assert first.run is not None and is_safe(first.run)
+    assert first.run is not None
+    assert is_safe(first.run)
     assert launch.detect({**env, "MASTER_PORT": "2"}).run != first.run
 
 
@@ -47,7 +65,9 @@ def test_ray_jobs_of_two_clusters_differ() -> None:
     """Ray counts jobs from one in each cluster, so the address is part of the id."""
     one = launch.detect({"RAY_JOB_ID": "01", "RAY_ADDRESS": "a:1"}).run
     two = launch.detect({"RAY_JOB_ID": "01", "RAY_ADDRESS": "b:1"}).run
-    assert one != two and one is not None and one.startswith("ray-01-")
+    assert one != two
+    assert one is not None
+    assert one.startswith("ray-01-")
 
 
 def test_new_ids_sort_by_time_and_differ() -> None:

@@ -17,8 +17,11 @@ def test_disabled_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         run.log({"a": 1.0})
         run.event("a")
         run.alert("a")
-    assert run.flush() and run.finish() and stepscope.current_run() is None
-    assert list(tmp_path.iterdir()) == [] and repr(run) == "<Run disabled>"
+    assert run.flush()
+    assert run.finish()
+    assert stepscope.current_run() is None
+    assert list(tmp_path.iterdir()) == []
+    assert repr(run) == "<Run disabled>"
     assert not span.get_span_context().is_valid
 
 
@@ -30,7 +33,8 @@ def test_without_a_run_every_function_is_harmless() -> None:
     stepscope.alert("a")
     with stepscope.step(1), stepscope.span("a") as span:
         span.set_attribute("a", 1)
-    assert stepscope.flush() and stepscope.finish()
+    assert stepscope.flush()
+    assert stepscope.finish()
 
 
 async def _use() -> None:

@@ -30,12 +30,23 @@ def test_log_keeps_numbers_step_and_category(run: stepscope.Run, records: Record
     """A plain log call comes back as it was, with its category as prefix."""
     run.log({"loss": 0.5, "n": 3}, step=7, category="TRAINER")
     (metric,) = logged(records)
-    assert (metric.step, metric.axis, dict(metric.points())) == (7, None, {"trainer/loss": 0.5, "trainer/n": 3})
+    assert (metric.step, metric.axis, dict(metric.points())) == (
+        7,
+        None,
+        {"trainer/loss": 0.5, "trainer/n": 3},
+    )
 
 
 @pytest.mark.parametrize(
     ("word", "prefix"),
-    [("TRAIN", "trainer"), ("act", "actor"), ("Eval", "evaluator"), ("MISC", "misc"), ("My Own/", "my own"), ("", "misc")],
+    [
+        ("TRAIN", "trainer"),
+        ("act", "actor"),
+        ("Eval", "evaluator"),
+        ("MISC", "misc"),
+        ("My Own/", "my own"),
+        ("", "misc"),
+    ],
 )
 def test_categories_and_their_aliases(run: stepscope.Run, records: Records, word: str, prefix: str) -> None:
     """Known words mean their category; any other is its own prefix."""
@@ -112,20 +123,26 @@ def test_not_a_number_and_infinity_are_kept(run: stepscope.Run, records: Records
     """NaN and both infinities are recorded as they are."""
     run.log({"nan": math.nan, "up": math.inf, "down": -math.inf}, step=0)
     values = logged(records)[0].values
-    assert math.isnan(float(values["nan"])) and (values["up"], values["down"]) == (math.inf, -math.inf)
+    assert math.isnan(float(values["nan"]))
+    assert (values["up"], values["down"]) == (math.inf, -math.inf)
 
 
 @pytest.mark.parametrize("metrics", [None, 3, [("a", 1.0)], "text"])
 def test_what_is_no_dict_is_counted(run: stepscope.Run, records: Records, metrics: Any) -> None:
     """Calling log with anything but a mapping raises nothing."""
     run.log(metrics, step=0)
-    assert logged(records) == [] and sum(rejections(run).values()) == 1
+    assert logged(records) == []
+    assert sum(rejections(run).values()) == 1
 
 
 def test_events_and_alerts(run: stepscope.Run, records: Records) -> None:
     """Events and alerts carry name, severity, step and data, with secrets masked."""
     with run.step(3):
-        run.event("milestone", {"text": "hi", "api_key": "s", "deep": {"Authorization": "s", "tokens": 5}}, "WARNING")
+        run.event(
+            "milestone",
+            {"text": "hi", "api_key": "s", "deep": {"Authorization": "s", "tokens": 5}},
+            "WARNING",
+        )
         run.alert("diverged", "ERROR", "loss is 9", loss=9.0)
     event = next(e for e in records(Event) if e.name == "milestone")
     (alert,) = records(Alert)
@@ -135,14 +152,20 @@ def test_events_and_alerts(run: stepscope.Run, records: Records) -> None:
         "deep": {"Authorization": "[redacted]", "tokens": 5},
     }
     assert (event.severity, event.step, event.trace_id) == (13, 3, alert.trace_id)
-    assert (alert.name, alert.message, alert.severity, alert.attrs) == ("diverged", "loss is 9", 17, {"loss": 9.0})
+    assert (alert.name, alert.message, alert.severity, alert.attrs) == (
+        "diverged",
+        "loss is 9",
+        17,
+        {"loss": 9.0},
+    )
 
 
 def test_a_run_tells_how_it_started_and_ended(tmp_path: Path) -> None:
     """The first event holds the redacted config and the environment, the last one the status."""
-    with pytest.raises(RuntimeError), stepscope.init(
-        config={"lr": 0.1, "wandb_token": "s"}, home=tmp_path, probes=False, otel=False
-    ) as run:
+    with (
+        pytest.raises(RuntimeError),
+        stepscope.init(config={"lr": 0.1, "wandb_token": "s"}, home=tmp_path, probes=False, otel=False) as run,
+    ):
         raise RuntimeError("boom")
     from stepscope.journal import layout, read
 
@@ -151,14 +174,16 @@ def test_a_run_tells_how_it_started_and_ended(tmp_path: Path) -> None:
     started, failed, ended = (record for record in found if isinstance(record, Event))
     assert started.name == names.EVENT_STARTED
     assert started.attrs["config"] == {"lr": 0.1, "wandb_token": "[redacted]"}
-    assert failed.attrs["exception.type"] == "RuntimeError" and "boom" in failed.attrs["exception.stacktrace"]
+    assert failed.attrs["exception.type"] == "RuntimeError"
+    assert "boom" in failed.attrs["exception.stacktrace"]
     assert (ended.name, ended.attrs) == (names.EVENT_FINISHED, {"status": "failed"})
 
 
 def test_finish_twice_and_calls_after_it(run: stepscope.Run, records: Records) -> None:
     """After the end nothing raises and nothing hangs."""
     run.log({"a": 1.0}, step=0)
-    assert run.finish() and run.finish()
+    assert run.finish()
+    assert run.finish()
     run.log({"a": 2.0}, step=1)
     run.event("late")
     with run.step(2), run.span("late"):
@@ -169,7 +194,8 @@ def test_finish_twice_and_calls_after_it(run: stepscope.Run, records: Records) -
 def test_a_second_init_ends_the_first(run: stepscope.Run, tmp_path: Path) -> None:
     """Only one run is current; the earlier one is finished."""
     second = stepscope.init(home=tmp_path, probes=False, otel=False)
-    assert run.status == "finished" and stepscope.current_run() is second
+    assert run.status == "finished"
+    assert stepscope.current_run() is second
     second.finish()
 
 

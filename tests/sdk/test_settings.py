@@ -11,7 +11,9 @@ from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
 
 
-def load(tmp_path: Path, yaml: str | None = None, env: dict[str, str] | None = None, **arguments: Any) -> settings.Settings:
+def load(
+    tmp_path: Path, yaml: str | None = None, env: dict[str, str] | None = None, **arguments: Any
+) -> settings.Settings:
     """Load settings as if started in `tmp_path`."""
     if yaml is not None:
         (tmp_path / "stepscope.yaml").write_text(yaml)
@@ -37,7 +39,8 @@ def test_init_offers_every_setting() -> None:
 def test_every_setting_is_documented(key: str) -> None:
     """Each setting and its variable stand in the settings page."""
     page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
-    assert f"`{key}`" in page and f"`{settings.variable(key)}`" in page
+    assert f"`{key}`" in page
+    assert f"`{settings.variable(key)}`" in page
 
 
 def test_unknown_names_are_named_with_the_known_ones(tmp_path: Path) -> None:
@@ -67,7 +70,8 @@ def test_bad_values_say_what_is_expected(tmp_path: Path, key: str, value: Any, w
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("500MB", 500_000_000), ("2GiB", 2 * 1024**3), ("1.5 MiB", 1572864), (100_000, 100_000)]
+    ("text", "size"),
+    [("500MB", 500_000_000), ("2GiB", 2 * 1024**3), ("1.5 MiB", 1572864), (100_000, 100_000)],
 )
 def test_sizes_have_units(tmp_path: Path, text: Any, size: int) -> None:
     """Sizes are bytes, or numbers with the usual units."""

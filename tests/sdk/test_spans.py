@@ -21,16 +21,19 @@ def by_name(records: Records) -> dict[str, Span]:
 
 def test_spans_nest(run: stepscope.Run, records: Records) -> None:
     """A span inside a span is its child, in the same trace, with the step of both."""
-    with run.step(5), run.span("outer", a=1):
-        with run.span("inner") as inner:
-            inner.set_attribute("b", [1, 2])
+    with run.step(5), run.span("outer", a=1), run.span("inner") as inner:
+        inner.set_attribute("b", [1, 2])
     found = by_name(records)
     step, outer, inner_record = found["train.step"], found["outer"], found["inner"]
-    assert step.parent_id is None and outer.parent_id == step.span_id and inner_record.parent_id == outer.span_id
+    assert step.parent_id is None
+    assert outer.parent_id == step.span_id
+    assert inner_record.parent_id == outer.span_id
     assert {span.trace_id for span in found.values()} == {step.trace_id}
     assert {span.step for span in found.values()} == {5}
     assert (outer.attrs, inner_record.attrs) == ({"a": 1}, {"b": [1, 2]})
-    assert step.duration is not None and outer.duration is not None and step.duration >= outer.duration > 0
+    assert step.duration is not None
+    assert outer.duration is not None
+    assert step.duration >= outer.duration > 0
 
 
 def test_each_step_is_a_trace_linked_to_the_run(run: stepscope.Run, records: Records) -> None:
@@ -55,7 +58,8 @@ def test_an_exception_is_recorded_and_goes_on(run: stepscope.Run, records: Recor
     span = by_name(records)["forward"]
     (event,) = span.events
     assert (span.status, span.message) == (2, "ValueError: wrong shape")
-    assert event.attrs["exception.type"] == "ValueError" and "test_spans.py" in event.attrs["exception.stacktrace"]
+    assert event.attrs["exception.type"] == "ValueError"
+    assert "test_spans.py" in event.attrs["exception.stacktrace"]
 
 
 def test_leaving_with_exit_zero_is_no_error(run: stepscope.Run, records: Records) -> None:
@@ -68,7 +72,8 @@ def test_leaving_with_exit_zero_is_no_error(run: stepscope.Run, records: Records
 def test_otel_sees_our_span_as_current(run: stepscope.Run) -> None:
     """Inside our span OpenTelemetry's current span is ours; afterwards it is gone."""
     with run.span("a") as span:
-        assert trace.get_current_span() is span and isinstance(span, trace.Span)
+        assert trace.get_current_span() is span
+        assert isinstance(span, trace.Span)
         assert trace.get_current_span().get_span_context().is_valid
     assert current_span() is None
 
@@ -108,7 +113,8 @@ def test_tasks_keep_their_own_step_and_span(run: stepscope.Run, records: Records
 
     asyncio.run(main())
     metrics = [metric for metric in records(Metric) if "n" in metric.values]
-    assert all(metric.step == metric.values["n"] for metric in metrics) and len(metrics) == 20
+    assert all(metric.step == metric.values["n"] for metric in metrics)
+    assert len(metrics) == 20
     assert all(by_name(records)[f"task{number}"].step == number for number in range(20))
 
 
@@ -187,7 +193,9 @@ def test_odd_attributes_never_raise(run: stepscope.Run, records: Records) -> Non
     with run.span("a", odd=Odd(), big="x" * 10**6, huge=2**100, deep=deep, many=list(range(10**5))):
         pass
     attrs = by_name(records)["a"].attrs
-    assert attrs["odd"] == "<Odd>" and len(attrs["big"]) < 70_000 and attrs["huge"] == str(2**100)
+    assert attrs["odd"] == "<Odd>"
+    assert len(attrs["big"]) < 70_000
+    assert attrs["huge"] == str(2**100)
     assert len(attrs["many"]) == 256
 
 
@@ -206,7 +214,9 @@ def test_traced_functions(run: stepscope.Run, records: Records) -> None:
     def items() -> object:
         yield from range(2)
 
-    assert plain(1) == 2 and asyncio.run(later()) == 3 and list(items()) == [0, 1]  # type: ignore[call-overload]
+    assert plain(1) == 2
+    assert asyncio.run(later()) == 3
+    assert list(items()) == [0, 1]
     found = by_name(records)
     assert found["named"].attrs == {"part": "a"}
     assert {name.rpartition(".")[2] for name in found} == {"plain", "named", "items"}

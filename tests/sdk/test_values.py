@@ -19,7 +19,7 @@ def flatten(metrics: dict[Any, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Flatten and collect the refusals."""
     refused: dict[str, str] = {}
     flat, held = values.flatten(metrics, lambda key, reason: refused.__setitem__(key, reason))
-    assert not held
+    assert held == []
     return flat, refused
 
 
@@ -42,7 +42,8 @@ def test_floats_are_kept_exactly(number: float) -> None:
 def test_narrow_floats_are_kept_exactly(single: float, half: float) -> None:
     """Narrow floats are widened without a change."""
     flat, _ = flatten({"s": np.float32(single), "h": np.float16(half)})
-    assert same(flat["s"], single) and same(flat["h"], half)
+    assert same(flat["s"], single)
+    assert same(flat["h"], half)
 
 
 @given(st.integers())
@@ -50,7 +51,8 @@ def test_integers_are_exact_within_64_bits(number: int) -> None:
     """A 64-bit integer stays exact; a larger one becomes the nearest float or is refused."""
     flat, refused = flatten({"n": number})
     if -(2**63) <= number < 2**64:
-        assert flat == {"n": number} and type(flat["n"]) is int
+        assert flat == {"n": number}
+        assert type(flat["n"]) is int
     elif refused:
         assert refused == {"n": "too large"}
     else:
@@ -95,7 +97,8 @@ def test_endless_nesting_ends() -> None:
     loop: dict[str, Any] = {"n": 1}
     loop["self"] = loop
     flat, refused = flatten(loop)
-    assert flat["n"] == 1 and set(refused.values()) == {"too deep"}
+    assert flat["n"] == 1
+    assert set(refused.values()) == {"too deep"}
 
 
 def test_a_value_that_raises_is_refused() -> None:

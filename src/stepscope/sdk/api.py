@@ -1,7 +1,7 @@
 """The functions of `stepscope`: they act on the current run, and without one do nothing."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stepscope.model import names
@@ -34,6 +34,8 @@ def init(
     sigterm: bool | None = None,
     service_name: str | None = None,
     resource_attributes: Mapping[str, str] | None = None,
+    sinks: Iterable[str | Mapping[str, Any]] | str | None = None,
+    shipper: str | None = None,
 ) -> Run:
     """Start a run and make it the current one; a run already current is finished first.
 
@@ -63,20 +65,38 @@ def _begin(run: Run) -> None:
     closing.append(ending.watch(run))
     if run.settings.capture_logs:
         closing.append(logs.capture(run))
+    if run.settings.otel:
+        closing.append(_join_opentelemetry(run))
     if run.settings.probes:
         closing.append(_start_probes(run))
+    if run.settings.sinks:
+        _begin_delivery(run)
     started = {"config": run.config, "launcher": run.launch.launcher, **environment.describe()}
     run.event(names.EVENT_STARTED, started)
 
 
+def _join_opentelemetry(run: Run) -> Callable[[], None]:
+    """Take what libraries give to OpenTelemetry; imported here, for it is half of OpenTelemetry's API."""
+    from stepscope.sdk import otel
+
+    return otel.install(run)
+
+
 def _start_probes(run: Run) -> Callable[[], object]:
     """Read the machine from the first rank of a host, and the process from every rank."""
-    from stepscope.sdk.probes import Probes, available
+    from stepscope.sdk.probes.watch import Probes, available
 
     chosen = None if run.launch.local_rank == 0 else available(host=False)
     probes = Probes(run.log_system, run.settings.probe_interval, chosen, notice=run.outcomes.notice_text)
     probes.start()
     return probes.stop
+
+
+def _begin_delivery(run: Run) -> None:
+    """Have the sinks served; imported here, for most runs have none."""
+    from stepscope.sdk import shipper
+
+    shipper.begin(run)
 
 
 def _forget(run: Run) -> None:
@@ -106,17 +126,13 @@ def span(name: str, /, **attrs: Any) -> Span:
     return OFF_SPAN if _current is None else _current.span(name, **attrs)
 
 
-def event(
-    name: str, data: Mapping[str, Any] | None = None, severity: str = "INFO", *, step: int | None = None
-) -> None:
+def event(name: str, data: Mapping[str, Any] | None = None, severity: str = "INFO", *, step: int | None = None) -> None:
     """Record that something happened; see `Run.event`."""
     if _current is not None:
         _current.event(name, data, severity, step=step)
 
 
-def alert(
-    name: str, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any
-) -> None:
+def alert(name: str, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any) -> None:
     """Record something a person should be told; see `Run.alert`."""
     if _current is not None:
         _current.alert(name, severity, message, step=step, **attrs)

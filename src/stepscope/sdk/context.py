@@ -38,7 +38,19 @@ detach: Callable[[Any], None] = _variable.reset if _direct else _runtime.detach
 
 def current_span() -> trace.Span | None:
     """The span the code is in, ours or another library's; None when there is none."""
-    return current().get(SPAN_KEY)
+    span: trace.Span | None = settled(current().get(SPAN_KEY))
+    return span
+
+
+def settled(span: Any) -> Any:
+    """Take spans out of this context that were left elsewhere or out of turn; what is current then."""
+    while (token := getattr(span, "left", None)) is not None:
+        try:
+            detach(token)
+        except (ValueError, RuntimeError):  # a context that inherited the span keeps it
+            break
+        span = current().get(SPAN_KEY)
+    return span
 
 
 def current_ids() -> tuple[bytes | None, bytes | None]:

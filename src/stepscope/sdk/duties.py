@@ -10,7 +10,6 @@ from stepscope.sdk.context import NOWHERE, pack
 from stepscope.sdk.ports import Part
 from stepscope.sdk.resolve import Row, Transfer
 
-
 OPEN_SECONDS = 1.0
 """A span open for longer is shown before it ends."""
 BEAT_SECONDS = 5.0
@@ -31,6 +30,7 @@ class Duties:
         self._transfer: Transfer | None = None
         self._second = 0.0
         self._beat = 0.0
+        self._beats = 0
         self._clock = time.time_ns() - time.monotonic_ns()
         self._ended = False
 
@@ -38,6 +38,7 @@ class Duties:
         """Leave the parent's work to the parent."""
         self._held.clear()
         self._transfer = None
+        self._beats = 0
         self.closing.clear()
 
     def __call__(self, now: float) -> None:
@@ -53,25 +54,36 @@ class Duties:
             self.beat()
 
     def hold(self, row: Row) -> None:
-        """Take a row whose tensors are read later; beyond the bound the older half thins out."""
-        self._held.append(row)
-        if len(self._held) > MOST_HELD:
-            half = self._held[: MOST_HELD // 2]
-            self._held[: MOST_HELD // 2] = half[::2]
-            self._run.outcomes.add("dropped", "metric", "held", len(half) - len(half[::2]))
+        """Take a row whose tensors are read later; a device that does not deliver costs the rows beyond a bound."""
+        if len(self._held) < MOST_HELD:
+            self._held.append(row)
+        else:
+            self._run.outcomes.add("dropped", "metric", "device")
         self._run.recorder.wake()
 
     def _move_tensors(self) -> None:
-        if self._transfer is not None:
-            if not self._transfer.ready():
-                return
-            transfer, self._transfer = self._transfer, None
-            for row in transfer.finish(self._run.outcomes.reject):
-                self._run.recorder.append(pack((METRIC, *row)))
+        transfer = self._transfer
+        if transfer is not None:
+            try:
+                if not transfer.ready():
+                    return
+                for row in transfer.finish(self._run.outcomes.reject):
+                    self._run.recorder.append(pack((METRIC, *row)))
+            except Exception as error:
+                self._lose(transfer.rows, error)
+            self._transfer = None
         if self._held:
             rows = self._held[:]
             del self._held[: len(rows)]
-            self._transfer = Transfer(rows)
+            try:
+                self._transfer = Transfer(rows)
+            except Exception as error:
+                self._lose(rows, error)
+
+    def _lose(self, rows: list[Row], error: Exception) -> None:
+        """Count rows whose device failed, such as a GPU after an assertion; the next ones are tried again."""
+        self._run.outcomes.add("dropped", "metric", "device", len(rows))
+        self._run.outcomes.notice("device", type(error).__name__, f"values on a device cannot be read: {error}")
 
     def waiting(self) -> bool:
         """Tell whether values are still on a device."""
@@ -91,6 +103,7 @@ class Duties:
         counts: dict[str, Any] = dict(run.outcomes.snapshot())
         counts["waiting/records"] = len(run.recorder.buffer)
         counts["open_spans"] = len(run.open_spans)
+        counts["beats"] = self._beats = self._beats + 1
         run.recorder.append(pack((METRIC, time.time_ns(), *NOWHERE, "stepscope", counts)))
         clock = time.time_ns() - time.monotonic_ns()
         if abs(clock - self._clock) > CLOCK_JUMP_NS:
@@ -117,7 +130,8 @@ class Duties:
         now = time.time_ns()
         failed = 2 if status == "failed" else 0
         ids = run.link[:2]
-        span = (SPAN, run.started, now - run.started, *NOWHERE, *ids, None, names.SPAN_RUN, 0, failed, "")
+        above = run.above and run.above.get_span_context().span_id.to_bytes(8, "big")
+        span = (SPAN, run.started, now - run.started, *NOWHERE, *ids, above, names.SPAN_RUN, 1, failed, "")
         run.recorder.append(pack((*span, {names.ATTR_RUN_ID: run.id, "train.status": status})))
         event = (EVENT, now, *NOWHERE, *ids, 17 if failed else 9, names.EVENT_FINISHED)
         run.recorder.append(pack((*event, {"status": status})))

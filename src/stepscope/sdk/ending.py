@@ -1,5 +1,6 @@
 """How a run ends when nobody calls finish: uncaught exceptions, sys.exit, the end of the interpreter, SIGTERM."""
 
+import _thread
 import atexit
 import os
 import signal
@@ -7,13 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
 from stepscope.sdk.run import Run
 
-
 Undo = Callable[[], None]
+_hooked: list[Undo] = []
+"""What takes our hook on SIGTERM back, where there is one."""
+IN_HANDLER_SECONDS = 0.3
+"""How long a signal handler waits; the flusher comes round every tenth of a second."""
 
 
 def watch(run: Run) -> Undo:
@@ -21,7 +26,7 @@ def watch(run: Run) -> Undo:
     undos = [_watch_exceptions(run), _watch_threads(run), _watch_exit(run)]
     if run.settings.sigterm and threading.current_thread() is threading.main_thread():
         undos.append(_watch_sigterm(run))
-    at_end = _at_end(run)
+    at_end = partial(leave, run)
     atexit.register(at_end)
 
     def undo() -> None:
@@ -36,9 +41,7 @@ def _watch_exceptions(run: Run) -> Undo:
     earlier = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-        if os.getpid() == run.pid and run.status == "running":
-            run.exception(error, severity="FATAL", uncaught=True)
-            run.finish("failed")
+        leave(run, error)
         earlier(kind, error, where)
 
     sys.excepthook = excepthook
@@ -71,23 +74,25 @@ def _watch_exit(run: Run) -> Undo:
     return lambda: _restore(sys, "exit", exit, earlier)
 
 
-def _at_end(run: Run) -> Callable[[], None]:
-    def at_end() -> None:
-        if os.getpid() == run.pid:
-            failed = run.exit_status not in (None, 0)
-            if failed:
-                run.event("exit", {"status": str(run.exit_status)}, "ERROR")
-            run.finish("failed" if failed else "finished")
-
-    return at_end
+def leave(run: Run, error: BaseException | None = None) -> None:
+    """End the run with its process: failed when by an exception nobody caught, or a status other than 0."""
+    if os.getpid() != run.pid:
+        return
+    if isinstance(error, SystemExit):
+        run.exit_status, error = error.code, None
+    if error is not None:
+        run.exception(error, severity="FATAL", uncaught=True)
+    elif run.exit_status not in (None, 0):
+        run.event("exit", {"status": str(run.exit_status)}, "ERROR")
+    run.finish("finished" if error is None and run.exit_status in (None, 0) else "failed")
 
 
 def _watch_sigterm(run: Run) -> Undo:
     earlier = signal.getsignal(signal.SIGTERM)
 
     def on_sigterm(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == run.pid:
-            preempt(run)
+        if os.getpid() == run.pid and not run.preempted and not preempt(run):
+            return  # it comes again
         if callable(earlier):
             earlier(number, frame)
         elif earlier is not signal.SIG_IGN:
@@ -100,17 +105,45 @@ def _watch_sigterm(run: Run) -> Undo:
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is on_sigterm:
             signal.signal(signal.SIGTERM, earlier or signal.SIG_DFL)
 
+    _hooked[:] = [undo]
     return undo
 
 
-def preempt(run: Run) -> None:
-    """Have the flusher end the run as preempted, and wait for it without taking a lock: this may run in a handler."""
+def after_fork() -> None:
+    """Let SIGTERM end a child at once, as whoever made it expects: a pool would wait for a handler for ever."""
+    while _hooked:
+        _hooked.pop()()
+
+
+def preempt(run: Run) -> bool:
+    """Have the flusher end the run as preempted, and wait for it without taking a lock: this runs in a handler.
+
+    When it takes long, perhaps because the flusher waits for a lock of the code that was interrupted, that code goes
+    on, the answer is False, and the signal is sent again when the run has ended or `exit_timeout` is over.
+    """
     run.preempted = True
+    if not run.flusher.started:  # a child that recorded nothing
+        return True
     deadline = time.monotonic() + run.settings.exit_timeout
-    while run.status == "running" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    while run.recorder.buffer and time.monotonic() < deadline:
-        time.sleep(0.01)
+    rounds = run.flusher.rounds + 2  # the one that goes on now may have begun before `preempted` was set
+    if _wait_for(run, rounds, min(deadline, time.monotonic() + IN_HANDLER_SECONDS)):
+        return True
+
+    def send_again() -> None:
+        _wait_for(run, rounds, deadline)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    _thread.start_new_thread(send_again, ())  # not a Thread: those take locks when they start
+    return False
+
+
+def _wait_for(run: Run, rounds: int, deadline: float) -> bool:
+    while run.flusher.rounds < rounds and not run.flusher.ended:
+        if time.monotonic() >= deadline:
+            return False
+        run.flusher.wake()
+        time.sleep(0.002)
+    return True
 
 
 def _restore(place: Any, name: str, ours: Any, earlier: Any) -> None:

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 from stepscope.journal import quota
@@ -15,6 +15,12 @@ from stepscope.wire import frames
 
 log = logging.getLogger("stepscope")
 RETRY_SECONDS = 1.0
+
+
+class _Waiter(threading.Event):
+    """A call of `flush`, and whether its records were safe when it was done."""
+
+    safe = False
 
 
 class Flusher:
@@ -46,17 +52,28 @@ class Flusher:
         self.journal = None
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._wake = threading.Event()
-        self._waiting: list[threading.Event] = []
+        self._bell = threading.Lock()
+        """Locked while nothing is to be done; unlike an Event it can be rung from a signal handler at any moment."""
+        self._bell.acquire()
+        self._waiting: deque[_Waiter] = deque()
         self._stopping = False
-        self._ended = False
+        self.ended = False
+        self.rounds = 0
+        """Rounds that wrote everything there was."""
         self._safe = True
         """Whether the last round wrote everything there was."""
         self._retry_at = 0.0
         self._segment: object = None
 
+    @property
+    def started(self) -> bool:
+        """Whether there ever was something to write."""
+        return self._thread is not None
+
     def start(self) -> None:
-        """Start the thread unless it runs or has been stopped. Never raises."""
+        """Start the thread unless it runs or has been stopped; hurry it when memory fills up. Never raises."""
+        if self._thread is not None and self._recorder.presses and not self._retry_at:
+            self.wake()
         if self._thread is not None or self._stopping or not self._starting.acquire(blocking=False):
             return
         try:
@@ -64,81 +81,108 @@ class Flusher:
                 thread = threading.Thread(target=self._loop, name="stepscope-flusher", daemon=True)
                 thread.start()
                 self._thread = thread
-        except RuntimeError:  # no new threads at interpreter shutdown
-            self._stopping = True
+        except RuntimeError:  # no thread to be had now, or none any more at interpreter shutdown
+            pass
         finally:
             self._starting.release()
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything recorded before the call is in the journal; False when that took too long."""
         self.start()
-        if self._ended or self._thread is None:
+        if self._thread is None:
             return self._safe
-        done = threading.Event()
-        self._waiting.append(done)
-        self._wake.set()
-        return done.wait(timeout) and self._safe
+        waiter = _Waiter()
+        self._waiting.append(waiter)
+        self.wake()
+        if self.ended:  # perhaps without having seen us
+            return self._safe
+        return waiter.wait(timeout) and waiter.safe
 
     def stop(self, timeout: float) -> bool:
         """Write what is left, close the journal and end the thread; False when that took too long."""
         deadline = time.monotonic() + timeout
         self.start()
         self._stopping = True
-        self._wake.set()
+        self.wake()
         if self._thread is not None:
             self._thread.join(max(deadline - time.monotonic(), 0))
-        elif not self._ended:  # no thread could be started so late: write here
+        elif not self.ended:  # no thread could be started so late: write here
             self._end()
-        return self._ended and self._safe
+        return self.ended and self._safe
+
+    def wake(self) -> None:
+        """Begin a round at once. Takes no lock."""
+        try:
+            self._bell.release()
+        except RuntimeError:  # it rings already
+            pass
 
     def _loop(self) -> None:
         while not self._stopping:
-            self._wake.wait(self._interval)
-            self._wake.clear()
+            self._bell.acquire(timeout=self._interval)
             self._cycle()
         self._end()
 
     def _end(self) -> None:
         self._cycle(last=True)
-        self._ended = True
-        if self._recorder.buffer:
-            log.warning("%d records could not be written before the end", len(self._recorder.buffer))
+        self.ended = True
+        self._release()
+        if self._recorder.buffer and not self._safe:
+            self._outcomes.notice_text(f"{len(self._recorder.buffer)} records could not be written before the end")
+            self._quietly(self._say)
         self._recorder.close()
         if self.journal is not None:
             self.journal.close()
 
     def _cycle(self, *, last: bool = False) -> None:
         """Do one round of everything; whatever goes wrong is counted and the next round tries again."""
-        waiting, self._waiting = self._waiting, []
+        count = len(self._waiting)
+        now = time.monotonic()
         self._safe = False
+        self._quietly(lambda: self._duties(now))
+        if last or count or now >= self._retry_at:
+            self._quietly(self._drain)
+        self._quietly(self._say)
+        self._release(count)
+
+    def _quietly(self, work: Callable[[], None]) -> None:
         try:
-            now = time.monotonic()
-            self._duties(now)
-            if last or now >= self._retry_at:
-                self._safe = self._drain()
-            for notice in self._outcomes.take_notices():
-                log.warning("%s", notice)
+            work()
         except Exception as error:
             self._outcomes.add("failed", "cycle", type(error).__name__)
-            log.warning("the flusher stumbled and goes on: %r", error)
-        for done in waiting:
-            done.set()
+            self._outcomes.notice("cycle", type(error).__name__, f"the flusher stumbled and goes on: {error!r}")
 
-    def _drain(self) -> bool:
-        while batch := self._recorder.take():
+    def _say(self) -> None:
+        for notice in self._outcomes.take_notices():
+            log.warning("%s", notice)
+
+    def _release(self, count: int | None = None) -> None:
+        """Let the calls of `flush` go that waited when the round began."""
+        for _ in range(len(self._waiting) if count is None else count):
+            waiter = self._waiting.popleft()
+            waiter.safe = self._safe
+            waiter.set()
+
+    def _drain(self) -> None:
+        """Write what is there now; what comes meanwhile is for the next round, or a busy one would never end."""
+        left = len(self._recorder.buffer)
+        while left > 0 and (batch := self._recorder.take()):
+            left -= len(batch)
             try:
                 self._write(batch)
             except OSError as error:
                 self._recorder.taken(safe=False)
                 self._trouble(error)
-                return False
+                return
             except BaseException:
                 self._recorder.taken(safe=True)
                 self._outcomes.add("dropped", "record", "unwritable", len(batch))
                 raise
             self._recorder.taken(safe=True)
             self._mend()
-        return True
+            self._quietly(self._keep_quota)
+        self._safe = True
+        self.rounds += 1
 
     def _write(self, batch: list[bytes]) -> None:
         if len(batch[0]) > frames.LIMIT - frames.BATCH_BYTES:
@@ -147,12 +191,16 @@ class Flusher:
         if self.journal is None:
             self.journal = self._open_journal()
         self.journal.append(batch)
-        for kind, count in Counter(map(quota.kind_of, batch)).items():
+        for kind, count in Counter([packed[3] if packed[0] == 0xDC else packed[1] for packed in batch]).items():
             self._outcomes.add("written", KINDS[kind], count=count)
-        current = self.journal.current()
-        if current != self._segment:
+
+    def _keep_quota(self) -> None:
+        """Thin the journal when a new segment was begun; not at the end, when the last counters are written."""
+        current = self.journal.current() if self.journal is not None else None
+        if self.journal is not None and current != self._segment and not self._stopping:
             self._segment = current
-            for name, count in quota.enforce(self.journal.folder, self._disk_quota, current).items():
+            room = self._disk_quota - self.journal.segment_bytes
+            for name, count in quota.enforce(self.journal.folder, room, current).items():
                 self._outcomes.add("dropped", name, "disk", count)
 
     def _trouble(self, error: OSError) -> None:

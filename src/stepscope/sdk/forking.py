@@ -4,18 +4,20 @@ import os
 import sys
 import weakref
 
-from stepscope.sdk import context
+from stepscope.sdk import context, ending
 from stepscope.sdk.run import Run
-
 
 _runs: weakref.WeakSet[Run] = weakref.WeakSet()
 _registered = False
 
 
 def follow(run: Run) -> None:
-    """See that the run works in forked children."""
+    """See that the run works in forked children, and ends with the process when this is a child itself."""
     global _registered
     _runs.add(run)
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        _end_with_multiprocessing(run)
     if not _registered:
         _registered = True
         os.register_at_fork(after_in_child=_in_child)
@@ -23,16 +25,21 @@ def follow(run: Run) -> None:
 
 def _in_child() -> None:
     context.after_fork()
+    ending.after_fork()
     for run in list(_runs):
         run.after_fork()
-        _flush_with_multiprocessing(run)
+        library = sys.modules.get("multiprocessing.util")
+        if library is not None:
+            # A new child first forgets all finalizers, then runs its after-fork calls; so ours is made in one.
+            library.register_after_fork(run, _end_with_multiprocessing)
 
 
-def _flush_with_multiprocessing(run: Run) -> None:
-    """Write what is left when a multiprocessing child ends: it leaves by os._exit, past atexit.
+def _end_with_multiprocessing(run: Run) -> None:
+    """End the run when this child of multiprocessing ends: it leaves by os._exit, past excepthook and atexit."""
+    handled = sys.exception()
 
-    The child first forgets all finalizers, then runs its after-fork calls; so ours is made in one of those.
-    """
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        util.register_after_fork(run, lambda child: util.Finalize(None, child.finish, exitpriority=0))
+    def end() -> None:
+        error = sys.exception()  # the one that ends the child, for finalizers run while it passes
+        ending.leave(run, None if error is handled else error)
+
+    sys.modules["multiprocessing.util"].Finalize(None, end, exitpriority=0)

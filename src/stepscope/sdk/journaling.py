@@ -6,22 +6,25 @@ import time
 from pathlib import Path
 
 from stepscope.journal import layout
+from stepscope.journal.read import Tail
 from stepscope.journal.write import SEGMENT_BYTES, Journal
 from stepscope.model import names
 from stepscope.model.writer import Writer
 from stepscope.sdk.launch import host_name
 from stepscope.sdk.ports import Part
 
-
 FRESH_SECONDS = 30.0
 """A living process has written a heartbeat since."""
+HEAD_BYTES = 65536
 
 
 def open_journal(run: Part) -> Journal:
     """Name this process's writer and open its journal. Runs on the flusher's thread, for it reads the disk."""
     host = host_name()
-    attempt = find_attempt(run.home, run.id, run.rank, host, least=run.launch.restarts + 1)
-    name = layout.WriterName(run.rank, attempt, host, os.getpid(), secrets.token_hex(3))
+    start = run.link[1].hex()[:6]
+    attempt, joins = find_attempt(run.home, run.id, run.rank, host, start, least=run.launch.restarts + 1)
+    run.main = run.main and not joins
+    name = layout.WriterName(run.rank, attempt, host, os.getpid(), start + secrets.token_hex(3))
     writer = Writer(
         id=str(name),
         run=run.id,
@@ -42,24 +45,29 @@ def open_journal(run: Part) -> Journal:
     return Journal(folder, writer, segment_bytes=min(SEGMENT_BYTES, run.settings.disk_quota // 4))
 
 
-def find_attempt(home: Path, run: str, rank: int, host: str, *, least: int = 1) -> int:
-    """Number this start of a rank: one more than its last, or the same while a sibling process is alive.
+def find_attempt(home: Path, run: str, rank: int, host: str, start: str, *, least: int = 1) -> tuple[int, bool]:
+    """Number this start of a rank, and tell whether it joins a living process that began earlier.
 
+    The number is that of the processes forked from the same `init` (their tokens begin with `start`), else that of a
+    living main process, else one more than the last. Children that outlived their trainer do not count as living.
     Only writers of the same rank count, so ranks that restart together agree without coordination.
     """
     earlier = [layout.parse_writer(name) for name in layout.list_writers(home, run)]
     mine = [name for name in earlier if name is not None and name.rank == rank]
-    siblings = [
+    for name in mine:
+        if name.token.startswith(start):
+            return name.attempt, False
+    living = [
         name.attempt
         for name in mine
         if name.host == host
         and name.pid != os.getpid()
         and _is_alive(name.pid)
-        and _is_fresh(layout.writer_folder(home, run, str(name)))
+        and _is_main(layout.writer_folder(home, run, str(name)))
     ]
-    if siblings:
-        return max(siblings)
-    return max(max((name.attempt for name in mine), default=0) + 1, least)
+    if living:
+        return max(living), True
+    return max(max((name.attempt for name in mine), default=0) + 1, least), False
 
 
 def _is_alive(pid: int) -> bool:
@@ -78,12 +86,15 @@ def _is_alive(pid: int) -> bool:
     return not os.path.exists("/proc/self/stat")
 
 
-def _is_fresh(folder: Path) -> bool:
+def _is_main(folder: Path) -> bool:
+    """Tell whether a writer is no child of another and has written of late, or is about to write its first."""
     try:
-        newest = max(path.stat().st_mtime for path in layout.list_segments(folder))
-    except (ValueError, OSError):
+        newest = max(path.stat().st_mtime for path in (folder, *layout.list_segments(folder)))
+    except OSError:
         return False
-    return time.time() - newest < FRESH_SECONDS
+    tail = Tail(folder)
+    tail.read(limit=HEAD_BYTES)
+    return time.time() - newest < FRESH_SECONDS and (tail.writer is None or tail.writer.main)
 
 
 def _resource(run: Part) -> dict[str, object]:

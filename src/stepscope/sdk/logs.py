@@ -1,7 +1,8 @@
-"""Python's logging as records: one more handler on the root logger, everything else untouched."""
+"""Python's logging as records: one more handler behind all others, which stay untouched."""
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,10 @@ from stepscope.sdk.context import current_ids, pack
 from stepscope.sdk.ports import Part
 from stepscope.sdk.spans import exception_attrs
 
-
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_OTEL = frozenset({"otelTraceID", "otelSpanID", "otelServiceName", "otelTraceSampled"})
+NEVER = 1 << 30
+"""A level no line has."""
+INJECTED = frozenset({"otelTraceID", "otelSpanID", "otelServiceName", "otelTraceSampled"})
 """What OpenTelemetry's logging instrumentation adds to a record; the real ids ride on it already."""
 
 
@@ -26,15 +28,12 @@ class RunHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a line; never raises, never writes."""
-        if record.name == "stepscope" or record.name.startswith("stepscope."):
-            return
         run = self._run
         try:
-            at = run.mark
             line = (
                 LOG,
-                int(record.created * 1e9) or time.time_ns(),
-                *at,
+                _time_of(record),
+                *run.mark,
                 *current_ids(),
                 severity(record.levelno),
                 record.getMessage()[:LONGEST],
@@ -46,13 +45,38 @@ class RunHandler(logging.Handler):
             run.outcomes.add("rejected", "log", type(error).__name__)
 
 
+def is_ours(name: str) -> bool:
+    """Tell our own loggers, which never feed back."""
+    return name == "stepscope" or name.startswith("stepscope.")
+
+
+_recorded: deque[int] = deque(maxlen=256)
+"""The times of the last lines recorded here: a handler of OpenTelemetry's may bring them again."""
+
+
+def is_recorded(at: int) -> bool:
+    """Tell whether a line that comes by OpenTelemetry is recorded here; each line accounts for one that comes.
+
+    Its handlers take the time from the same Python record, maybe on another thread, so the time tells the line.
+    """
+    try:
+        _recorded.remove(at)
+    except ValueError:
+        return False
+    return True
+
+
+def _time_of(record: logging.LogRecord) -> int:
+    return int(record.created * 1e9) or time.time_ns()
+
+
 def severity(level: int) -> int:
     """The OpenTelemetry number of a logging level."""
     return max(1, min(21, 5 + 4 * ((level - 10) // 10))) if level >= 10 else 1
 
 
 def _attrs(record: logging.LogRecord) -> dict[str, Any]:
-    extra = {key: value for key, value in vars(record).items() if key not in _OWN and key not in _OTEL}
+    extra = {key: value for key, value in vars(record).items() if key not in _OWN and key not in INJECTED}
     attrs = clean(extra)
     attrs["code.file.path"] = record.pathname
     attrs["code.line.number"] = record.lineno
@@ -63,8 +87,29 @@ def _attrs(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def capture(run: Part) -> Callable[[], None]:
-    """Record what reaches the root logger; the returned call ends that."""
+    """Record every line this process logs; the returned call ends that.
+
+    A handler in the root logger's list would keep a program that configures no logging from showing its warnings,
+    make a later `basicConfig` do nothing, go with the next `dictConfig` and miss loggers that do not propagate. So
+    ours is in no list: it is called after those that are.
+    """
     taker = RunHandler(run, run.settings.log_level)
-    root = logging.getLogger()
-    root.addHandler(taker)
-    return lambda: root.removeHandler(taker)
+    earlier = logging.Logger.callHandlers
+
+    def pass_on(logger: logging.Logger, record: logging.LogRecord) -> None:
+        wanted = record.levelno >= taker.level and not is_ours(record.name)
+        if wanted:
+            _recorded.append(_time_of(record))
+        try:
+            earlier(logger, record)
+        finally:
+            if wanted:
+                taker.handle(record)
+
+    def undo() -> None:
+        taker.setLevel(NEVER)
+        if logging.Logger.callHandlers is pass_on:
+            logging.Logger.callHandlers = earlier  # type: ignore[method-assign]
+
+    logging.Logger.callHandlers = pass_on  # type: ignore[assignment, method-assign]
+    return undo

@@ -7,6 +7,7 @@ from typing import Any
 
 from opentelemetry import trace
 
+from stepscope.sdk.context import NOWHERE, Mark
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
 
@@ -53,6 +54,11 @@ class OffRun(Run):
     def home(self) -> Path:
         """Nowhere."""
         return Path("disabled")
+
+    @property
+    def mark(self) -> Mark:
+        """No step."""
+        return NOWHERE
 
     def log(
         self,

@@ -1,27 +1,42 @@
 """Counts of what became of the records: written, rejected, dropped, by kind and reason."""
 
 import threading
-from collections import Counter
+from collections import Counter, deque
+
+MOST_NOTICES = 1000
 
 
 class Outcomes:
-    """Counters of one process. `written + dropped` records and `rejected` values account for all that was offered."""
+    """Counters of one process. `written + dropped` records and `rejected` values account for all that was offered.
+
+    Nothing here waits for a lock but `snapshot`: any call may come from a signal handler that interrupted another.
+    """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Start again from nothing, with a fresh lock (after a fork the old one may be held for ever)."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
-        self._warned: set[tuple[str, str]] = set()
-        self._notices: list[str] = []
+        self._news: deque[tuple[str, int]] = deque()
+        self._warned: dict[tuple[str, str], object] = {}
+        self._notices: deque[str] = deque()
 
     def add(self, outcome: str, kind: str, reason: str | None = None, count: int = 1) -> None:
         """Count one outcome, such as `rejected`, `value`, `string`."""
         name = f"{outcome}/{kind}" if reason is None else f"{outcome}/{kind}/{reason}"
-        with self._lock:
-            self._counts[name] += count
+        self._news.append((name, count))
+        if self._lock.acquire(blocking=False):
+            self._count_and_release()
+
+    def _count_and_release(self) -> None:
+        try:
+            while self._news:
+                name, count = self._news.popleft()
+                self._counts[name] += count
+        finally:
+            self._lock.release()
 
     def reject(self, key: str, reason: str) -> None:
         """Count a value that can not be kept, and note it once for its key."""
@@ -30,10 +45,9 @@ class Outcomes:
 
     def notice(self, topic: str, about: str, text: str) -> None:
         """Keep a warning for the flusher to print, once per topic and subject; never prints here."""
-        with self._lock:
-            if (topic, about) not in self._warned and len(self._warned) < 1000:
-                self._warned.add((topic, about))
-                self._notices.append(text)
+        mine = object()
+        if len(self._warned) < MOST_NOTICES and self._warned.setdefault((topic, about), mine) is mine:
+            self._notices.append(text)
 
     def notice_text(self, text: str) -> None:
         """Keep a warning, once per text."""
@@ -41,16 +55,14 @@ class Outcomes:
 
     def rearm(self, topic: str, about: str) -> None:
         """Allow a notice again, once what it was about is mended."""
-        with self._lock:
-            self._warned.discard((topic, about))
+        self._warned.pop((topic, about), None)
 
     def take_notices(self) -> list[str]:
         """Hand over the warnings not printed yet."""
-        with self._lock:
-            notices, self._notices = self._notices, []
-        return notices
+        return [self._notices.popleft() for _ in range(len(self._notices))]
 
     def snapshot(self) -> dict[str, int]:
         """Copy the counters."""
-        with self._lock:
-            return dict(self._counts)
+        self._lock.acquire()
+        self._count_and_release()
+        return dict(self._counts)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from opentelemetry import trace
+
 from stepscope.sdk.context import Mark
 from stepscope.sdk.launch import Launch
 from stepscope.sdk.outcomes import Outcomes
@@ -39,7 +41,13 @@ class Part(Protocol):
     started: int
     link: PackedLink
     """The ids of the span of the whole run, which every step points to."""
+    above: trace.Span | None
+    """The span of another process in which this one was started, if it said so."""
     active_mark: Mark | None
+    """The open step that was entered last, for threads that are in none themselves."""
+    open_steps: list[Mark]
+    left_steps: dict[int, tuple[Mark, Any]]
+    """Steps that were left, by the id of their mark, each with the way out of the context it was entered in."""
     open_spans: dict[bytes, OpenSpan]
     outcomes: Outcomes
     recorder: Recorder

@@ -2,12 +2,13 @@
 
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from stepscope.sdk.scalars import Refused, plain
-from stepscope.sdk.tensors import Held, version
+from stepscope.sdk.tensors import Held
 
-CHANGED = "changed in place"
+Refuse = Callable[[str, str], None]
 
 
 class Row(NamedTuple):
@@ -21,57 +22,56 @@ class Row(NamedTuple):
 
 
 class Transfer:
-    """The torch values of some rows on their way to the host."""
+    """The held values of some rows on their way to the host."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
-        self._parts: list[tuple[list[tuple[Row, str, Held]], Any, Any]] = []
-        groups: dict[Any, list[tuple[Row, str, Held]]] = defaultdict(list)
-        for row in rows:
-            for key, value in row.values.items():
-                if type(value) is Held and value.library == "torch":
-                    groups[value.value.device, value.value.dtype].append((row, key, value))
-        for (device, _), group in groups.items():
-            self._parts.append((group, *_copy(device, group)))
+        self._held = [each for row in rows for each in row.values.values() if type(each) is Held]
+        self._arrivals: list[tuple[list[Any], Any, Any]] = []
+        groups: defaultdict[Any, dict[int, Held]] = defaultdict(dict)
+        for each in self._held:
+            if each.library == "torch":
+                groups[each.value.device, each.value.dtype][id(each.value)] = each
+        for (device, _), frozen in groups.items():
+            self._arrivals.append(_send(device, list(frozen.values())))
 
     def ready(self) -> bool:
         """Tell whether every value has arrived."""
-        return all(event is None or event.query() for _, _, event in self._parts) and all(
-            _jax_ready(value) for row in self.rows for value in row.values.values() if type(value) is Held
-        )
+        arrived = all(event is None or event.query() for _, _, event in self._arrivals)
+        return arrived and all(_is_computed(each) for each in self._held if each.library == "jax")
 
-    def finish(self, refuse: Any) -> list[Row]:
-        """Put the numbers in place of the held values; what cannot be trusted is passed to `refuse`."""
-        for group, host, _ in self._parts:
-            for (row, key, held), number in zip(group, host.tolist(), strict=True):
-                if version(held.value) != held.version:
-                    del row.values[key]
-                    refuse(key, CHANGED)
-                else:
-                    row.values[key] = plain(number)
+    def finish(self, refuse: Refuse) -> list[Row]:
+        """Put the numbers in place of the held values; what can not be read is passed to `refuse`."""
+        numbers: dict[int, list[Any]] = {}
+        for frozen, host, _ in self._arrivals:
+            start, arrived = 0, host.tolist()
+            for tensor in frozen:
+                numbers[id(tensor)] = arrived[start : start + tensor.numel()]
+                start += tensor.numel()
         for row in self.rows:
             for key, value in list(row.values.items()):
                 if type(value) is Held:
-                    _finish_other(row, key, value, refuse)
+                    _settle(row.values, key, value, numbers, refuse)
         return [row for row in self.rows if row.values]
 
 
-def _copy(device: Any, group: list[tuple[Row, str, Held]]) -> tuple[Any, Any]:
-    """Queue one gathering kernel and one copy on a side stream; return the host tensor and its event."""
+def _send(device: Any, held: list[Held]) -> tuple[list[Any], Any, Any]:
+    """Queue one gathering kernel and one copy on a side stream: the tensors, where they arrive, and when."""
     torch = sys.modules["torch"]
-    tensors = [held.value.reshape(()) for _, _, held in group]
+    frozen = [each.value for each in held]
+    parts = [tensor.reshape(-1) for tensor in frozen]
     if device.type != "cuda":
-        return torch.stack(tensors).cpu(), None
+        return frozen, torch.cat(parts).cpu(), None
     side = _side_stream(torch, device)
-    for stream in {held.stream for _, _, held in group}:
+    for stream in {each.stream for each in held}:
         side.wait_stream(torch.cuda.Stream(stream_id=stream[0], device_index=stream[1], device_type=stream[2]))
     with torch.cuda.stream(side):
-        stacked = torch.stack(tensors)
-        host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
-        host.copy_(stacked, non_blocking=True)
+        gathered = torch.cat(parts)
+        host = torch.empty(gathered.shape, dtype=gathered.dtype, pin_memory=True)
+        host.copy_(gathered, non_blocking=True)
         event = torch.cuda.Event()
         event.record(side)
-    return host, event
+    return frozen, host, event
 
 
 _streams: dict[int, Any] = {}
@@ -83,17 +83,21 @@ def _side_stream(torch: Any, device: Any) -> Any:
     return _streams[device.index]
 
 
-def _jax_ready(held: Held) -> bool:
-    return held.library != "jax" or bool(held.value.is_deleted()) or bool(held.value.is_ready())
+def _is_computed(held: Held) -> bool:
+    return bool(held.value.is_deleted()) or bool(held.value.is_ready())
 
 
-def _finish_other(row: Row, key: str, held: Held, refuse: Any) -> None:
+def _settle(values: dict[str, Any], key: str, held: Held, numbers: dict[int, list[Any]], refuse: Refuse) -> None:
+    """Read one value that has arrived."""
     try:
-        item = held.value.item() if held.library == "jax" else held.value.numpy().item()
-        row.values[key] = plain(item)
+        if held.library == "torch":
+            item = numbers[id(held.value)][held.index]
+        else:
+            item = held.value.item() if held.library == "jax" else held.value.numpy().item()
+        values[key] = plain(item)
     except Refused as reason:
-        del row.values[key]
+        del values[key]
         refuse(key, str(reason))
     except Exception as error:
-        del row.values[key]
+        del values[key]
         refuse(key, f"unreadable {type(error).__name__}")

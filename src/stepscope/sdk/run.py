@@ -3,10 +3,12 @@
 import operator
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
@@ -20,6 +22,7 @@ from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.ports import OpenSpan, PackedLink
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.resolve import Row
+from stepscope.sdk.scalars import Refused
 from stepscope.sdk.settings import Settings
 from stepscope.sdk.spans import Span, StepSpan, exception_attrs
 
@@ -41,6 +44,8 @@ class Run:
         self.main = True
         self.pid = os.getpid()
         self.active_mark: Mark | None = None
+        self.open_steps: list[Mark] = []
+        self.left_steps: dict[int, tuple[Mark, Any]] = {}
         self.open_spans: dict[bytes, OpenSpan] = {}
         self.outcomes = Outcomes()
         self.flusher: Flusher
@@ -54,6 +59,8 @@ class Run:
             disk_quota=settings.disk_quota,
             duties=self.duties,
         )
+        self.finishing: list[Callable[[float], object]] = []
+        """Called with the deadline when all is in the journal; must not raise."""
         self.exit_status: Any = None
         self.preempted = False
         self._plain = True
@@ -61,6 +68,8 @@ class Run:
         self._counter = 0
         self.link: PackedLink = (new_id(128).to_bytes(16, "big"), new_id(64).to_bytes(8, "big"), {})
         """The ids of the span of the whole run, which every step points to."""
+        self.above: trace.Span | None = None
+        """The span of another process in which this one was started, if it said so."""
         self.started = _time_ns()
 
     @property
@@ -124,6 +133,8 @@ class Run:
                 self.duties.hold(row)
             elif flat:
                 self.recorder.put(pack((METRIC, *row)))
+        except Refused as reason:
+            self.outcomes.reject("log", str(reason))
         except Exception as error:
             self.outcomes.reject("log", type(error).__name__)
 
@@ -150,7 +161,7 @@ class Run:
 
     def span(self, name: str, /, **attrs: Any) -> Span:
         """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
-        return Span(self, name, clean_own(attrs) if attrs else attrs, current().get(SPAN_KEY))
+        return Span(self, name, clean_own(attrs) if attrs else attrs, current().get(SPAN_KEY) or self.above)
 
     def event(
         self,
@@ -205,6 +216,8 @@ class Run:
             self.status = status if status in names.STATUSES else "finished"
         deadline = time.monotonic() + (self.settings.exit_timeout if timeout is None else timeout)
         self.duties.close()
+        if not self.main and not self.flusher.started and not self.recorder.buffer:
+            return True  # a child that recorded nothing leaves nothing
         while self.duties.waiting() and time.monotonic() < deadline:
             self.flusher.flush(deadline - time.monotonic())
             time.sleep(0.005)
@@ -212,13 +225,17 @@ class Run:
         self.flusher.flush(max(deadline - time.monotonic(), 0))
         self.duties.record_end(self.status)
         self.duties.beat()
-        return self.flusher.stop(max(deadline - time.monotonic(), 0))
+        safe = self.flusher.stop(max(deadline - time.monotonic(), 0))
+        for each in self.finishing:
+            each(deadline)
+        return safe
 
     def after_fork(self) -> None:
         """Become a writer of its own in a forked child."""
         self.pid = os.getpid()
         self.main = False
-        self._finished = False
+        for span in self.open_spans.values():
+            span.duration = 0  # the parent records it
         self.open_spans.clear()
         self.outcomes.reset()
         self.recorder.after_fork()
@@ -247,4 +264,3 @@ def _category(word: Any) -> str:
     """The prefix a category word means: its own name in lower case, unless it is an alias."""
     text = str(word).strip().strip("/").lower()
     return names.CATEGORIES.get(text, text or "misc")
-

@@ -6,14 +6,18 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from stepscope.journal.layout import is_safe
 from stepscope.model.errors import ConfigError
 
+if TYPE_CHECKING:
+    from stepscope.sinks.registry import Chosen
+
 FILE = "stepscope.yaml"
 MIB = 1024 * 1024
+SHIPPERS = ("process", "thread", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,10 @@ class Settings:
     """The OpenTelemetry service.name; default: the project."""
     resource_attributes: Mapping[str, str] = field(default_factory=dict)
     """OpenTelemetry resource attributes of every record."""
+    sinks: "tuple[Chosen, ...]" = ()
+    """Where records go beside the journal, such as `[console, {otlp: {endpoint: ...}}]`."""
+    shipper: str = "process"
+    """Who delivers to remote sinks: a `process` of its own, a `thread` of this one, or `none` (`stepscope ship`)."""
 
 
 def default_home() -> Path:
@@ -61,7 +69,13 @@ def default_home() -> Path:
     try:
         return Path.home() / ".stepscope"
     except RuntimeError:
+        pass
+    try:
         return Path.cwd() / ".stepscope"
+    except OSError:
+        import tempfile
+
+        return Path(tempfile.gettempdir()) / ".stepscope"
 
 
 KNOWN = tuple(entry.name for entry in dataclasses.fields(Settings))
@@ -77,13 +91,22 @@ def load(
     merged: dict[str, Any] = {}
     for source, values in (
         ("OTEL_* variables", _from_otel(env)),
-        (FILE, _from_file(env, folder or Path.cwd())),
+        (FILE, _from_file(env, folder or Path())),
         ("STEPSCOPE_* variables", _from_env(env)),
         ("init", {key: value for key, value in arguments.items() if value is not None}),
     ):
         for key, value in values.items():
             merged[key] = _checked(key, value, source)
+    merged["sinks"] = _sinks(merged.get("sinks"), env)
     return Settings(**merged)
+
+
+def _sinks(given: Any, env: Mapping[str, str]) -> "tuple[Chosen, ...]":
+    if not given:
+        return ()
+    from stepscope.sinks import registry  # a tenth of init's time, for those who want it
+
+    return registry.parse(given, env)
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
@@ -143,7 +166,7 @@ def _checked(key: str, value: Any, source: str) -> Any:
     parse: Callable[[Any], Any] = _PARSERS.get(key, _as_text)
     try:
         return parse(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError, OSError) as error:  # the latter two: no home, no working folder
         raise ConfigError(f"{source}: {key}={value!r} is not valid: {error}") from None
 
 
@@ -166,7 +189,16 @@ def _as_path(value: Any) -> Path:
 
 
 def _as_bool(value: Any) -> bool:
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    words = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
     if isinstance(value, bool):
         return value
     known = words.get(str(value).strip().lower())
@@ -212,6 +244,17 @@ def _as_level(value: Any) -> str:
     return word
 
 
+def _as_shipper(value: Any) -> str:
+    if value not in SHIPPERS:
+        raise ValueError(f"expected one of {', '.join(SHIPPERS)}")
+    return str(value)
+
+
+def _as_given(value: Any) -> Any:
+    """Leave a value to whom it concerns."""
+    return value
+
+
 def _as_attributes(value: Any) -> dict[str, str]:
     """Read resource attributes: a mapping, or OTel's `key=value,key=value` with %-escapes."""
     if isinstance(value, Mapping):
@@ -237,4 +280,6 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "otel": _as_bool,
     "sigterm": _as_bool,
     "resource_attributes": _as_attributes,
+    "sinks": _as_given,
+    "shipper": _as_shipper,
 }

@@ -22,15 +22,17 @@ from stepscope.sdk.context import (
     detach,
     new_id,
     pack,
+    settled,
 )
 from stepscope.sdk.ports import PackedLink, Part
-
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _NO_STATE = trace.TraceState()
 _time_ns = time.time_ns
 _monotonic_ns = time.monotonic_ns
 MOST_EVENTS = 128
+MOST_LEFT = 1000
+"""Steps left elsewhere than they were entered that are remembered."""
 
 
 class Span(trace.Span):
@@ -40,7 +42,9 @@ class Span(trace.Span):
     """
 
     parent: bytes | None = None
-    kind = 0
+    kind = trace.SpanKind.INTERNAL
+    kind_number = 1
+    """The kind as it is recorded: OTLP's number, which is OpenTelemetry's own plus one."""
     status = 0
     message = ""
     scope = ""
@@ -52,6 +56,10 @@ class Span(trace.Span):
     _links: Sequence[PackedLink] = ()
     _events: Sequence[tuple[int, str, dict[str, Any]]] = ()
     _token: Any = None
+    left: Any = None
+    """The way out of the context where this span still is the current one although it was left."""
+    _origin: trace.SpanContext | None = None
+    """The remote span above whose flags and state are passed on; None for the usual ones."""
 
     def __init__(self, run: Part, name: str, attrs: dict[str, Any], above: trace.Span | None) -> None:
         self._run = run
@@ -59,18 +67,26 @@ class Span(trace.Span):
         self._attrs = attrs
         self.id: bytes = new_id(64).to_bytes(8, "big")
         kind = type(above)
+        if (kind is Span or kind is StepSpan) and above.left is not None:  # type: ignore[union-attr]
+            _drop_left(run)
+            above = settled(above)
+            kind = type(above)
         if kind is Span or kind is StepSpan:
             self.trace: bytes = above.trace  # type: ignore[union-attr]
             self.parent = above.id  # type: ignore[union-attr]
+            if above._origin is not None:  # type: ignore[union-attr]
+                self._origin = above._origin  # type: ignore[union-attr]
         elif above is None or not (context := above.get_span_context()).is_valid:
             self.trace = new_id(128).to_bytes(16, "big")
         else:
             self.trace = context.trace_id.to_bytes(16, "big")
             self.parent = context.span_id.to_bytes(8, "big")
+            if context.trace_flags != _SAMPLED or context.trace_state:
+                self._origin = context
         self.mark = current_mark.get() or run.active_mark or NOWHERE
-        run.open_spans[self.id] = self
         self.start = _time_ns()
         self._began = _monotonic_ns()
+        run.open_spans[self.id] = self  # last, for the flusher may look at once
 
     def __enter__(self) -> "Span":
         if self.joins:
@@ -90,11 +106,16 @@ class Span(trace.Span):
         self.end()
 
     def _leave(self) -> None:
-        try:
-            detach(self._token)
-        except Exception:  # left in another context than it was entered in, which is legal
-            self._run.outcomes.add("left", "span", "elsewhere")
-        self._token = None
+        token, self._token = self._token, None
+        if current().get(SPAN_KEY) is self:
+            try:
+                detach(token)
+                return
+            except (ValueError, RuntimeError):
+                pass
+        # Left on another thread or task, or before a span that was entered later; both are legal. To go back now
+        # would make that one's way out lead here: instead whoever looks next takes us out.
+        self.left = token
 
     async def __aenter__(self) -> "Span":
         return self.__enter__()
@@ -111,11 +132,11 @@ class Span(trace.Span):
         """End the span and record it; a second end does nothing."""
         if self.duration is not None:
             return
-        if end_time is None:
-            self.duration = _monotonic_ns() - self._began
-        else:
-            self.duration = max(end_time - self.start, 0)
         run = self._run
+        if type(end_time) is int:
+            self.duration = max(end_time - self.start, 0)
+        else:
+            self.duration = _monotonic_ns() - self._began
         run.open_spans.pop(self.id, None)
         try:
             packed = self.packed()
@@ -132,13 +153,21 @@ class Span(trace.Span):
         mark = self.mark
         return pack((
             SPAN, self.start, self.duration, mark[0], mark[1], self.trace, self.id, self.parent,
-            self.name, self.kind, self.status, self.message, self._attrs, self._events, self._links, self.scope,
+            self.name, self.kind_number, self.status, self.message, self._attrs, self._events, self._links, self.scope,
         ))  # fmt: skip
 
     def get_span_context(self) -> trace.SpanContext:
         """The ids other processes and libraries need."""
         trace_id, span_id = int.from_bytes(self.trace, "big"), int.from_bytes(self.id, "big")
-        return trace.SpanContext(trace_id, span_id, False, _SAMPLED, _NO_STATE)
+        origin = self._origin
+        if origin is None:
+            return trace.SpanContext(trace_id, span_id, False, _SAMPLED, _NO_STATE)
+        return trace.SpanContext(trace_id, span_id, False, origin.trace_flags, origin.trace_state)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What was set so far; not in OpenTelemetry's API, but libraries read it off any span."""
+        return self._attrs
 
     def is_recording(self) -> bool:
         """True until the span ends."""
@@ -147,24 +176,34 @@ class Span(trace.Span):
     def set_attribute(self, key: str, value: Any) -> None:
         """Set one attribute; the last value counts."""
         if self.duration is None:
-            self._attrs[str(key)] = clean_value(str(key), value)
+            try:
+                self._attrs[str(key)] = clean_value(str(key), value)
+            except Exception as error:
+                self._refuse("attributes", error)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set several attributes."""
         if self.duration is None and attributes:
-            self._attrs.update(clean(attributes))
+            try:
+                self._attrs.update(clean(attributes))
+            except Exception as error:
+                self._refuse("attributes", error)
 
-    def add_event(
-        self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None
-    ) -> None:
+    def add_event(self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None) -> None:
         """Note something that happens inside the span."""
         if self.duration is None and len(self._events) < MOST_EVENTS:
-            self._events = (*self._events, (timestamp or _time_ns(), str(name), clean(attributes)))
+            try:
+                self._events = (*self._events, (int(timestamp or _time_ns()), str(name), clean(attributes)))
+            except Exception as error:
+                self._refuse("event", error)
 
     def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
         """Point to a span of another trace."""
-        if self.duration is None and context.is_valid:
-            self._links = (*self._links, link(context, attributes))
+        try:
+            if self.duration is None and context.is_valid:
+                self._links = (*self._links, link(context, attributes))
+        except Exception as error:
+            self._refuse("link", error)
 
     def update_name(self, name: str) -> None:
         """Rename the span."""
@@ -177,9 +216,9 @@ class Span(trace.Span):
             return
         code = status.status_code if isinstance(status, trace.Status) else status
         text = status.description if isinstance(status, trace.Status) else description
-        if code is not trace.StatusCode.UNSET:
+        if code is trace.StatusCode.OK or code is trace.StatusCode.ERROR:
             self.status = code.value
-            self.message = (text or "")[:LONGEST] if code is trace.StatusCode.ERROR else ""
+            self.message = str(text or "")[:LONGEST] if code is trace.StatusCode.ERROR else ""
 
     def record_exception(
         self,
@@ -189,13 +228,23 @@ class Span(trace.Span):
         escaped: bool = False,
     ) -> None:
         """Note an exception as an event with its type, message and stack."""
-        self.add_event("exception", {**exception_attrs(exception), **(attributes or {})}, timestamp)
+        noted = exception_attrs(exception)
+        if isinstance(attributes, Mapping):
+            noted.update(attributes)
+        self.add_event("exception", noted, timestamp)
 
     def fail(self, error: BaseException) -> None:
         """Record an exception that ends the span, and its ERROR status."""
         if isinstance(error, SystemExit) and not error.code:
             return
         self.record_exception(error)
+        self.blame(error)
+
+    def _refuse(self, what: str, error: Exception) -> None:
+        self._run.outcomes.add("rejected", what, type(error).__name__)
+
+    def blame(self, error: BaseException) -> None:
+        """Set the ERROR status to what an exception says."""
         self.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {_text(error)}")
 
 
@@ -203,30 +252,43 @@ class StepSpan(Span):
     """The root span of one step, linked to the run; inside it every record carries the step."""
 
     _step_token: Any = None
-    _outer: Mark | None = None
 
     def __init__(self, run: Part, mark: Mark) -> None:
         super().__init__(run, names.SPAN_STEP, {}, None)
         self.mark = mark
-        outer = current_span()
-        self._links = (run.link,) if outer is None else (run.link, link(outer.get_span_context()))
+        outer = current_span() or run.above
+        self._links = (run.link,)
+        if outer is not None and (context := outer.get_span_context()).is_valid:
+            self._links = (run.link, link(context))
 
     def __enter__(self) -> "StepSpan":
         run = self._run
+        _drop_left(run)
         self._step_token = current_mark.set(self.mark)
-        self._outer, run.active_mark = run.active_mark, self.mark
+        run.open_steps.append(self.mark)
+        run.active_mark = self.mark
         self._token = attach({**current(), SPAN_KEY: self})
         return self
 
     def _leave(self) -> None:
         super()._leave()
         run = self._run
-        if run.active_mark is self.mark:
-            run.active_mark = self._outer
+        if self.mark in run.open_steps:
+            run.open_steps.remove(self.mark)
+        run.active_mark = next(reversed(run.open_steps), None)
+        run.left_steps[id(self.mark)] = (self.mark, self._step_token)
+        _drop_left(run)
+
+
+def _drop_left(run: Part) -> None:
+    """Go back to the step this context is in, past those that were left, maybe elsewhere or out of turn."""
+    while (found := run.left_steps.pop(id(current_mark.get()), None)) is not None:
         try:
-            current_mark.reset(self._step_token)
-        except (ValueError, RuntimeError):  # left in another context, see above
-            run.outcomes.add("left", "step", "elsewhere")
+            current_mark.reset(found[1])
+        except (ValueError, RuntimeError):  # a context that inherited the step keeps it
+            return
+    if len(run.left_steps) > MOST_LEFT:
+        run.left_steps.clear()
 
 
 def exception_attrs(error: BaseException) -> dict[str, Any]:
@@ -237,7 +299,11 @@ def exception_attrs(error: BaseException) -> dict[str, Any]:
         stack = "".join(traceback.format_exception(error))
     except Exception as inner:
         stack = f"(no stack: {type(inner).__name__})"
-    return {"exception.type": name, "exception.message": _text(error), "exception.stacktrace": stack[-LONGEST:]}
+    return {
+        "exception.type": name,
+        "exception.message": _text(error),
+        "exception.stacktrace": stack[-LONGEST:],
+    }
 
 
 def _text(error: BaseException) -> str:

@@ -1,32 +1,29 @@
-"""Values that live on a device: held by reference in the call, read together later, never waited for.
+"""Values that live on a device: copied there by one queued kernel in the call, read together later, never waited for.
 
-A torch tensor that its owner may still change is cloned on its own stream (a queued kernel, no wait): the first one
-under a key, one that is logged again, a view, or one changed in place before. A fresh result, such as a loss, is held
-as it is; should it be changed in place before it was read, it is refused rather than recorded wrong.
+A reference alone would not do: the memory behind it may be written again before it is read, by an in-place operation,
+a collective, a replayed graph or a kernel torch knows nothing of. The copy is queued on the stream the value was made
+on, so it holds the value as it was.
 """
 
 import sys
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stepscope.sdk.scalars import Refused, plain
 
 Reader = Callable[[str, Any], Any]
-_last: dict[str, Any] = {}
-_LAST_LIMIT = 100_000
 
 
 class Held:
-    """One value on a device and what is needed to read it."""
+    """One value on a device: element `index` of `value` once it is frozen."""
 
-    __slots__ = ("library", "stream", "value", "version")
+    __slots__ = ("index", "library", "stream", "value")
 
-    def __init__(self, library: str, value: Any, version: int = 0, stream: Any = None) -> None:
+    def __init__(self, library: str, value: Any) -> None:
         self.library = library
         self.value = value
-        self.version = version
-        self.stream = stream
+        self.index = 0
+        self.stream: Any = None
 
 
 def reader_for(kind: type) -> Reader | None:
@@ -47,33 +44,9 @@ def hold_torch(key: str, tensor: Any) -> Any:
     """Read a CPU tensor at once; hold one on a device."""
     if tensor.numel() != 1:
         raise Refused("vector")
-    if tensor.is_complex():
+    if tensor.dtype.is_complex:
         raise Refused("complex")
-    return plain(tensor.item()) if tensor.device.type == "cpu" else snapshot(key, tensor)
-
-
-def snapshot(key: str, tensor: Any) -> Held:
-    """Hold a torch tensor such that its present value can be read later, or be known to be lost."""
-    last = _last.get(key)
-    again = last is None or last() is tensor
-    if len(_last) < _LAST_LIMIT or not again:
-        _last[key] = weakref.ref(tensor)
-    value = tensor.detach()
-    if again or tensor._base is not None or version(tensor) != 0:
-        value = value.clone()
-    return Held("torch", value, version(value), _torch_stream(tensor))
-
-
-def version(tensor: Any) -> int:
-    """How often a tensor was changed in place; -1 for one made in inference mode, which does not count."""
-    return -1 if tensor.is_inference() else int(tensor._version)
-
-
-def _torch_stream(tensor: Any) -> Any:
-    """The stream the tensor's work was queued on, as numbers: the reader waits for it on a stream of its own."""
-    if tensor.device.type != "cuda":
-        return None
-    return sys.modules["torch"]._C._cuda_getCurrentStream(tensor.device.index)
+    return plain(tensor.item()) if tensor.is_cpu else Held("torch", tensor)
 
 
 def hold_jax(key: str, array: Any) -> Any:
@@ -90,3 +63,29 @@ def hold_tensorflow(key: str, tensor: Any) -> Any:
     if value.shape.num_elements() != 1:
         raise Refused("vector")
     return Held("tensorflow", value)
+
+
+def freeze(held: Iterable[Held]) -> None:
+    """Copy the torch tensors of one call where they are: one kernel for those of a type."""
+    groups: dict[Any, list[Held]] = {}
+    for each in held:
+        if each.library == "torch":
+            tensor = each.value
+            groups.setdefault((tensor.dtype, tensor.get_device()), []).append(each)
+    for (_, device), group in groups.items():
+        _freeze_together(sys.modules["torch"], device, group)
+
+
+def _freeze_together(torch: Any, device: int, group: list[Held]) -> None:
+    first = group[0].value
+    stream = torch._C._cuda_getCurrentStream(device) if first.is_cuda else None
+    if stream is not None and torch.cuda.is_current_stream_capturing():
+        raise Refused("inside a graph being captured")
+    if len(group) == 1:
+        frozen = first.detach().clone()
+    else:
+        frozen = torch.stack([each.value if each.value.dim() == 0 else each.value.reshape(()) for each in group])
+        if frozen.requires_grad:
+            frozen = frozen.detach()
+    for index, each in enumerate(group):
+        each.value, each.index, each.stream = frozen, index, stream

@@ -19,37 +19,38 @@ _readers: dict[type, Reader] = {}
 
 def read(key: str, value: Any) -> "Number | tensors.Held":
     """Turn a value into a number, or a device tensor into one that is read later; Refused when it is neither."""
-    reader = _readers.get(type(value))
-    if reader is None:
-        reader = _readers[type(value)] = _reader_for(type(value))
-    return reader(key, value)
+    return (_readers.get(type(value)) or _reader_for(type(value)))(key, value)
 
 
 def flatten(
     metrics: Mapping[Any, Any], refuse: Callable[[str, str], None]
-) -> tuple[dict[str, Any], bool]:
-    """Copy nested metrics into one dict of numbers, keys joined by `/`; the flag tells that tensors are held.
+) -> tuple[dict[str, Any], list[tensors.Held]]:
+    """Copy nested metrics into one dict of numbers, keys joined by `/`; also return the device values among them.
 
     Each value that is no number is passed to `refuse` with its key and reason.
     """
     flat: dict[str, Any] = {}
     _flatten("", metrics, flat, refuse, DEPTH)
-    return flat, any(type(value) is tensors.Held for value in flat.values())
+    held = [value for value in flat.values() if type(value) is tensors.Held]
+    if held:
+        tensors.freeze(held)
+    return flat, held
 
 
 def _flatten(
     prefix: str, metrics: Mapping[Any, Any], flat: dict[str, Any], refuse: Callable[[str, str], None], depth: int
 ) -> None:
-    for raw, value in list(metrics.items()):
-        key = prefix + _text(raw)
-        if isinstance(value, Mapping):
-            if depth == 0:
+    for raw, value in metrics.items():
+        kind = type(value)
+        key = f"{prefix}{_text(raw)}"
+        read = _readers.get(kind) or _reader_for(kind)
+        try:
+            if read is not _nested:
+                flat[key] = read(key, value)
+            elif depth == 0:
                 refuse(key, "too deep")
             else:
                 _flatten(f"{key}/", value, flat, refuse, depth - 1)
-            continue
-        try:
-            flat[key] = read(key, value)
         except Refused as reason:
             refuse(key, str(reason))
         except Exception as error:
@@ -59,11 +60,21 @@ def _flatten(
 def _text(key: Any) -> str:
     """A key as a text that can be written, whatever it was."""
     text = key if type(key) is str else str(key)
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _nested(key: str, value: Any) -> Number:
+    """Stand for a mapping, which is followed and not read."""
+    raise Refused("mapping")
 
 
 def _reader_for(kind: type) -> Reader:
     """Choose how to read a type; asked once per type."""
+    chosen = _readers[kind] = _nested if issubclass(kind, Mapping) else _choose(kind)
+    return chosen
+
+
+def _choose(kind: type) -> Reader:
     if kind is float or kind is bool:
         return _as_is
     if issubclass(kind, int):

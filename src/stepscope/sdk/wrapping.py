@@ -1,5 +1,6 @@
 """Decorators: a span around a function, and exceptions recorded on their way out."""
 
+import contextvars
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator
@@ -22,7 +23,7 @@ def traced(target: Any = None, /, **attrs: Any) -> Any:
     return lambda function: _wrap(function, lambda: api.span(target or function.__qualname__, **attrs))
 
 
-class capture_exceptions:  # noqa: N801 - used like a function
+class capture_exceptions:
     """Record an exception that passes through, then let it go on; a decorator (sync or async) or a `with` block.
 
     `fatal=True` records it with severity FATAL and writes it out before it goes on.
@@ -60,6 +61,38 @@ class capture_exceptions:  # noqa: N801 - used like a function
                 run.flush()
 
 
+class _Within:
+    """A scope that is entered and left in a given context."""
+
+    def __init__(self, context: contextvars.Context, scope: Any) -> None:
+        self._context = context
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._context.run(self._scope.__enter__)
+
+    def __exit__(self, *problem: Any) -> None:
+        self._context.run(self._scope.__exit__, *problem)
+
+
+def _resumed(context: contextvars.Context, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Run a generator in a context of its own: what it is in the middle of is not current for who iterates."""
+    resume: Callable[[Any], Any] = generator.send
+    value: Any = None
+    while True:
+        try:
+            item = context.run(resume, value)
+        except StopIteration as end:
+            return end.value
+        try:
+            resume, value = generator.send, (yield item)
+        except GeneratorExit:
+            context.run(generator.close)
+            raise
+        except BaseException as error:
+            resume, value = generator.throw, error
+
+
 def _wrap(function: Callable[..., Any], scope: Callable[[], Any]) -> Any:
     """Run each call of a function inside a fresh scope, whatever sort of function it is."""
     if inspect.isasyncgenfunction(function):
@@ -83,8 +116,9 @@ def _wrap(function: Callable[..., Any], scope: Callable[[], Any]) -> Any:
 
         @functools.wraps(function)
         def items(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            with scope():
-                return (yield from function(*args, **kwargs))
+            own = contextvars.copy_context()
+            with _Within(own, scope()):
+                return (yield from _resumed(own, function(*args, **kwargs)))
 
         return items
 

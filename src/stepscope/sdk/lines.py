@@ -1,0 +1,102 @@
+"""A line is one sink at work: its pump on a thread of its own, so that a dead sink delays nobody."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from stepscope.journal.following import Following, Wanted
+from stepscope.journal.quarantine import Quarantine
+from stepscope.pump import GROUP_BYTES, Pump
+from stepscope.sdk.registrations import folder, replace
+from stepscope.sinks.registry import Chosen
+
+REPORT_SECONDS = 2.0
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How a sink fares: for people and for those who wait."""
+
+    sink: str
+    place: str
+    counts: dict[str, int]
+    trouble: str
+    unread: int
+    """Bytes of journal still to be delivered."""
+    time: float
+
+
+class Line:
+    """One sink served on a thread. `drained` tells that nothing was left at the last look."""
+
+    def __init__(
+        self,
+        home: Path,
+        chosen: Chosen,
+        *,
+        runs: Callable[[], Iterable[str]] | None = None,
+        wanted: Wanted = lambda name: True,
+        remember: bool = True,
+        group_bytes: int = GROUP_BYTES,
+        report: str = "",
+    ) -> None:
+        self.chosen = chosen
+        self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember)
+        self.pump = Pump(chosen.config.open(), self.following, Quarantine(home, chosen.id), group_bytes=group_bytes)
+        self.drained = False
+        self._report_path = folder(home) / f"{chosen.id}@{report}.report" if report else None
+        self._reported = 0.0
+        self._hurry = False
+        self._stopping = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=f"stepscope-{chosen.name}", daemon=True)
+        self._thread.start()
+
+    def look_again(self) -> None:
+        """Look at every journal at once; `drained` is false until that was done."""
+        self.drained = False
+        self._hurry = True
+        self._wake.set()
+
+    def stop(self, timeout: float) -> bool:
+        """End after the write under way, at most so many seconds; whether it ended."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def report(self) -> Report:
+        """Say how it fares."""
+        counts = {key: number for key, number in self.pump.counts.items() if "/" not in key}
+        try:
+            unread = self.following.unread_now()
+        except (OSError, RuntimeError):  # the thread is adding a writer just now
+            unread = -1
+        place = self.chosen.config.place
+        return Report(self.chosen.id, place, counts, self.pump.trouble, unread, time.time())
+
+    def _loop(self) -> None:
+        while not self._stopping:
+            if self._hurry:
+                self._hurry = False
+                self.following.hurry()
+                if not self.pump.is_stuck:
+                    self.pump.wake()
+            progress = self.pump.step()
+            self.drained = self.pump.at_end and not self._hurry
+            self._tell()
+            if progress.wait:
+                self._wake.wait(progress.wait)
+                self._wake.clear()
+        self.pump.close()
+        self._tell(force=True)
+
+    def _tell(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if self._report_path is not None and (force or now - self._reported > REPORT_SECONDS):
+            self._reported = now
+            with contextlib.suppress(OSError):
+                replace(self._report_path, msgspec.json.encode(self.report()))

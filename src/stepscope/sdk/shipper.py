@@ -1,0 +1,155 @@
+"""Delivery seen from the trainer: ask for it, see that a shipper is at work, or do it in a thread."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stepscope.sdk import registrations
+from stepscope.sdk.launch import host_name
+from stepscope.sdk.lines import Line
+from stepscope.sdk.run import Run
+from stepscope.sinks.registry import Chosen
+
+ENSURE_SECONDS = 5.0
+THREAD_BYTES = 8 * 1024
+"""What a thread of the trainer offers in one go: encoding it keeps the loop waiting for less than a millisecond."""
+LEAVE_SECONDS = 0.3
+"""The longest the end of a run waits for sinks in its own process, beyond what is left of its own time."""
+
+
+class Taken(Exception):
+    """Another shipper has the home."""
+
+
+class Lock:
+    """Held by the shipper of a home on this host; the kernel lets go of it when the shipper dies, however."""
+
+    def __init__(self, home: Path, host: str) -> None:
+        path = registrations.folder(home) / f"{host}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
+            os.close(self._fd)
+            raise Taken(owner) from None
+
+    def sign(self) -> None:
+        """Leave our pid for people."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        """Let another have it."""
+        os.close(self._fd)
+
+
+def begin(run: Run) -> None:
+    """Have the sinks of a run served. Does no I/O: the flusher's thread starts what must be started."""
+    near = [each for each in run.settings.sinks if not each.config.remote]
+    far = [each for each in run.settings.sinks if each.config.remote]
+    if run.settings.shipper == "thread":
+        near, far = near + far, []
+    if far and run.settings.shipper == "process":
+        call = Call(run, tuple(far))
+        run.duties.collectors.append(call)
+        run.finishing.append(call.leave)
+    if near:
+        threads = _Threads(run, near)
+        run.duties.collectors.append(threads)
+        run.finishing.append(threads.leave)
+
+
+class Call:
+    """Sees every few seconds that a shipper is at work; called by the flusher's thread."""
+
+    def __init__(self, run: Run, sinks: tuple[Chosen, ...], clock: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._sinks, self._clock = run, sinks, clock
+        self._next = float("-inf")
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __call__(self) -> None:
+        if self._clock() < self._next or os.getpid() != self._run.pid:
+            return
+        self._next = self._clock() + ENSURE_SECONDS
+        self._ensure()
+
+    def leave(self, deadline: float) -> None:
+        """See once more that somebody delivers what was recorded last; the shipper outlives us."""
+        try:
+            self._ensure()
+        except OSError as error:
+            self._run.outcomes.notice("shipper", "start", f"no shipper can be started ({error}): use `stepscope ship`")
+        if self._child is not None and self._child.poll() is None:
+            self._child.returncode = 0  # Python would warn of a child left behind, which is what we want
+
+    def _ensure(self) -> None:
+        home, host = self._run.home, host_name()
+        registrations.register(home, self._run.id, host, self._sinks)
+        if self._child is not None and self._child.poll() is None:
+            return
+        try:
+            Lock(home, host).release()
+        except Taken:
+            return
+        self._child = start(home)
+
+
+def start(home: Path) -> "subprocess.Popen[bytes]":
+    """Start a shipper that outlives this process, with no file or terminal of ours; OSError when it cannot be."""
+    path = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(each) for each in path if each)}
+    log = os.open(registrations.folder(home) / f"{host_name()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "stepscope.cli.main", "ship", "--background", "--home", str(home)],
+            env=env,
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+
+
+class _Threads:
+    """Sinks served by threads of the trainer, for its own journal."""
+
+    def __init__(self, run: Run, sinks: list[Chosen]) -> None:
+        self._run = run
+        self._sinks = [each for each in sinks if each.config.remote or run.rank == 0]
+        self._lines: list[Line] = []
+
+    def __call__(self) -> None:
+        if not self._lines and self._run.flusher.journal is not None and os.getpid() == self._run.pid:
+            self._lines = [self._line(each) for each in self._sinks]
+
+    def leave(self, deadline: float) -> None:
+        """Deliver what is left while there is time; the rest stays in the journal for `stepscope ship`."""
+        self()
+        for line in self._lines:
+            line.look_again()
+        until = max(deadline, time.monotonic() + LEAVE_SECONDS)
+        while time.monotonic() < until and not all(line.drained or line.pump.trouble for line in self._lines):
+            time.sleep(0.005)
+        for line in self._lines:
+            line.stop(max(until - time.monotonic(), 0.05))
+        self._lines = []
+
+    def _line(self, chosen: Chosen) -> Line:
+        pid = os.getpid()
+        return Line(
+            self._run.home,
+            chosen,
+            runs=lambda: (self._run.id,),
+            wanted=lambda name: name.pid == pid and name.host == host_name(),
+            remember=chosen.config.remote,
+            group_bytes=THREAD_BYTES,
+        )

@@ -1,0 +1,126 @@
+"""The shipper itself: serves every sink that the runs of a home ask for, and ends when all is delivered."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from stepscope.journal import layout
+from stepscope.journal.living import is_alive
+from stepscope.journal.read import find_writer
+from stepscope.sdk import registrations
+from stepscope.sdk.launch import host_name
+from stepscope.sdk.lines import Line, Report
+from stepscope.sinks.registry import Chosen
+
+LOOK_SECONDS = 0.5
+SILENT_SECONDS = 30.0
+"""A trainer that wrote nothing for so long is not waited for; it calls another shipper when it writes again."""
+GIVE_UP_SECONDS = 24 * 3600.0
+"""How long a shipper stays for sinks that take nothing when no trainer is left."""
+
+
+class Shipping:
+    """All lines of a home. With `host` only the writers of that host, else all; with `sinks` all runs go to these."""
+
+    def __init__(self, home: Path, host: str | None = None, sinks: Iterable[Chosen] = ()) -> None:
+        self.home, self.host = home, host
+        self._given = {each.id: each for each in sinks}
+        self.lines: dict[str, Line] = {}
+        self._runs: dict[str, set[str]] = {}
+        """The runs that want a sink, by the sink's id."""
+
+    def refresh(self) -> None:
+        """Begin to serve what was asked for since the last look."""
+        wanted = dict(self._given)
+        runs: dict[str, set[str]] = {name: set(layout.list_runs(self.home)) for name in self._given}
+        if not self._given:
+            for wish in registrations.wishes(self.home, self.host):
+                for chosen in wish.sinks:
+                    wanted[chosen.id] = chosen
+                    runs.setdefault(chosen.id, set()).add(wish.run)
+        self._runs = runs
+        for name in wanted.keys() - self.lines.keys():
+            self.lines[name] = self._line(wanted[name])
+
+    def is_done(self) -> bool:
+        """Whether all is delivered and no trainer is about to write more."""
+        return all(line.drained for line in self.lines.values()) and not self.is_awaited()
+
+    def is_awaited(self) -> bool:
+        """Whether a trainer of this host that is served here still writes."""
+        now = time.time()
+        for run in set().union(*self._runs.values()):
+            for name in layout.list_writers(self.home, run):
+                if self._lives(layout.writer_folder(self.home, run, name), now):
+                    return True
+        return False
+
+    def reports(self) -> list[Report]:
+        """How each sink fares."""
+        return [line.report() for line in self.lines.values()]
+
+    def stop(self, seconds: float) -> None:
+        """End all lines after the writes under way."""
+        deadline = time.monotonic() + seconds
+        for line in self.lines.values():
+            line.stop(0.0)
+        for line in self.lines.values():
+            line.stop(max(deadline - time.monotonic(), 0.0))
+
+    def forget_delivered(self) -> None:
+        """Take back the registrations of runs whose trainers are gone; only to be called when all is delivered."""
+        if not self._given:
+            for wish in registrations.wishes(self.home, self.host):
+                registrations.forget(self.home, wish.run, wish.host)
+
+    def _line(self, chosen: Chosen) -> Line:
+        host = self.host
+        return Line(
+            self.home,
+            chosen,
+            runs=lambda: sorted(self._runs.get(chosen.id, ())),
+            wanted=lambda name: host in (None, name.host),
+            report=host or "all",
+        )
+
+    def _lives(self, folder: Path, now: float) -> bool:
+        name = layout.parse_writer(folder.name)
+        if name is None or name.host != host_name():
+            return False
+        try:
+            newest = max(path.stat().st_mtime for path in layout.list_segments(folder)[-1:])
+        except (OSError, ValueError):
+            return False
+        return now - newest < SILENT_SECONDS and is_alive(name.pid, find_writer(folder).wall_ns or int(newest * 1e9))
+
+
+def ship(
+    shipping: Shipping,
+    *,
+    wait: bool = True,
+    seconds: float = GIVE_UP_SECONDS,
+    told: Callable[[list[Report]], None] = lambda reports: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Serve until all is delivered; False when `seconds` passed, with no trainer left, before that.
+
+    Without `wait` trainers that still write are not waited for.
+    """
+    last = time.monotonic()
+    checked = False
+    while True:
+        shipping.refresh()
+        awaited = wait and shipping.is_awaited()
+        done = not awaited and all(line.drained for line in shipping.lines.values())
+        if done and checked:
+            return True
+        if done:  # once more, with everything looked at anew
+            for line in shipping.lines.values():
+                line.look_again()
+        checked = done
+        now = time.monotonic()
+        last = now if awaited else last
+        if now - last > seconds:
+            return False
+        told(shipping.reports())
+        sleep(0.02 if done else LOOK_SECONDS if awaited else 0.05)

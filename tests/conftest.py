@@ -1,0 +1,151 @@
+"""Real processes for the tests: a temporary home, programs that run in it, and the records they leave."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import stepscope
+from stepscope.model.ports import Batch
+from stepscope.model.records import Record
+from stepscope.testing import read_batches, read_run
+
+RUN = "e2e"
+"""The run every program writes to unless its environment says otherwise."""
+PACKAGE = Path(stepscope.__file__).parents[1]
+_LAUNCHERS = ("STEPSCOPE_", "SLURM_", "OMPI_", "PMI", "OTEL_", "TORCHELASTIC_", "RAY_", "RANK", "WORLD_SIZE")
+
+
+@dataclass
+class Program:
+    """A started Python program; its output is in files, so that no child left over keeps a reader waiting."""
+
+    process: subprocess.Popen[bytes]
+    place: Path
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def send(self, number: int) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def wait(self, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+        """Wait for its end; its exit code and output."""
+        code = self.process.wait(timeout)
+        out, err = ((self.place / name).read_text() for name in ("out", "err"))
+        return subprocess.CompletedProcess(self.process.args, code, out, err)
+
+    def end(self) -> None:
+        """Kill what is left of it and of its children."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+Start = Callable[..., Program]
+Python = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The home folder of the test's programs; nobody has made it yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def start(tmp_path: Path, home: Path) -> Iterator[Start]:
+    """Start a Python program in a session of its own; it dies with the test."""
+    programs: list[Program] = []
+
+    def begin(
+        source: str, *arguments: object, env: dict[str, str | None] | None = None, module: str | None = None
+    ) -> Program:
+        place = tmp_path / f"program{len(programs)}"
+        place.mkdir()
+        script = place / "program.py"
+        script.write_text(textwrap.dedent(source))
+        line = [sys.executable, *(("-m", module) if module else ()), *map(str, arguments)]
+        line.insert(len(line) if module else 1, str(script))
+        with open(place / "out", "w") as out, open(place / "err", "w") as err:
+            process = subprocess.Popen(
+                line,
+                cwd=place,
+                env=_environment(home, env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        programs.append(Program(process, place))
+        return programs[-1]
+
+    yield begin
+    for program in programs:
+        program.end()
+
+
+def _environment(home: Path, changes: dict[str, str | None]) -> dict[str, str]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(_LAUNCHERS)}
+    ours: dict[str, str | None] = {
+        "PYTHONPATH": str(PACKAGE),
+        "STEPSCOPE_HOME": str(home),
+        "STEPSCOPE_RUN_ID": RUN,
+        "STEPSCOPE_PROBES": "0",
+    }
+    return {key: value for key, value in {**inherited, **ours, **changes}.items() if value is not None}
+
+
+@pytest.fixture
+def python(start: Start) -> Python:
+    """Run a Python program to its end."""
+
+    def run(
+        source: str, *arguments: object, env: dict[str, str | None] | None = None, timeout: float = 60
+    ) -> "subprocess.CompletedProcess[str]":
+        return start(source, *arguments, env=env).wait(timeout)
+
+    return run
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Wait until something is true, asking often; the test fails when that takes longer than its deadline."""
+
+    def wait(is_true: Callable[[], object], seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_true():
+            assert time.monotonic() < deadline, f"not true within {seconds} s"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def records(home: Path) -> Callable[..., list[Record]]:
+    """Read back what a run recorded, of the given types."""
+
+    def read_back(*kinds: type, run: str = RUN, home: Path = home) -> list[Record]:
+        return [record for record in read_run(home, run) if not kinds or isinstance(record, kinds)]
+
+    return read_back
+
+
+@pytest.fixture
+def batches(home: Path) -> Callable[..., list[Batch]]:
+    """Read back what a run recorded, batch by batch, each with its writer."""
+
+    def read_back(run: str = RUN, home: Path = home) -> list[Batch]:
+        return read_batches(home, run)
+
+    return read_back

@@ -1,0 +1,224 @@
+"""The end of a program: in time, with its own exit code, the right status, and nothing of ours on the screen."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stepscope.model import names
+from stepscope.model.records import Event, Metric
+
+Python = Callable[..., Any]
+Read = Callable[..., Any]
+
+# The way out, the exit code, the run's status (None: nobody could say), and what the last event before the end is.
+WAYS = {
+    "the last line": ("pass", 0, "finished", None),
+    "finish": ("run.finish()", 0, "finished", None),
+    "finish as failed": ("run.finish('failed')", 0, "failed", None),
+    "sys.exit": ("sys.exit()", 0, "finished", None),
+    "sys.exit 0": ("sys.exit(0)", 0, "finished", None),
+    "sys.exit 3": ("sys.exit(3)", 3, "failed", {"status": "3"}),
+    "an exception": ("raise ValueError('shape')", 1, "failed", {"exception.type": "ValueError"}),
+    "an exception in a step": (
+        "with run.step(1): raise ValueError('shape')",
+        1,
+        "failed",
+        {"exception.type": "ValueError"},
+    ),
+    "SIGINT": (
+        "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)",
+        -signal.SIGINT,
+        "failed",
+        {"exception.type": "KeyboardInterrupt"},
+    ),
+    "os._exit": ("time.sleep(0.3); os._exit(4)", 4, None, None),
+    "SIGTERM": ("time.sleep(0.3); os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, None, None),
+    "SIGKILL": ("time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, None, None),
+    "abort": ("time.sleep(0.3); os.abort()", -signal.SIGABRT, None, None),
+}
+PROGRAM = """
+    import os, signal, sys, time
+    import stepscope
+
+    run = stepscope.init(exit_timeout=0.5)
+    for index in range(100):
+        run.log({{"index": index}}, step=index)
+    print(time.monotonic_ns(), flush=True)
+    {way}
+"""
+
+
+def endings(records: Read) -> list[str]:
+    """How the run says it ended."""
+    return [event.attrs["status"] for event in records(Event) if event.name == names.EVENT_FINISHED]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ways_out(python: Python, records: Read, way: str) -> None:
+    """Whatever way a program ends, all it logged is there, with its exit code, status and reason, and no noise."""
+    line, code, status, reason = WAYS[way]
+    done = python(PROGRAM.format(way=line))
+    assert done.returncode == code, done.stderr
+    assert [record.step for record in records(Metric) if "index" in record.values] == list(range(100))
+    assert endings(records) == ([] if status is None else [status])
+    noted = [event for event in records(Event) if event.name in ("exit", names.EVENT_EXCEPTION)]
+    assert len(noted) == (reason is not None)
+    assert all(event.attrs[key] == value for event in noted for key, value in (reason or {}).items())
+    if reason and "exception.type" in reason:
+        assert done.stderr.count("Traceback") == 1
+        assert "stepscope/sdk" not in done.stderr
+        assert "program.py" in noted[0].attrs["exception.stacktrace"]
+    else:
+        assert done.stderr == ""
+
+
+def test_sys_exit_with_a_text(python: Python, records: Read) -> None:
+    """The text given to sys.exit is printed by Python, once, and is the reason of the failure."""
+    done = python(PROGRAM.format(way="sys.exit('no data')"))
+    assert (done.returncode, done.stderr) == (1, "no data\n")
+    assert endings(records) == ["failed"]
+    assert [event.attrs for event in records(Event) if event.name == "exit"] == [{"status": "no data"}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_disk_that_hangs(start: Any, hung_disk: Any, way: str) -> None:
+    """With a disk that never answers the program ends within its exit timeout, with the same exit code."""
+    line, code, _, _ = WAYS[way]
+    program = start(PROGRAM.format(way=line), env={"STEPSCOPE_HOME": str(hung_disk / "home")})
+    done = program.wait(20)
+    ended = time.monotonic_ns()
+    assert done.returncode == code, done.stderr
+    assert (ended - int(done.stdout)) / 1e9 < 0.5 + 0.5
+    assert "stepscope/" not in done.stderr
+
+
+def test_a_second_finish_does_not_wait(python: Python, hung_disk: Any) -> None:
+    """Finish waits for a hung disk once and says so; flush and the end of the program add nothing."""
+    done = python(
+        """
+    import time
+    import stepscope
+    run = stepscope.init(exit_timeout=0.5)
+    run.log({"a": 1.0})
+    began = time.monotonic()
+    assert not run.flush(0.2) and not run.finish()
+    run.finish()
+    stepscope.finish()
+    assert 0.6 < time.monotonic() - began < 1.5
+    """,
+        env={"STEPSCOPE_HOME": str(hung_disk / "home")},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_threads_during_the_end(python: Python, records: Read) -> None:
+    """Daemon threads that log while the interpreter goes down make no noise and no crash."""
+    done = python(
+        """
+    import threading
+    import stepscope
+
+    run = stepscope.init()
+
+    def fire():
+        index = 0
+        while True:
+            with run.step(index), run.span("shot"):
+                run.log({"index": index, "text": "refused"})
+                stepscope.event("shot", {"index": index})
+            index += 1
+
+    for _ in range(4):
+        threading.Thread(target=fire, daemon=True).start()
+    while not run.outcomes.snapshot().get("written/metric"):
+        pass
+    """
+    )
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if "a value was rejected (string)" not in line] == []
+    assert endings(records) == ["finished"]
+
+
+def test_threads_that_end_later(python: Python, records: Read) -> None:
+    """What threads and exit functions log after the last line of the program is recorded too."""
+    done = python(
+        """
+    import atexit, threading, time
+    import stepscope
+
+    run = stepscope.init()
+    atexit.register(lambda: run.log({"at exit": 1.0}))
+
+    def late():
+        time.sleep(0.2)
+        run.log({"late": 1.0})
+
+    threading.Thread(target=late).start()
+    """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {key for record in records(Metric) for key in record.values}
+    assert {"late", "at exit"} <= found
+    assert endings(records) == ["finished"]
+
+
+def test_hooks_of_others_are_called(python: Python, records: Read) -> None:
+    """Hooks that were there before us still run, and after finish everything is as it was."""
+    done = python(
+        """
+    import atexit, sys, threading
+    import stepscope
+
+    def hook(kind, error, where):
+        print("theirs:", kind.__name__)
+
+    sys.excepthook = hook
+    before = (sys.excepthook, sys.exit, threading.excepthook)
+    run = stepscope.init()
+    run.finish()
+    assert (sys.excepthook, sys.exit, threading.excepthook) == before
+    stepscope.init()
+    raise ValueError
+    """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "theirs: ValueError\n", "")
+    assert endings(records) == ["finished", "failed"]
+
+
+def test_the_end_is_not_slow(python: Python) -> None:
+    """A healthy program does not wait for anything at its end: a hundred runs fit into a moment."""
+    done = python(
+        """
+    import stepscope, time
+    began = time.monotonic()
+    for number in range(100):
+        with stepscope.init(run_id=f"run{number}") as run:
+            run.log({"a": 1.0})
+    print(time.monotonic() - began)
+    """
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 100 * 0.05
+
+
+def test_killed_while_it_ends(start: Any, until: Any, hung_disk: Any) -> None:
+    """A program that waits for a hung disk at its end can be interrupted with Ctrl-C."""
+    program = start(
+        """
+    import stepscope
+    run = stepscope.init(exit_timeout=600)
+    run.log({"a": 1.0})
+    print("leaving", flush=True)
+    """,
+        env={"STEPSCOPE_HOME": str(hung_disk / "home")},
+    )
+    until(lambda: (program.place / "out").read_text())
+    deadline = time.monotonic() + 10
+    while program.process.poll() is None and time.monotonic() < deadline:
+        os.kill(program.pid, signal.SIGINT)
+        time.sleep(0.05)
+    assert program.process.poll() is not None

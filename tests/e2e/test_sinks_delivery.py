@@ -1,0 +1,235 @@
+"""Delivery by the shipper: everything arrives, whoever is killed, and no trainer notices a dead destination."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stepscope.pump import GROUP_BYTES
+from tests.conftest import PACKAGE, Python, Start
+from tests.sinks.servers import Reply, Server, running
+
+pytest.importorskip("opentelemetry.proto")
+
+LEAST_BYTES = 25
+"""No metric is shorter in the journal."""
+TRAIN = """
+    import sys, stepscope
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    run = stepscope.init(capture_logs=False, otel=False)
+    for step in range(first, first + count):
+        run.log({"loss": 1.0 / (step + 1)}, step=step, category="trainer")
+    run.finish()
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """An OTLP server."""
+    with running() as made:
+        yield made
+
+
+@pytest.fixture
+def ends(home: Path) -> Iterator[None]:
+    """Kill the shippers that a failed test left."""
+    yield
+    for pid in shippers(home):
+        os.kill(pid, signal.SIGKILL)
+
+
+def sinks(*servers: Server, **options: object) -> str:
+    """The setting, as a variable has it."""
+    return json.dumps([{"otlp": {"endpoint": server.url, **options}} for server in servers])
+
+
+def shippers(home: Path) -> list[int]:
+    """The pids of the shippers at work in a home."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if b"ship" in line and str(home).encode() in line and state not in "ZX":
+                found.append(int(entry.name))
+    return found
+
+
+def trained(server: Server) -> list[int]:
+    """The steps of the trainer's own metrics that arrived."""
+    return sorted(server.steps())
+
+
+def command(home: Path, *arguments: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run `stepscope`."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "stepscope.cli.main", arguments[0], "--home", str(home), *arguments[1:]],
+        env={**kept, "PYTHONPATH": str(PACKAGE), **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_everything_arrives_and_the_shipper_goes(
+    python: Python, home: Path, server: Server, until: Callable[..., None], ends: None
+) -> None:
+    """A trainer that ends at once leaves a shipper that delivers all of it, once, and ends."""
+    done = python(TRAIN, 0, 5000, env={"STEPSCOPE_SINKS": sinks(server)})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    until(lambda: len(server.steps()) >= 5000)
+    until(lambda: not shippers(home))
+    assert trained(server) == list(range(5000))
+    assert not list((home / "shipping").glob("*.want"))
+    (report,) = (home / "shipping").glob("*.report")
+    counts = json.loads(report.read_text())["counts"]
+    assert counts["written"] >= 5000
+    assert set(counts) == {"written"}
+
+
+def test_one_shipper_serves_all_ranks(
+    start: Start, home: Path, server: Server, until: Callable[..., None], ends: None
+) -> None:
+    """Processes that begin together share one shipper."""
+    env = {"STEPSCOPE_SINKS": sinks(server), "WORLD_SIZE": "3", "MASTER_ADDR": "x"}
+    programs = [start(TRAIN, rank * 1000, 1000, env={**env, "RANK": str(rank)}) for rank in range(3)]
+    for program in programs:
+        assert program.wait().returncode == 0
+    until(lambda: not shippers(home))
+    assert trained(server) == list(range(3000)), "two at work would have delivered twice"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_shippers_lose_nothing(
+    python: Python, home: Path, server: Server, until: Callable[..., None], seed: int, ends: None
+) -> None:
+    """SIGKILL at random moments: the next shipper goes on, and what comes twice is no more than a group a kill."""
+    chance = random.Random(seed)
+    python(TRAIN, 0, 40_000, env={"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": "none"})
+    kills = 0
+    for _ in range(3):
+        shipper = subprocess.Popen(
+            [sys.executable, "-m", "stepscope.cli.main", "ship", "--home", str(home), "--sink", sinks(server)],
+            env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        before = server.requests
+        until(lambda before=before, shipper=shipper: server.requests > before or shipper.poll() is not None)
+        time.sleep(chance.random() * 0.05)
+        if shipper.poll() is None:
+            shipper.kill()
+            kills += 1
+        shipper.wait()
+    done = command(home, "ship", "--sink", sinks(server), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["delivered"] is True
+    arrived = trained(server)
+    assert sorted(set(arrived)) == list(range(40_000))
+    assert kills > 0
+    assert len(arrived) <= 40_000 + kills * GROUP_BYTES / LEAST_BYTES
+
+
+def test_dead_destinations_are_not_felt(python: Python, home: Path, server: Server, ends: None) -> None:
+    """A sink that refuses, one that hangs: the trainer ends in its time, the well one gets everything."""
+    with running() as hangs, running() as gone:
+        hangs.always = Reply(hang=True)
+        gone.stop()
+        began = time.monotonic()
+        done = python(TRAIN, 0, 1000, env={"STEPSCOPE_SINKS": sinks(hangs, gone, server)})
+        assert done.returncode == 0
+        assert time.monotonic() - began < 6
+        deadline = time.monotonic() + 20
+        while len(server.steps()) < 1000:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert trained(server) == list(range(1000))
+        assert shippers(home), "it still tries the others"
+
+
+def test_in_a_thread(python: Python, home: Path, server: Server) -> None:
+    """With shipper="thread" all arrives before the trainer ends, and no process is started."""
+    done = python(TRAIN, 0, 2000, env={"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": "thread"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not shippers(home)
+    assert trained(server) == list(range(2000))
+    again = command(home, "ship", "--sink", sinks(server))
+    assert again.returncode == 0
+    assert len(trained(server)) == 2000
+
+
+def test_a_dead_sink_in_a_thread_bounds_the_exit(python: Python, server: Server) -> None:
+    """The end takes no longer than its bound."""
+    server.always = Reply(hang=True)
+    began = time.monotonic()
+    env = {"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": "thread", "STEPSCOPE_EXIT_TIMEOUT": "1"}
+    assert python(TRAIN, 0, 100, env=env).returncode == 0
+    assert time.monotonic() - began < 4
+
+
+def test_console_lines(python: Python) -> None:
+    """The trainer's terminal shows its metrics, each once, the last one too."""
+    done = python(TRAIN, 0, 50, env={"STEPSCOPE_SINKS": "console"})
+    lines = [line for line in done.stdout.splitlines() if line.startswith("TRAINER - Loss: ")]
+    assert len(lines) == 50
+    assert lines[1] == "TRAINER - Loss: 0.500000"
+    assert "EVENT - train.run.finished" in done.stdout
+
+
+def test_refused_then_retried(python: Python, home: Path, server: Server) -> None:
+    """What a server refused is in quarantine with its words, can be shown, and is taken when offered again."""
+    python(TRAIN, 0, 10, env={"STEPSCOPE_SHIPPER": "none"})
+    server.decide = lambda got: Reply(403, {}, b"\x08\x07\x12\x08not you!") if got.path == "/v1/metrics" else Reply()
+    assert command(home, "ship", "--sink", sinks(server)).returncode == 0
+    listed = json.loads(command(home, "quarantine", "--json", "list").stdout)
+    assert {each["reason"] for each in listed} == {"HTTP 403: not you!"}
+    shown = command(home, "quarantine", "show", listed[0]["id"])
+    assert "trainer" in shown.stdout
+    assert command(home, "quarantine", "retry", "--sink", sinks(server)).returncode == 1
+    server.decide = None
+    assert command(home, "quarantine", "retry", "--sink", sinks(server)).returncode == 0
+    assert trained(server) == list(range(10))
+    assert "nothing" in command(home, "quarantine").stdout
+
+
+def test_doctor_explains(home: Path, server: Server) -> None:
+    """One line says what works, or why not and what to do."""
+    env = {"STEPSCOPE_SINKS": sinks(server)}
+    well = command(home, "doctor", "--sink", "otlp", env=env)
+    assert (well.returncode, "took a record" in well.stdout) == (0, True)
+    server.always = Reply(404, {}, b"")
+    lost = command(home, "doctor", "--sink", "otlp", env=env)
+    assert lost.returncode == 1
+    assert "check the path" in lost.stdout
+    server.stop()
+    assert "tunnel closed" in command(home, "doctor", "--sink", "otlp", env=env).stdout
+
+
+def test_secrets_stay_in(python: Python, home: Path, server: Server) -> None:
+    """Tokens reach the server, and no file that others can read, nor the doctor's page."""
+    secret = "hunter2-and-more"
+    env = {"STEPSCOPE_SINKS": sinks(server, headers={"authorization": secret})}
+    python(TRAIN, 0, 1, env=env)
+    for path in home.rglob("*"):
+        if path.is_file() and secret.encode() in path.read_bytes():
+            assert path.stat().st_mode & 0o077 == 0, path
+            assert path.suffix == ".want"
+    assert secret not in command(home, "doctor", "--json", env=env).stdout
+
+
+def test_a_wrong_sink_is_told_by_init(python: Python) -> None:
+    """`init` raises, naming the fix."""
+    done = python(TRAIN, 0, 1, env={"STEPSCOPE_SINKS": "otpl"})
+    assert done.returncode == 1
+    assert "did you mean 'otlp'" in done.stderr
