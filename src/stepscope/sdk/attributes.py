@@ -13,6 +13,7 @@ DEPTH = 8
 MOST_HARMLESS = 10_000
 _harmless: set[str] = set()
 """Keys known to name no secret."""
+_SIMPLE = frozenset((str, int, float, bool))
 _FLAT = (str, int, float, bool, type(None), bytes)
 
 
@@ -24,20 +25,16 @@ def clean(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
-    """The same for a dict nobody else holds: it is copied only when something in it must change."""
-    for key, value in attrs.items():
-        if key not in _harmless:
-            return _vetted(attrs)
-        kind = type(value)
-        if kind is str:
-            if len(value) > LONGEST:
-                return _vetted(attrs)
-        elif kind is int:
-            if not -(2**63) <= value < 2**64:
-                return _vetted(attrs)
-        elif kind is not float and kind is not bool:
-            return _vetted(attrs)
-    return attrs
+    """The same for a dict nobody else holds: it is copied only when something in it must change.
+
+    Texts that are too long and integers beyond 64 bits are left to whoever packs it.
+    """
+    if _harmless.issuperset(attrs):
+        for value in attrs.values():
+            if type(value) not in _SIMPLE:
+                return _mapping(attrs, DEPTH)
+        return attrs
+    return _vetted(attrs)
 
 
 def _vetted(attrs: dict[str, Any]) -> dict[str, Any]:

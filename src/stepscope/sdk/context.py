@@ -1,5 +1,6 @@
 """What the code is in the middle of: the current step and span, and ids nobody else makes."""
 
+import itertools
 import random
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -63,13 +64,25 @@ def current_ids() -> tuple[bytes | None, bytes | None]:
 
 _random = random.Random()
 """Ours alone: neither disturbs nor is disturbed by a program that seeds `random`."""
+_span_ids = itertools.count(_random.getrandbits(62) + 1)
+"""From a place nobody else starts at; counting is twice as fast as drawing."""
 
-new_id = _random.getrandbits
+
+def new_span_id() -> bytes:
+    """An id no other span has."""
+    return next(_span_ids).to_bytes(8, "big")
+
+
+def new_trace_id() -> bytes:
+    """An id no other trace has."""
+    return _random.getrandbits(128).to_bytes(16, "big")
 
 
 def after_fork() -> None:
     """Make ids the parent will not make."""
+    global _span_ids
     _random.seed()
+    _span_ids = itertools.count(_random.getrandbits(62) + 1)
 
 
 def _unknown(value: object) -> object:

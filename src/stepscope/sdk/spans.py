@@ -20,7 +20,8 @@ from stepscope.sdk.context import (
     current_mark,
     current_span,
     detach,
-    new_id,
+    new_span_id,
+    new_trace_id,
     pack,
     settled,
 )
@@ -55,6 +56,8 @@ class Span(trace.Span):
     """Whether entering makes this the current span."""
     _links: Sequence[PackedLink] = ()
     _events: Sequence[tuple[int, str, dict[str, Any]]] = ()
+    usual = True
+    """Whether everything from its kind to its scope, but for the attributes, is still the default."""
     _token: Any = None
     left: Any = None
     """The way out of the context where this span still is the current one although it was left."""
@@ -65,32 +68,40 @@ class Span(trace.Span):
         self._run = run
         self.name = name
         self._attrs = attrs
-        self.id: bytes = new_id(64).to_bytes(8, "big")
-        kind = type(above)
-        if (kind is Span or kind is StepSpan) and above.left is not None:  # type: ignore[union-attr]
-            _drop_left(run)
-            above = settled(above)
-            kind = type(above)
-        if kind is Span or kind is StepSpan:
-            self.trace: bytes = above.trace  # type: ignore[union-attr]
-            self.parent = above.id  # type: ignore[union-attr]
-            if above._origin is not None:  # type: ignore[union-attr]
-                self._origin = above._origin  # type: ignore[union-attr]
-        elif above is None or not (context := above.get_span_context()).is_valid:
-            self.trace = new_id(128).to_bytes(16, "big")
+        self.id = new_span_id()
+        if above is None:
+            self.trace = new_trace_id()
         else:
-            self.trace = context.trace_id.to_bytes(16, "big")
-            self.parent = context.span_id.to_bytes(8, "big")
-            if context.trace_flags != _SAMPLED or context.trace_state:
-                self._origin = context
+            self._join(above)
         self.mark = current_mark.get() or run.active_mark or NOWHERE
         self.start = _time_ns()
         self._began = _monotonic_ns()
         run.open_spans[self.id] = self  # last, for the flusher may look at once
 
+    def _join(self, above: Any) -> None:
+        """Become the child of a span, ours or another's."""
+        kind = type(above)
+        if (kind is Span or kind is StepSpan) and above.left is not None:
+            _drop_left(self._run)
+            above = settled(above)
+            kind = type(above)
+        if kind is Span or kind is StepSpan:
+            self.trace = above.trace
+            self.parent = above.id
+            if above._origin is not None:
+                self._origin = above._origin
+        elif above is None or not (context := above.get_span_context()).is_valid:
+            self.trace = new_trace_id()
+        else:
+            self.trace = context.trace_id.to_bytes(16, "big")
+            self.parent = context.span_id.to_bytes(8, "big")
+            if context.trace_flags != _SAMPLED or context.trace_state:
+                self._origin = context
+
     def __enter__(self) -> "Span":
         if self.joins:
-            self._token = attach({**current(), SPAN_KEY: self})
+            here = current()
+            self._token = attach({**here, SPAN_KEY: self} if here else {SPAN_KEY: self})
         return self
 
     def __exit__(
@@ -101,12 +112,13 @@ class Span(trace.Span):
     ) -> None:
         if error is not None and kind is not GeneratorExit:
             self.fail(error)
-        if self._token is not None:
-            self._leave()
+        token = self._token
+        if token is not None:
+            self._leave(token)
         self.end()
 
-    def _leave(self) -> None:
-        token, self._token = self._token, None
+    def _leave(self, token: Any) -> None:
+        self._token = None
         if current().get(SPAN_KEY) is self:
             try:
                 detach(token)
@@ -150,10 +162,26 @@ class Span(trace.Span):
 
     def packed(self) -> bytes:
         """The span as it is now, as a record."""
-        mark = self.mark
+        try:
+            if self.usual:
+                mark = self.mark
+                packed = pack((
+                    SPAN, self.start, self.duration, mark[0], mark[1], self.trace, self.id, self.parent, self.name,
+                    1, 0, "", self._attrs,
+                ))  # fmt: skip
+            else:
+                packed = self._packed_whole()
+            if len(packed) <= LONGEST:
+                return packed
+        except OverflowError:
+            pass
+        self._attrs = clean(self._attrs)
+        return self._packed_whole()
+
+    def _packed_whole(self) -> bytes:
         return pack((
-            SPAN, self.start, self.duration, mark[0], mark[1], self.trace, self.id, self.parent,
-            self.name, self.kind_number, self.status, self.message, self._attrs, self._events, self._links, self.scope,
+            SPAN, self.start, self.duration, *self.mark, self.trace, self.id, self.parent, self.name,
+            self.kind_number, self.status, self.message, self._attrs, self._events, self._links, self.scope,
         ))  # fmt: skip
 
     def get_span_context(self) -> trace.SpanContext:
@@ -193,6 +221,7 @@ class Span(trace.Span):
         """Note something that happens inside the span."""
         if self.duration is None and len(self._events) < MOST_EVENTS:
             try:
+                self.usual = False
                 self._events = (*self._events, (int(timestamp or _time_ns()), str(name), clean(attributes)))
             except Exception as error:
                 self._refuse("event", error)
@@ -201,6 +230,7 @@ class Span(trace.Span):
         """Point to a span of another trace."""
         try:
             if self.duration is None and context.is_valid:
+                self.usual = False
                 self._links = (*self._links, link(context, attributes))
         except Exception as error:
             self._refuse("link", error)
@@ -217,6 +247,7 @@ class Span(trace.Span):
         code = status.status_code if isinstance(status, trace.Status) else status
         text = status.description if isinstance(status, trace.Status) else description
         if code is trace.StatusCode.OK or code is trace.StatusCode.ERROR:
+            self.usual = False
             self.status = code.value
             self.message = str(text or "")[:LONGEST] if code is trace.StatusCode.ERROR else ""
 
@@ -257,6 +288,7 @@ class StepSpan(Span):
         super().__init__(run, names.SPAN_STEP, {}, None)
         self.mark = mark
         outer = current_span() or run.above
+        self.usual = False
         self._links = (run.link,)
         if outer is not None and (context := outer.get_span_context()).is_valid:
             self._links = (run.link, link(context))
@@ -270,8 +302,8 @@ class StepSpan(Span):
         self._token = attach({**current(), SPAN_KEY: self})
         return self
 
-    def _leave(self) -> None:
-        super()._leave()
+    def _leave(self, token: Any) -> None:
+        super()._leave(token)
         run = self._run
         if self.mark in run.open_steps:
             run.open_steps.remove(self.mark)

@@ -89,7 +89,7 @@ class Tracer(trace.Tracer):
                 span = QuietSpan(run, name, attrs, above)
                 span.notes, span.fails = record_exception, set_status_on_exception
             span.joins = False  # in OpenTelemetry entering such a span only sees to its end
-            span.scope = self._scope
+            span.scope, span.usual = self._scope, False
             if type(above) in _OURS and above._run is run:
                 span.mark = above.mark
             if kind is not _INTERNAL:
