@@ -1,0 +1,128 @@
+"""Rows as Arrow tables, and those as Parquet files or Arrow streams, piece by piece."""
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from stepscope.hub.store import attrs
+from stepscope.hub.store.read.points import Points
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.model.errors import ConfigError
+
+
+def pyarrow() -> Any:
+    """Import pyarrow, which only copies of runs need; ConfigError when it is not there."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConfigError("Arrow and Parquet need pyarrow: pip install 'stepscope[hub]' pyarrow") from error
+    return pyarrow
+
+
+def points_schema() -> Any:
+    """The columns of points."""
+    arrow = pyarrow()
+    word = arrow.dictionary(arrow.int32(), arrow.string())
+    return arrow.schema(
+        [
+            ("key", word),
+            ("axis", word),
+            ("rank", arrow.uint32()),
+            ("attempt", arrow.uint16()),
+            ("step", arrow.int64()),
+            ("time", arrow.timestamp("ns", "UTC")),
+            ("value", arrow.float64()),
+            ("attrs", word),
+        ]
+    )
+
+
+def points_table(points: Points) -> Any:
+    """Points as a table; a point without a step has null there."""
+    arrow = pyarrow()
+
+    def words(of: Callable[[Any], str]) -> Any:
+        dictionary = list(dict.fromkeys(of(line) for line in points.lines))
+        codes = np.array([dictionary.index(of(line)) for line in points.lines], dtype=np.int32)
+        return arrow.DictionaryArray.from_arrays(codes[points.which], arrow.array(dictionary, arrow.string()))
+
+    ranks = np.array([line.rank for line in points.lines], dtype=np.uint32)
+    columns = [
+        words(lambda line: line.key),
+        words(lambda line: line.axis),
+        arrow.array(ranks[points.which]),
+        arrow.array(points.attempt, arrow.uint16()),
+        arrow.array(points.step, arrow.int64(), mask=points.step == NO_STEP),
+        arrow.array(points.time, arrow.timestamp("ns", "UTC")),
+        arrow.array(points.value, arrow.float64(), from_pandas=False),
+        words(lambda line: attrs.as_json(line.attrs)),
+    ]
+    return arrow.Table.from_arrays(columns, schema=points_schema())
+
+
+def texts_table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Any:
+    """Rows of text as a table."""
+    arrow = pyarrow()
+    schema = arrow.schema([(name, arrow.string()) for name in names])
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return arrow.Table.from_arrays([arrow.array(column, arrow.string()) for column in columns], schema=schema)
+
+
+def parquet(tables: Iterable[Any], schema: Any) -> Iterator[bytes]:
+    """Write tables as one Parquet file."""
+    arrow = pyarrow()
+    yield from _written(tables, lambda sink: arrow.parquet.ParquetWriter(sink, schema, compression="zstd"))
+
+
+def stream(tables: Iterable[Any], schema: Any) -> Iterator[bytes]:
+    """Write tables as one Arrow stream."""
+    arrow = pyarrow()
+    yield from _written(
+        tables,
+        lambda sink: arrow.ipc.new_stream(
+            sink, schema, options=arrow.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
+        ),
+    )
+
+
+def read_stream(file: Any) -> Any:
+    """Read an Arrow stream from a file into one table."""
+    return pyarrow().ipc.open_stream(file).read_all()
+
+
+def _written(tables: Iterable[Any], writer_of: Callable[[Any], Any]) -> Iterator[bytes]:
+    sink = _Sink()
+    writer = writer_of(pyarrow().PythonFile(sink, mode="w"))
+    for table in tables:
+        writer.write_table(table)
+        yield sink.take()
+    writer.close()
+    yield sink.take()
+
+
+class _Sink(io.RawIOBase):
+    """A file whose content is taken away as it grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)
+        self._parts.append(part)
+        self._size += len(part)
+        return len(part)
+
+    def tell(self) -> int:
+        return self._size
+
+    def take(self) -> bytes:
+        found, self._parts = b"".join(self._parts), []
+        return found

@@ -1,0 +1,121 @@
+"""Attributes as parallel arrays: names, values as text, and one letter per value for its type."""
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from stepscope.hub.store.columns import Block, Lists, ends_of, texts
+from stepscope.model.records import Attrs
+
+Spelled = tuple[str, str]
+"""The letter of a type and the text of a value: s(tring) i(nt) f(loat) b(ool) n(one) x (bytes) j(son)."""
+
+
+def spell(value: Any) -> Spelled:
+    """Write a value as text; TypeError or ValueError when it is none of the attribute types."""
+    kind = type(value)
+    if kind is str:
+        return "s", value
+    if kind is int:
+        return "i", str(value)
+    if kind is float:
+        return "f", _float(value)
+    if kind is bool:
+        return "b", "true" if value else "false"
+    if value is None:
+        return "n", ""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "x", base64.b64encode(value).decode()
+    return "j", as_json(value)
+
+
+def _float(value: float) -> str:
+    return repr(value) if math.isfinite(value) else str(value)
+
+
+def unspell(letter: str, text: str) -> Any:
+    """Read a value back."""
+    if letter == "s":
+        return text
+    if letter == "i":
+        return int(text)
+    if letter == "f":
+        return float(text)
+    if letter == "b":
+        return text == "true"
+    if letter == "n":
+        return None
+    if letter == "x":
+        return base64.b64decode(text)
+    return _loads(text)
+
+
+def as_json(value: Any) -> str:
+    """Write nested values; NaN and infinities as Python does, bytes as an object with the one key `bytes`."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_odd)
+
+
+def from_json(text: str) -> Any:
+    """Read nested values back."""
+    return _loads(text)
+
+
+def _loads(text: str) -> Any:
+    """Read JSON the quick way, or the one that knows NaN, endless integers and bytes."""
+    if '"bytes"' not in text:
+        try:
+            return _quick(text)
+        except msgspec.DecodeError:
+            pass
+    return json.loads(text, object_hook=_restore)
+
+
+_quick = msgspec.json.Decoder().decode
+
+
+def _odd(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"an attribute can not be a {type(value).__name__}")
+
+
+def _restore(value: dict[str, Any]) -> Any:
+    if len(value) == 1 and isinstance(text := value.get("bytes"), str):
+        try:
+            return base64.b64decode(text, validate=True)
+        except ValueError:
+            return value
+    return value
+
+
+def block(sets: Sequence[Attrs]) -> Block:
+    """Make the three columns of many sets of attributes."""
+    names: list[str] = []
+    values: list[str] = []
+    types: list[str] = []
+    for attrs in sets:
+        if not attrs:
+            types.append("")
+            continue
+        spelled = [spell(value) for value in attrs.values()]
+        names.extend(attrs)
+        values.extend([text for _, text in spelled])
+        types.append("".join([letter for letter, _ in spelled]))
+    ends = ends_of(map(len, types))
+    return {
+        "attr_names": Lists(ends, texts(names)),
+        "attr_values": Lists(ends, texts(values)),
+        "attr_types": texts(types),
+    }
+
+
+def restore(names: Iterable[str], values: Iterable[str], types: str) -> Attrs:
+    """Read a set of attributes back."""
+    spelled = zip(names, types, values, strict=True)
+    return {name: unspell(letter, text) for name, letter, text in spelled}

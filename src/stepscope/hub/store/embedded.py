@@ -1,0 +1,240 @@
+"""The embedded engine: chDB, the ClickHouse engine in a wheel, on one folder."""
+
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepscope.hub.store import native
+from stepscope.hub.store.columns import Block, rows_of
+from stepscope.hub.store.engine import EngineError, Limits, Table
+from stepscope.hub.store.native import Answer
+from stepscope.model.errors import ConfigError
+
+DATABASE = "stepscope"
+MEGA = 1024 * 1024
+NOT_ENOUGH_SPACE = 243
+_CODE = re.compile(r"Code: (\d+)\. DB::(?:Exception|ErrnoException): (.*)", re.DOTALL)
+_lines = msgspec.json.Decoder(list[Any])
+_SERVER = {
+    "background_pool_size": 2,
+    "background_schedule_pool_size": 2,
+    "background_common_pool_size": 2,
+    "mark_cache_size": 128 * MEGA,
+    "primary_index_cache_size": 64 * MEGA,
+    "index_mark_cache_size": 16 * MEGA,
+    "query_condition_cache_size": 16 * MEGA,
+    "compiled_expression_cache_size": 16 * MEGA,
+    "parquet_metadata_cache_size": MEGA,
+}
+"""Small pools and caches: the hub shares its machine with a training job."""
+_SESSION = {
+    "mutations_sync": 1,
+    "alter_sync": 1,
+    "insert_deduplicate": 0,
+    "low_cardinality_allow_in_native_format": 0,
+    "output_format_json_quote_64bit_integers": 0,
+    "output_format_json_quote_denormals": 1,
+    "compile_expressions": 0,
+    "max_threads_min_free_memory_per_thread": 0,
+    "log_queries": 0,
+}
+
+
+class Chdb:
+    """An open folder. One per process, for the engine knows one path at a time. Connections are lent."""
+
+    modern = True
+
+    def __init__(self, folder: Path, *, memory: int = 2048 * MEGA, threads: int | None = None) -> None:
+        self._library = _library()
+        threads = threads or min(os.cpu_count() or 1, 4)
+        self._where = _address(folder)
+        self._server = {**_SERVER, "max_server_memory_usage": memory}
+        self._session = {**_SESSION, "max_threads": threads, "max_memory_usage": memory * 3 // 4}
+        self._idle: list[Any] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self._threads = ThreadPoolExecutor(threads, "stepscope-store")
+        first = self._connect()
+        self.version = _run(first, "SELECT version()", "TabSeparated").decode().strip()
+        _run(first, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+        self._idle.append(self._enter(first))
+
+    def execute(self, sql: str) -> None:
+        """Run a statement; mutations are waited for."""
+        with self._connection() as connection:
+            _run(connection, sql)
+
+    def query(self, sql: str) -> Answer:
+        """Return the columns of a SELECT."""
+        with self._connection() as connection:
+            return native.decode(_run(connection, sql, "Native"))
+
+    def query_many(self, questions: Sequence[str]) -> list[Answer]:
+        """Answer several questions at once."""
+        return list(self._threads.map(self.query, questions))
+
+    def insert(self, table: str, block: Block) -> None:
+        """Add rows, handed over as a file in memory.
+
+        Not with chDB's `send_insert`: when the disk is full it reports the rows as written and drops them (26.9).
+        """
+        names = ", ".join(block)
+        structure = ", ".join(f"{name} {native.type_of(column)}" for name, column in block.items())
+        with _file(native.encode(block)) as path, self._connection() as connection:
+            found = _answer(
+                connection, f"INSERT INTO {table} ({names}) SELECT {names} FROM file('{path}', 'Native', '{structure}')"
+            )
+        if found.rows_written() < rows_of(block):
+            raise EngineError(f"{table} took {found.rows_written()} rows of {rows_of(block)}", NOT_ENOUGH_SPACE)
+
+    def ask(self, sql: str, limits: Limits) -> Table:
+        """Run a stranger's SELECT in a session of its own that can neither write nor change a setting."""
+        with self._guarded(limits) as connection:
+            answer = _run(connection, sql, "JSONCompactEachRowWithNamesAndTypes")
+        names, types, *rows = _lines.decode_lines(answer)
+        return Table(names, types, rows[: limits.rows], len(rows) > limits.rows)
+
+    def tree(self, sql: str) -> str | None:
+        """Show the syntax tree of a statement. It is a stranger's: what follows a semicolon would run, too."""
+        with self._guarded(Limits()) as connection:
+            return "\n".join(native.decode(_run(connection, f"EXPLAIN AST {sql}", "Native"))["explain"])
+
+    def check(self, table: str) -> list[str]:
+        """Verify the checksums of every part of a table."""
+        statement = f"CHECK TABLE {table} SETTINGS check_query_single_value_result = 0"
+        with self._connection() as connection:
+            found = _run(connection, statement, "JSONCompactEachRow")
+        return [f"{table}: part {part}: {message}" for part, good, message in _parts(found) if not good]
+
+    def close(self) -> None:
+        """Wait for what is under way and close every connection; the folder is free afterwards."""
+        self._closed = True
+        self._threads.shutdown()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        """Lend a connection; one that is not used right now, or a new one."""
+        if self._closed:
+            raise EngineError("the store is closed")
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self._enter(self._connect())
+        try:
+            yield connection
+        finally:
+            self._take_back(connection)
+
+    def _take_back(self, connection: Any) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    @contextmanager
+    def _guarded(self, limits: Limits) -> Iterator[Any]:
+        """A new session that is read-only for good."""
+        settings = {
+            "max_execution_time": limits.seconds,
+            "max_memory_usage": limits.memory,
+            "max_result_rows": limits.rows + 1,
+            "max_result_bytes": limits.memory // 8,
+            "result_overflow_mode": "break",
+            "max_ast_depth": 200,
+            "max_ast_elements": 5000,
+            "allow_introspection_functions": 0,
+            "output_format_json_validate_utf8": 1,
+        }
+        connection = self._enter(self._connect(settings))
+        try:
+            _run(connection, "SET readonly = 1")
+            yield connection
+        finally:
+            connection.close()
+
+    def _connect(self, extra: dict[str, Any] | None = None) -> Any:
+        settings = {**self._server, **self._session, **(extra or {})}
+        address = self._where + "?" + "&".join(f"{name}={value}" for name, value in settings.items())
+        try:
+            return self._library.connect(address)
+        except RuntimeError as error:
+            raise _refusal(error) from None
+
+    def _enter(self, connection: Any) -> Any:
+        _run(connection, f"USE {DATABASE}")
+        return connection
+
+
+def _library() -> Any:
+    """Import chDB, which takes a second and brings pandas and pyarrow along."""
+    try:
+        import chdb
+    except ImportError as error:
+        raise ConfigError("the hub's store needs chDB: pip install 'stepscope[hub]'") from error
+    return chdb
+
+
+def _address(folder: Path) -> str:
+    path = str(folder.absolute())
+    if set(path) & set("?&#%\n"):
+        raise ConfigError(f"the store can not live in {path!r}: choose a path without ? & # %")
+    return path
+
+
+@contextmanager
+def _file(data: bytes) -> Iterator[str]:
+    """Lay data where the engine can open it by a path: in memory where the system can, else in a file."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name
+        return
+    place = os.memfd_create("stepscope")
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(place, memoryview(data)[written:])
+        yield f"/proc/self/fd/{place}"
+    finally:
+        os.close(place)
+
+
+def _run(connection: Any, sql: str, format: str = "Null") -> bytes:
+    return bytes(_answer(connection, sql, format).bytes())
+
+
+def _answer(connection: Any, sql: str, format: str = "Null") -> Any:
+    try:
+        return connection.query(sql, format)
+    except RuntimeError as error:
+        raise _refusal(error) from None
+    except Exception as error:
+        if type(error).__name__ == "ChdbError":
+            raise _refusal(error) from None
+        raise
+
+
+def _refusal(error: Exception) -> EngineError:
+    found = _CODE.search(str(error))
+    if found is None:
+        return EngineError(str(error))
+    return EngineError(found[2].strip(), int(found[1]))
+
+
+def _parts(answer: bytes) -> list[tuple[str, bool, str]]:
+    return [(row[0], bool(row[1]), row[2]) for row in _lines.decode_lines(answer)]

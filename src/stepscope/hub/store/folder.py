@@ -1,0 +1,64 @@
+"""The folder of an embedded store: whose it is, and that only one process has it open."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from stepscope.model.errors import ConfigError
+
+MARKER = "STEPSCOPE_STORE"
+DATA = "data"
+_TEXT = "This folder is a Stepscope store (chDB). Only the hub writes here.\n"
+
+
+class Folder:
+    """A store's folder, made when missing and locked until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data = path / DATA
+        self._lock: IO[str] | None = None
+        try:
+            _claim(path)
+            self._lock = _locked(path)
+        except OSError as error:
+            raise ConfigError(f"the store's folder {path} can not be used: {error.strerror or error}") from error
+
+    def free(self) -> int:
+        """Bytes that the file system has left for us."""
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize
+
+    def close(self) -> None:
+        """Let another process open the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _claim(path: Path) -> None:
+    """Mark an empty folder as ours; refuse one that holds something else."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if (path / MARKER).is_file():
+        return
+    if any(path.iterdir()):
+        raise ConfigError(f"{path} holds something that is not a Stepscope store: choose an empty folder")
+    (path / MARKER).write_text(_TEXT, encoding="utf-8")
+
+
+def _locked(path: Path) -> IO[str]:
+    file = open(path / "lock", "a+", encoding="utf-8")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        holder = file.read().strip() or "unknown"
+        file.close()
+        raise ConfigError(
+            f"the store in {path} is open in another process (pid {holder}): stop it or use its address"
+        ) from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file

@@ -1,0 +1,1 @@
+"""Questions to the store, as typed functions of an engine."""

@@ -1,0 +1,209 @@
+"""Runs: the list with what tells their state, one run in detail, and the way from an id to a number."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from stepscope.hub.store import attrs, literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.native import Answer
+from stepscope.hub.store.tables import LAST, NO_STEP
+from stepscope.hub.store.write.ledger import COUNTS
+from stepscope.model import names
+from stepscope.model.records import Attrs
+from stepscope.model.writer import Writer
+
+
+class Ending(Struct, frozen=True, gc=False):
+    """How a process of a run said that it ended."""
+
+    rank: int
+    attempt: int
+    time: int
+    status: str
+
+
+class Latest(Struct, frozen=True, gc=False):
+    """The newest value of a metric."""
+
+    value: float
+    step: int | None
+    time: int
+
+
+class RunRow(Struct, frozen=True, gc=False):
+    """A run, folded from what its writers said; a reader concludes its state from the last four."""
+
+    number: int
+    id: str
+    project: str
+    name: str
+    created: int
+    started: int
+    world_size: int
+    ranks: int
+    hosts: tuple[str, ...]
+    attempts: int
+    step: int | None
+    counts: Mapping[str, int]
+    beginning: Attrs = {}
+    """The attributes of its newest start, such as its configuration."""
+    endings: tuple[Ending, ...] = ()
+    seen: int = 0
+    """The time of its latest record, by its own clock."""
+    received: int = 0
+    """When the store last took a record of it, by the hub's clock."""
+    values: Mapping[str, Latest] = {}
+
+
+class WriterRow(Struct, frozen=True):
+    """One process of a run and what came from it."""
+
+    writer: Writer
+    seen: int
+    received: int
+    step: int | None
+    counts: Mapping[str, int]
+
+
+def run_number(engine: Engine, run: str) -> int | None:
+    """The number of a run; None when the store does not know it."""
+    found = engine.query(f"SELECT min(run) AS run FROM runs WHERE id = {literal.text(run)} GROUP BY id")["run"]
+    return found[0] if found else None
+
+
+def run_ids(engine: Engine, numbers: Iterable[int]) -> dict[int, str]:
+    """The ids of runs by their numbers."""
+    wanted = set(numbers)
+    if not wanted:
+        return {}
+    found = engine.query(f"SELECT run, any(id) AS id FROM runs WHERE run IN {literal.integers(wanted)} GROUP BY run")
+    return dict(found.rows("run", "id"))
+
+
+def list_runs(
+    engine: Engine, *, ids: Sequence[str] | None = None, project: str | None = None, keys: Sequence[str] = ()
+) -> list[RunRow]:
+    """List runs, the newest first, with the latest values of the named metrics."""
+    conditions = []
+    if ids is not None:
+        conditions.append(f"id IN {literal.texts(ids)}" if ids else "0")
+    if project is not None:
+        conditions.append(f"project = {literal.text(project)}")
+    where = " AND ".join(conditions) or "1"
+    facts = _Facts(engine, f"run IN (SELECT run FROM runs WHERE {where})" if conditions else "1", keys)
+    found = engine.query(
+        f"""SELECT run, any(id) AS name, any(project) AS family, min(created) AS since
+        FROM runs WHERE {where} GROUP BY run ORDER BY since DESC, run DESC"""
+    )
+    return [facts.row(*row) for row in found.rows("run", "name", "family", "since")]
+
+
+class _Facts:
+    """What the tables say about many runs, by run."""
+
+    def __init__(self, engine: Engine, among: str, keys: Sequence[str]) -> None:
+        questions = [question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS)]
+        if keys:
+            wanted = f"FROM series WHERE {among} AND key IN {literal.texts(keys)}"
+            questions += (f"SELECT series, key {wanted}", _VALUES.format(wanted=wanted))
+        found = engine.query_many(questions)
+        self._writers, self._standings, self._beginnings = map(_by_run, found[:3])
+        self._endings = _ends(found[3])
+        self._values = _latest(dict(found[4].rows("series", "key")), found[5]) if keys else {}
+
+    def row(self, run: int, id: str, project: str, created: int) -> RunRow:
+        name, started, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
+        seen, received, step, *amounts = self._standings.get(run, (0, 0, NO_STEP, *(0 for _ in COUNTS)))
+        beginning = self._beginnings.get(run)
+        return RunRow(
+            *(run, id, project, name, created, started, world_size, ranks, tuple(sorted(hosts)), attempts),
+            step=step_of(step),
+            counts=dict(zip(COUNTS, amounts, strict=True)),
+            beginning=attrs.restore(*beginning) if beginning else {},
+            endings=tuple(self._endings.get(run, ())),
+            seen=seen,
+            received=received,
+            values=self._values.get(run, {}),
+        )
+
+
+_LATEST = ", ".join(f"argMax({name}, commit) AS last_{name}" for name in COUNTS)
+_SUMS = ", ".join(f"sum(last_{name}) AS {name}" for name in COUNTS)
+
+_WRITERS = """SELECT run, argMin(name, rank + (name = '') * 4294967296) AS named, min(wall_ns) AS started,
+    max(world_size) AS world, toUInt32(uniqExact(rank)) AS ranks, groupUniqArray(host) AS hosts,
+    max(attempt) AS attempts FROM writers WHERE {among} GROUP BY run"""
+_STANDINGS = f"""SELECT run, max(last_seen) AS seen, max(last_received) AS received, max(last_step) AS step, {_SUMS}
+    FROM (SELECT run, writer, max(seen) AS last_seen, max(received) AS last_received, max(step) AS last_step,
+        {_LATEST} FROM ledger WHERE {{among}} GROUP BY run, writer) GROUP BY run"""
+_BEGINNINGS = f"""SELECT run, attr_names, attr_values, attr_types FROM lifecycle
+    WHERE {{among}} AND main = 1 AND name = {literal.text(names.EVENT_STARTED)}
+    ORDER BY run, attempt DESC, rank, time DESC LIMIT 1 BY run"""
+_ENDINGS = f"""SELECT run, attempt, status, groupArray(rank) AS ranks, groupArray(time) AS times FROM lifecycle
+    WHERE {{among}} AND main = 1 AND name = {literal.text(names.EVENT_FINISHED)}
+    GROUP BY run, attempt, status ORDER BY run, attempt, status"""
+_VALUES = f"""SELECT series, attempt, {LAST} AS value, maxMerge(last_step) AS at, maxMerge(last_time) AS latest
+    FROM totals WHERE series IN (SELECT series {{wanted}}) GROUP BY series, attempt"""
+
+
+def _by_run(answer: Answer) -> dict[int, tuple[Any, ...]]:
+    return {row[0]: row[1:] for row in answer.rows()}
+
+
+def _ends(answer: Answer) -> dict[int, list[Ending]]:
+    found: dict[int, list[Ending]] = {}
+    for run, attempt, status, ranks, times in answer.rows("run", "attempt", "status", "ranks", "times"):
+        ended = [Ending(rank, attempt, time, status) for rank, time in zip(ranks, times, strict=True)]
+        found.setdefault(run, []).extend(ended)
+    return found
+
+
+def _latest(keys: Mapping[int, str], found: Answer) -> dict[int, dict[str, Latest]]:
+    """The newest value of each key: of the newest attempt, its highest step, then its latest time."""
+    values: dict[int, dict[str, Latest]] = {}
+    order: dict[tuple[int, str], tuple[int, int, int]] = {}
+    for series, attempt, value, step, time in found.rows("series", "attempt", "value", "at", "latest"):
+        place = (series >> 32, keys.get(series, ""))
+        if place not in order or order[place] < (attempt, step, time):
+            order[place] = (attempt, step, time)
+            values.setdefault(place[0], {})[place[1]] = Latest(value, step_of(step), time)
+    return values
+
+
+def read_writers(engine: Engine, run: int) -> list[WriterRow]:
+    """List the processes of a run, by attempt and rank."""
+    latest = ", ".join(f"argMax({name}, commit) AS {name}" for name in COUNTS)
+    standings = engine.query(
+        f"""SELECT writer, max(seen) AS seen, max(received) AS received, max(step) AS step, {latest}
+        FROM ledger WHERE run = {run} GROUP BY writer"""
+    )
+    by_writer = {row[0]: row[1:] for row in standings.rows()}
+    columns = (
+        *("writer", "id", "project", "name", "attempt", "rank", "world_size", "local_rank", "host", "pid", "main"),
+        *("wall_ns", "monotonic_ns", "schema", "attr_names", "attr_values", "attr_types"),
+    )
+    found = engine.query(
+        f"""SELECT {", ".join(columns)} FROM writers WHERE run = {run}
+        ORDER BY attempt, rank, wall_ns LIMIT 1 BY writer"""
+    )
+    owner = run_ids(engine, [run]).get(run, "")
+    return [_writer_row(owner, row, by_writer) for row in found.rows(*columns)]
+
+
+def _writer_row(run: str, row: Sequence[Any], standings: Mapping[int, tuple[Any, ...]]) -> WriterRow:
+    key, id, project, name, attempt, rank, world, local, host, pid, main, wall, monotonic, schema, *rest = row
+    attr_names, attr_values, attr_types = rest
+    writer = Writer(
+        id=id, run=run, project=project, name=name or None, attempt=attempt, rank=rank, world_size=world,
+        local_rank=local, host=host, pid=pid, main=bool(main), wall_ns=wall, monotonic_ns=monotonic,
+        schema=schema, resource=attrs.restore(attr_names, attr_values, attr_types),
+    )  # fmt: skip
+    seen, received, step, *amounts = standings.get(key, (0, 0, NO_STEP, *(0 for _ in COUNTS)))
+    return WriterRow(writer, seen, received, step_of(step), dict(zip(COUNTS, amounts, strict=True)))
+
+
+def step_of(stored: int) -> int | None:
+    """The step of a row, None when its record had none."""
+    return None if stored == NO_STEP else stored

@@ -1,0 +1,137 @@
+"""The step inspector: everything the store knows about one step of a run, on all ranks."""
+
+from msgspec import Struct
+
+from stepscope.hub.store import literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.keys import Line, read_lines, span_of
+from stepscope.hub.store.read.logs import LogQuestion, LogRow, find_alerts, find_logs
+from stepscope.hub.store.read.spans import (
+    SpanQuestion,
+    SpanRow,
+    find_spans,
+    open_spans,
+    usual_durations,
+)
+from stepscope.hub.store.tables import NO_STEP
+
+WINDOW = 50
+"""Steps before this one that say what is usual."""
+NEAR_NS = 15 * 10**9
+"""How far around a step system metrics are looked for."""
+MOST = 10_000
+"""Spans, logs and alerts of one step; more are left off."""
+
+
+class StepValue(Struct, frozen=True):
+    """The value of a metric at a step: the newest attempt's, its latest when it was logged more than once."""
+
+    line: Line
+    attempt: int
+    time: int
+    value: float
+    logged: int
+    mean: float
+    std: float
+    before: int
+    """How many finite values of the steps before make up `mean` and `std`."""
+
+
+class Reading(Struct, frozen=True):
+    """A system metric that has no step of its own, around this one: its latest value and its extremes."""
+
+    line: Line
+    time: int
+    value: float
+    low: float
+    high: float
+    points: int
+
+
+class StepView(Struct, frozen=True):
+    """What happened at a step. `begin` and `end` bound its records in time; both 0 when there are none."""
+
+    step: int
+    begin: int
+    end: int
+    values: list[StepValue]
+    spans: list[SpanRow]
+    open: list[SpanRow]
+    usual: dict[str, float]
+    logs: list[LogRow]
+    alerts: list[LogRow]
+    system: list[Reading]
+    previous: int | None
+    following: int | None
+
+
+def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW) -> StepView:
+    """Read everything about a step."""
+    lines = read_lines(engine, run)
+    values = _values(engine, run, step, window, lines)
+    spans = find_spans(engine, SpanQuestion(run=run, step=step, limit=MOST))
+    spans.sort(key=lambda row: (row.rank, row.span.time, row.span.span_id))
+    logs = find_logs(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
+    alerts = find_alerts(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
+    times = [value.time for value in values] + [row.record.time for row in (*logs, *alerts)]
+    times += [row.span.time for row in spans]
+    ends = [row.span.time + (row.span.duration or 0) for row in spans]
+    begin, end = min(times, default=0), max(times + ends, default=0)
+    previous, following = _neighbours(engine, step, values, lines)
+    return StepView(
+        step=step,
+        begin=begin,
+        end=end,
+        values=values,
+        spans=spans,
+        open=open_spans(engine, run, step=step, limit=MOST),
+        usual=usual_durations(engine, run, step - window, step - 1),
+        logs=logs,
+        alerts=alerts,
+        system=_system(engine, run, begin, end, lines) if times else [],
+        previous=previous,
+        following=following,
+    )
+
+
+def _values(engine: Engine, run: int, step: int, window: int, lines: dict[int, Line]) -> list[StepValue]:
+    low = max(step - window, NO_STEP + 1)
+    one_each = f"""SELECT series, step, argMax(value, (attempt, time)) AS v, argMax(time, (attempt, time)) AS t,
+            max(attempt) AS a, count() AS logged
+        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} GROUP BY series, step"""
+    found = engine.query(
+        f"""SELECT series, maxIf(a, step = {step}) AS attempt, maxIf(t, step = {step}) AS time,
+            argMaxIf(v, step, step = {step}) AS value, sumIf(logged, step = {step}) AS logged,
+            avgIf(v, step < {step} AND isFinite(v)) AS mean, stddevPopIf(v, step < {step} AND isFinite(v)) AS std,
+            countIf(step < {step} AND isFinite(v)) AS before
+        FROM ({one_each}) GROUP BY series HAVING logged > 0 ORDER BY series"""
+    )
+    rows = [StepValue(lines[series], *rest) for series, *rest in found.rows() if series in lines]
+    return sorted(rows, key=lambda value: (value.line.key, value.line.rank))
+
+
+def _neighbours(
+    engine: Engine, step: int, values: list[StepValue], lines: dict[int, Line]
+) -> tuple[int | None, int | None]:
+    """The nearest steps on either side, by the first metric that was logged at this one, else by the run's first."""
+    own = (series for series, line in lines.items() if not line.key.startswith("system/"))
+    series = values[0].line.series if values else next(own, None)
+    if series is None:
+        return None, None
+    here = f"SELECT step FROM metrics WHERE series = {series} AND step > {NO_STEP}"
+    before = engine.query(f"{here} AND step < {step} ORDER BY series DESC, step DESC LIMIT 1")["step"]
+    after = engine.query(f"{here} AND step > {step} ORDER BY series, step LIMIT 1")["step"]
+    return (before[0] if before else None), (after[0] if after else None)
+
+
+def _system(engine: Engine, run: int, begin: int, end: int, lines: dict[int, Line]) -> list[Reading]:
+    wanted = {series: line for series, line in lines.items() if line.key.startswith("system/")}
+    if not wanted:
+        return []
+    found = engine.query(
+        f"""SELECT series, max(time) AS latest, argMax(value, time) AS last, min(value) AS low, max(value) AS high,
+            count() AS points
+        FROM metrics WHERE series IN {literal.integers(wanted)} AND step = {NO_STEP}
+            AND time BETWEEN {begin - NEAR_NS} AND {end + NEAR_NS} GROUP BY series ORDER BY series"""
+    )
+    return [Reading(wanted[series], *rest) for series, *rest in found.rows()]

@@ -1,0 +1,87 @@
+"""Care for a store: what is in it, whether it is sound, and making it compact."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.native import Answer
+from stepscope.hub.store.tables import FIRST, PUBLIC
+
+MERGED = tuple(name for name, words in FIRST.items() if "ENGINE = Null" not in words)
+
+
+class TableInfo(Struct, frozen=True):
+    """The size of a table."""
+
+    name: str
+    rows: int
+    bytes: int
+    parts: int
+
+
+class Info(Struct, frozen=True):
+    """The size of a store."""
+
+    engine: str
+    schema: int
+    tables: tuple[TableInfo, ...]
+    bytes: int
+    points: int
+    bytes_per_point: float
+
+
+def info(engine: Engine) -> Info:
+    """Measure the tables."""
+    found = engine.query(
+        """SELECT table, sum(rows) AS total_rows, sum(bytes_on_disk) AS total_bytes, count() AS parts
+        FROM system.parts WHERE active AND database = currentDatabase() GROUP BY table ORDER BY table"""
+    )
+    sizes = {row[0]: TableInfo(*row) for row in found.rows("table", "total_rows", "total_bytes", "parts")}
+    tables = tuple(sizes.get(name, TableInfo(name, 0, 0, 0)) for name in PUBLIC)
+    points = next(table for table in tables if table.name == "metrics")
+    version = engine.query("SELECT max(version) AS newest FROM versions").one("newest")
+    each = points.bytes / points.rows if points.rows else 0.0
+    return Info(engine.version, version, tables, sum(table.bytes for table in tables), points.rows, each)
+
+
+def compact(engine: Engine) -> None:
+    """Merge the parts of every table into one per partition; takes as long as rewriting them."""
+    for table in MERGED:
+        engine.execute(f"OPTIMIZE TABLE {table} FINAL")
+
+
+def check(engine: Engine) -> list[str]:
+    """Describe what is wrong; nothing when the store is sound."""
+    problems: list[str] = []
+    for table in MERGED:
+        try:
+            problems += engine.check(table)
+        except EngineError as error:
+            problems.append(f"{table}: {error}")
+    return problems + _unfinished(engine) + _unnamed(engine)
+
+
+def _unfinished(engine: Engine) -> list[str]:
+    """Rows of commits that the ledger does not know."""
+    late = engine.query("SELECT count() AS late FROM metrics WHERE commit > (SELECT max(commit) FROM ledger)").one(
+        "late"
+    )
+    return [f"metrics: {late} points of an unfinished commit"] if late else []
+
+
+def _unnamed(engine: Engine) -> list[str]:
+    """Series with points that no row names, and totals that do not add up."""
+    unnamed = engine.query(
+        """SELECT count() AS unnamed FROM (SELECT DISTINCT series FROM metrics)
+        WHERE series NOT IN (SELECT series FROM series)"""
+    ).one("unnamed")
+    counted, summed = _sums(
+        engine.query_many(("SELECT count() AS points FROM metrics", "SELECT sumMerge(points) AS points FROM totals"))
+    )
+    found = [f"metrics: {unnamed} series without a name"] if unnamed else []
+    return found + ([f"totals: {summed} points instead of {counted}"] if counted != summed else [])
+
+
+def _sums(answers: Sequence[Answer]) -> list[int]:
+    return [sum(answer["points"]) for answer in answers]

@@ -1,0 +1,255 @@
+"""The numbers of runs and series: given once, written before the rows that use them, looked up on first use."""
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from stepscope.hub.store import attrs, literal
+from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, texts
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.tables import ERA
+from stepscope.hub.store.write.ledger import writer_key
+from stepscope.model.records import Attrs, Instrument
+from stepscope.model.writer import Writer
+
+WEEK_NS = 7 * 24 * 3600 * 10**9
+MOST_SLOTS = 2_000_000
+MOST_SOURCES = 50_000
+"""Beyond these the catalog starts again from an empty memory."""
+
+Labels: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], str]
+"""Attributes in the order of their names, spelled: names, values, types."""
+Identity: TypeAlias = tuple[str, str, int, Labels, tuple[str, str, int, int, str]]
+"""What makes a series: key, axis, rank, attributes, and the instrument's type, unit, temporality and scope."""
+
+NO_LABELS: Labels = ((), (), "")
+_NO_INSTRUMENT = Instrument(type="", cumulative=False)
+
+
+@dataclass(slots=True)
+class RunBook:
+    """A run's number and those of its series."""
+
+    number: int
+    series: dict[Identity, int] = field(default_factory=dict)
+    following: int = 0
+    """The index of the next series."""
+
+
+@dataclass(slots=True)
+class Source:
+    """A writer as rows know it; `shapes` remembers the series of records that look alike."""
+
+    writer: Writer
+    key: int
+    book: RunBook
+    shapes: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+
+class Catalog:
+    """Not thread-safe: the committing thread uses it."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._books: dict[str, RunBook] = {}
+        self._sources: dict[int, Source] = {}
+        self._slots: dict[tuple[int, int], int] = {}
+        self.slot_series = array("Q")
+        self.slot_attempts = array("H")
+        self._shape_slots = array("q")
+        self._shape_ends = array("q", [0])
+        self._last_run = -1
+        self._new_runs: list[tuple[int, Writer, int]] = []
+        self._new_writers: list[Source] = []
+        self._new_series: list[tuple[int, int, Identity, str]] = []
+
+    def load(self, runs: Iterable[str]) -> None:
+        """Look up the numbers of these runs and of their series."""
+        missing = [run for run in dict.fromkeys(runs) if run not in self._books]
+        if not missing:
+            return
+        found = self._engine.query(
+            f"SELECT id, min(run) AS run FROM runs WHERE id IN {literal.texts(missing)} GROUP BY id"
+        )
+        books = {run: RunBook(number) for run, number in found.rows("id", "run")}
+        by_number = {book.number: book for book in books.values()}
+        if by_number:
+            self._load_series(by_number)
+        self._books.update(books)
+
+    def _load_series(self, books: dict[int, RunBook]) -> None:
+        rows = self._engine.query(f"SELECT * FROM series WHERE run IN {literal.integers(books)}").rows(
+            *("run", "series", "key", "axis", "rank", "attr_names", "attr_values", "attr_types"),
+            *("type", "unit", "cumulative", "monotonic", "scope"),
+        )
+        for run, series, key, axis, rank, names, values, types, *instrument in rows:
+            labels = (tuple(names), tuple(values), types)
+            book = books[run]
+            book.series[(key, axis, rank, labels, tuple(instrument))] = series
+            book.following = max(book.following, (series & 0xFFFFFFFF) + 1)
+
+    def source(self, writer: Writer) -> Source:
+        """The source of a writer whose run was loaded; ValueError, TypeError or OverflowError for an unfit writer."""
+        key = writer_key(writer)
+        source = self._sources.get(key)
+        if source is None:
+            if not writer.run:
+                raise ValueError("the writer names no run")
+            source = Source(writer, key, RunBook(0))
+            _writers_block([source])
+            source.book = self._book(writer)
+            self._new_writers.append(source)
+            self._sources[key] = source
+        return source
+
+    def _book(self, writer: Writer) -> RunBook:
+        book = self._books.get(writer.run)
+        if book is None:
+            now = self._clock()
+            self._last_run = max(self._newest_run() + 1, now // WEEK_NS * ERA)
+            book = self._books[writer.run] = RunBook(self._last_run)
+            self._new_runs.append((book.number, writer, now))
+        return book
+
+    def _newest_run(self) -> int:
+        """The highest number ever given; the ledger remembers those of runs that were dropped."""
+        if self._last_run < 0:
+            newest = "SELECT max(run) AS run FROM runs UNION ALL SELECT max(run) AS run FROM ledger"
+            self._last_run = max(self._engine.query(newest)["run"])
+        return self._last_run
+
+    def slot(self, source: Source, key: str, axis: str | None, labels: Labels, instrument: Instrument | None) -> int:
+        """Number a series of this process's memory, making it when it is new."""
+        made = instrument or _NO_INSTRUMENT
+        how = (made.type, made.unit, int(made.cumulative), int(made.monotonic), made.scope)
+        identity: Identity = (key, axis or "", source.writer.rank, labels, how)
+        series = source.book.series.get(identity)
+        if series is None:
+            series = (source.book.number << 32) + source.book.following
+            row = (source.book.number, series, identity, made.description)
+            _series_block([row])
+            self._new_series.append(row)
+            source.book.series[identity] = series
+            source.book.following += 1
+        at = (series, source.writer.attempt)
+        slot = self._slots.get(at)
+        if slot is None:
+            slot = self._slots[at] = len(self.slot_series)
+            self.slot_series.append(series)
+            self.slot_attempts.append(source.writer.attempt)
+        return slot
+
+    def shape(self, slots: Sequence[int]) -> int:
+        """Remember the slots of records that look alike, under a number."""
+        self._shape_slots.extend(slots)
+        self._shape_ends.append(len(self._shape_slots))
+        return len(self._shape_ends) - 2
+
+    def slots_of(self, shapes: Ints) -> tuple[Ints, Ints]:
+        """The number of values of each record, and the slots of all values, by the records' shapes."""
+        ends = np.array(self._shape_ends)
+        sizes = (ends[1:] - ends[:-1])[shapes]
+        shift = ends[shapes] - (np.cumsum(sizes) - sizes)
+        return sizes, np.array(self._shape_slots)[np.arange(sizes.sum()) + shift.repeat(sizes)]
+
+    def slots(
+        self, source: Source, category: str | None, keys: Iterable[str], axis: str | None,
+        labels: Labels = NO_LABELS, instrument: Instrument | None = None,
+    ) -> list[int]:  # fmt: skip
+        """Number the series of a record's values."""
+        prefix = f"{category}/" if category is not None else ""
+        return [self.slot(source, prefix + key, axis, labels, instrument) for key in keys]
+
+    def blocks(self) -> dict[str, Block]:
+        """Make the rows that no table has yet."""
+        found: dict[str, Block] = {}
+        if self._new_runs:
+            found["runs"] = _runs_block(self._new_runs)
+        if self._new_writers:
+            found["writers"] = _writers_block(self._new_writers)
+        if self._new_series:
+            found["series"] = _series_block(self._new_series)
+        return found
+
+    def saved(self) -> None:
+        """Note that the new rows are in their tables."""
+        self._new_runs.clear()
+        self._new_writers.clear()
+        self._new_series.clear()
+        if len(self._shape_slots) > MOST_SLOTS or len(self._sources) > MOST_SOURCES:
+            self.forget()
+
+    def forget(self) -> None:
+        """Look everything up again when it is needed; rows not saved yet are given new numbers."""
+        for memory in (self._books, self._sources, self._slots):
+            memory.clear()
+        del self.slot_series[:], self.slot_attempts[:], self._shape_slots[:], self._shape_ends[1:]
+        for rows in (self._new_runs, self._new_writers, self._new_series):
+            rows.clear()
+        self._last_run = -1
+
+
+def label(values: Attrs) -> Labels:
+    """Spell attributes in the order of their names."""
+    if not values:
+        return NO_LABELS
+    names = tuple(sorted(values))
+    spelled = [attrs.spell(values[name]) for name in names]
+    return names, tuple(text for _, text in spelled), "".join(letter for letter, _ in spelled)
+
+
+def _runs_block(rows: Sequence[tuple[int, Writer, int]]) -> Block:
+    return {
+        "run": numbers("UInt32", [number for number, _, _ in rows]),
+        "id": texts([writer.run for _, writer, _ in rows]),
+        "project": texts([writer.project for _, writer, _ in rows]),
+        "created": numbers("Int64", [now for _, _, now in rows]),
+    }
+
+
+def _writers_block(sources: Sequence[Source]) -> Block:
+    writers = [source.writer for source in sources]
+    return {
+        "run": numbers("UInt32", [source.book.number for source in sources]),
+        "writer": numbers("UInt64", [source.key for source in sources]),
+        "id": texts([writer.id for writer in writers]),
+        "project": texts([writer.project for writer in writers]),
+        "name": texts([writer.name or "" for writer in writers]),
+        "attempt": numbers("UInt16", [writer.attempt for writer in writers]),
+        "rank": numbers("UInt32", [writer.rank for writer in writers]),
+        "world_size": numbers("UInt32", [writer.world_size for writer in writers]),
+        "local_rank": numbers("UInt32", [writer.local_rank for writer in writers]),
+        "host": texts([writer.host for writer in writers]),
+        "pid": numbers("UInt32", [writer.pid for writer in writers]),
+        "main": numbers("UInt8", [writer.main for writer in writers]),
+        "wall_ns": numbers("Int64", [writer.wall_ns for writer in writers]),
+        "monotonic_ns": numbers("Int64", [writer.monotonic_ns for writer in writers]),
+        "schema": numbers("UInt16", [writer.schema for writer in writers]),
+        **attrs.block([writer.resource for writer in writers]),
+    }
+
+
+def _series_block(rows: Sequence[tuple[int, int, Identity, str]]) -> Block:
+    identities = [identity for _, _, identity, _ in rows]
+    instruments = [identity[4] for identity in identities]
+    ends = ends_of(len(identity[3][0]) for identity in identities)
+    return {
+        "run": numbers("UInt32", [row[0] for row in rows]),
+        "series": numbers("UInt64", [row[1] for row in rows]),
+        "key": texts([identity[0] for identity in identities]),
+        "axis": texts([identity[1] for identity in identities]),
+        "rank": numbers("UInt32", [identity[2] for identity in identities]),
+        "type": texts([instrument[0] for instrument in instruments]),
+        "unit": texts([instrument[1] for instrument in instruments]),
+        "description": texts([row[3] for row in rows]),
+        "cumulative": numbers("UInt8", [instrument[2] for instrument in instruments]),
+        "monotonic": numbers("UInt8", [instrument[3] for instrument in instruments]),
+        "scope": texts([instrument[4] for instrument in instruments]),
+        "attr_names": Lists(ends, texts([name for identity in identities for name in identity[3][0]])),
+        "attr_values": Lists(ends, texts([text for identity in identities for text in identity[3][1]])),
+        "attr_types": texts([identity[3][2] for identity in identities]),
+    }

@@ -1,0 +1,159 @@
+"""Many batches as the rows of one commit; records that can never be stored are found and named."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from stepscope.hub.store.columns import Block
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.write.catalog import Catalog, Source
+from stepscope.hub.store.write.histograms import Distributions
+from stepscope.hub.store.write.ledger import COUNTS
+from stepscope.hub.store.write.logs import Lines
+from stepscope.hub.store.write.points import Points
+from stepscope.hub.store.write.spans import Spans, Traces
+from stepscope.model.errors import Reject
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
+
+UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
+"""What making a column raises for a value that does not fit."""
+_COUNTED: dict[type, str] = {Span: "spans", Log: "logs", Event: "events", Alert: "alerts"}
+
+
+@dataclass(slots=True)
+class Gain:
+    """What a batch brought."""
+
+    seen: int = 0
+    step: int = NO_STEP
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+
+
+class Group:
+    """The rows of one commit. With `careful` no metric is believed to hold numbers only."""
+
+    def __init__(self, catalog: Catalog, *, careful: bool = False) -> None:
+        self._careful = careful
+        self._points = Points(catalog)
+        self._distributions = Distributions(catalog)
+        self._spans = Spans()
+        self._lines = Lines()
+        self._traces = Traces()
+
+    def add(self, source: Source, records: Sequence[Record]) -> Gain:
+        """Take the records of a batch."""
+        gain = Gain()
+        metrics = [record for record in records if type(record) is Metric]
+        if metrics:
+            self._add_metrics(source, metrics, gain)
+        if len(metrics) < len(records):
+            for record in records:
+                if type(record) is not Metric:
+                    self._add_other(source, record, gain)
+        return gain
+
+    def _add_metrics(self, source: Source, metrics: list[Metric], gain: Gain) -> None:
+        since, points, distributions = self._points.records(), len(self._points), len(self._distributions)
+        plain = not any(metric.instrument or metric.attrs for metric in metrics)
+        if self._careful or not plain:
+            gain.seen = max(metric.time for metric in metrics)
+            metrics = [part for metric in metrics if (part := self._numbers(source, metric)) is not None]
+        self._points.extend(source, metrics, plain=plain)
+        seen, gain.step = self._points.reach(since)
+        gain.seen = max(gain.seen, seen)
+        gain.counts["points"] = len(self._points) - points + len(self._distributions) - distributions
+
+    def _numbers(self, source: Source, metric: Metric) -> Metric | None:
+        """Put the distributions of a record aside and return what is left, if anything."""
+        plain = {key: value for key, value in metric.values.items() if isinstance(value, (int, float))}
+        if len(plain) == len(metric.values):
+            return metric
+        self._distributions.add(source, metric)
+        return replace(metric, values=plain) if plain else None
+
+    def _add_other(self, source: Source, record: Record, gain: Gain) -> None:
+        if isinstance(record, Span):
+            self._spans.add(source, record)
+            self._traces.add(source.book.number, record.trace_id, record.step)
+        elif isinstance(record, (Log, Event, Alert)):
+            self._lines.add(source, record)
+            self._traces.add(source.book.number, record.trace_id, record.step)
+        else:
+            raise TypeError(f"a {type(record).__name__} is no record")
+        gain.counts[_COUNTED[type(record)]] += 1
+        gain.seen = max(gain.seen, record.time)
+        gain.step = max(gain.step, NO_STEP if record.step is None else record.step)
+
+    def facts(self, commit: int) -> dict[str, Block]:
+        """Make the rows, metrics before their totals; one of `UNFIT` when a record does not fit."""
+        return {
+            **self._points.blocks(commit),
+            **self._distributions.blocks(commit),
+            **self._spans.blocks(commit),
+            **self._lines.blocks(commit),
+        }
+
+    def traces(self) -> dict[str, Block]:
+        """Make the rows that tell where traces are."""
+        return self._traces.blocks()
+
+
+Part = tuple[Source, Sequence[Record]]
+
+
+@dataclass(slots=True)
+class Built:
+    """The rows of a commit, what each batch brought, and what had to be refused of it."""
+
+    facts: dict[str, Block]
+    traces: dict[str, Block]
+    gains: list[Gain]
+    refusals: dict[int, Reject]
+
+
+def build(catalog: Catalog, parts: Sequence[Part], commit: int) -> Built:
+    """Turn batches into rows, leaving out the records that do not fit."""
+    try:
+        return _build(catalog, parts, commit, {})
+    except UNFIT:
+        pass
+    refusals: dict[int, Reject] = {}
+    good: list[Part] = []
+    for index, (source, records) in enumerate(parts):
+        bad = _unfit(catalog, source, records)
+        if bad:
+            reasons = sorted(set(bad.values()))
+            refusals[index] = Reject("; ".join(reasons[:3]), tuple(bad))
+        good.append((source, [record for at, record in enumerate(records) if at not in bad]))
+    built = _build(catalog, good, commit, refusals, careful=True)
+    for index, refusal in refusals.items():
+        built.gains[index].counts["rejected"] = len(refusal.where)
+    return built
+
+
+def _build(
+    catalog: Catalog, parts: Sequence[Part], commit: int, refusals: dict[int, Reject], *, careful: bool = False
+) -> Built:
+    group = Group(catalog, careful=careful)
+    gains = [group.add(source, records) for source, records in parts]
+    return Built(group.facts(commit), group.traces(), gains, refusals)
+
+
+def _unfit(catalog: Catalog, source: Source, records: Sequence[Record]) -> dict[int, str]:
+    """Find the records that do not fit, and why."""
+    if _reason(catalog, source, records) is None:
+        return {}
+    reasons = ((index, _reason(catalog, source, [record])) for index, record in enumerate(records))
+    return {index: reason for index, reason in reasons if reason is not None}
+
+
+def _reason(catalog: Catalog, source: Source, records: Sequence[Record]) -> str | None:
+    group = Group(catalog, careful=True)
+    try:
+        group.add(source, records)
+        group.facts(0)
+        group.traces()
+    except UNFIT as error:
+        return str(error) or type(error).__name__
+    return None

@@ -1,0 +1,173 @@
+"""Metric values as columns: grouped by series, in the order of steps, with what each series adds up to."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.hub.store.columns import Block, Floats, Ints, Numbers, constant
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.write.catalog import Catalog, Source, label
+from stepscope.model.records import Metric
+
+NAN, ABOVE, BELOW = 1, 2, 4
+"""Flags of values that are not finite: NaN, +Inf, -Inf."""
+
+
+class Points:
+    """The points of a commit, gathered column by column and turned into arrays at the end."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._shapes: list[int] = []
+        self._steps: list[int] = []
+        self._times: list[int] = []
+        self._starts: list[int] = []
+        self._values: list[int | float] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def extend(self, source: Source, metrics: Sequence[Metric], *, plain: bool = False) -> None:
+        """Take the values of many records, all numbers; `plain` ones have neither attributes nor instruments."""
+        known = source.shapes
+        if plain:
+            shapes = [known.get((metric.axis, metric.category, *metric.values)) for metric in metrics]
+        else:
+            shapes = [known.get(_shape(metric)) for metric in metrics]
+        if None in shapes:
+            shapes = [self._find(source, metric) for metric in metrics]
+        self._shapes += cast(list[int], shapes)
+        self._steps += [NO_STEP if metric.step is None else metric.step for metric in metrics]
+        self._times += [metric.time for metric in metrics]
+        self._starts += [0] * len(metrics) if plain else [_start(metric) for metric in metrics]
+        values = [metric.values.values() for metric in metrics]
+        self._values.extend(chain.from_iterable(cast(list[Iterable[int | float]], values)))
+
+    def _find(self, source: Source, metric: Metric) -> int:
+        """The number of a record's shape; records of one shape hold values of the same series."""
+        shape = _shape(metric)
+        number = source.shapes.get(shape)
+        if number is None:
+            slots = self._catalog.slots(
+                source, metric.category, metric.values, metric.axis, label(metric.attrs), metric.instrument
+            )
+            number = source.shapes[shape] = self._catalog.shape(slots)
+        return number
+
+    def reach(self, since: int) -> tuple[int, int]:
+        """The latest time and the highest step among the records from the `since`-th on."""
+        return max(self._times[since:], default=0), max(self._steps[since:], default=NO_STEP)
+
+    def records(self) -> int:
+        """How many records were taken."""
+        return len(self._times)
+
+    def blocks(self, commit: int) -> dict[str, Block]:
+        """Make the rows of `metrics` and of their totals; OverflowError or TypeError for an unfit value."""
+        if not self._values:
+            return {}
+        values = np.frombuffer(array("d", self._values), dtype=np.float64)
+        if min(self._steps) < NO_STEP:
+            raise OverflowError("a step is out of range")
+        sizes, slots = self._catalog.slots_of(_int64(self._shapes))
+        rows = [_int64(column).repeat(sizes) for column in (self._steps, self._times, self._starts)]
+        return _Sorted(self._catalog, slots, values, *rows).blocks(commit)
+
+
+def _int64(values: list[int]) -> Ints:
+    return np.frombuffer(array("q", values), dtype=np.int64)
+
+
+def _start(metric: Metric) -> int:
+    return 0 if metric.instrument is None else metric.instrument.start
+
+
+def _shape(metric: Metric) -> tuple[object, ...]:
+    made = metric.instrument
+    if made is None and not metric.attrs:
+        return (metric.axis, metric.category, *metric.values)
+    how = made and (made.type, made.unit, made.cumulative, made.monotonic, made.scope)
+    return (metric.axis, metric.category, None, how, label(metric.attrs), *metric.values)
+
+
+class _Sorted:
+    """Points in the order of the table: by series and attempt, then step, then time."""
+
+    def __init__(self, catalog: Catalog, slots: Ints, values: Floats, steps: Ints, times: Ints, starts: Ints) -> None:
+        counts = np.bincount(slots)
+        used = np.flatnonzero(counts)
+        series = np.array(catalog.slot_series)[used]
+        attempts = np.array(catalog.slot_attempts)[used]
+        order = np.lexsort((attempts, series))
+        self.series, self.attempts = series[order], attempts[order]
+        self.sizes = counts[used[order]]
+        self.firsts = np.cumsum(self.sizes) - self.sizes
+        group = np.empty(len(counts), dtype=np.uint16 if len(used) < 65536 else np.int64)
+        group[used[order]] = np.arange(len(used))
+        group = group[slots]
+        at = np.argsort(group, kind="stable")
+        if self._out_of_order(steps[at], times[at]):
+            at = np.lexsort((times, steps, group))
+        self.steps, self.times, self.starts, self.values = steps[at], times[at], starts[at], values[at]
+
+    def _out_of_order(self, steps: Ints, times: Ints) -> bool:
+        """Tell whether within a group a step, or a time at the same step, goes back."""
+        back = (steps[1:] < steps[:-1]) | ((steps[1:] == steps[:-1]) & (times[1:] < times[:-1]))
+        back[self.firsts[1:] - 1] = False
+        return bool(back.any())
+
+    def blocks(self, commit: int) -> dict[str, Block]:
+        metrics: Block = {
+            "series": Numbers("UInt64", self.series.repeat(self.sizes)),
+            "step": Numbers("Int64", self.steps),
+            "time": Numbers("Int64", self.times),
+            "attempt": Numbers("UInt16", self.attempts.repeat(self.sizes)),
+            "value": Numbers("Float64", self.values),
+            "start": Numbers("Int64", self.starts),
+            "commit": constant("UInt32", commit, len(self.values)),
+        }
+        return {"metrics": metrics, "totals_in": self._totals()}
+
+    def _totals(self) -> Block:
+        ends = self.firsts + self.sizes - 1
+        flags, lows, highs = self._extremes()
+        return {
+            "series": Numbers("UInt64", self.series),
+            "attempt": Numbers("UInt16", self.attempts),
+            "points": Numbers("UInt64", self.sizes),
+            "flags": Numbers("UInt8", flags),
+            "first_step": Numbers("Int64", self.steps[self.firsts]),
+            "last_step": Numbers("Int64", self.steps[ends]),
+            "first_time": Numbers("Int64", np.minimum.reduceat(self.times, self.firsts)),
+            "last_time": Numbers("Int64", np.maximum.reduceat(self.times, self.firsts)),
+            "low": Numbers("Float64", lows),
+            "high": Numbers("Float64", highs),
+            "last": Numbers("Float64", self.values[ends]),
+            "at_step": Numbers("Int64", self.steps[ends]),
+            "at_time": Numbers("Int64", self.times[ends]),
+        }
+
+    def _extremes(self) -> tuple[npt.NDArray[np.uint8], Floats, Floats]:
+        """Flags, least and greatest finite value of each group; +Inf and -Inf where there is none."""
+        finite = np.isfinite(self.values)
+        if finite.all():
+            flags = np.zeros(len(self.firsts), dtype=np.uint8)
+            return (
+                flags,
+                np.minimum.reduceat(self.values, self.firsts),
+                np.maximum.reduceat(self.values, self.firsts),
+            )
+        flags = np.bitwise_or.reduceat(flag(self.values), self.firsts)
+        lows = np.minimum.reduceat(np.where(finite, self.values, np.inf), self.firsts)
+        highs = np.maximum.reduceat(np.where(finite, self.values, -np.inf), self.firsts)
+        return flags, lows, highs
+
+
+def flag(values: Floats) -> npt.NDArray[np.uint8]:
+    """Mark each value that is not finite."""
+    marks: npt.NDArray[np.int64] = np.isnan(values) * NAN + (values == np.inf) * ABOVE + (values == -np.inf) * BELOW
+    return marks.astype(np.uint8)

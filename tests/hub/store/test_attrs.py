@@ -1,0 +1,37 @@
+"""Attributes come back from their three columns as they were."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.hub.store import attrs
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)))
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT | st.binary()
+NESTED = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3))
+
+
+@given(st.dictionaries(TEXT, NESTED))
+def test_any_attributes_come_back(values: dict[str, Any]) -> None:
+    """With their types, however nested."""
+    block = attrs.block([{}, values])
+    spelled = [attrs.spell(value) for value in values.values()]
+    assert len(block["attr_types"]) == 2
+    restored = attrs.restore(values, [text for _, text in spelled], "".join(letter for letter, _ in spelled))
+    assert restored == values
+    assert [type(value) for value in restored.values()] == [type(value) for value in values.values()]
+
+
+def test_what_is_not_finite_comes_back() -> None:
+    """Alone and in lists."""
+    assert math.isnan(attrs.unspell(*attrs.spell(math.nan)))
+    assert attrs.unspell(*attrs.spell([math.inf, -math.inf])) == [math.inf, -math.inf]
+
+
+def test_other_objects_are_refused() -> None:
+    """Nothing is stored as its repr."""
+    with pytest.raises(TypeError, match="object"):
+        attrs.spell([object()])

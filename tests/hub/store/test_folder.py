@@ -1,0 +1,106 @@
+"""A folder that is not ours, is in use, is newer or is damaged is refused with one clear sentence."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepscope.hub.store import schema
+from stepscope.hub.store.columns import numbers
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.folder import Folder
+from stepscope.hub.store.store import open_store
+from stepscope.model.errors import ConfigError, Retry
+from stepscope.model.ports import Batch
+from stepscope.testing.stores import floats, line, losses, writer
+
+HOLD = """
+import sys, pathlib
+from stepscope.hub.store.folder import Folder
+folder = Folder(pathlib.Path(sys.argv[1]))
+print(flush=True)
+input()
+"""
+
+
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
+    """And left as it was."""
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="not a Stepscope store: choose an empty folder"):
+        open_store(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    """A path that can not be a folder says so."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="can not be used"):
+        open_store(tmp_path / "file")
+
+
+def test_a_second_process_is_told_who_has_the_store(tmp_path: Path) -> None:
+    """Until that one is gone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "store")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(ConfigError, match=f"open in another process .pid {holder.pid}."):
+            Folder(tmp_path / "store")
+        holder.communicate("\n")
+    Folder(tmp_path / "store").close()
+
+
+class TestWithEngine:
+    @pytest.fixture(autouse=True)
+    def _engine(self) -> None:
+        pytest.importorskip("chdb")
+
+    def test_a_newer_store_is_refused(self, tmp_path: Path) -> None:
+        """With both versions in the message."""
+        store = open_store(tmp_path / "store")
+        store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
+        store.close()
+        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 1: upgrade"):
+            open_store(tmp_path / "store")
+
+    def test_an_older_store_is_upgraded(self, tmp_path: Path) -> None:
+        """Step by step, each once, with its data kept."""
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 0, losses([(1, 2.0)])))
+        ran: list[int] = []
+
+        def add(engine: Engine) -> None:
+            ran.append(2)
+            engine.execute("ALTER TABLE runs ADD COLUMN note String DEFAULT 'none'")
+
+        upgrades = {**schema.UPGRADES, 2: add, 3: lambda _: ran.append(3)}
+        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (3, 3)
+        assert ran == [2, 3]
+        assert store.engine.query("SELECT note FROM runs")["note"] == ["none"]
+        assert floats(line(store, "r")) == [2.0]
+        store.close()
+
+    def test_a_damaged_store_says_what_to_do(self, tmp_path: Path) -> None:
+        """A store whose tables can not be loaded is not opened as if it were empty."""
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 0, losses([(1, 2.0)])))
+        store.close()
+        definitions = [path for path in (tmp_path / "store").rglob("ledger.sql") if path.is_file()]
+        assert definitions
+        for path in definitions:
+            path.write_text("ATTACH TABLE nonsense")
+        with pytest.raises(ConfigError, match=r"damaged.*move the folder away"):
+            open_store(tmp_path / "store")
+
+    def test_a_full_disk_is_a_retry(self, tmp_path: Path) -> None:
+        """Nothing is taken while the disk has less left than the reserve; later it is."""
+        store = open_store(tmp_path / "store", reserve=2**62)
+        batch = Batch(writer("r"), 0, losses([(1, 2.0)]))
+        with pytest.raises(Retry, match="less than"):
+            store.write(batch)
+        store.reserve = 0
+        store.write(batch)
+        assert floats(line(store, "r")) == [2.0]
+        store.close()

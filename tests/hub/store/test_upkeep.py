@@ -1,0 +1,54 @@
+"""Upkeep measures, compacts and checks a store."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from stepscope.hub.store import upkeep
+from stepscope.hub.store.store import open_store
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric, Record
+from stepscope.testing.stores import T, line, writer
+
+pytest.importorskip("chdb")
+
+
+def test_points_are_small_after_compaction(tmp_path: Path) -> None:
+    """At most 20 bytes for a point of noise, in one part per table, with every point still there."""
+    chance = random.Random(1)
+    store = open_store(tmp_path / "store")
+    for seq in range(5):
+        records: list[Record] = [
+            Metric(
+                T + step * 10**8 + chance.randrange(10**6),
+                step,
+                None,
+                "trainer",
+                {f"k{key}": chance.random() for key in range(20)},
+            )
+            for step in range(seq * 500, seq * 500 + 500)
+        ]
+        store.write(Batch(writer("r"), seq, records))
+    upkeep.compact(store.engine)
+    info = upkeep.info(store.engine)
+    parts = {table.name: table.parts for table in info.tables if table.rows}
+    assert (info.points, parts["metrics"], parts["ledger"]) == (50_000, 1, 1)
+    assert 8 < info.bytes_per_point <= 20
+    assert info.bytes == sum(table.bytes for table in info.tables)
+    assert line(store, "r", "trainer/k7").total == 2500
+    assert upkeep.check(store.engine) == []
+    store.close()
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    """A flipped byte in a part is reported with its table."""
+    store = open_store(tmp_path / "store")
+    store.write(Batch(writer("r"), 0, [Metric(T + step, step, None, None, {"k": 0.1 * step}) for step in range(5000)]))
+    (path,) = store.engine.query("SELECT path FROM system.parts WHERE active AND table = 'metrics'")["path"]
+    data = Path(path) / "data.bin"
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    data.write_bytes(content)
+    assert any(problem.startswith("metrics: ") for problem in upkeep.check(store.engine))
+    store.close()
