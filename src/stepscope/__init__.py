@@ -15,6 +15,7 @@ from stepscope.sdk.api import (
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
 from stepscope.sdk.wrapping import capture_exceptions, traced
+from stepscope.table import read
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "flush",
     "init",
     "log",
+    "read",
     "span",
     "step",
     "traced",

@@ -1,0 +1,68 @@
+"""`stepscope export`: copy what a run recorded to a Parquet, CSV, JSONL or Arrow file."""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from stepscope.cli import text
+from stepscope.cli.asking import asking
+from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.plain import dumps
+from stepscope.model.errors import ConfigError
+
+FORMATS = ("parquet", "csv", "jsonl", "arrow")
+WHAT = ("metrics", "spans", "logs", "alerts")
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "export", "copy a run to a file", command)
+    made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
+    made.add_argument("-o", "--output", required=True, metavar="FILE", help="where to; `-` is standard output")
+    made.add_argument("--format", choices=FORMATS, help="the ending of FILE says it too")
+    made.add_argument("--what", choices=WHAT, default="metrics", help="what is copied (metrics)")
+    made.add_argument("--key", action="append", default=[], metavar="KEY", help="points of this metric only")
+    made.add_argument("--rank", type=int, metavar="R", help="points of this rank only")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Copy the run."""
+    format = args.format or format_of(args.output)
+    given = {"format": format, "what": args.what, "key": args.key, "rank": args.rank}
+    with asking(home_of(args), args.run) as (door, run):
+        if args.output == "-":
+            door.copy(sys.stdout.buffer, "/api/runs/{run}/export", run=run, **given)
+            return 0
+        path = Path(args.output)
+        with replacing(path) as out:
+            size = door.copy(out, "/api/runs/{run}/export", run=run, **given)
+    done = {"run": run, "what": args.what, "format": format, "file": str(path), "bytes": size}
+    print(dumps(done) if args.json else f"{args.what} of {run}: {path} ({text.size(size)})")
+    return 0
+
+
+def format_of(name: str) -> str:
+    """The format that the ending of a file's name says."""
+    ending = {"ndjson": "jsonl", "json": "jsonl"}.get(name.rpartition(".")[2].lower(), name.rpartition(".")[2].lower())
+    if ending not in FORMATS:
+        raise ConfigError(f"{name!r} does not say in which format: end it in .{', .'.join(FORMATS)} or give --format")
+    return ending
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its place when it is complete; what was there stays when it is not."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as out:
+            yield out
+        os.replace(part, path)
+    except OSError as error:
+        raise ConfigError(f"{path} can not be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()

@@ -1,0 +1,121 @@
+"""`stepscope step`: print everything about one step of a run, on all ranks."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from stepscope.cli import text
+from stepscope.cli.asking import asking
+from stepscope.cli.lines import clock, pairs
+from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.plain import dumps
+
+UNUSUAL = 4.0
+"""So many standard deviations away a value is marked."""
+SLOW = 1.5
+"""So many times its usual duration a span is marked."""
+SHOWN = 20
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "step", "show everything about one step of a run", command)
+    made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
+    made.add_argument("step", metavar="N", type=int, help="the step")
+    made.add_argument("--rank", type=int, metavar="R", help="spans of this rank; the critical one without")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Print the step."""
+    with asking(home_of(args), args.run) as (door, run):
+        view = door.get("/api/runs/{run}/steps/{step}", run=run, step=args.step)
+    print(dumps(view) if args.json else "\n".join(text.cut(line, text.width()) for line in lines(view, args.rank)))
+    return 0
+
+
+def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
+    """A step for people."""
+    begin = view["begin"]
+    yield text.clean(f"{view['run']}  step {view['step']}  {text.moment(int(begin * 1e9)) if begin else 'no records'}")
+    yield f"previous {text.number(view['previous'])}, next {text.number(view['next'])}{_anomalies(view)}"
+    yield from _metrics(view)
+    yield from _spans(view, rank)
+    yield from _records("alerts", view["alerts"])
+    yield from _records("logs and events", view["logs"])
+    yield from _system(view["system"])
+
+
+def _anomalies(view: dict[str, Any]) -> str:
+    found = [(word, view[f"{word}_anomaly"]) for word in ("previous", "next")]
+    said = [f"{word} trouble at {where['step']} ({where['reason']})" for word, where in found if where]
+    return "".join(f", {each}" for each in said)
+
+
+def _metrics(view: dict[str, Any]) -> Iterator[str]:
+    rows = []
+    for metric in view["metrics"]:
+        for value in metric["values"]:
+            z = value["z"]
+            odd = isinstance(value["value"], str) or (z is not None and abs(z) >= UNUSUAL)
+            deviation = "" if z is None else f"{z:+.1f}"
+            shown = [_number(value[field]) for field in ("value", "mean", "delta")]
+            rows.append([metric["key"], str(value["rank"]), *shown, deviation, "!" if odd else ""])
+    if rows:
+        head = ("METRIC", ">RANK", ">VALUE", f">MEAN OF {view['window']}", ">DELTA", ">SIGMA", "")
+        yield ""
+        yield from text.table(head, rows)
+
+
+def _number(value: Any) -> str:
+    return f"!{value}" if isinstance(value, str) else text.number(value)
+
+
+def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
+    lanes = view["ranks"]
+    chosen = [lane for lane in lanes if (lane["critical"] if rank is None else lane["rank"] == rank)]
+    if len(lanes) > 1:
+        lasted = [f"{lane['rank']}: {_ms(lane['duration_ms'])}{'*' * lane['critical']}" for lane in lanes]
+        yield ""
+        yield "ranks " + "  ".join(lasted) + "  (* ends last)"
+    for lane in chosen:
+        rows = [_span(span) for span in lane["spans"]]
+        yield ""
+        yield from text.table((f"SPANS OF RANK {lane['rank']}", ">AT", ">TOOK", ">USUAL", ">CRITICAL", ""), rows)
+    if view["open_spans"]:
+        yield ""
+        yield "still open: " + ", ".join(f"{span['name']} (rank {span['rank']})" for span in view["open_spans"][:SHOWN])
+
+
+def _span(span: dict[str, Any]) -> list[str]:
+    slow = span["ratio"] is not None and span["ratio"] >= SLOW
+    said = f"{span['ratio']:.1f}x" if slow else ""
+    if span["status"] == "error":
+        said = f"{said} ERROR {span['message']}".strip()
+    times = [_ms(span[field]) for field in ("offset_ms", "duration_ms", "usual_ms")]
+    return ["  " * span["depth"] + span["name"], *times, _ms(span["critical_ms"] or None), said]
+
+
+def _ms(milliseconds: float | None) -> str:
+    return text.lasted(None if milliseconds is None else milliseconds / 1e3)
+
+
+def _records(title: str, records: list[dict[str, Any]]) -> Iterator[str]:
+    if not records:
+        return
+    yield ""
+    yield f"{title} ({len(records)})" if len(records) > SHOWN else title
+    for record in records[-SHOWN:]:
+        said = " ".join(str(part) for part in (record["name"], record["body"]) if part is not None)
+        front = f"  {clock(int((record['time'] or 0) * 1e9))} r{record['rank']} {record['severity']}"
+        yield text.clean(f"{front} {said} {pairs(record['attrs'])}".rstrip())
+
+
+def _system(readings: list[dict[str, Any]]) -> Iterator[str]:
+    if not readings:
+        return
+    rows = [
+        [each["key"], str(each["rank"]), *(_number(each[field]) for field in ("value", "min", "max"))]
+        for each in readings
+    ]
+    yield ""
+    yield from text.table(("MACHINE", ">RANK", ">LAST", ">MIN", ">MAX"), rows)

@@ -1,0 +1,108 @@
+"""What an endpoint is: a path, parameters, a function that answers, and what the answer looks like."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Literal
+
+from stepscope.hub.api.params import Param
+from stepscope.hub.query import runs
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.runs import RunRow, list_runs, run_ids, run_number
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks and whom: the engine, how runs fare, the time, and the one project that may be seen, if only one."""
+
+    engine: Engine
+    state: Callable[[str], str | None]
+    now: Callable[[], float]
+    project: str | None = None
+
+    def run(self, id: str) -> RunRow:
+        """Find a run; Refused when there is none that may be seen."""
+        for row in list_runs(self.engine, ids=[id]):
+            if self.project in (None, row.project):
+                return row
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no run {id[:200]!r}"))
+
+    def state_of(self, row: RunRow) -> str:
+        """Tell how a run fares: by what was heard since the hub started, else by what is stored."""
+        return self.state(row.id) or runs.state_of(row, self.now())
+
+    def number(self, id: str) -> int:
+        """The number of a run; Refused when there is none that may be seen."""
+        if self.project is not None:
+            return self.run(id).number
+        number = run_number(self.engine, id)
+        if number is None:
+            raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no run {id[:200]!r}"))
+        return number
+
+    def among(self, id: str | None) -> int | None:
+        """The number of a run, None for all of them; who may see one project only must name a run."""
+        if id is not None:
+            return self.number(id)
+        if self.project is not None:
+            raise Refused(Refusal(HTTPStatus.FORBIDDEN, "name a run: this token reaches one project only"))
+        return None
+
+    def owners(self, numbers: set[int]) -> dict[int, str]:
+        """The ids of runs by number, of those that may be seen."""
+        found = run_ids(self.engine, numbers)
+        if self.project is None:
+            return found
+        seen = {row.id for row in list_runs(self.engine, ids=list(found.values())) if row.project == self.project}
+        return {number: id for number, id in found.items() if id in seen}
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that is read piece by piece."""
+
+    media_type: str
+    name: str
+    pieces: Iterator[bytes]
+
+
+Answer = Callable[[Reader, dict[str, Any]], Any]
+"""Answers with what JSON can hold, or a Stream; raises Refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One endpoint; parameters of the path are among `params`."""
+
+    path: str
+    name: str
+    text: str
+    answer: Answer
+    schema: Schema
+    params: tuple[Param, ...] = ()
+    attrs: bool = False
+    method: Literal["GET", "POST"] = "GET"
+    body: Schema | None = None
+    media_types: tuple[str, ...] = field(default=("application/json",))
+
+
+RUN = Param("run", "text", "the id of a run", required=True, place="path")
+"""The run in a path."""
+EXACT_RUN = Param("run", "text", "records of this run")
+LIMIT = Param("limit", "integer", "so many at most", default=100, low=1, high=1000)
+OFFSET = Param("offset", "integer", "leave out so many", default=0, low=0, high=1_000_000)
+SINCE = Param("since", "number", "not before this time, in seconds since 1970")
+UNTIL = Param("until", "number", "not after this time, in seconds since 1970")
+
+
+def whole(number: float | None, factor: float = 1.0) -> int | None:
+    """A number times a factor as an integer that the store can hold, the nearest one where it is too great."""
+    return None if number is None else int(min(max(number * factor, -(2.0**62)), 2.0**62))
+
+
+def nanoseconds(moment: float | None) -> int | None:
+    """A time in ns."""
+    return whole(moment, 1e9)

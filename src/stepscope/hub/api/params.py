@@ -1,0 +1,149 @@
+"""Parameters of endpoints: what may be given, checked before anything is asked, and described in OpenAPI."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+from stepscope.hub.refusals import Refusal, Refused
+
+Kind = Literal["text", "integer", "number", "boolean", "choice", "hex"]
+LONGEST_TEXT = 4096
+LEAST, MOST = -(2**63) + 2, 2**63 - 1
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_ATTR = re.compile(r"attr(?:\.(.+)|\[(.+)\])", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter. `width` is the number of bytes of a hex id; `many` says that it may be given again."""
+
+    name: str
+    kind: Kind
+    text: str
+    default: Any = None
+    required: bool = False
+    many: int = 0
+    choices: tuple[str, ...] = ()
+    low: int = LEAST
+    high: int = MOST
+    width: int = 0
+    place: Literal["query", "path"] = "query"
+
+    def read(self, given: str) -> Any:
+        """Turn what was given into a value; Refused when it is none."""
+        found = _READERS[self.kind](self, given)
+        if found is None:
+            raise bad(f"{self.name} is {_clip(given)!r} and must be {self._wanted()}")
+        return found
+
+    def _wanted(self) -> str:
+        if self.kind == "choice":
+            return "one of " + ", ".join(self.choices)
+        if self.kind == "hex":
+            return f"{2 * self.width} hexadecimal digits"
+        if self.kind == "text":
+            return f"a text of at most {LONGEST_TEXT} characters"
+        if self.kind == "integer" and (self.low, self.high) != (LEAST, MOST):
+            return f"an integer from {self.low} to {self.high}"
+        return {"integer": "an integer", "number": "a number", "boolean": "true or false"}[self.kind]
+
+    def schema(self) -> dict[str, Any]:
+        """Describe its values in JSON Schema."""
+        made = self._value_schema()
+        if self.default is not None and not self.many:
+            made["default"] = self.default
+        return {"type": "array", "items": made, "maxItems": self.many} if self.many else made
+
+    def _value_schema(self) -> dict[str, Any]:
+        if self.kind == "choice":
+            return {"type": "string", "enum": list(self.choices)}
+        if self.kind == "hex":
+            return {"type": "string", "pattern": f"^[0-9a-fA-F]{{{2 * self.width}}}$"}
+        if self.kind == "text":
+            least = 1 if self.place == "path" else 0
+            return {"type": "string", "minLength": least, "maxLength": LONGEST_TEXT}
+        if self.kind == "integer":
+            return {"type": "integer", "minimum": self.low, "maximum": self.high}
+        return {"type": self.kind}
+
+
+def bad(message: str) -> Refused:
+    """The refusal of a request that makes no sense."""
+    return Refused(Refusal(HTTPStatus.BAD_REQUEST, message))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _integer(param: Param, given: str) -> int | None:
+    if _INTEGER.fullmatch(given) is None or not param.low <= int(given) <= param.high:
+        return None
+    return int(given)
+
+
+def _number(param: Param, given: str) -> float | None:
+    if _NUMBER.fullmatch(given) is None:
+        return None
+    number = float(given)
+    return number if math.isfinite(number) else None
+
+
+def _text(param: Param, given: str) -> str | None:
+    return given if len(given) <= LONGEST_TEXT else None
+
+
+def _hex(param: Param, given: str) -> bytes | None:
+    if re.fullmatch(f"[0-9a-fA-F]{{{2 * param.width}}}", given) is None:
+        return None
+    return bytes.fromhex(given)
+
+
+_ATTR_TEXT = Param("attr.KEY", "text", "")
+_READERS: dict[str, Any] = {
+    "text": _text,
+    "integer": _integer,
+    "number": _number,
+    "boolean": lambda param, given: _WORDS.get(given.lower()),
+    "choice": lambda param, given: given if given in param.choices else None,
+    "hex": _hex,
+}
+
+
+def check(
+    params: Iterable[Param], path: Mapping[str, str], query: Iterable[tuple[str, str]], *, attrs: bool
+) -> dict[str, Any]:
+    """Check what was given; every parameter has an entry in the answer, and `attrs` holds those of attr.KEY."""
+    known = {param.name: param for param in params}
+    lists: dict[str, list[str]] = {}
+    wanted: dict[str, str] = {}
+    for name, value in (*path.items(), *query):
+        found = _ATTR.fullmatch(name) if attrs else None
+        if found is not None:
+            wanted[_ATTR_TEXT.read(found[1] or found[2])] = _ATTR_TEXT.read(value)
+        elif name in known:
+            lists.setdefault(name, []).append(value)
+        else:
+            also = [*sorted(known), *(["attr.KEY"] if attrs else [])]
+            raise bad(f"there is no parameter {_clip(name)!r}; there are {', '.join(also) or 'none'}")
+    checked = {name: _one(param, lists.get(name, [])) for name, param in known.items()}
+    return {**checked, "attrs": wanted}
+
+
+def _one(param: Param, given: list[str]) -> Any:
+    if param.required and not given:
+        raise bad(f"{param.name} is missing: {param.text}")
+    if param.many:
+        if len(given) > param.many:
+            raise bad(f"{param.name} may be given {param.many} times")
+        return [param.read(value) for value in given]
+    if len(given) > 1:
+        raise bad(f"{param.name} may be given once")
+    if not given or (given[0] == "" and not param.required and param.place == "query"):
+        return param.default
+    return param.read(given[0])

@@ -1,0 +1,174 @@
+"""Endpoints of runs: the table, one run, its keys, its lines."""
+
+from typing import Any
+
+from stepscope.hub.api import schemas
+from stepscope.hub.api.endpoint import RUN, Endpoint, Reader, whole
+from stepscope.hub.api.params import Param, bad
+from stepscope.hub.api.schemas import INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, thing
+from stepscope.hub.query import expression, lines, runs, shapes
+from stepscope.hub.query.expression import ExpressionError
+from stepscope.hub.query.runs import CursorError
+from stepscope.hub.store.read.keys import list_keys, read_lines
+from stepscope.hub.store.read.runs import list_runs, read_writers
+from stepscope.hub.store.read.series import Question, read_series
+from stepscope.wire.plain import plain
+
+MOST_LINES = 64
+
+
+def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs`."""
+    sort: str = given["sort"]
+    state = runs.remembering(reader.state_of)
+    try:
+        wanted = expression.parse(given["filter"] or "")
+        fields = [*runs.check(wanted), runs.check_field(sort.removeprefix("-"), 0)]
+        shown = [f"metrics.{key}" for key in given["metric"]]
+        keys = runs.metric_keys([*fields, *shown])
+        rows = list_runs(reader.engine, project=reader.project, keys=list(dict.fromkeys(keys)))
+        found = runs.pick(rows, wanted, state)
+        page = runs.page(found, sort, given["cursor"], given["limit"], state)
+    except (ExpressionError, CursorError) as error:
+        raise bad(str(error)) from None
+    return {
+        "runs": [shapes.run(row, state) for row in page.rows],
+        "matched": page.matched,
+        "total": len(rows),
+        "next": page.following,
+    }
+
+
+def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}`."""
+    row = reader.run(given["run"])
+    state = reader.state_of(row)
+    writers = read_writers(reader.engine, row.number)
+    rest = {key: value for key, value in row.beginning.items() if key != "config"}
+    return {
+        **shapes.run(row, lambda row: state),
+        "environment": plain(rest),
+        "writers": [shapes.writer(writer) for writer in writers],
+        "endings": [
+            {"rank": end.rank, "attempt": end.attempt, "time": shapes.seconds(end.time), "status": end.status}
+            for end in row.endings
+        ],
+    }
+
+
+def keys(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/keys`."""
+    found = list_keys(reader.engine, reader.number(given["run"]))
+    return {"keys": [shapes.key(row) for row in found]}
+
+
+def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/series`."""
+    run, x = reader.number(given["run"]), given["x"]
+    wanted = [(key, rank) for key in given["key"] for rank in _ranks(reader, run, key, given)]
+    if len(wanted) > MOST_LINES:
+        raise bad(f"these are {len(wanted)} lines; ask for {MOST_LINES} at most")
+    attempt = given["attempts"]
+    if attempt not in ("newest", "all"):
+        if not attempt.isascii() or not attempt.isdecimal() or int(attempt) > 65535:
+            raise bad("attempts must be newest, all or the number of one")
+        attempt = int(attempt)
+    made = []
+    scale = 1.0 if x == "step" else 1e9
+    for key, rank in wanted:
+        question = Question(
+            run=run,
+            key=key,
+            x=x,
+            points=given["points"],
+            start=whole(given["from"], scale),
+            end=whole(given["to"], scale),
+            rank=rank,
+            attempt=attempt,
+            axis=given["axis"],
+        )
+        made.append(lines.line(key, rank, read_series(reader.engine, question), x))
+    return {"run": given["run"], "x": x, "series": made}
+
+
+def _ranks(reader: Reader, run: int, key: str, given: dict[str, Any]) -> list[int | None]:
+    """Which ranks get a line: the one asked for, each one, or None for all of them together."""
+    if given["rank"] is not None or not given["by_rank"]:
+        return [given["rank"]]
+    ranks = {line.rank for line in read_lines(reader.engine, run, key=key).values()}
+    return [*sorted(ranks)] if ranks else [None]
+
+
+_WRITER = thing(
+    id=TEXT, attempt=INTEGER, rank=INTEGER, local_rank=INTEGER, main=schemas.BOOLEAN, host=TEXT,
+    pid=INTEGER, started=SECONDS, seen=SECONDS, step=STEP, counts=schemas.COUNTS, resource=schemas.ATTRS,
+)  # fmt: skip
+_KEY = thing(
+    key=TEXT, category=maybe(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=many(TEXT), ranks=many(INTEGER),
+    attempts=many(INTEGER), attrs=many(schemas.ATTRS), points=INTEGER, flags=INTEGER, first_step=STEP, last_step=STEP,
+    first_time=SECONDS, last_time=SECONDS, min=NUMBER, max=NUMBER, last=NUMBER,
+)  # fmt: skip
+_LINE = thing(
+    key=TEXT, rank=maybe(INTEGER), unit=TEXT, axes=many(TEXT), ranks=many(INTEGER), total=INTEGER, shown=INTEGER,
+    superseded=INTEGER, flags=INTEGER, origin=SECONDS, shape={"type": "string", "enum": ["raw", "buckets"]},
+    columns=schemas.table(many(maybe(NUMBER))),
+)  # fmt: skip
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs",
+        "listRuns",
+        "The runs that a filter picks, sorted, page by page.",
+        table,
+        thing(runs=many(thing(**schemas.RUN_FIELDS)), matched=INTEGER, total=INTEGER, next=maybe(TEXT)),
+        (
+            Param(
+                "filter", "text", 'an expression, such as `status = running and metrics.loss < 0.5 or name ~ "base"`'
+            ),
+            Param("sort", "text", "a field to sort by; `-` in front: the highest first", default="-created"),
+            Param("metric", "text", "show the latest value of this metric", many=50),
+            Param("limit", "integer", "so many at most", default=100, low=1, high=10_000),
+            Param("cursor", "text", "`next` of the page before"),
+        ),
+    ),
+    Endpoint(
+        "/api/runs/{run}/keys",
+        "listKeys",
+        "The metrics of a run with their extent, extremes and last value.",
+        keys,
+        thing(keys=many(_KEY)),
+        (RUN,),
+    ),
+    Endpoint(
+        "/api/runs/{run}/series",
+        "readSeries",
+        "Metrics of a run as lines: every point when they fit, else buckets that keep every spike.",
+        series,
+        thing(run=TEXT, x=TEXT, series=many(_LINE)),
+        (
+            RUN,
+            Param("key", "text", "a metric, such as trainer/loss", required=True, many=MOST_LINES),
+            Param("x", "choice", "what runs along x", "step", choices=("step", "time", "relative")),
+            Param("points", "integer", "about so many marks at most", default=1000, low=1, high=20_000),
+            Param("from", "number", "the least x"),
+            Param("to", "number", "the greatest x"),
+            Param("rank", "integer", "of this rank only, not of all together", low=0, high=2**32 - 1),
+            Param("by_rank", "boolean", "a line for each rank", default=False),
+            Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
+            Param("axis", "text", "of this step axis only, where a metric has several"),
+        ),
+    ),
+    Endpoint(
+        "/api/runs/{run}",
+        "readRun",
+        "One run: its configuration, environment, processes and endings.",
+        one,
+        thing(
+            **schemas.RUN_FIELDS,
+            environment=schemas.ATTRS,
+            writers=many(_WRITER),
+            endings=many(thing(rank=INTEGER, attempt=INTEGER, time=SECONDS, status=TEXT)),
+        ),
+        (RUN,),
+    ),
+)

@@ -1,0 +1,75 @@
+"""The endpoint of one step: everything that happened at it, on all ranks."""
+
+from typing import Any
+
+from stepscope.hub.api import schemas
+from stepscope.hub.api.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.api.params import Param
+from stepscope.hub.api.schemas import ATTRS, INTEGER, MS, NUMBER, RECORD, SECONDS, STEP, TEXT, many, maybe, thing
+from stepscope.hub.query import steps
+from stepscope.hub.store.read.anomalies import Anomaly, nearest_anomalies
+from stepscope.hub.store.read.steps import WINDOW, read_step
+
+
+def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/steps/{step}`."""
+    run, step = reader.number(given["run"]), given["step"]
+    before, after = nearest_anomalies(reader.engine, run, step)
+    view = read_step(reader.engine, run, step, window=given["window"])
+    return {
+        **steps.step(view, given["run"]),
+        "window": given["window"],
+        "previous_anomaly": _place(before),
+        "next_anomaly": _place(after),
+    }
+
+
+def _place(found: Anomaly | None) -> dict[str, Any] | None:
+    return None if found is None else {"step": found.step, "reason": found.reason}
+
+
+_VALUE = thing(
+    rank=INTEGER, attempt=INTEGER, attrs=ATTRS, time=SECONDS, value=NUMBER, logged=INTEGER, mean=maybe(NUMBER),
+    std=maybe(NUMBER), before=INTEGER, delta=maybe(NUMBER), z={"type": ["number", "null"]},
+)  # fmt: skip
+_RANK = thing(
+    rank=INTEGER, critical=schemas.BOOLEAN, offset_ms=MS, duration_ms=MS, errors=INTEGER, critical_path=many(TEXT),
+    spans=many(thing(**schemas.NODE_FIELDS)),
+)  # fmt: skip
+_READING = thing(
+    key=TEXT, rank=INTEGER, unit=TEXT, attrs=ATTRS, time=SECONDS, value=NUMBER, min=NUMBER, max=NUMBER, points=INTEGER,
+)  # fmt: skip
+_ANOMALY = maybe(thing(step=INTEGER, reason=TEXT))
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs/{run}/steps/{step}",
+        "inspectStep",
+        "Everything about one step: values against the steps before, span trees, logs, alerts, the machine's state.",
+        inspect,
+        thing(
+            run=TEXT,
+            step=INTEGER,
+            begin=SECONDS,
+            end=SECONDS,
+            duration_ms=MS,
+            previous=STEP,
+            next=STEP,
+            metrics=many(thing(key=TEXT, unit=TEXT, values=many(_VALUE))),
+            ranks=many(_RANK),
+            open_spans=many(thing(**schemas.SPAN_FIELDS, offset_ms=MS)),
+            usual_ms=schemas.table(MS),
+            logs=many(RECORD),
+            alerts=many(RECORD),
+            system=many(_READING),
+            window=INTEGER,
+            previous_anomaly=_ANOMALY,
+            next_anomaly=_ANOMALY,
+        ),
+        (
+            RUN,
+            Param("step", "integer", "the number of the step", required=True, place="path"),
+            Param("window", "integer", "so many steps before say what is usual", default=WINDOW, low=1, high=10_000),
+        ),
+    ),
+)

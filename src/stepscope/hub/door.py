@@ -1,0 +1,152 @@
+"""Questions from outside: to the hub that has a home folder open, or to its engine in this process when none has."""
+
+import contextlib
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from stepscope.hub.home import HubHome, address_of
+from stepscope.model.errors import ConfigError, StepscopeError
+
+TOKEN_VARIABLE = "STEPSCOPE_TOKEN"
+CATCH_UP_SECONDS = 600.0
+_CHUNK = 1 << 20
+
+
+class Refusing(StepscopeError):
+    """The hub did not answer the question."""
+
+
+class Door(Protocol):
+    """Where questions are asked; `path` is one of the API's, with its parameters in braces."""
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Ask for JSON."""
+
+    def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
+        """Write the answer to a file and tell its size."""
+
+
+@contextlib.contextmanager
+def open_door(home: Path, timeout: float = 60.0) -> Iterator[Door]:
+    """Find whom to ask. Without a hub the journals of the home folder are first read into its store."""
+    address = address_of(home)
+    if address is not None:
+        yield Remote(address, os.environ.get(TOKEN_VARIABLE, ""), timeout)
+        return
+    with _opened(home) as door:
+        yield door
+
+
+class Remote:
+    """Asks a hub over HTTP."""
+
+    def __init__(self, address: str, token: str = "", timeout: float = 60.0) -> None:
+        self._address = address.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout = timeout
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Ask for JSON."""
+        with self._open(path, params) as answer:
+            return json.load(answer)
+
+    def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
+        """Write the answer to a file and tell its size."""
+        size = 0
+        with self._open(path, params) as answer:
+            while part := answer.read(_CHUNK):
+                size += out.write(part)
+        return size
+
+    def _open(self, path: str, params: Mapping[str, Any]) -> Any:
+        inside = {name: urllib.parse.quote(str(value), safe="") for name, value in params.items() if _in(path, name)}
+        query = urllib.parse.urlencode([pair for pair in _pairs(params) if not _in(path, pair[0])])
+        url = self._address + path.format(**inside) + (f"?{query}" if query else "")
+        request = urllib.request.Request(url, headers=self._headers)
+        try:
+            return urllib.request.urlopen(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            raise Refusing(self._said(error)) from None
+        except OSError as error:
+            raise Refusing(f"the hub at {self._address} does not answer: {error}") from None
+
+    def _said(self, error: urllib.error.HTTPError) -> str:
+        try:
+            message = str(json.load(error)["error"]["message"])
+        except (ValueError, KeyError, TypeError, OSError):
+            message = str(error)
+        needed = f"; set {TOKEN_VARIABLE} to a token of it" if error.code == 401 else ""
+        return f"the hub at {self._address}: {message}{needed}"
+
+
+def _in(path: str, name: str) -> bool:
+    return f"{{{name}}}" in path
+
+
+def _pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The parameters that are given, as text; those of a list one by one."""
+    pairs = []
+    for name, value in params.items():
+        values = value if isinstance(value, (list, tuple)) else [value]
+        pairs += [(name, str(each)) for each in values if each is not None]
+    return pairs
+
+
+class Local:
+    """Asks an engine of this process."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Ask for JSON."""
+        return json.loads(json.dumps(self._answer(path, params)))
+
+    def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
+        """Write the answer to a file and tell its size."""
+        return sum(out.write(piece) for piece in self._answer(path, params).pieces)
+
+    def _answer(self, path: str, given: Mapping[str, Any]) -> Any:
+        from stepscope.hub.api.params import check
+        from stepscope.hub.api.table import endpoint_of
+        from stepscope.hub.refusals import Refused
+
+        endpoint = endpoint_of(path)
+        try:
+            return endpoint.answer(self._reader, check(endpoint.params, {}, _pairs(given), attrs=endpoint.attrs))
+        except Refused as refused:
+            raise Refusing(str(refused)) from None
+
+
+@contextlib.contextmanager
+def _opened(home: Path) -> Iterator[Local]:
+    try:
+        from stepscope.hub.api.endpoint import Reader
+        from stepscope.hub.security.tokens import Tokens
+        from stepscope.hub.service import Hub, HubOptions
+        from stepscope.hub.store.store import open_store
+    except ImportError as error:
+        raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
+    if not home.is_dir():
+        raise ConfigError(f"there is no folder {home}")
+    with contextlib.ExitStack() as undo:
+        place = HubHome(home)
+        undo.callback(place.close)
+        if not place.store.exists():
+            place.forget_cursors()
+        store = open_store(place.store)
+        undo.callback(store.close)
+        hub = Hub(HubOptions(home=home), place, store, Tokens(place.tokens))
+        undo.pop_all()
+        undo.callback(hub.close, 0.1)
+        # The pump's way to stop is to move everything there is.
+        hub.start()
+        hub.pump.stop(CATCH_UP_SECONDS)
+        yield Local(Reader(store.engine, hub.presence.state, time.time))

@@ -1,0 +1,203 @@
+"""The table of runs: their fields, how they fare, sorting, and pages."""
+
+import base64
+import binascii
+import datetime
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast, get_args
+
+import msgspec
+
+from stepscope.hub.query.expression import Among, Compare, Expression, ExpressionError, Not, Value, fields_of
+from stepscope.hub.query.matching import holds
+from stepscope.hub.states import State, WriterFacts, run_state
+from stepscope.hub.store.read.runs import RunRow
+from stepscope.model import names
+from stepscope.model.errors import StepscopeError
+
+TIMES = ("created", "started", "seen", "received")
+PLAIN = ("id", "project", "name", "step", "attempts", "ranks", "world_size", "hosts")
+COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
+FIELDS = (*PLAIN, "status", "duration", *TIMES, *COUNTS)
+"""What a run can be picked and sorted by; `config.X`, `metrics.X` and `tag.X` too."""
+ALIASES = {"run": "id", "host": "hosts", "state": "status"}
+_OPEN = ("config.", "metrics.", "tag.", "tags.")
+_CATEGORIES = ("", *(f"{category}/" for category in dict.fromkeys(names.CATEGORIES.values())))
+
+StateOf = Callable[[RunRow], str]
+
+
+class CursorError(StepscopeError, ValueError):
+    """The cursor is none of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the runs that match; `following` leads to the next ones."""
+
+    rows: list[RunRow]
+    matched: int
+    following: str | None
+
+
+def state_of(row: RunRow, now: float) -> State:
+    """Tell how a run fares by what is stored of it, for one that nothing was heard of since the hub started."""
+    ends = [ending for ending in row.endings if ending.attempt == row.attempts]
+    last = max((end.time for end in ends), default=0)
+    facts = [WriterFacts(row.attempts, end.time / 1e9, _said(end.status), end.time / 1e9) for end in ends]
+    if not ends or (len(ends) < row.ranks and (row.attempts == 1 or row.seen > last)):
+        facts.append(WriterFacts(row.attempts, min(row.seen / 1e9, now), beats=bool(row.beginning)))
+    elif len(ends) == 1:
+        return facts[0].said or "finished"
+    return run_state(facts, now) or "finished"
+
+
+def remembering(state: StateOf) -> StateOf:
+    """The same, asked once for each run."""
+    known: dict[int, str] = {}
+
+    def look(row: RunRow) -> str:
+        found = known.get(row.number)
+        if found is None:
+            found = known[row.number] = state(row)
+        return found
+
+    return look
+
+
+def _said(status: str) -> State:
+    return cast(State, status) if status in get_args(State) else "finished"
+
+
+def metric_keys(fields: Sequence[str]) -> list[str]:
+    """The keys that the metrics among some fields may mean: with or without their category."""
+    wanted = [field.removeprefix("metrics.") for field in fields if field.startswith("metrics.")]
+    return [prefix + key for key in wanted for prefix in _CATEGORIES]
+
+
+def check_field(field: str, position: int) -> str:
+    """The field that is meant; ExpressionError for one that runs do not have."""
+    field = ALIASES.get(field, field)
+    if field in FIELDS or (field.startswith(_OPEN) and not field.endswith(".")):
+        return field
+    known = ", ".join((*FIELDS, *(f"{prefix}X" for prefix in _OPEN[:3])))
+    raise ExpressionError(f"runs have no field {field!r}; they have {known}", position)
+
+
+def check(expression: Expression) -> list[str]:
+    """Name the fields of an expression; ExpressionError for one that runs do not have."""
+    return [check_field(field, position) for field, position in fields_of(expression)]
+
+
+def getter(field: str, state: StateOf) -> Callable[[RunRow], Any]:
+    """Make the function that reads a field of runs; None where a run has none. Times are seconds since 1970."""
+    field = ALIASES.get(field, field)
+    if field in PLAIN:
+        return operator.attrgetter(field)
+    if field in TIMES:
+        return lambda row: getattr(row, field) / 1e9 or None
+    if field == "status":
+        return state
+    if field == "duration":
+        return lambda row: (row.seen - row.started) / 1e9 if row.seen and row.started else None
+    if field in COUNTS:
+        return lambda row: row.counts.get(field, 0)
+    kind, _, rest = field.partition(".")
+    if kind == "metrics":
+        keys = metric_keys([field])
+        return lambda row: next((row.values[key].value for key in keys if key in row.values), None)
+    if kind == "config":
+        return lambda row: _inside(row.beginning.get("config"), rest)
+    return lambda row: _tag(row, rest)
+
+
+def _tag(row: RunRow, name: str) -> Any:
+    tagged = _inside(row.beginning.get("tags"), name)
+    return _inside(row.beginning, name) if tagged is None else tagged
+
+
+def _inside(value: Any, path: str) -> Any:
+    """Follow a dotted path into nested settings; a setting whose own name has dots is found too."""
+    if not isinstance(value, dict):
+        return None
+    if path in value:
+        return value[path]
+    first, dot, rest = path.partition(".")
+    return _inside(value.get(first), rest) if dot else None
+
+
+def pick(rows: Sequence[RunRow], expression: Expression, state: StateOf) -> list[RunRow]:
+    """The rows for which an expression holds."""
+    dated = _dated(expression)
+    getters = {field: getter(field, state) for field, _ in fields_of(expression)}
+
+    def matches(row: RunRow) -> bool:
+        return holds(dated, lambda field: getters[field](row))
+
+    return [row for row in rows if matches(row)]
+
+
+def _dated(expression: Expression) -> Expression:
+    """Turn dates that times are compared with into numbers."""
+    if isinstance(expression, Compare) and expression.field in TIMES:
+        return replace(expression, value=_moment(expression.value, expression.position))
+    if isinstance(expression, Among) and expression.field in TIMES:
+        values = tuple(_moment(value, expression.position) for value in expression.values)
+        return replace(expression, values=values)
+    if isinstance(expression, Not):
+        return Not(_dated(expression.inner))
+    if isinstance(expression, (Compare, Among)):
+        return expression
+    return replace(expression, parts=tuple(map(_dated, expression.parts)))
+
+
+def _moment(value: Value, position: int) -> Value:
+    if value.number is not None:
+        return value
+    try:
+        moment = datetime.datetime.fromisoformat(value.text)
+        return Value(value.text, moment.timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise ExpressionError(f"{value.text!r} is no date: write 2026-11-15 or seconds", position) from None
+
+
+def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StateOf) -> Page:
+    """Sort rows by a field (`-` in front: the highest first, runs without it last) and cut out a page."""
+    value_of = getter(sort.removeprefix("-"), state)
+    keyed = [(_sortable(value_of(row)), row) for row in rows]
+    present = sorted(
+        ((key, row) for key, row in keyed if key is not None),
+        key=lambda pair: (pair[0], pair[1].number),
+        reverse=sort.startswith("-"),
+    )
+    ordered = [*present, *((key, row) for key, row in keyed if key is None)]
+    start = 0 if cursor is None else _after(ordered, cursor)
+    shown = [row for _, row in ordered[start : start + limit]]
+    more = start + limit < len(ordered)
+    return Page(shown, len(ordered), _cursor(start + limit, shown[-1].number) if more and shown else None)
+
+
+def _sortable(value: Any) -> tuple[int, Any] | None:
+    """A key that can be compared with any other: numbers, then texts."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return (0, value) if isinstance(value, (int, float)) else (1, str(value))
+
+
+def _cursor(position: int, number: int) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([position, number])).decode().rstrip("=")
+
+
+def _after(ordered: Sequence[tuple[Any, RunRow]], cursor: str) -> int:
+    """Where the page behind a cursor begins: after its run, or where that was when the run is gone."""
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        position, number = msgspec.json.decode(text, type=tuple[int, int])
+    except (ValueError, binascii.Error, msgspec.MsgspecError):
+        raise CursorError("this cursor is not one that the hub gave") from None
+    found: Iterator[int] = (at for at, (_, row) in enumerate(ordered) if row.number == number)
+    at = next(found, None)
+    return max(position, 0) if at is None else at + 1

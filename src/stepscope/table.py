@@ -1,0 +1,36 @@
+"""`stepscope.read`: what a run recorded, as a table of Arrow or pandas."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+What = Literal["metrics", "spans", "logs", "alerts"]
+
+
+def read(
+    run: str,
+    *,
+    what: What = "metrics",
+    keys: Sequence[str] = (),
+    rank: int | None = None,
+    home: Path | str | None = None,
+    pandas: bool = False,
+) -> Any:
+    """Read a run into a `pyarrow.Table`, or a pandas `DataFrame`: one row for each point, span, log or alert.
+
+    The hub is asked when one has the home folder open; else its engine is started here and reads the journals
+    first. Needs `pip install 'stepscope[hub]'`. StepscopeError when there is no such run.
+    """
+    from stepscope.hub.door import open_door
+    from stepscope.hub.store import arrow
+    from stepscope.sdk import settings
+
+    place = settings.load({}).home if home is None else Path(home).expanduser().absolute()
+    data = io.BytesIO()
+    with open_door(place) as door:
+        path = "/api/runs/{run}/export"
+        door.copy(data, path, run=run, format="arrow", what=what, key=list(keys), rank=rank)
+    data.seek(0)
+    table = arrow.read_stream(data)
+    return table.to_pandas() if pandas else table

@@ -1,0 +1,68 @@
+"""The step inspector, asked over HTTP."""
+
+import pytest
+
+from tests.hub.api.conftest import Get
+from tests.hub.api.world import BAD, FAILED, SPIKE, STEPS
+
+
+def test_values_against_the_steps_before(get: Get) -> None:
+    """A spike is many deviations away from the fifty steps before it, on each rank."""
+    found = get(f"/api/runs/big/steps/{SPIKE}")
+    loss, lr = found["metrics"]
+    assert (loss["key"], lr["key"]) == ("trainer/loss", "trainer/lr")
+    assert [value["rank"] for value in loss["values"]] == [0, 1]
+    for value in loss["values"]:
+        assert (value["value"], value["before"]) == (50.0, 50)
+        assert value["delta"] == pytest.approx(50.0 - value["mean"])
+        assert value["z"] > 100
+    assert [value["z"] for value in lr["values"]] == [None, None]
+
+
+def test_span_trees(get: Get) -> None:
+    """Each rank has its tree, with durations against the usual ones and the critical path."""
+    found = get(f"/api/runs/big/steps/{SPIKE}")
+    assert [lane["rank"] for lane in found["ranks"]] == [0, 1]
+    assert sum(lane["critical"] for lane in found["ranks"]) == 1
+    root, forward, backward = found["ranks"][0]["spans"]
+    assert [span["depth"] for span in (root, forward, backward)] == [0, 1, 1]
+    assert (root["duration_ms"], root["usual_ms"], root["ratio"]) == (900.0, 300.0, 3.0)
+    assert backward["offset_ms"] == 360.0
+    assert sum(span["critical_ms"] for span in (root, forward, backward)) == pytest.approx(900.0)
+    assert found["ranks"][0]["critical_path"][0] == root["span_id"]
+
+
+def test_logs_alerts_and_the_machine(get: Get) -> None:
+    """What else happened at the step is there, and the machine's state around it."""
+    found = get(f"/api/runs/big/steps/{BAD}")
+    assert [alert["name"] for alert in found["alerts"]] == ["nan"]
+    assert sorted((log["rank"], log["body"]) for log in found["logs"]) == [
+        (0, f"step {BAD} done"),
+        (1, f"step {BAD} done"),
+    ]
+    assert {(reading["key"], reading["rank"], reading["value"]) for reading in found["system"]} == {
+        ("system/gpu_util", 0, 90.0),
+        ("system/gpu_util", 1, 91.0),
+    }
+    (bad,) = [value for value in found["metrics"][0]["values"] if value["rank"] == 1]
+    assert (bad["value"], bad["delta"], bad["z"]) == ("NaN", None, None)
+
+
+def test_the_way_to_other_steps(get: Get) -> None:
+    """The steps beside it, and the nearest ones at which something was wrong."""
+    found = get("/api/runs/big/steps/95")
+    assert (found["previous"], found["next"]) == (94, 96)
+    assert found["previous_anomaly"]["step"] == BAD
+    assert found["next_anomaly"] == {"step": FAILED, "reason": "failed span"}
+    first, last = get("/api/runs/big/steps/0"), get(f"/api/runs/big/steps/{STEPS - 1}")
+    assert (first["previous"], first["previous_anomaly"]) == (None, None)
+    assert (last["next"], last["next_anomaly"]) == (None, None)
+
+
+def test_a_step_that_never_was(get: Get) -> None:
+    """An unknown step is empty and still tells the way; an unknown run is not found."""
+    found = get("/api/runs/big/steps/100000")
+    assert (found["metrics"], found["ranks"], found["begin"]) == ([], [], None)
+    assert found["previous"] == STEPS - 1
+    get("/api/runs/none/steps/1", expect=404)
+    assert "must be an integer" in get("/api/runs/big/steps/x", expect=400)["error"]["message"]

@@ -1,0 +1,74 @@
+"""What watchers get: everything that concerns them, once, or a word that something was left out."""
+
+import pytest
+
+from stepscope.hub.backlog import Item
+from stepscope.hub.live import Live, TooMany
+from stepscope.model.ports import Batch
+from stepscope.model.records import Log
+from stepscope.model.writer import Writer
+
+
+def items(run: str = "r", count: int = 1, project: str = "p") -> list[Item]:
+    """A batch of logs that was just stored."""
+    records = [Log(1, None, None, None, None, 9, "x")] * count
+    return [Item("folder", Batch(Writer(id="w", run=run, project=project), 1, list(records)))]
+
+
+def nothing() -> None:
+    """Wake nobody."""
+
+
+def test_a_watcher_gets_what_concerns_it() -> None:
+    """Only the batches of its run and project come, and it is woken for them."""
+    live, woken = Live(), []
+    mine, _ = live.watch(lambda: woken.append(1), run="r", project="p")
+    live.take(items("other"))
+    live.take(items("r", project="secret"))
+    assert woken == []
+    live.take(items("r"))
+    moments, missed, _ = live.drain(mine)
+    assert [batch.writer.run for moment in moments for batch in moment.batches] == ["r"]
+    assert (len(woken), missed) == (1, 0)
+    assert live.drain(mine)[0] == []
+
+
+def test_coming_back_with_a_cursor() -> None:
+    """What came since a cursor comes again, once; a cursor that is too old or of another hub is told."""
+    live = Live(most_records=10)
+    first, _ = live.watch(nothing, run="r")
+    live.take(items(count=2))
+    cursor = live.drain(first)[2]
+    live.leave(first)
+    live.take(items(count=3))
+    again, forgot = live.watch(nothing, run="r", cursor=cursor)
+    assert not forgot
+    assert sum(moment.records for moment in live.drain(again)[0]) == 3
+    live.take(items(count=9))
+    assert live.watch(nothing, run="r", cursor=cursor)[1]
+    for strange in ("", "x", "abc-1", "-", cursor + "000"):
+        assert live.watch(nothing, run="r", cursor=strange)[1]
+
+
+def test_a_slow_watcher_loses_and_is_told() -> None:
+    """A queue never grows beyond its bound; what did not fit is counted."""
+    live = Live(most_records=10)
+    slow, _ = live.watch(nothing)
+    for _ in range(5):
+        live.take(items(count=4))
+    moments, missed, _ = live.drain(slow)
+    assert moments == []
+    assert missed == 20
+
+
+def test_only_so_many_may_watch() -> None:
+    """Beyond a number of watchers, and after the end, nobody may begin."""
+    live = Live(most_watchers=1)
+    first, _ = live.watch(nothing)
+    with pytest.raises(TooMany):
+        live.watch(nothing)
+    live.leave(first)
+    live.watch(nothing)
+    live.close()
+    with pytest.raises(TooMany):
+        live.watch(nothing)
