@@ -1,0 +1,149 @@
+"""`stepscope hub` (also `ui`): receive, keep and show the records of all runs; `hub token`: who may."""
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+
+from stepscope import __version__
+from stepscope.cli.options import Commands, home_of
+from stepscope.cli.plain import dumps
+from stepscope.model.errors import ConfigError
+
+_NEEDED = "the hub needs more packages: pip install 'stepscope[hub]'"
+_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SIZES |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SCOPES = ("ingest", "read", "admin")
+
+
+def add(commands: Commands) -> None:
+    """Register the command, its alias and its tokens."""
+    text = "receive, keep and show the records of all runs"
+    made = commands.add_parser("hub", aliases=["ui"], help=text, description=text)
+    _add_home(made)
+    made.add_argument("--host", default="127.0.0.1", help="the address to bind; not loopback: needs a token")
+    made.add_argument("--port", type=int, default=4318, help="HTTP: OTLP, JSON API and page (4318)")
+    made.add_argument("--grpc-port", type=int, default=4317, help="OTLP/gRPC (4317)")
+    made.add_argument("--keep", type=duration, metavar="TIME", help="delete runs older than this: 90d, 12h")
+    made.add_argument("--max-bytes", type=size, metavar="SIZE", help="delete the oldest runs beyond: 50GB")
+    waiting = "what may wait for the store (4GiB)"
+    made.add_argument("--journal-bytes", type=size, default=4 * 2**30, metavar="SIZE", help=waiting)
+    made.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve TLS with this certificate (PEM)")
+    made.add_argument("--tls-key", type=Path, metavar="FILE", help="and this key")
+    made.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a name of it")
+    made.add_argument("--allow-origin", action="append", default=[], metavar="URL", help="a page that may")
+    made.set_defaults(command=command)
+    _add_tokens(made)
+
+
+def _add_home(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
+
+
+def _add_tokens(made: argparse.ArgumentParser) -> None:
+    parts = made.add_subparsers(title="more", metavar="token")
+    token = parts.add_parser("token", help="say who may use the hub", description="say who may use the hub")
+    verbs = token.add_subparsers(metavar="create|list|revoke", required=True)
+    create = verbs.add_parser("create", help="make a token and show it once")
+    create.add_argument("--scope", action="append", choices=_SCOPES, help="what it allows (ingest)")
+    create.add_argument("--project", help="the only project it reaches")
+    create.add_argument("--name", default="", help="whom it is for")
+    create.add_argument("--rate", type=float, metavar="N", help="requests per second")
+    create.set_defaults(command=create_token)
+    listing = verbs.add_parser("list", help="list the tokens")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(command=list_tokens)
+    revoke = verbs.add_parser("revoke", help="take a token back")
+    revoke.add_argument("id", help="its id, as `list` shows it")
+    revoke.set_defaults(command=revoke_token)
+    for verb in (create, listing, revoke):
+        verb.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="the folder of all journals")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Run the hub until it is told to stop."""
+    try:
+        from stepscope.hub.api.routes import mount
+        from stepscope.hub.serve import serve
+        from stepscope.hub.service import HubOptions
+    except ImportError as error:
+        raise ConfigError(f"{_NEEDED} (missing: {error.name})") from error
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise ConfigError("--tls-cert and --tls-key belong together: give both or none")
+    options = HubOptions(
+        home=home_of(args),
+        host=args.host,
+        port=args.port,
+        grpc_port=args.grpc_port,
+        tls=(args.tls_cert, args.tls_key) if args.tls_cert is not None else None,
+        allow_hosts=tuple(args.allow_host),
+        allow_origins=tuple(args.allow_origin),
+        keep_seconds=args.keep,
+        max_bytes=args.max_bytes,
+        journal_bytes=args.journal_bytes,
+    )
+    return serve(options, _say, lambda hub: mount(hub, __version__))
+
+
+def create_token(args: argparse.Namespace) -> int:
+    """Make a token."""
+    from stepscope.hub.home import tokens_path
+    from stepscope.hub.security.tokens import Tokens
+
+    tokens = Tokens(tokens_path(home_of(args)))
+    scopes = args.scope or ["ingest"]
+    token, text = tokens.create(scopes, project=args.project, name=args.name, requests=args.rate)
+    print(text)
+    print(f"token {token.id} ({', '.join(token.scopes)}): it is shown this once", file=sys.stderr)
+    return 0
+
+
+def list_tokens(args: argparse.Namespace) -> int:
+    """List the tokens, never their secrets."""
+    from stepscope.hub.home import tokens_path
+    from stepscope.hub.security.tokens import Tokens
+
+    found = Tokens(tokens_path(home_of(args))).all()
+    if args.json:
+        print(dumps([{"id": each.id, "scopes": each.scopes, "project": each.project, "name": each.name,
+                      "created": each.created, "rate": each.requests} for each in found]))  # fmt: skip
+        return 0
+    for each in found:
+        made = time.strftime("%Y-%m-%d", time.localtime(each.created))
+        print(f"{each.id}  {','.join(each.scopes):<18} {each.project or '*':<16} {made}  {each.name}")
+    if not found:
+        print("no tokens")
+    return 0
+
+
+def revoke_token(args: argparse.Namespace) -> int:
+    """Take a token back; a running hub knows within a second."""
+    from stepscope.hub.home import tokens_path
+    from stepscope.hub.security.tokens import Tokens
+
+    if not Tokens(tokens_path(home_of(args))).revoke(args.id):
+        raise ConfigError(f"there is no token {args.id!r}; `stepscope hub token list` shows them")
+    print(f"revoked {args.id}")
+    return 0
+
+
+def duration(text: str) -> float:
+    """Read a time such as 90d."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text.lower())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90d, 12h or 30m")
+    return float(found[1]) * _TIMES[found[2]]
+
+
+def size(text: str) -> int:
+    """Read a size such as 50GB."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    if found is None or found[2] not in _SIZES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 50GB or 512MiB")
+    return int(float(found[1]) * _SIZES[found[2]])
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,104 @@
+"""The hub's HTTP application: receivers, health, session, and the routes of the JSON API and the page."""
+
+import http.cookies
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from stepscope.hub.answers import error_response, json_response, refusal_response
+from stepscope.hub.receivers.native import Native
+from stepscope.hub.receivers.otlp import OtlpReceiver
+from stepscope.hub.receivers.otlp_http import OtlpHttp
+from stepscope.hub.refusals import Refusal
+from stepscope.hub.security.gate import Gate
+from stepscope.hub.security.guard import COOKIE
+from stepscope.hub.service import Hub
+
+_SESSION_SECONDS = 30 * 24 * 3600
+
+
+def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
+    """Put the application of a hub together; `routes` are those of the JSON API and of the page."""
+    limit = hub.options.limits.body
+    receivers = [
+        *OtlpHttp(OtlpReceiver(hub.entry("otlp_http")), limit, hub.pool).routes(),
+        *Native(hub.entry("native"), limit, hub.pool).routes(),
+    ]
+    inner = Starlette(
+        routes=[*receivers, *_own_routes(hub), *routes],
+        exception_handlers={HTTPException: _refuse, Exception: _stumble},
+    )
+    inner.router.redirect_slashes = False
+    return Gate(inner, hub.guard)
+
+
+def _own_routes(hub: Hub) -> list[Route]:
+    async def health(request: Request) -> Response:
+        return json_response(await run_in_threadpool(hub.health))
+
+    async def metrics(request: Request) -> Response:
+        text = await run_in_threadpool(hub.metrics)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def alive(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    return [
+        Route("/api/health", health),
+        Route("/metrics", metrics),
+        Route("/healthz", alive),
+        Route("/api/session", _session(hub), methods=["POST", "DELETE"]),
+    ]
+
+
+def _session(hub: Hub) -> Callable[[Request], Awaitable[Response]]:
+    async def session(request: Request) -> Response:
+        """Give a browser its token as a cookie that no script can read, or take it back."""
+        token = ""
+        if request.method == "POST":
+            try:
+                token = str(msgspec.json.decode(await request.body(), type=dict[str, str])["token"])
+            except (KeyError, ValueError):
+                return error_response(Refusal(HTTPStatus.BAD_REQUEST, 'send {"token": "..."}'))
+            if hub.guard.tokens.find(token) is None:
+                return error_response(Refusal(HTTPStatus.UNAUTHORIZED, "this token is not known"))
+        response = json_response({"token": bool(token)})
+        response.headers["Set-Cookie"] = _cookie(token, secure=hub.options.tls is not None)
+        return response
+
+    return session
+
+
+def _cookie(token: str, *, secure: bool) -> str:
+    made: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
+    made[COOKIE] = token
+    made[COOKIE].update({"path": "/", "samesite": "Strict", "max-age": str(_SESSION_SECONDS if token else 0)})
+    made[COOKIE]["httponly"] = True
+    made[COOKIE]["secure"] = secure
+    return made[COOKIE].OutputString()
+
+
+async def _refuse(request: Request, error: Any) -> Response:
+    """Answer 404, 405 and the like in the words of whoever asked."""
+    status = HTTPStatus(error.status_code)
+    known = {404: "nothing is here", 405: "this needs another method"}
+    response = refusal_response(
+        request.url.path, request.headers, Refusal(status, known.get(error.status_code) or str(error.detail))
+    )
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _stumble(request: Request, error: Exception) -> Response:
+    """Turn a bug of ours into something that a client may try again, for nothing was acknowledged."""
+    refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the hub stumbled: {type(error).__name__}", 5.0)
+    return refusal_response(request.url.path, request.headers, refusal)

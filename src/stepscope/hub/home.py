@@ -1,0 +1,109 @@
+"""The hub's folder: HOME/hub with journal, cursors, tokens and store; one hub at a time has it open."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from stepscope.model.errors import ConfigError
+
+MARKER = "STEPSCOPE_HUB"
+_TEXT = "This folder belongs to a Stepscope hub. Stop the hub before you move or delete it.\n"
+_OURS = {"runs", "cursors", "hub", "stepscope.yaml"}
+
+
+class HubHome:
+    """The paths below a home, made when missing and locked until `close`; ConfigError says what to do."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.folder = home / "hub"
+        self.journal = self.folder / "journal" / "intake"
+        self.store = self.folder / "store"
+        self.quarantine = self.folder / "quarantine"
+        self.tokens = tokens_path(home)
+        self._lock: IO[str] | None = None
+        try:
+            _claim(home, self.folder)
+            self._lock = _locked(self.folder)
+        except OSError as error:
+            raise ConfigError(
+                f"the hub cannot use {error.filename or self.folder}: {error.strerror or error}. "
+                "Choose another folder with --home or mend its permissions"
+            ) from error
+
+    def announce(self, address: str) -> None:
+        """Leave the hub's address where other commands find it."""
+        if self._lock is not None:
+            self._lock.seek(0)
+            self._lock.truncate()
+            self._lock.write(f"{os.getpid()} {address}\n")
+            self._lock.flush()
+
+    def forget_cursors(self) -> None:
+        """Make everything be read again, for a store that is new."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "cursors" / "store.json").unlink()
+
+    def close(self) -> None:
+        """Let another hub open the folder."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._lock.truncate(0)
+            self._lock.close()
+            self._lock = None
+
+
+def tokens_path(home: Path) -> Path:
+    """The file of tokens."""
+    return home / "hub" / "tokens.json"
+
+
+def address_of(home: Path) -> str | None:
+    """The address of the hub that has a home folder open; None when none does."""
+    try:
+        with open(home / "hub" / "lock", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return file.read().strip().partition(" ")[2] or None
+    except OSError:
+        return None
+    return None
+
+
+def _claim(home: Path, folder: Path) -> None:
+    """Make the folders; refuse a home that holds something else than ours."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if (folder / MARKER).is_file():
+        return
+    present = {name for name in os.listdir(home) if not name.startswith(".")}
+    if present and not present & _OURS:
+        raise ConfigError(
+            f"{home} is no Stepscope home: it holds {', '.join(sorted(present)[:3])}. "
+            "Choose an empty or a new folder with --home"
+        )
+    folder.mkdir(exist_ok=True, mode=0o700)
+    strange = set(os.listdir(folder)) - {"tokens.json", "lock"}
+    if strange:
+        raise ConfigError(
+            f"{folder} is not a hub's folder: it holds {', '.join(sorted(strange)[:3])}. "
+            "Move it away or choose another --home"
+        )
+    (folder / MARKER).write_text(_TEXT, encoding="utf-8")
+
+
+def _locked(folder: Path) -> IO[str]:
+    file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        pid, _, address = file.read().strip().partition(" ")
+        file.close()
+        raise ConfigError(
+            f"another hub (pid {pid or 'unknown'}{f', {address}' if address else ''}) has {folder} open. "
+            "Use that one, stop it, or choose another --home"
+        ) from None
+    return file

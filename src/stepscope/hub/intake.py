@@ -1,0 +1,160 @@
+"""The hub's own journal: what receivers take is on disk before anyone is told, many requests to one fsync."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from stepscope.journal import layout
+from stepscope.journal.write import SEGMENT_BYTES, Journal
+from stepscope.model.errors import Retry
+from stepscope.model.writer import Writer
+
+MEGA = 1024 * 1024
+GROUP_BYTES = 8 * MEGA
+FRAME_BYTES = 32 * MEGA
+_SPACE_SECONDS = 1.0
+
+
+class Intake:
+    """Takes packed parcels from any thread; one thread of its own writes and syncs them in groups."""
+
+    def __init__(
+        self,
+        folder: Path,
+        writer: Writer,
+        *,
+        most_bytes: int = 4096 * MEGA,
+        most_waiting: int = 256 * MEGA,
+        spare_bytes: int = 64 * MEGA,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.folder = folder
+        self.written = written
+        """Called after each group is safe."""
+        self._journal = Journal(folder, writer, segment_bytes=min(SEGMENT_BYTES, most_bytes // 8), fsync=True)
+        self._most_bytes, self._most_waiting, self._spare_bytes = most_bytes, most_waiting, spare_bytes
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[Sequence[bytes], int, Future[None]]] = []
+        self._waiting_bytes = 0
+        self._closing = False
+        self._space: tuple[float, bool] = (0.0, True)
+        self.size = 0
+        """Bytes of the journal on disk."""
+        self.groups = 0
+        self.trouble = ""
+        """Why nothing can be written; empty when it can."""
+        self.measure()
+        self._thread = threading.Thread(target=self._loop, name="stepscope-intake", daemon=True)
+        self._thread.start()
+
+    def submit(self, parcels: Sequence[bytes]) -> "Future[None]":
+        """Take packed parcels; the future ends when they are safe, or with Retry. Never raises."""
+        future: Future[None] = Future()
+        size = sum(map(len, parcels))
+        refusal = self._refusal(size)
+        with self._changed:
+            if refusal is None and self._closing:
+                refusal = Retry("the hub is shutting down", after=2.0)
+            if refusal is None and parcels:
+                self._waiting.append((parcels, size, future))
+                self._waiting_bytes += size
+                self._changed.notify()
+                return future
+        if refusal is None:
+            future.set_result(None)
+        else:
+            future.set_exception(refusal)
+        return future
+
+    @property
+    def waiting(self) -> int:
+        """Bytes taken and not yet written."""
+        return self._waiting_bytes
+
+    def _refusal(self, size: int) -> Retry | None:
+        if self.size + self._waiting_bytes + size > self._most_bytes:
+            return Retry("the hub's journal is full: the store does not keep up", after=5.0)
+        if self._waiting_bytes + size > self._most_waiting:
+            return Retry("too many requests at once", after=1.0)
+        if not self._has_space():
+            return Retry("the disk of the hub is full", after=10.0)
+        return None
+
+    def _has_space(self) -> bool:
+        now = time.monotonic()
+        if now >= self._space[0]:
+            try:
+                places = (self.folder, *self.folder.parents)
+                found = os.statvfs(next(path for path in places if path.exists()))
+                self._space = (now + _SPACE_SECONDS, found.f_bavail * found.f_frsize > self._spare_bytes)
+            except OSError:
+                self._space = (now + _SPACE_SECONDS, True)
+        return self._space[1]
+
+    def measure(self) -> None:
+        """Look at the journal's size anew; the pump calls this after removing what is stored."""
+        size = 0
+        for path in layout.list_segments(self.folder):
+            with contextlib.suppress(OSError):
+                size += path.stat().st_size
+        self.size = size
+
+    def close(self) -> None:
+        """Write what waits, take nothing more."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+        self._journal.close()
+
+    def _loop(self) -> None:
+        while group := self._take():
+            self._write(group)
+
+    def _take(self) -> list[tuple[Sequence[bytes], int, "Future[None]"]]:
+        """Wait for requests and take as many as make one group; none when closed and all is written."""
+        with self._changed:
+            while not self._waiting and not self._closing:
+                self._changed.wait()
+            total = count = 0
+            for _, size, _ in self._waiting:
+                if count and total + size > GROUP_BYTES:
+                    break
+                total, count = total + size, count + 1
+            group, self._waiting = self._waiting[:count], self._waiting[count:]
+            return group
+
+    def _write(self, group: Sequence[tuple[Sequence[bytes], int, "Future[None]"]]) -> None:
+        refusal: Retry | None = None
+        try:
+            for part in _frames([parcel for parcels, _, _ in group for parcel in parcels]):
+                self.size += self._journal.append(part)
+        except Exception as error:  # whatever it is: a client that comes again loses nothing
+            refusal = Retry(f"the hub's journal cannot be written: {error}", after=5.0)
+        self.trouble = str(refusal or "")
+        with self._changed:
+            self._waiting_bytes -= sum(size for _, size, _ in group)
+        self.groups += 1
+        for _, _, future in group:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(refusal) if refusal else future.set_result(None)
+        if refusal is None:
+            self.written()
+
+
+def _frames(parcels: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Part parcels so that each part fits in a frame."""
+    part: list[bytes] = []
+    size = 0
+    for parcel in parcels:
+        if part and size + len(parcel) > FRAME_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(parcel)
+        size += len(parcel)
+    if part:
+        yield part

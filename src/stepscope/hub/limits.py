@@ -1,0 +1,23 @@
+"""How much one request, record or run may bring."""
+
+from dataclasses import dataclass
+
+MEGA = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of a hub; what is beyond them is refused or cut, and counted."""
+
+    body: int = 64 * MEGA
+    """Bytes of a request, before and after decompression."""
+    attributes: int = 256
+    """Attributes of one record; the others go."""
+    text: int = 64 * 1024
+    """Characters of one attribute; the rest goes."""
+    long_text: int = MEGA
+    """Characters of a log's or event's body."""
+    keys: int = 20_000
+    """Different metric keys of one run from a client that is not ours."""
+    requests: float = 1000.0
+    """Requests per second with one token, unless the token says otherwise."""

@@ -1,0 +1,72 @@
+"""Who is there: when each writer was last heard of, and what it said of its end."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import cast, get_args
+
+from stepscope.hub.backlog import Item
+from stepscope.hub.states import State, WriterFacts, run_state
+from stepscope.model import names
+from stepscope.model.records import Event, Metric, Record
+
+MOST_RUNS = 20_000
+_SELF = "stepscope"
+_STATES = frozenset(get_args(State))
+
+
+class Presence:
+    """Facts of the writers heard of since the hub started; `take` listens to the pump, any thread may read.
+
+    A journal read late says nothing about now, so the time of a record counts and not that of its arrival,
+    unless the record is from the future of this machine's clock.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._runs: dict[str, dict[str, WriterFacts]] = {}
+
+    def take(self, items: Sequence[Item]) -> None:
+        """Learn from batches."""
+        now = self._clock()
+        with self._lock:
+            for item in items:
+                writer, records = item.batch.writer, item.batch.records
+                run = self._runs.pop(writer.run, None) or {}
+                known = run.get(writer.id) or WriterFacts(writer.attempt, 0.0, beats=False, main=writer.main)
+                run[writer.id] = learn(known, records, now)
+                self._runs[writer.run] = run
+            while len(self._runs) > MOST_RUNS:
+                del self._runs[next(iter(self._runs))]
+
+    def facts(self, run: str) -> dict[str, WriterFacts]:
+        """Copy what is known of a run's writers, by id; empty when nothing came since the hub started."""
+        with self._lock:
+            return dict(self._runs.get(run, {}))
+
+    def state(self, run: str) -> State | None:
+        """Tell how a run fares; None when nothing came since the hub started."""
+        return run_state(self.facts(run).values(), self._clock())
+
+    def counts(self) -> dict[str, int]:
+        """Count the runs by state."""
+        now = self._clock()
+        with self._lock:
+            states = [run_state(run.values(), now) for run in self._runs.values()]
+        return {state: states.count(state) for state in sorted(set(states), key=str) if state is not None}
+
+
+def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:
+    """Add what records tell to what is known of their writer."""
+    seen, said, said_at, beats = facts.seen, facts.said, facts.said_at, facts.beats
+    for record in records:
+        moment = min(record.time / 1e9, now)
+        seen = max(seen, moment)
+        if isinstance(record, Metric):
+            beats = beats or record.category == _SELF
+        elif isinstance(record, Event) and record.name == names.EVENT_FINISHED:
+            status = record.attrs.get("status", "finished")
+            said = cast(State, status) if status in _STATES else "finished"
+            said_at = moment
+    return WriterFacts(facts.attempt, seen, said, said_at, beats, facts.main, facts.dead)

@@ -1,0 +1,135 @@
+"""The way in that all network receivers share: scrub, pack, hand to the intake, count what became of it."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from msgspec import structs
+
+from stepscope.hub.intake import Intake
+from stepscope.hub.parcels import Numbers, Parcel, pack_parts, pack_whole
+from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
+from stepscope.hub.tallies import Tallies
+from stepscope.model.records import Record
+from stepscope.model.writer import Writer
+
+UNPACKABLE = "the record cannot be stored"
+OTHER_PROJECT = "the run belongs to another project than the token"
+_MOST_RUNS = 50_000
+
+
+class Load:
+    """What one request brings, being packed; `rejected` counts records by reason."""
+
+    def __init__(self) -> None:
+        self.parcels: list[bytes] = []
+        self.taken = 0
+        self.rejected: Counter[str] = Counter()
+        self.cut: Counter[str] = Counter()
+
+
+class Entry:
+    """One way in for one receiver. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        receiver: str,
+        intake: Intake,
+        scrubber: Scrubber,
+        tallies: Tallies,
+        numbers: Numbers,
+        owners: "Owners",
+    ) -> None:
+        self.receiver = receiver
+        self._intake = intake
+        self._scrubber = scrubber
+        self._tallies = tallies
+        self._numbers = numbers
+        self._owners = owners
+
+    def add(
+        self, load: Load, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
+    ) -> None:
+        """Pack the records of one writer; without a number of its own the batch is given one.
+
+        A token's project, when it has one, must be that of the run.
+        """
+        if not self._owners.admits(writer.run, writer.project, project):
+            load.rejected[OTHER_PROJECT] += len(records)
+            return
+        lost: Counter[str] = Counter()
+        self._scrubber.scrub_attrs(writer.resource, lost)
+        kept = self._scrubber.scrub(writer.run, records, lost)
+        load.rejected[TOO_MANY_KEYS] += lost.pop(TOO_MANY_KEYS, 0)
+        load.cut += lost
+        if seq is None:
+            packed, bad = pack_parts(self.receiver, writer, kept, self._numbers) if kept else ([], 0)
+            load.parcels += packed
+        else:
+            one, bad = pack_whole(Parcel(self.receiver, writer, seq, kept))
+            load.parcels.append(one)
+        load.rejected[UNPACKABLE] += bad
+        load.taken += len(kept) - bad
+
+    def hand_over(self, load: Load) -> "Future[None]":
+        """Give the load to the intake; the future ends when it is safe, or with Retry."""
+        self._tallies.add_reasons("rejected", self.receiver, +load.rejected)
+        self._tallies.add_reasons("dropped", self.receiver, load.cut)
+        future = self._intake.submit(load.parcels)
+        future.add_done_callback(lambda done: self._count(done, load.taken))
+        return future
+
+    def reject(self, reason: str, count: int = 1) -> None:
+        """Count what was refused before it could be packed."""
+        self._tallies.add("rejected", self.receiver, count, reason)
+
+    def _count(self, done: "Future[None]", taken: int) -> None:
+        if done.cancelled() or done.exception() is None:
+            self._tallies.add("written", self.receiver, taken)
+        else:
+            self._tallies.add("retried", self.receiver, reason="full")
+
+
+class Owners:
+    """Which project a run belongs to, for tokens that reach one project only: that of its first writer."""
+
+    def __init__(
+        self,
+        look_up: Callable[[str], str | None] = lambda run: None,
+        matters: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._look_up = look_up
+        self._matters = matters
+        self._projects: dict[str, str] = {}
+
+    def admits(self, run: str, project: str, bound: str | None) -> bool:
+        """Tell whether a writer of a project may write to a run, `bound` being the token's only project.
+
+        A run that nobody owns yet is the writer's from now on.
+        """
+        if bound is None and not self._matters():
+            return True
+        owner = self._projects.get(run)
+        if owner is None:
+            if len(self._projects) >= _MOST_RUNS:
+                self._projects.clear()
+            owner = self._projects[run] = self._look_up(run) or project
+        return bound is None or owner == bound
+
+
+class Writers:
+    """One writer for each origin, the same for every request of it."""
+
+    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
+        self._known: dict[str, Writer] = {}
+
+    def same(self, writer: Writer) -> Writer:
+        """The writer with the time it was first met."""
+        known = self._known.get(writer.id)
+        if known is None:
+            if len(self._known) >= _MOST_RUNS:
+                self._known.clear()
+            known = self._known[writer.id] = structs.replace(writer, wall_ns=self._clock())
+        return known

@@ -1,0 +1,197 @@
+"""The folder receiver: follows every journal under a home, the lively closely, the silent rarely."""
+
+import heapq
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stepscope.hub.backlog import Item
+from stepscope.hub.tallies import Tallies
+from stepscope.journal import layout
+from stepscope.journal.cursors import Cursors
+from stepscope.journal.read import READ_BYTES, Position, Tail
+from stepscope.model.records import Record
+
+RECEIVER = "folder"
+SOONEST, LATEST = 0.25, 60.0
+"""Seconds between two looks at a writer: an eighth of its silence, within these bounds."""
+RUN_SOONEST, RUN_LATEST = 1.0, 5.0
+"""The same for new writers of a run."""
+HOME_SECONDS = 1.0
+
+
+class _Watched:
+    """A folder looked at again and again; `run` is empty for the folder of runs, `writer` for a run."""
+
+    __slots__ = ("folder", "mtime", "run", "seen", "tail", "writer")
+
+    def __init__(self, folder: Path, run: str = "", writer: str = "") -> None:
+        self.folder, self.run, self.writer = folder, run, writer
+        self.mtime = -1
+        self.seen = 0.0
+        """When it last changed, in seconds of the wall clock."""
+        self.tail: Tail | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.run}/{self.writer}"
+
+
+class FolderReceiver:
+    """Batches from trainers' journals. One thread reads; `settle` says that all read is stored."""
+
+    def __init__(
+        self,
+        home: Path,
+        cursors: Cursors,
+        tallies: Tallies,
+        mask: Callable[[list[Record]], list[Record]] = lambda records: records,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cursors = cursors
+        self._tallies = tallies
+        self._mask = mask
+        self._clock = clock
+        self._known: set[Path] = set()
+        self._queue: list[tuple[float, int, _Watched]] = []
+        self._count = 0
+        self._read: dict[str, _Watched] = {}
+        """Writers read since the last `settle`."""
+        self.writers = 0
+        self._add(_Watched(layout.runs_folder(home)), due=0.0)
+
+    def read(self) -> list[Item]:
+        """Return the next batches of one writer that is due and has some; none when no such writer is due."""
+        now = self._clock()
+        while self._queue and self._queue[0][0] <= now:
+            _, _, watched = heapq.heappop(self._queue)
+            try:
+                items = self._look(watched, now)
+            except Exception:
+                self._add(watched, now + RUN_LATEST)
+                raise
+            if items:
+                return items
+        return []
+
+    def _look(self, watched: _Watched, now: float) -> list[Item]:
+        if watched.writer:
+            return self._follow(watched, now)
+        if watched.run:
+            self._look_for_writers(watched, now)
+        else:
+            self._look_for_runs(watched, now)
+        return []
+
+    def settle(self) -> bool:
+        """Move the cursors to what was read; tell whether any moved."""
+        for key, watched in self._read.items():
+            if watched.tail is not None:
+                self._cursors.set(key, watched.tail.position)
+        moved = bool(self._read)
+        self._read.clear()
+        return moved
+
+    def next_due(self) -> float:
+        """Seconds until something is due."""
+        return max(self._queue[0][0] - self._clock(), 0.0) if self._queue else HOME_SECONDS
+
+    def _add(self, watched: _Watched, due: float) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (due, self._count, watched))
+
+    def _look_for_runs(self, watched: _Watched, now: float) -> None:
+        if _changed(watched, now):
+            for run in layout.list_runs(watched.folder.parent):
+                self._meet(_Watched(watched.folder / run, run))
+        self._add(watched, now + HOME_SECONDS)
+
+    def _look_for_writers(self, watched: _Watched, now: float) -> None:
+        changed = _changed(watched, now)
+        if changed is None:
+            self._known.discard(watched.folder)
+            return
+        if changed:
+            for writer in layout.list_writers(watched.folder.parent.parent, watched.run):
+                if self._meet(_Watched(watched.folder / writer, watched.run, writer)):
+                    self.writers += 1
+        self._add(watched, now + _wait(now - watched.seen, RUN_SOONEST, RUN_LATEST))
+
+    def _meet(self, fresh: _Watched) -> bool:
+        """Follow a folder from now on, the one changed last first; False when it is followed already."""
+        if fresh.folder in self._known:
+            return False
+        self._known.add(fresh.folder)
+        try:
+            changed = os.stat(fresh.folder).st_mtime
+        except OSError:
+            changed = 0.0
+        self._add(fresh, due=-changed)
+        return True
+
+    def _follow(self, watched: _Watched, now: float) -> list[Item]:
+        position = watched.tail.position if watched.tail is not None else self._cursors.get(watched.key)
+        more = _unread(watched, position, now)
+        if more is None:
+            self._forget(watched)
+            return []
+        if not more:
+            self._add(watched, now + _wait(now - watched.seen, SOONEST, LATEST))
+            return []
+        if watched.tail is None:
+            watched.tail = Tail(watched.folder, position)
+        items = self._batches(watched, watched.tail)
+        self._read[watched.key] = watched
+        self._add(watched, now if items else now + _wait(now - watched.seen, SOONEST, LATEST))
+        return items
+
+    def _batches(self, watched: _Watched, tail: Tail) -> list[Item]:
+        damaged, unreadable = tail.damaged, tail.unreadable
+        masked = (batch._replace(records=self._mask(batch.records)) for batch in tail.read(READ_BYTES))
+        items = [Item(RECEIVER, batch) for batch in masked]
+        self._tallies.add("dropped", RECEIVER, tail.damaged - damaged, "damaged frame")
+        self._tallies.add("rejected", RECEIVER, tail.unreadable - unreadable, "unreadable record")
+        return items
+
+    def _forget(self, watched: _Watched) -> None:
+        self._known.discard(watched.folder)
+        self._read.pop(watched.key, None)
+        self._cursors.forget(watched.key)
+        self.writers -= 1
+
+
+def _changed(watched: _Watched, now: float) -> bool | None:
+    """Tell whether entries came or went since the last look; None when the folder is gone."""
+    try:
+        found = os.stat(watched.folder)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return False
+    fresh = found.st_mtime_ns != watched.mtime
+    watched.mtime = _settled(found, now)
+    watched.seen = found.st_mtime
+    return fresh
+
+
+def _unread(watched: _Watched, position: Position, now: float) -> int | None:
+    """Count the bytes a writer has behind a position, with two looks at the disk; None when it is gone."""
+    fresh = _changed(watched, now)
+    if fresh is None:
+        return None
+    try:
+        segment = os.stat(layout.segment_path(watched.folder, position.segment))
+    except OSError:  # not yet there, or gone under the quota: the tail finds the next
+        return int(fresh)
+    watched.seen = max(watched.seen, segment.st_mtime)
+    return segment.st_size - position.offset or int(fresh)
+
+
+def _settled(found: os.stat_result, now: float) -> int:
+    """The time stamp of a folder; none while it may change again within its stamp's precision."""
+    return found.st_mtime_ns if now - found.st_mtime > 2.0 else -1
+
+
+def _wait(silence: float, soonest: float, latest: float) -> float:
+    return min(max(silence / 8, soonest), latest)

@@ -1,0 +1,79 @@
+"""Decompression of request bodies that stops at a limit, however small the bomb."""
+
+import zlib
+
+import zstandard
+
+ENCODINGS = ("identity", "gzip", "deflate", "zstd")
+_WINDOW = 64 * 1024 * 1024
+_PIECE = 1024
+"""A piece of zstd can become 32 KiB per byte, all at once."""
+
+
+class TooLarge(ValueError):
+    """There is more inside than the limit."""
+
+
+class Broken(ValueError):
+    """The bytes are not what their Content-Encoding says."""
+
+
+def inflate(data: bytes, encoding: str, limit: int) -> bytes:
+    """Decompress a body; TooLarge or Broken, and KeyError for an encoding that is not in ENCODINGS."""
+    if encoding in ("", "identity"):
+        out = data
+    elif encoding == "zstd":
+        out = _zstd(data, limit)
+    else:
+        wanted = {"gzip": 31, "x-gzip": 31, "deflate": 15}[encoding]
+        if encoding == "deflate" and not _is_zlib(data):
+            wanted = -15  # some clients send the bare stream
+        out = _zlib(data, wanted, limit)
+    if len(out) > limit:
+        raise TooLarge
+    return out
+
+
+def _zlib(data: bytes, window: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while data:
+        stream = zlib.decompressobj(window)
+        try:
+            part = stream.decompress(data, limit + 1 - size)
+        except zlib.error as error:
+            raise Broken(f"the body cannot be decompressed: {error}") from None
+        size += len(part)
+        if size > limit:
+            raise TooLarge
+        if not stream.eof:
+            raise Broken("the compressed body is cut off")
+        parts.append(part)
+        data = stream.unused_data.lstrip(b"\0")
+    return b"".join(parts)
+
+
+def _is_zlib(data: bytes) -> bool:
+    return len(data) > 1 and data[0] & 15 == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+
+
+def _zstd(data: bytes, limit: int) -> bytes:
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+    parts: list[bytes] = []
+    size = offset = 0
+    while offset < len(data):
+        stream = unpacker.decompressobj()
+        while not stream.eof:
+            piece = data[offset : offset + _PIECE]
+            if not piece:
+                raise Broken("the compressed body is cut off")
+            try:
+                part = stream.decompress(piece)
+            except zstandard.ZstdError as error:
+                raise Broken(f"the body cannot be decompressed: {error}") from None
+            offset += len(piece) - len(stream.unused_data)
+            size += len(part)
+            if size > limit:
+                raise TooLarge
+            parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,97 @@
+"""Our own protocol: POST /v1/stepscope with journal frames, a head for each writer and then its batches."""
+
+import asyncio
+from concurrent.futures import Executor, Future
+from http import HTTPStatus
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from stepscope.hub.answers import error_response, json_response
+from stepscope.hub.receivers.body import SMALL, read_body
+from stepscope.hub.receivers.entry import Entry, Load
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.security.gate import access_of
+from stepscope.hub.security.guard import Access
+from stepscope.model.errors import Retry
+from stepscope.model.writer import SCHEMA, Writer
+from stepscope.wire import frames
+
+PATH = "/v1/stepscope"
+UNREADABLE = "unreadable record"
+
+
+class Safe(msgspec.Struct, frozen=True):
+    """How far a writer's batches are safe: all of this request up to and including `seq`."""
+
+    run: str
+    writer: str
+    seq: int
+
+
+class Native:
+    """The route of the native protocol; a batch that comes again has the same number and is stored once."""
+
+    def __init__(self, entry: Entry, limit: int, pool: Executor) -> None:
+        self._entry = entry
+        self._limit = limit
+        self._pool = pool
+
+    def routes(self) -> list[Route]:
+        """The one path."""
+        return [Route(PATH, self._post, methods=["POST"])]
+
+    async def _post(self, request: Request) -> Response:
+        try:
+            data = await read_body(request, self._limit, self._pool)
+            access = access_of(request.scope)
+            if len(data) <= SMALL:
+                safe, load, done = self.take(data, access)
+            else:
+                loop = asyncio.get_running_loop()
+                safe, load, done = await loop.run_in_executor(self._pool, self.take, data, access)
+            await asyncio.wrap_future(done)
+        except Refused as error:
+            return error_response(error.refusal)
+        except Retry as error:
+            return error_response(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0))
+        return json_response({"safe": safe, "written": load.taken, "rejected": +load.rejected})
+
+    def take(self, data: bytes, access: Access) -> tuple[list[Safe], Load, "Future[None]"]:
+        """Read frames and hand them on; Refused, and nothing taken, when one is damaged."""
+        load = Load()
+        safe: dict[tuple[str, str], int] = {}
+        writer: Writer | None = None
+        for found in frames.scan(data, final=True):
+            try:
+                if isinstance(found, frames.Damage):
+                    raise ValueError("damaged frame")
+                if frames.is_head(found.payload):
+                    writer = _head(found.payload, access)
+                    continue
+                if writer is None:
+                    raise ValueError("a batch before the head that says whose it is")
+                seq, records, bad = frames.unpack_batch(found.payload)
+            except ValueError as error:
+                self._entry.reject("unreadable request")
+                raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"at byte {found.start}: {error}")) from None
+            load.rejected[UNREADABLE] += bad
+            self._entry.add(load, writer, records, access.project, seq)
+            key = (writer.run, writer.id)
+            safe[key] = max(seq, safe.get(key, -1))
+        answer = [Safe(run, name, seq) for (run, name), seq in safe.items()]
+        return answer, load, self._entry.hand_over(load)
+
+
+def _head(payload: memoryview, access: Access) -> Writer:
+    writer = frames.unpack_head(payload)
+    if writer.schema > SCHEMA:
+        raise ValueError(f"the writer speaks schema {writer.schema}, this hub {SCHEMA}: upgrade the hub")
+    if access.project not in (None, writer.project):
+        text = f"this token is for the project {access.project!r}, not {writer.project!r}"
+        raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
+    if not writer.run or not writer.id:
+        raise ValueError("the head names no run or no writer")
+    return writer

@@ -1,0 +1,104 @@
+"""OTLP over gRPC: the three Export services on one port, on the event loop of the hub."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from stepscope.hub.answers import rpc_code
+from stepscope.hub.receivers.body import SMALL
+from stepscope.hub.receivers.otlp import OtlpReceiver
+from stepscope.hub.refusals import Refusal
+from stepscope.hub.security.guard import Access, Guard, bearer
+from stepscope.model.errors import ConfigError, Retry
+from stepscope.wire.otlp.names import GRPC_METHODS, Signal
+from stepscope.wire.otlp.refusals import BadRequest
+from stepscope.wire.otlp.replies import Status, write_reply, write_status
+
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+_UNARY = grpc.unary_unary_rpc_method_handler
+
+
+class OtlpGrpc:
+    """The server of OTLP/gRPC."""
+
+    def __init__(self, receiver: OtlpReceiver, guard: Guard, limit: int, pool: Executor) -> None:
+        self._receiver = receiver
+        self._guard = guard
+        self._pool = pool
+        options = [
+            ("grpc.max_receive_message_length", limit),
+            ("grpc.so_reuseport", 0),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+        ]
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers([self._service(signal) for signal in GRPC_METHODS])
+
+    def bind(self, address: str, tls: tuple[Path, Path] | None) -> int:
+        """Take a port; ConfigError when it is not free."""
+        try:
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                certificate, key = tls
+                pair = [(key.read_bytes(), certificate.read_bytes())]
+                port = self._server.add_secure_port(address, grpc.ssl_server_credentials(pair))
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise ConfigError(
+                f"the gRPC port of {address} is taken: stop what uses it or choose another with --grpc-port"
+            )
+        return int(port)
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        await self._server.start()
+
+    async def stop(self, seconds: float) -> None:
+        """Finish the calls under way."""
+        await self._server.stop(seconds)
+
+    def _service(self, signal: Signal) -> Any:
+        service, _, method = GRPC_METHODS[signal].strip("/").partition("/")
+        return grpc.method_handlers_generic_handler(service, {method: _UNARY(self._exporter(signal))})
+
+    def _exporter(self, signal: Signal) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def export(data: bytes, context: Any) -> bytes:
+            metadata = {str(key): str(value) for key, value in context.invocation_metadata() or ()}
+            access = self._guard.admit(bearer(metadata.get("authorization", "")), "ingest")
+            if isinstance(access, Refusal):
+                return await _refuse(context, access)
+            try:
+                return await self._export(signal, data, metadata, access)
+            except BadRequest as error:
+                return await _refuse(context, Refusal(HTTPStatus.BAD_REQUEST, str(error)))
+            except Retry as error:
+                refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)
+                return await _refuse(context, refusal)
+
+        return export
+
+    async def _export(self, signal: Signal, data: bytes, metadata: dict[str, str], access: Access) -> bytes:
+        if len(data) <= SMALL:
+            taken = self._receiver.take(signal, "protobuf", data, metadata, access)
+        else:
+            loop = asyncio.get_running_loop()
+            taken = await loop.run_in_executor(
+                self._pool, self._receiver.take, signal, "protobuf", data, metadata, access
+            )
+        await asyncio.wrap_future(taken.safe)
+        return write_reply("protobuf", taken.rejections)
+
+
+async def _refuse(context: Any, refusal: Refusal) -> bytes:
+    """End a call with a code, and with what a client needs to come back at the right time."""
+    code = 14 if refusal.retry_after is not None else rpc_code(refusal.status)
+    status = Status(code, refusal.message, refusal.retry_after)
+    details = (("grpc-status-details-bin", write_status("protobuf", status)),)
+    await context.abort(_CODES[code], refusal.message, details)
+    raise AssertionError("abort raises")

@@ -1,0 +1,129 @@
+"""The decision at the door: may this request pass, and as whom. Synchronous and free of any framework."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from stepscope.hub.refusals import Refusal
+from stepscope.hub.security.origins import is_known_host, is_same_origin
+from stepscope.hub.security.rates import Rates
+from stepscope.hub.security.tokens import Scope, Token, Tokens
+
+COOKIE = "stepscope_token"
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_OPEN = ("/healthz", "/api/session")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who passed; no token where none is needed."""
+
+    token: Token | None = None
+
+    @property
+    def project(self) -> str | None:
+        """The only project this one may touch; None for all."""
+        return self.token.project if self.token is not None else None
+
+
+class Guard:
+    """Checks Host, Origin, token, scope and rate; `foreign` are origins of pages allowed by name.
+
+    A token is needed when it is `required` or once there was one: taking the last back opens nothing.
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        rates: Rates,
+        hosts: frozenset[str],
+        foreign: Iterable[str] = (),
+        scheme: str = "http",
+        *,
+        required: bool = False,
+    ) -> None:
+        self.tokens = tokens
+        self._required = required
+        self._rates = rates
+        self._hosts = hosts
+        self._foreign = frozenset(origin.rstrip("/").lower() for origin in foreign)
+        self._scheme = scheme
+
+    def check(self, method: str, path: str, headers: Mapping[str, str]) -> Access | Refusal:
+        """Decide about an HTTP request; header names are lower case."""
+        needed = scope_of(method, path)
+        shown = bearer(headers.get("authorization", ""))
+        token = self.tokens.find(shown) if shown else None
+        # A page in a browser that was led here under another name cannot know a token.
+        if token is None and not is_known_host(headers.get("host", ""), self._hosts):
+            host = headers.get("host", "")[:100]
+            return Refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"this hub is not called {host!r}: start it with --allow-host, or use a token",
+            )
+        strange = self._strange_page(method, headers)
+        if strange is not None:
+            return strange
+        if needed is None or not self._needs_token():
+            return Access(token)
+        return self.admit(shown or cookie(headers.get("cookie", "")), needed)
+
+    def admit(self, shown: str, needed: Scope) -> Access | Refusal:
+        """Decide by the token alone, as gRPC does."""
+        if not self._needs_token():
+            return Access()
+        token = self.tokens.find(shown) if shown else None
+        if token is None:
+            how = "show a token: Authorization: Bearer TOKEN (stepscope hub token create)"
+            return Refusal(HTTPStatus.UNAUTHORIZED, how if not shown else f"this token is not known; {how}")
+        if not token.allows(needed):
+            return Refusal(HTTPStatus.FORBIDDEN, f"this token lacks the scope {needed!r}")
+        wait = self._rates.take(token.id, token.requests)
+        if wait:
+            return Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many requests with this token", wait)
+        return Access(token)
+
+    def _needs_token(self) -> bool:
+        self._required = self._required or bool(self.tokens)
+        return self._required
+
+    def allows_origin(self, origin: str) -> bool:
+        """Tell whether a page from elsewhere was allowed by name."""
+        return origin.rstrip("/").lower() in self._foreign
+
+    def _strange_page(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
+        origin = headers.get("origin")
+        if origin is not None:
+            if is_same_origin(origin, headers.get("host", ""), self._scheme) or self.allows_origin(origin):
+                return None
+            return Refusal(HTTPStatus.FORBIDDEN, f"pages from {origin[:100]!r} may not use this hub")
+        if headers.get("sec-fetch-site") == "cross-site" and method not in _SAFE_METHODS:
+            return Refusal(HTTPStatus.FORBIDDEN, "pages from elsewhere may not use this hub")
+        return None
+
+
+def scope_of(method: str, path: str) -> Scope | None:
+    """Tell what a request needs; None for the page itself, which holds no data."""
+    if path in _OPEN or method == "OPTIONS":
+        return None
+    if path.startswith("/v1/") or (method == "POST" and path == "/"):
+        return "ingest"
+    if path.startswith("/api/") or path == "/metrics":
+        changes = method not in _SAFE_METHODS and path != "/api/sql"
+        return "admin" if changes else "read"
+    return None
+
+
+def bearer(header: str) -> str:
+    """The token of an Authorization header; empty when there is none."""
+    kind, _, text = header.strip().partition(" ")
+    return text.strip() if kind.lower() == "bearer" else ""
+
+
+def cookie(header: str) -> str:
+    """The token of a browser that logged in."""
+    for part in header.split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""

@@ -1,0 +1,144 @@
+"""Tokens: a secret for its holder, a hash for the file, scopes and perhaps a project."""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from stepscope.model.errors import ConfigError
+
+Scope = Literal["ingest", "read", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+PREFIX = "sst"
+_LOOK_SECONDS = 1.0
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a token; its secret has 256 random bits, so one round of SHA-256 hides it."""
+
+    id: str
+    hash: str
+    scopes: tuple[Scope, ...]
+    project: str | None = None
+    name: str = ""
+    created: float = 0.0
+    requests: float | None = None
+    """Requests per second; None for the hub's default."""
+
+    def allows(self, scope: Scope) -> bool:
+        """Tell whether its holder may do something; an admin may do everything."""
+        return scope in self.scopes or "admin" in self.scopes
+
+    def reaches(self, project: str) -> bool:
+        """Tell whether its holder may touch a project."""
+        return self.project is None or self.project == project
+
+
+_decode = msgspec.json.Decoder(list[Token]).decode
+
+
+class Tokens:
+    """The tokens of a hub, in a file for its owner alone; a running hub sees changes within a second."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._stamp: tuple[int, int] | None = None
+        self._look_at = 0.0
+        self._tokens: dict[str, Token] = {}
+        self._refresh()
+
+    def all(self) -> list[Token]:
+        """List the tokens, the oldest first."""
+        self._refresh()
+        return sorted(self._tokens.values(), key=lambda token: token.created)
+
+    def find(self, text: str) -> Token | None:
+        """Find the token that a client shows; None when it is none of ours."""
+        self._refresh()
+        prefix, _, rest = text.partition("_")
+        token_id, _, secret = rest.partition("_")
+        token = self._tokens.get(token_id) if prefix == PREFIX else None
+        expected = token.hash if token is not None else "0" * 64
+        same = hmac.compare_digest(_hash(secret), expected)
+        return token if same else None
+
+    def create(
+        self,
+        scopes: Iterable[Scope],
+        *,
+        project: str | None = None,
+        name: str = "",
+        requests: float | None = None,
+    ) -> tuple[Token, str]:
+        """Make a token; the text is shown to its holder once and kept nowhere."""
+        secret = secrets.token_hex(32)
+        token = Token(
+            id=secrets.token_hex(4),
+            hash=_hash(secret),
+            scopes=tuple(dict.fromkeys(scopes)),
+            project=project,
+            name=name,
+            created=time.time(),
+            requests=requests,
+        )
+        self._save({**self._tokens, token.id: token})
+        return token, f"{PREFIX}_{token.id}_{secret}"
+
+    def revoke(self, token_id: str) -> bool:
+        """Remove a token; False when there is none with this id."""
+        if token_id not in self._tokens:
+            return False
+        self._save({key: token for key, token in self._tokens.items() if key != token_id})
+        return True
+
+    def __bool__(self) -> bool:
+        self._refresh()
+        return bool(self._tokens)
+
+    def _refresh(self) -> None:
+        now = self._clock()
+        if self._stamp is not None and now < self._look_at:
+            return
+        self._look_at = now + _LOOK_SECONDS
+        try:
+            found = os.stat(self._path)
+            stamp = (found.st_mtime_ns, found.st_ino)
+            if stamp != self._stamp:
+                self._tokens = {token.id: token for token in _decode(self._path.read_bytes())}
+                self._stamp = stamp
+        except (FileNotFoundError, NotADirectoryError):
+            if self._stamp not in (None, (0, 0)):
+                return  # a file that vanishes opens no door: the tokens known stay until the hub starts again
+            self._stamp = (0, 0)
+        except (OSError, ValueError) as error:
+            if self._stamp is None:
+                text = f"the tokens in {self._path} cannot be read ({error}); mend or remove the file"
+                raise ConfigError(text) from error
+
+    def _save(self, tokens: dict[str, Token]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = self._path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(list(tokens.values())), indent=2))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            raise
+        self._tokens, self._stamp = tokens, None
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,159 @@
+"""The hub as a process: take the ports, open the store, serve until told to stop, drain, leave."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from stepscope.hub.app import build_app
+from stepscope.hub.home import HubHome
+from stepscope.hub.receivers.otlp import OtlpReceiver
+from stepscope.hub.receivers.otlp_grpc import OtlpGrpc
+from stepscope.hub.security.origins import is_loopback
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.store.store import Store, open_store
+from stepscope.model.errors import ConfigError
+
+DRAIN_SECONDS = 5.0
+Routes = Callable[[Hub], Sequence[BaseRoute]]
+
+
+def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lambda hub: ()) -> int:
+    """Run a hub until SIGTERM or SIGINT; `say` is told the address once. ConfigError when it cannot start."""
+    tokens = check_access(options)
+    _check_tls(options)
+    listener = _listen(options.host, options.port, "--port")
+    _listen(options.host, options.grpc_port, "--grpc-port").close()
+    with contextlib.ExitStack() as undo:
+        undo.callback(listener.close)
+        home = HubHome(options.home)
+        undo.callback(home.close)
+        store = _open(home)
+        undo.callback(store.close)
+        hub = Hub(options, home, store, tokens)
+        undo.pop_all()
+        return asyncio.run(_Process(hub, listener, routes(hub)).run(say))
+
+
+def check_access(options: HubOptions) -> Tokens:
+    """Refuse to be reachable from other machines without a token."""
+    tokens = Tokens(options.home / "hub" / "tokens.json")
+    if not tokens and not is_loopback(options.host):
+        raise ConfigError(
+            f"binding {options.host} opens the hub to other machines, so it needs a token: make one with "
+            f"`stepscope hub token create --home {options.home} --scope admin`, or bind 127.0.0.1"
+        )
+    return tokens
+
+
+class _Process:
+    """The servers of a hub on one event loop."""
+
+    def __init__(self, hub: Hub, listener: socket.socket, routes: Sequence[BaseRoute]) -> None:
+        self._hub = hub
+        self._listener = listener
+        self._routes = routes
+        self._stop = asyncio.Event()
+
+    async def run(self, say: Callable[[str], None]) -> int:
+        """Serve until a signal comes."""
+        hub, options = self._hub, self._hub.options
+        try:
+            grpc = OtlpGrpc(OtlpReceiver(hub.entry("otlp_grpc")), hub.guard, options.limits.body, hub.pool)
+            port = grpc.bind(f"{_bracketed(options.host)}:{options.grpc_port}", options.tls)
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop.set)
+            server = _Server(_config(build_app(hub, self._routes), options))
+            serving = asyncio.create_task(server.serve([self._listener]))
+            await grpc.start()
+            hub.start()
+            address = f"{options.scheme}://{_bracketed(options.host)}:{self._listener.getsockname()[1]}"
+            hub.home.announce(address)
+            say(f"stepscope hub: {address} (OTLP/gRPC on port {port}), home {options.home}")
+            stopping = asyncio.create_task(self._stop.wait())
+            await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+            hub.say_goodbye()
+            server.should_exit = True
+            await asyncio.gather(grpc.stop(DRAIN_SECONDS), serving)
+        finally:
+            await asyncio.to_thread(hub.close)
+        return 0
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its own signals: ours end the process with 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+def _config(app: object, options: HubOptions) -> uvicorn.Config:
+    certificate, key = options.tls or (None, None)
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=int(DRAIN_SECONDS),
+        timeout_keep_alive=75,
+        ssl_certfile=certificate,
+        ssl_keyfile=str(key) if key is not None else None,
+    )
+
+
+def _open(home: HubHome) -> Store:
+    if not home.store.exists():
+        home.forget_cursors()
+    with _quiet():
+        return open_store(home.store)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the engine from printing its own words beside ours when it cannot open a store."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _listen(host: str, port: int, option: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host.strip("[]"), port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"port {port} on {host} cannot be used ({error.strerror or error}): stop what uses it "
+            f"or choose another with {option}"
+        ) from error
+    return listener
+
+
+def _check_tls(options: HubOptions) -> None:
+    for path in options.tls or ():
+        if not path.is_file():
+            raise ConfigError(f"there is no file {path}: --tls-cert and --tls-key name PEM files")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

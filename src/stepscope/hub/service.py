@@ -1,0 +1,194 @@
+"""The hub without its ports: journal, pump, store and guard, put together and taken apart in order."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stepscope.hub import health
+from stepscope.hub.backlog import Backlog
+from stepscope.hub.home import HubHome
+from stepscope.hub.intake import MEGA, Intake
+from stepscope.hub.limits import Limits
+from stepscope.hub.parcels import Numbers
+from stepscope.hub.presence import Presence
+from stepscope.hub.pump import Pump
+from stepscope.hub.receivers.entry import Entry, Owners
+from stepscope.hub.receivers.folder import FolderReceiver
+from stepscope.hub.scrub import Scrubber
+from stepscope.hub.security.guard import Guard
+from stepscope.hub.security.origins import is_loopback, known_hosts
+from stepscope.hub.security.rates import Rates
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.store.read.runs import list_runs
+from stepscope.hub.store.retention import retain
+from stepscope.hub.store.store import Store
+from stepscope.hub.tallies import Tallies
+from stepscope.hub.upkeep import Upkeep
+from stepscope.journal.cursors import Cursors
+from stepscope.model.writer import Writer
+
+CURSORS = "store"
+_SIZE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubOptions:
+    """How a hub is to run."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 4318
+    grpc_port: int = 4317
+    tls: tuple[Path, Path] | None = None
+    """The files of certificate and key."""
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+    keep_seconds: float | None = None
+    max_bytes: int | None = None
+    journal_bytes: int = 4096 * MEGA
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the hub's address."""
+        return "http" if self.tls is None else "https"
+
+
+class Hub:
+    """A hub on an open home and store. `start` begins to move records, `close` ends in order."""
+
+    def __init__(self, options: HubOptions, home: HubHome, store: Store, tokens: Tokens) -> None:
+        self.options = options
+        self.home = home
+        self.store = store
+        self.tallies = Tallies()
+        self.presence = Presence()
+        self.scrubber = Scrubber(options.limits)
+        self.guard = Guard(
+            tokens,
+            Rates(options.limits.requests),
+            known_hosts(options.host, options.allow_hosts),
+            options.allow_origins,
+            options.scheme,
+            required=not is_loopback(options.host),
+        )
+        self.pool = ThreadPoolExecutor(2, "stepscope-body")
+        """Works on large bodies; two threads, so that two at most are unpacked in memory at a time."""
+        cursors = Cursors(home.folder, CURSORS)
+        self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes)
+        self.backlog = Backlog(home.journal, cursors, self.tallies, self.intake.measure)
+        self.folder = FolderReceiver(home.home, cursors, self.tallies, self.scrubber.mask)
+        self.pump = Pump(
+            store,
+            (self.backlog, self.folder),
+            cursors,
+            self.tallies,
+            home.quarantine,
+            idle=self.folder.next_due,
+        )
+        self.pump.listeners.append(self.presence.take)
+        self.upkeep = Upkeep(self._retain)
+        self.expired = 0
+        """Runs dropped because they were too old or the store too large."""
+        self.closing: list[Callable[[], object]] = []
+        """Called once when the hub is told to stop and still answers: what waits for ever must end now."""
+        self.ending: list[Callable[[], object]] = []
+        """Called once before the store closes: who reads it must have finished when these return."""
+        self.intake.written = self.pump.wake
+        self._numbers = Numbers()
+        self._owners = Owners(self._project_of, lambda: any(token.project for token in tokens.all()))
+        self._began = time.monotonic()
+        self._size: tuple[float, int] = (0.0, 0)
+
+    def entry(self, receiver: str) -> Entry:
+        """Make the way in for a receiver."""
+        return Entry(receiver, self.intake, self.scrubber, self.tallies, self._numbers, self._owners)
+
+    def start(self) -> None:
+        """Begin to move records into the store."""
+        self.pump.start()
+        if self.options.keep_seconds is not None or self.options.max_bytes is not None:
+            self.upkeep.start()
+
+    def say_goodbye(self) -> None:
+        """Tell everyone who asked to be told that the hub is about to close."""
+        _call_once(self.closing)
+
+    def close(self, seconds: float = 10.0) -> None:
+        """Make what was taken safe, store what can be in the time given, and let go of everything."""
+        self.say_goodbye()
+        self.pool.shutdown(cancel_futures=True)
+        self.intake.close()
+        self.pump.stop(seconds)
+        self.upkeep.stop()
+        _call_once(self.ending)
+        self.store.close()
+        self.home.close()
+
+    def _retain(self) -> None:
+        keep, most = self.options.keep_seconds, self.options.max_bytes
+        self.expired += retain(self.store, keep=keep, max_bytes=most).runs
+
+    def _project_of(self, run: str) -> str | None:
+        return next((row.project for row in list_runs(self.store.engine, ids=[run])), None)
+
+    def health(self) -> dict[str, Any]:
+        """Say how the hub fares."""
+        trouble = self.intake.trouble or self.pump.trouble or self.upkeep.trouble
+        return {
+            "status": "ok" if not trouble else "degraded",
+            "trouble": trouble,
+            "uptime_seconds": round(time.monotonic() - self._began, 1),
+            "receivers": health.outcomes(self.tallies.snapshot()),
+            "journal": {
+                "bytes": self.intake.size,
+                "waiting_bytes": self.intake.waiting,
+                "limit_bytes": self.options.journal_bytes,
+                "groups": self.intake.groups,
+            },
+            "lag": {"bytes": self.backlog.bytes_behind(), "seconds": round(self.pump.seconds_behind(), 1)},
+            "store": {
+                "records_per_second": round(self.pump.rate(), 1),
+                "bytes": self._store_bytes(),
+                "expired_runs": self.expired,
+            },
+            "folder": {"writers": self.folder.writers},
+            "runs": self.presence.counts(),
+        }
+
+    def metrics(self) -> str:
+        """Say the same to Prometheus."""
+        return health.prometheus(self.tallies.snapshot(), self.health())
+
+    def _store_bytes(self) -> int:
+        now = time.monotonic()
+        if now >= self._size[0]:
+            self._size = (now + _SIZE_SECONDS, _folder_bytes(self.home.store))
+        return self._size[1]
+
+
+def _call_once(calls: list[Callable[[], object]]) -> None:
+    while calls:
+        with contextlib.suppress(Exception):
+            calls.pop()()
+
+
+def _writer() -> Writer:
+    """Who writes the hub's journal."""
+    host, now = socket.gethostname(), time.time_ns()
+    return Writer(id="hub", run="hub", project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
+
+
+def _folder_bytes(folder: Path) -> int:
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_size
+    return size

@@ -1,0 +1,119 @@
+"""The guard and its tokens, without a hub."""
+
+from pathlib import Path
+
+import pytest
+
+from stepscope.cli.main import main
+from stepscope.hub.refusals import Refusal
+from stepscope.hub.security.guard import Access, Guard
+from stepscope.hub.security.origins import is_loopback, known_hosts
+from stepscope.hub.security.rates import Rates
+from stepscope.hub.security.tokens import Tokens
+from stepscope.model.errors import ConfigError
+
+LOCAL = {"host": "localhost:4318"}
+
+
+class Clock:
+    """A clock set by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock set by hand."""
+    return Clock()
+
+
+def guard(tokens: Tokens, *, required: bool = False) -> Guard:
+    """A guard of a hub on loopback."""
+    return Guard(tokens, Rates(1000), known_hosts("127.0.0.1"), required=required)
+
+
+def test_last_token_opens_nothing(tmp_path: Path, clock: Clock) -> None:
+    """When the last token is taken back, or its file vanishes, the hub does not open."""
+    file = tmp_path / "tokens.json"
+    tokens = Tokens(file, clock)
+    watching = guard(Tokens(file, clock))
+    assert isinstance(watching.check("GET", "/api/health", LOCAL), Access)
+    token, _ = tokens.create(["read"])
+    clock.now += 2
+    assert isinstance(watching.check("GET", "/api/health", LOCAL), Refusal)
+    assert tokens.revoke(token.id)
+    clock.now += 2
+    assert isinstance(watching.check("GET", "/api/health", LOCAL), Refusal)
+    file.unlink()
+    clock.now += 2
+    assert isinstance(watching.check("GET", "/api/health", LOCAL), Refusal)
+
+
+def test_required(tmp_path: Path) -> None:
+    """A hub that others can reach lets nobody in without a token, also when there are none."""
+    watching = guard(Tokens(tmp_path / "tokens.json"), required=True)
+    assert isinstance(watching.check("POST", "/v1/logs", LOCAL), Refusal)
+    assert isinstance(watching.admit("", "ingest"), Refusal)
+
+
+def test_damaged_tokens(tmp_path: Path, clock: Clock) -> None:
+    """A file that cannot be read keeps a hub from starting, and a running one to what it knows."""
+    file = tmp_path / "tokens.json"
+    tokens = Tokens(file, clock)
+    _, text = tokens.create(["read"])
+    assert tokens.find(text) is not None
+    file.write_text("{")
+    clock.now += 2
+    assert tokens.find(text) is not None
+    with pytest.raises(ConfigError, match="mend"):
+        Tokens(file)
+
+
+@pytest.mark.parametrize("text", ["", "sst", "sst__", "sst_x_y", "_", "sst_" + "0" * 5000, "sst_\ud800_x"])
+def test_strange_tokens(tmp_path: Path, text: str) -> None:
+    """No text that is not a token passes for one."""
+    tokens = Tokens(tmp_path / "tokens.json")
+    tokens.create(["admin"])
+    assert tokens.find(text) is None
+
+
+def test_rates(clock: Clock) -> None:
+    """A token may knock in bursts, and then at its rate."""
+    rates = Rates(10, clock)
+    assert [rates.take("a") for _ in range(20)] == [0.0] * 20
+    assert rates.take("a") == pytest.approx(0.1)
+    assert rates.take("b") == 0.0
+    clock.now += 0.1
+    assert (rates.take("a"), rates.take("a") > 0) == (0.0, True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
+def test_loopback(host: str) -> None:
+    """Addresses of this machine are loopback."""
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.example.org", ""])
+def test_not_loopback(host: str) -> None:
+    """Nothing else is."""
+    assert not is_loopback(host)
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tokens are made, listed without their secrets and taken back from the command line."""
+    home = ["--home", str(tmp_path)]
+    assert main(["hub", "token", "create", "--scope", "read", "--name", "me", *home]) == 0
+    text = capsys.readouterr().out.strip()
+    tokens = Tokens(tmp_path / "hub" / "tokens.json")
+    found = tokens.find(text)
+    assert found is not None
+    assert (found.scopes, found.name) == (("read",), "me")
+    assert main(["hub", "token", "list", *home]) == 0
+    listed = capsys.readouterr().out
+    assert found.id in listed
+    assert text.rpartition("_")[2] not in listed
+    assert main(["hub", "token", "revoke", found.id, *home]) == 0
+    assert main(["hub", "token", "revoke", found.id, *home]) == 2

@@ -1,0 +1,163 @@
+"""The hub's own journal: group commit, bounds, failures of the disk; and parcels through it."""
+
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from stepscope.hub.backlog import Backlog
+from stepscope.hub.intake import Intake
+from stepscope.hub.parcels import MOST_BYTES, Numbers, Parcel, pack, pack_parts, pack_whole
+from stepscope.hub.tallies import Tallies
+from stepscope.journal.cursors import Cursors
+from stepscope.model.errors import Retry
+from stepscope.model.records import Log, Metric, Record
+from stepscope.model.writer import Writer
+
+WRITER = Writer(id="w", run="r", project="p")
+
+
+def parcel(seq: int, value: float = 1.0) -> bytes:
+    """A packed parcel of one metric."""
+    packed = pack(Parcel("test", WRITER, seq, [Metric(1, seq, None, None, {"loss": value})]))
+    assert packed is not None
+    return packed
+
+
+def log(body: object) -> Record:
+    """A log record."""
+    return Log(1, None, None, None, None, 9, body)
+
+
+def backlog(home: Path) -> Backlog:
+    """The reader of the journal in a home."""
+    return Backlog(home / "journal" / "intake", Cursors(home, "store"), Tallies())
+
+
+def test_groups(tmp_path: Path) -> None:
+    """Requests from many threads are all safe, with fewer fsyncs, and come out as they went in."""
+    intake = Intake(tmp_path / "journal" / "intake", WRITER)
+    futures: list[Future[None]] = []
+    lock = threading.Lock()
+
+    def send(first: int) -> None:
+        for seq in range(first, first + 20):
+            future = intake.submit([parcel(seq)])
+            with lock:
+                futures.append(future)
+
+    threads = [threading.Thread(target=send, args=(20 * index,)) for index in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for future in futures:
+        future.result(10)
+    intake.close()
+    assert intake.groups < 400
+    source = backlog(tmp_path)
+    found = []
+    while items := source.read():
+        found += items
+    assert sorted(item.batch.seq for item in found) == list(range(400))
+    assert {item.receiver for item in found} == {"test"}
+
+
+def test_resumes(tmp_path: Path) -> None:
+    """A reader goes on where the last one settled, and stored segments are removed, but for the newest."""
+    intake = Intake(tmp_path / "journal" / "intake", WRITER, most_bytes=80_000)
+    cursors = Cursors(tmp_path, "store")
+    source = Backlog(intake.folder, cursors, Tallies(), intake.measure)
+    seen = []
+    for seq in range(500):
+        intake.submit([parcel(seq)]).result(10)
+        if seq % 10 == 9:
+            seen += [item.batch.seq for item in source.read()]
+            source.settle()
+            cursors.save()
+            cursors = Cursors(tmp_path, "store")
+            source = Backlog(intake.folder, cursors, Tallies(), intake.measure)
+    assert seen == list(range(500))
+    assert len(list(intake.folder.iterdir())) <= 2
+    assert source.bytes_behind() == 0
+    intake.close()
+
+
+def test_bound(tmp_path: Path) -> None:
+    """Beyond its bound the journal takes nothing, and takes again when there is room."""
+    intake = Intake(tmp_path / "journal" / "intake", WRITER, most_bytes=20_000)
+    taken = 0
+    while (refusal := intake.submit([parcel(taken)]).exception(10)) is None:
+        taken += 1
+    assert 0 < taken < 999
+    assert isinstance(refusal, Retry)
+    assert refusal.after
+    source = Backlog(intake.folder, Cursors(tmp_path, "store"), Tallies(), intake.measure)
+    while source.read():
+        source.settle()
+    intake.submit([parcel(taken)]).result(10)
+    intake.close()
+
+
+def test_broken_disk(tmp_path: Path) -> None:
+    """Whatever the disk does the sender is told to come again, and the next try may work."""
+    (tmp_path / "journal").write_text("in the way")
+    intake = Intake(tmp_path / "journal" / "intake", WRITER)
+    with pytest.raises(Retry, match="cannot be written"):
+        intake.submit([parcel(0)]).result(10)
+    (tmp_path / "journal").unlink()
+    intake.submit([parcel(1)]).result(10)
+    intake.close()
+    assert [item.batch.seq for item in backlog(tmp_path).read()] == [1]
+
+
+def test_no_space(tmp_path: Path) -> None:
+    """A disk that is nearly full is left alone."""
+    intake = Intake(tmp_path / "journal" / "intake", WRITER, spare_bytes=2**62)
+    with pytest.raises(Retry, match="full"):
+        intake.submit([parcel(0)]).result(10)
+    intake.close()
+
+
+def test_closed(tmp_path: Path) -> None:
+    """A closed intake has written what it took and takes nothing more."""
+    intake = Intake(tmp_path / "journal" / "intake", WRITER)
+    futures = [intake.submit([parcel(seq)]) for seq in range(50)]
+    intake.close()
+    for future in futures:
+        future.result(0)
+    with pytest.raises(Retry):
+        intake.submit([parcel(51)]).result(0)
+
+
+def test_numbers() -> None:
+    """Numbers rise for each writer and are never given twice, also by a hub whose clock was set back."""
+    lives = [Numbers(lambda now=now: now) for now in (10**18, 10**18 + 10**7, 10**18 - 10**10)]
+    given = [numbers.take("w") for numbers in lives for _ in range(1000)]
+    assert len(set(given)) == 3000
+    assert given[:1000] == list(range(given[0], given[0] + 1000))
+    assert max(given) < 2**63
+
+
+def test_large_parcels() -> None:
+    """A large request is parted; a record that cannot be packed is counted and the others are kept."""
+    records = [log("x" * 1_000_000) for _ in range(40)]
+    packed, lost = pack_parts("test", WRITER, records, Numbers())
+    assert lost == 0
+    assert len(packed) > 2
+    assert all(len(part) <= MOST_BYTES for part in packed)
+    packed, lost = pack_parts("test", WRITER, [log("a"), log("\ud800"), log("b"), log(2**70)], Numbers())
+    assert lost == 2
+    whole, lost = pack_whole(Parcel("test", WRITER, 7, [log("a"), log("\ud800")]))
+    assert (len(whole) > 0, lost) == (True, 1)
+
+
+def test_quiet_when_idle(tmp_path: Path) -> None:
+    """An idle intake burns nothing."""
+    intake = Intake(tmp_path / "journal" / "intake", WRITER)
+    before = time.process_time()
+    threading.Event().wait(0.3)
+    assert time.process_time() - before < 0.1
+    intake.close()
