@@ -99,6 +99,7 @@ def _environment(home: Path, changes: dict[str, str | None]) -> dict[str, str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(_LAUNCHERS)}
     ours: dict[str, str | None] = {
         "PYTHONPATH": str(PACKAGE),
+        "PYTHONWARNINGS": "ignore:This process:DeprecationWarning",  # of Python 3.12, at each fork beside a thread
         "STEPSCOPE_HOME": str(home),
         "STEPSCOPE_RUN_ID": RUN,
         "STEPSCOPE_PROBES": "0",

@@ -184,7 +184,9 @@ def test_a_child_of_multiprocessing_fails(python: Python, records: Read) -> None
     )
     assert done.returncode == 0
     assert done.stdout.split() == ["1", "3", "0"]
-    for run, status, count in (("raises", "failed", 1), ("leaves", "failed", 0), ("ends", "finished", 0)):
+    for run, status, count in (("raises", "failed", 1), ("leaves", "failed", 1), ("ends", "finished", 0)):
         events = records(Event, run=run)
         assert [event.attrs["status"] for event in events if event.name == names.EVENT_FINISHED] == [status]
-        assert [event.name for event in events].count(names.EVENT_EXCEPTION) == count
+        # Since Python 3.13 multiprocessing shows a child's exception to nobody, only its status is known.
+        reasons = [event.name for event in events if event.name in ("exit", names.EVENT_EXCEPTION)]
+        assert len(reasons) == count

@@ -12,19 +12,17 @@ from stepscope.model.records import Event, Metric
 Read = Callable[..., Any]
 
 TRAINER = """
-    import os, signal, sys, time
+    import atexit, os, signal, sys
     import stepscope
 
     {before}
     run = stepscope.init(sigterm={asked}, exit_timeout=30)
     index = 0
+    atexit.register(lambda: print("last", index))
     print("up", flush=True)
-    try:
-        while index < 2000000 and not os.path.exists("stop"):
-            run.log({{"index": index}}, step=index)
-            index += 1
-    finally:
-        print("last", index, flush=True)
+    while index < 2000000 and not os.path.exists("stop"):
+        run.log({{"index": index}}, step=index)
+        index += 1
 """
 
 

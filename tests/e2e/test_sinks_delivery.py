@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.model.records import Metric
 from stepscope.pump import GROUP_BYTES
 from tests.conftest import PACKAGE, Python, Start
 from tests.sinks.servers import Reply, Server, running
@@ -110,6 +111,37 @@ def test_one_shipper_serves_all_ranks(
     assert trained(server) == list(range(3000)), "two at work would have delivered twice"
 
 
+def test_a_killed_trainer_is_delivered(
+    start: Start,
+    home: Path,
+    server: Server,
+    until: Callable[..., None],
+    records: Callable[..., list[Metric]],
+    ends: None,
+) -> None:
+    """Records arrive while the trainer runs; after its SIGKILL the shipper delivers all that is in the journal."""
+    program = start(
+        """
+        import time, stepscope
+        run = stepscope.init(capture_logs=False, otel=False)
+        step = 0
+        while True:
+            run.log({"loss": 0.5}, step=step, category="trainer")
+            step += 1
+            time.sleep(0.0005)
+        """,
+        env={"STEPSCOPE_SINKS": sinks(server)},
+    )
+    until(lambda: len(server.steps()) >= 200)
+    assert program.process.poll() is None
+    program.send(signal.SIGKILL)
+    program.process.wait()
+    until(lambda: not shippers(home))
+    written = [record.step for record in records(Metric) if record.category == "trainer"]
+    assert len(written) >= 200
+    assert trained(server) == written
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_shippers_lose_nothing(
     python: Python, home: Path, server: Server, until: Callable[..., None], seed: int, ends: None
@@ -178,6 +210,22 @@ def test_a_dead_sink_in_a_thread_bounds_the_exit(python: Python, server: Server)
     assert time.monotonic() - began < 4
 
 
+@pytest.mark.parametrize("shipper", ["process", "thread"])
+def test_finish_can_wait(python: Python, server: Server, until: Callable[..., None], shipper: str, ends: None) -> None:
+    """With `wait`, finish returns when the sinks have everything, or tells that they have not."""
+    program = """
+        import sys, stepscope
+        run = stepscope.init(capture_logs=False, otel=False)
+        run.log({"loss": 1.0}, step=7, category="trainer")
+        print(run.finish(wait=float(sys.argv[1])), run.undelivered() == 0)
+    """
+    env = {"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": shipper}
+    assert python(program, 20, env=env).stdout == "True True\n"
+    assert trained(server) == [7]
+    server.always = Reply(503)
+    assert python(program, 0.2, env=env).stdout == "False False\n"
+
+
 def test_console_lines(python: Python) -> None:
     """The trainer's terminal shows its metrics, each once, the last one too."""
     done = python(TRAIN, 0, 50, env={"STEPSCOPE_SINKS": "console"})
@@ -216,7 +264,7 @@ def test_doctor_explains(home: Path, server: Server) -> None:
     assert "tunnel closed" in command(home, "doctor", "--sink", "otlp", env=env).stdout
 
 
-def test_secrets_stay_in(python: Python, home: Path, server: Server) -> None:
+def test_secrets_stay_in(python: Python, home: Path, server: Server, ends: None) -> None:
     """Tokens reach the server, and no file that others can read, nor the doctor's page."""
     secret = "hunter2-and-more"
     env = {"STEPSCOPE_SINKS": sinks(server, headers={"authorization": secret})}

@@ -34,11 +34,11 @@ def test_once_whoever_is_killed(
     sink = json.dumps([{"hub": {"url": hub.url}}])
     line = [sys.executable, "-m", "stepscope.cli.main", "ship", "--home", str(home), "--sink", sink]
     env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    cursors = home / "cursors"
     for life in range(4):
         shipper = subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL)
-        cursors = home / "cursors"
         if life == 0:
-            until(lambda: cursors.exists() or shipper.poll() is not None)
+            until(cursors.exists)
         else:
             time.sleep(0.3 + chance.random() * 0.2)
         if life in (1, 2):

@@ -61,6 +61,7 @@ def test_unknown_names_are_named_with_the_known_ones(tmp_path: Path) -> None:
         ("project", "", "not empty"),
         ("log_level", "LOUD", "DEBUG"),
         ("resource_attributes", "novalue", "key=value"),
+        ("shipper", "pigeon", "process, thread, none"),
     ],
 )
 def test_bad_values_say_what_is_expected(tmp_path: Path, key: str, value: Any, words: str) -> None:
@@ -76,6 +77,16 @@ def test_bad_values_say_what_is_expected(tmp_path: Path, key: str, value: Any, w
 def test_sizes_have_units(tmp_path: Path, text: Any, size: int) -> None:
     """Sizes are bytes, or numbers with the usual units."""
     assert load(tmp_path, disk_quota=text).disk_quota == size
+
+
+def test_sinks_are_read_from_every_source(tmp_path: Path) -> None:
+    """A list in the file and in init, a text in the variable; OTel's variables are asked with the same environment."""
+    found = load(tmp_path, "telemetry: {sinks: [local, console, {hub: {url: 'http://h:1'}}]}").sinks
+    assert [each.name for each in found] == ["console", "hub"]
+    env = {"STEPSCOPE_SINKS": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1"}
+    assert "http://c:1/v1/logs" in load(tmp_path, env=env).sinks[0].config.place
+    with pytest.raises(ConfigError, match="unknown sink"):
+        load(tmp_path, sinks=["nowhere"])
 
 
 def test_resource_attributes_follow_otel(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from stepscope import __version__
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
+from stepscope.cli.probe import probe as probe_sink
 from stepscope.journal import layout
 from stepscope.model.errors import ConfigError
 from stepscope.model.redaction import redact
@@ -55,7 +56,8 @@ class Finding(NamedTuple):
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    add_command(commands, "doctor", "check that this machine can record, and say what to do", command)
+    made = add_command(commands, "doctor", "check that this machine can record, and say what to do", command)
+    made.add_argument("--sink", metavar="SINK", help="send a record to this sink instead, and explain what fails")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -64,7 +66,10 @@ def command(args: argparse.Namespace) -> int:
         home = home_of(args)
     except ConfigError:
         home = settings.default_home()
-    findings = [finding for check in CHECKS for finding in check(home)]
+    if args.sink is not None:
+        findings = [Finding(OK if ok else FAIL, sink, told) for ok, sink, told in probe_sink(args.sink)]
+    else:
+        findings = [finding for check in CHECKS for finding in check(home)]
     failed = any(finding.mark == FAIL for finding in findings)
     if args.json:
         print(dumps({"ok": not failed, "findings": [finding._asdict() for finding in findings]}))
@@ -101,6 +106,7 @@ def check_settings(home: Path) -> Iterator[Finding]:
         yield Finding(FAIL, "settings", str(error))
         return
     values = {each.name: getattr(found, each.name) for each in dataclasses.fields(found)}
+    values["sinks"] = tuple(map(repr, found.sinks))  # without their options, which may hold secrets
     defaults = settings.Settings()
     changed = {key: value for key, value in values.items() if value != getattr(defaults, key)}
     told = ", ".join(f"{key}={value}" for key, value in redact(changed).items())

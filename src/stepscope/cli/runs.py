@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from stepscope.cli import text
+from stepscope.cli.elsewhere import others
 from stepscope.cli.glance import Glance, glance
 from stepscope.cli.options import Commands, add_command, home_of, runs_by_age
 from stepscope.cli.plain import dumps, plain
@@ -24,17 +25,19 @@ def command(args: argparse.Namespace) -> int:
     """Print the runs."""
     home = home_of(args)
     names = runs_by_age(home)
-    limit = args.n if args.n is not None else len(names) if args.json else SHOWN
-    shown = [glance(home, run) for run in names[: max(limit, 0)]]
+    foreign = others(home, set(names))
+    total = len(names) + len(foreign)
+    limit = max(args.n if args.n is not None else total if args.json else SHOWN, 0)
+    shown = ([glance(home, run) for run in names[:limit]] + foreign)[:limit]
     if args.json:
         print(dumps([as_json(each) for each in shown]))
         return 0
-    if not names:
+    if not total:
         print(f"no runs in {home}")
         return 0
     print("\n".join(_lines(shown, text.width())))
-    if len(shown) < len(names):
-        print(f"\n{len(shown)} of {len(names)} runs shown; -n {len(names)} shows all")
+    if len(shown) < total:
+        print(f"\n{len(shown)} of {total} runs shown; -n {total} shows all")
     return 0
 
 

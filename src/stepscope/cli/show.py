@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
-from stepscope.cli import text
-from stepscope.cli.options import Commands, add_command, find_run, home_of
+from stepscope.cli import elsewhere, text
+from stepscope.cli.options import Commands, UnknownRun, add_command, find_run, home_of
 from stepscope.cli.plain import dumps
 from stepscope.cli.report import Shown, look, report
 from stepscope.journal.series import KeySummary, SpanSummary
@@ -20,7 +20,15 @@ def add(commands: Commands) -> None:
 def command(args: argparse.Namespace) -> int:
     """Print the run."""
     home = home_of(args)
-    shown = look(home, find_run(home, args.run))
+    try:
+        run = find_run(home, args.run)
+    except UnknownRun:
+        found = elsewhere.describe(home, args.run)
+        if found is None:
+            raise
+        print(dumps(found) if args.json else "\n".join(elsewhere.report(found)))
+        return 0
+    shown = look(home, run)
     print(dumps(as_json(shown)) if args.json else report(shown, text.width()))
     return 0
 

@@ -25,10 +25,13 @@ class Sink(Protocol):
     A `Reject` counts its indices over the records of all batches, in order.
     """
 
-    timeout: float
-    """No `write` takes longer, in seconds."""
-    divisible: bool
-    """Whether a batch may be offered in parts; not where the destination tells batches by their numbers."""
+    @property
+    def timeout(self) -> float:
+        """No `write` takes longer, in seconds."""
+
+    @property
+    def divisible(self) -> bool:
+        """Whether a batch may be offered in parts; not where the destination tells batches by their numbers."""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Take batches; returning means all are safe, but for how many it refused, by reason, without saying which.

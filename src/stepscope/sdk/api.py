@@ -143,6 +143,6 @@ def flush(timeout: float | None = None) -> bool:
     return True if _current is None else _current.flush(timeout)
 
 
-def finish(status: str = "finished", *, timeout: float | None = None) -> bool:
+def finish(status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> bool:
     """End the current run; see `Run.finish`."""
-    return True if _current is None else _current.finish(status, timeout=timeout)
+    return True if _current is None else _current.finish(status, timeout=timeout, wait=wait)

@@ -17,6 +17,9 @@ from stepscope.sdk.run import Run
 Undo = Callable[[], None]
 _hooked: list[Undo] = []
 """What takes our hook on SIGTERM back, where there is one."""
+_held_back = threading.local()
+_bootstrap: list[FrameType] = []
+"""The call in which multiprocessing runs this process, when it is a child."""
 IN_HANDLER_SECONDS = 0.3
 """How long a signal handler waits; the flusher comes round every tenth of a second."""
 
@@ -80,6 +83,8 @@ def leave(run: Run, error: BaseException | None = None) -> None:
         return
     if isinstance(error, SystemExit):
         run.exit_status, error = error.code, None
+    for frame in _bootstrap:
+        run.exit_status = run.exit_status or frame.f_locals.get("exitcode")
     if error is not None:
         run.exception(error, severity="FATAL", uncaught=True)
     elif run.exit_status not in (None, 0):
@@ -102,6 +107,7 @@ def _watch_sigterm(run: Run) -> Undo:
     signal.signal(signal.SIGTERM, on_sigterm)
 
     def undo() -> None:
+        _hooked.clear()
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is on_sigterm:
             signal.signal(signal.SIGTERM, earlier or signal.SIG_DFL)
 
@@ -109,10 +115,29 @@ def _watch_sigterm(run: Run) -> Undo:
     return undo
 
 
-def after_fork() -> None:
+def child_of_multiprocessing() -> None:
+    """Find the call this child was begun with: since Python 3.13 nothing else knows, at its end, how it ended."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "_bootstrap":
+        frame = frame.f_back
+    _bootstrap[:] = [] if frame is None else [frame]
+
+
+def before_fork() -> None:
+    """Hold SIGTERM back until the child has taken our hook out: one that came before would be lost there."""
+    if _hooked:
+        _held_back.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def after_fork(*, child: bool) -> None:
     """Let SIGTERM end a child at once, as whoever made it expects: a pool would wait for a handler for ever."""
-    while _hooked:
+    if child:
+        _bootstrap.clear()
+    while child and _hooked:
         _hooked.pop()()
+    mask = vars(_held_back).pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def preempt(run: Run) -> bool:

@@ -20,12 +20,16 @@ def follow(run: Run) -> None:
         _end_with_multiprocessing(run)
     if not _registered:
         _registered = True
-        os.register_at_fork(after_in_child=_in_child)
+        os.register_at_fork(before=ending.before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+
+
+def _in_parent() -> None:
+    ending.after_fork(child=False)
 
 
 def _in_child() -> None:
     context.after_fork()
-    ending.after_fork()
+    ending.after_fork(child=True)
     for run in list(_runs):
         run.after_fork()
         library = sys.modules.get("multiprocessing.util")
@@ -36,6 +40,7 @@ def _in_child() -> None:
 
 def _end_with_multiprocessing(run: Run) -> None:
     """End the run when this child of multiprocessing ends: it leaves by os._exit, past excepthook and atexit."""
+    ending.child_of_multiprocessing()
     handled = sys.exception()
 
     def end() -> None:

@@ -1,7 +1,6 @@
 """Where a process writes: its writer's name, and which attempt of the run this is, found without talking to anyone."""
 
 import os
-import secrets
 import time
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def open_journal(run: Part) -> Journal:
     start = run.link[1].hex()[:6]
     attempt, joins = find_attempt(run.home, run.id, run.rank, host, start, least=run.launch.restarts + 1)
     run.main = run.main and not joins
-    name = layout.WriterName(run.rank, attempt, host, os.getpid(), start + secrets.token_hex(3))
+    name = layout.WriterName(run.rank, attempt, host, os.getpid(), start + os.urandom(3).hex())
     writer = Writer(
         id=str(name),
         run=run.id,

@@ -3,16 +3,18 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from stepscope.journal.following import Following, Wanted
 from stepscope.journal.quarantine import Quarantine
+from stepscope.model.errors import Retry
+from stepscope.model.ports import Batch, Sink
 from stepscope.pump import GROUP_BYTES, Pump
 from stepscope.sdk.registrations import folder, replace
-from stepscope.sinks.registry import Chosen
+from stepscope.sinks.registry import Chosen, Config
 
 REPORT_SECONDS = 2.0
 
@@ -29,6 +31,44 @@ class Report(msgspec.Struct, frozen=True):
     time: float
 
 
+class _Opening:
+    """A sink that is opened when needed: what is missing for it today may be there tomorrow."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._sink: Sink | None = None
+
+    @property
+    def timeout(self) -> float:
+        """That of the sink."""
+        return self._sink.timeout if self._sink is not None else 10.0
+
+    @property
+    def divisible(self) -> bool:
+        """As the sink says; while it cannot be opened, nobody knows."""
+        try:
+            return self._opened().divisible
+        except Retry:
+            return False
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Open the sink unless it is, and write."""
+        return self._opened().write(batches)
+
+    def _opened(self) -> Sink:
+        if self._sink is None:
+            try:
+                self._sink = self._config.open()
+            except Exception as error:
+                raise Retry(f"cannot be opened: {error}") from error
+        return self._sink
+
+    def close(self) -> None:
+        """Close the sink if it was opened."""
+        if self._sink is not None:
+            self._sink.close()
+
+
 class Line:
     """One sink served on a thread. `drained` tells that nothing was left at the last look."""
 
@@ -41,11 +81,18 @@ class Line:
         wanted: Wanted = lambda name: True,
         remember: bool = True,
         group_bytes: int = GROUP_BYTES,
+        piece_records: int | None = None,
         report: str = "",
     ) -> None:
         self.chosen = chosen
         self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember)
-        self.pump = Pump(chosen.config.open(), self.following, Quarantine(home, chosen.id), group_bytes=group_bytes)
+        self.pump = Pump(
+            _Opening(chosen.config),
+            self.following,
+            Quarantine(home, chosen.id),
+            group_bytes=group_bytes,
+            piece_records=piece_records,
+        )
         self.drained = False
         self._report_path = folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0

@@ -106,7 +106,7 @@ class OffRun(Run):
         """Nothing waits."""
         return True
 
-    def finish(self, status: str = "finished", *, timeout: float | None = None) -> bool:
+    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> bool:
         """Nothing ends."""
         return True
 

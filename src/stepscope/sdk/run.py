@@ -14,7 +14,17 @@ from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
 from stepscope.sdk import duties, values
 from stepscope.sdk.attributes import clean, clean_own
-from stepscope.sdk.context import NOWHERE, SPAN_KEY, Mark, current, current_ids, current_mark, new_id, pack
+from stepscope.sdk.context import (
+    NOWHERE,
+    SPAN_KEY,
+    Mark,
+    current,
+    current_ids,
+    current_mark,
+    new_span_id,
+    new_trace_id,
+    pack,
+)
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.journaling import open_journal
 from stepscope.sdk.launch import Launch, new_run_id
@@ -61,12 +71,14 @@ class Run:
         )
         self.finishing: list[Callable[[float], object]] = []
         """Called with the deadline when all is in the journal; must not raise."""
+        self.undelivered: Callable[[], int] = lambda: 0
+        """Counts the bytes of this process's journal that some remote sink does not have yet; reads the disk."""
         self.exit_status: Any = None
         self.preempted = False
         self._plain = True
         self._finished = False
         self._counter = 0
-        self.link: PackedLink = (new_id(128).to_bytes(16, "big"), new_id(64).to_bytes(8, "big"), {})
+        self.link: PackedLink = (new_trace_id(), new_span_id(), {})
         """The ids of the span of the whole run, which every step points to."""
         self.above: trace.Span | None = None
         """The span of another process in which this one was started, if it said so."""
@@ -207,8 +219,11 @@ class Run:
         """Wait until what was recorded so far is in the journal; False when that takes longer than `timeout`."""
         return self.flusher.flush(self.settings.exit_timeout if timeout is None else timeout)
 
-    def finish(self, status: str = "finished", *, timeout: float | None = None) -> bool:
-        """End the run and wait, at most `timeout` seconds, until it is in the journal. A second call does nothing."""
+    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> bool:
+        """End the run and wait, at most `timeout` seconds, until it is in the journal. A second call does nothing.
+
+        With `wait`, then wait so many seconds at most until every remote sink has it; False when one has not.
+        """
         if self._finished:
             return True
         self._finished = True
@@ -228,7 +243,10 @@ class Run:
         safe = self.flusher.stop(max(deadline - time.monotonic(), 0))
         for each in self.finishing:
             each(deadline)
-        return safe
+        until = time.monotonic() + wait
+        while wait and self.undelivered() and time.monotonic() < until:
+            time.sleep(0.05)
+        return safe and not (wait and self.undelivered())
 
     def after_fork(self) -> None:
         """Become a writer of its own in a forked child."""

@@ -1,13 +1,11 @@
 """Settings of a run: arguments, STEPSCOPE_* variables, stepscope.yaml, OTEL_* variables, defaults; first wins."""
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from stepscope.journal.layout import is_safe
 from stepscope.model.errors import ConfigError
@@ -160,6 +158,8 @@ def _from_file(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
 
 def _checked(key: str, value: Any, source: str) -> Any:
     if key not in KNOWN:
+        import difflib
+
         near = difflib.get_close_matches(key, KNOWN, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"{source}: unknown setting {key!r}{hint} Known: {', '.join(KNOWN)}")
@@ -262,6 +262,8 @@ def _as_attributes(value: Any) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in str(value).split(",") if pair.strip()]
     if any(not separator or not key.strip() for key, separator, _ in pairs):
         raise ValueError("expected key=value pairs separated by commas")
+    from urllib.parse import unquote
+
     return {key.strip(): unquote(inner.strip()) for key, _, inner in pairs}
 
 

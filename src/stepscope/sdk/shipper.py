@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from stepscope.journal.following import Following
 from stepscope.sdk import registrations
 from stepscope.sdk.launch import host_name
 from stepscope.sdk.lines import Line
@@ -15,7 +16,8 @@ from stepscope.sdk.run import Run
 from stepscope.sinks.registry import Chosen
 
 ENSURE_SECONDS = 5.0
-THREAD_BYTES = 8 * 1024
+THREAD_BYTES = 4 * 1024
+THREAD_RECORDS = 64
 """What a thread of the trainer offers in one go: encoding it keeps the loop waiting for less than a millisecond."""
 LEAVE_SECONDS = 0.3
 """The longest the end of a run waits for sinks in its own process, beyond what is left of its own time."""
@@ -51,6 +53,8 @@ class Lock:
 
 def begin(run: Run) -> None:
     """Have the sinks of a run served. Does no I/O: the flusher's thread starts what must be started."""
+    remote = tuple(each for each in run.settings.sinks if each.config.remote)
+    run.undelivered = lambda: undelivered(run, remote)
     near = [each for each in run.settings.sinks if not each.config.remote]
     far = [each for each in run.settings.sinks if each.config.remote]
     if run.settings.shipper == "thread":
@@ -63,6 +67,18 @@ def begin(run: Run) -> None:
         threads = _Threads(run, near)
         run.duties.collectors.append(threads)
         run.finishing.append(threads.leave)
+
+
+def undelivered(run: Run, sinks: Iterable[Chosen]) -> int:
+    """Count the bytes of this process's journal that the sink furthest behind does not have yet."""
+    pid, host = os.getpid(), host_name()
+    left = [
+        Following(
+            run.home, each.id, runs=lambda: (run.id,), wanted=lambda name: name.pid == pid and name.host == host
+        ).unread()
+        for each in sinks
+    ]
+    return max(left, default=0)
 
 
 class Call:
@@ -152,4 +168,5 @@ class _Threads:
             wanted=lambda name: name.pid == pid and name.host == host_name(),
             remember=chosen.config.remote,
             group_bytes=THREAD_BYTES,
+            piece_records=THREAD_RECORDS,
         )

@@ -1,0 +1,77 @@
+"""`stepscope doctor --sink NAME`: send one record to a sink and say in one line what came of it."""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stepscope.model.errors import ConfigError, Reject, Retry
+from stepscope.model.ports import Batch
+from stepscope.model.records import Event
+from stepscope.model.writer import Writer
+from stepscope.sdk import launch, settings
+from stepscope.sinks import registry
+
+EVENT = "stepscope.probe"
+_ADVICE = (
+    ("HTTP 401", "show a token or key that the server knows"),
+    ("HTTP 403", "this token may not write there"),
+    ("HTTP 404", "the server is there, the path is not: check the path of the address"),
+    ("HTTP 405", "something else than the server we look for answers there: check the port"),
+    ("HTTP 3", "the server sends us elsewhere, perhaps to a login page: use the address behind it"),
+    ("HTTP 415", "the server does not take this encoding: try protocol http/protobuf"),
+    ("gRPC UNAUTHENTICATED", "show a token or key that the server knows"),
+    ("gRPC UNIMPLEMENTED", "the server has no such service: is this an OTLP/gRPC port?"),
+    ("gRPC UNAVAILABLE", "nothing answers gRPC there: server down, tunnel closed, or an HTTP port"),
+)
+
+
+class Outcome(NamedTuple):
+    """What came of a probe."""
+
+    ok: bool
+    sink: str
+    text: str
+
+
+def probe(name: str) -> Iterator[Outcome]:
+    """Send a record to each sink of that name in the settings, or to one with default options."""
+    configured = [each for each in settings.load({}).sinks if each.name == name]
+    for chosen in configured or registry.parse(name if name.startswith("[") else [name]):
+        yield Outcome(*_try(chosen))
+
+
+def _try(chosen: registry.Chosen) -> tuple[bool, str, str]:
+    name = f"{chosen.name} ({chosen.config.place})"
+    began = time.monotonic()
+    try:
+        sink = chosen.config.open()
+        try:
+            refused = sink.write([_batch()])
+        finally:
+            sink.close()
+    except (Retry, Reject, ConfigError) as error:
+        return False, name, advise(str(error))
+    except Exception as error:
+        return False, name, f"the sink stumbled: {error!r}"
+    if refused:
+        return False, name, f"taken, but refused inside: {', '.join(refused)}"
+    return True, name, f"took a record in {time.monotonic() - began:.3f} s"
+
+
+def advise(reason: str) -> str:
+    """Add what to do to why it failed."""
+    advice = next((advice for sign, advice in _ADVICE if reason.startswith(sign)), "")
+    return f"{reason}; {advice}" if advice else reason
+
+
+def _batch() -> Batch:
+    now = time.time_ns()
+    host = launch.host_name()
+    made = _writer_id(host)
+    writer = Writer(id=made, run="stepscope-doctor", project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
+    return Batch(writer, 0, [Event(now, None, None, None, None, 9, EVENT, {"from": "stepscope doctor"})])
+
+
+def _writer_id(host: str) -> str:
+    return f"r0-a1-{host}-{os.getpid()}-{time.time_ns():x}"

@@ -1,0 +1,124 @@
+"""`stepscope quarantine list|show|retry`: look at what sinks refused, and offer it again."""
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from stepscope.cli import text
+from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.plain import dumps, record_line
+from stepscope.cli.ship import chosen_sinks
+from stepscope.journal.quarantine import Lot, Quarantine, quarantined
+from stepscope.model.errors import ConfigError, Reject, Retry
+from stepscope.model.ports import Sink
+from stepscope.sdk import registrations
+from stepscope.sinks.registry import Chosen
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "quarantine", "look at what sinks refused, and offer it again", show_list)
+    verbs = made.add_subparsers(metavar="list|show|retry")
+    verbs.add_parser("list", help="list what was refused, and why").set_defaults(command=show_list)
+    show = verbs.add_parser("show", help="show the records of a lot")
+    show.add_argument("lot", help="its id, or how it begins")
+    show.set_defaults(command=show_lot)
+    retry = verbs.add_parser("retry", help="offer lots to their sinks again; those taken are deleted")
+    retry.add_argument("lot", nargs="*", help="their ids; all when none is named")
+    retry.add_argument("--sink", action="append", metavar="SINK", help="where to: a name, or JSON, as in `sinks:`")
+    retry.set_defaults(command=retry_lots)
+
+
+def _lots(home: Path) -> Iterator[tuple[str, Quarantine, Lot]]:
+    for sink in quarantined(home):
+        quarantine = Quarantine(home, sink)
+        for lot in quarantine.lots():
+            yield sink, quarantine, lot
+
+
+def show_list(args: argparse.Namespace) -> int:
+    """List all lots, oldest first."""
+    rows = [
+        {
+            "id": lot.id,
+            "sink": sink,
+            "run": lot.batch.writer.run,
+            "records": lot.note.records,
+            "time": lot.note.time,
+            "reason": lot.note.reason,
+        }
+        for sink, _, lot in _lots(home_of(args))
+    ]
+    if args.json:
+        print(dumps(rows))
+        return 0
+    for row in rows:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(str(row["time"])) / 1e9))
+        said = text.clean(str(row["reason"]))
+        print(f"{row['id']}  {when}  {row['sink']}  {row['run']}  {row['records']} records: {said}")
+    if not rows:
+        print("nothing is in quarantine")
+    return 0
+
+
+def show_lot(args: argparse.Namespace) -> int:
+    """Print the records of a lot, one line of JSON each."""
+    for sink, _, lot in _named(home_of(args), [args.lot]):
+        if not args.json:
+            print(f"{lot.id}: {sink}: {text.clean(lot.note.reason)}")
+        for record in lot.batch.records:
+            print(record_line(lot.batch.writer, record))
+    return 0
+
+
+def retry_lots(args: argparse.Namespace) -> int:
+    """Offer lots again; 0 when all were taken."""
+    home = home_of(args)
+    known = {each.id: each for wish in registrations.wishes(home) for each in wish.sinks}
+    known.update({each.id: each for each in chosen_sinks(args.sink)})
+    sinks: dict[str, Sink] = {}
+    left = 0
+    for name, quarantine, lot in _named(home, args.lot):
+        outcome = _retry(_target(name, known, given=bool(args.sink)), sinks, lot)
+        if outcome:
+            left += 1
+            print(f"{lot.id}: {text.clean(outcome)}")
+        else:
+            quarantine.discard(lot)
+            print(f"{lot.id}: {lot.note.records} records taken")
+    for sink in sinks.values():
+        sink.close()
+    return 1 if left else 0
+
+
+def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
+    found = list(_lots(home))
+    if not ids:
+        return found
+    chosen = [each for each in found if any(each[2].id.startswith(name) for name in ids)]
+    if not chosen:
+        raise ConfigError(f"no lot {', '.join(ids)} is in quarantine: see `stepscope quarantine list`")
+    return chosen
+
+
+def _target(name: str, known: dict[str, Chosen], *, given: bool) -> Chosen:
+    if name in known:
+        return known[name]
+    if given:
+        return next(iter(known.values()))
+    raise ConfigError(f"how to reach {name} is not known any more: name it with --sink, or set STEPSCOPE_SINKS")
+
+
+def _retry(chosen: Chosen, sinks: dict[str, Sink], lot: Lot) -> str:
+    """Offer a lot; why it was not taken, or nothing."""
+    sink = sinks.get(chosen.id)
+    if sink is None:
+        sink = sinks[chosen.id] = chosen.config.open()
+    try:
+        refused = sink.write([lot.batch])
+    except (Retry, Reject) as error:
+        return str(error)
+    except Exception as error:
+        return f"the sink stumbled: {error!r}"
+    return "; ".join(f"{count} refused: {reason}" for reason, count in refused.items())

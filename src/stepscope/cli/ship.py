@@ -1,0 +1,120 @@
+"""`stepscope ship`: deliver what the journals of a home still hold, by hand or as the shipper of a trainer."""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.cli import text
+from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.plain import dumps
+from stepscope.model.errors import ConfigError
+from stepscope.sdk import settings
+from stepscope.sdk.launch import host_name
+from stepscope.sdk.lines import Report
+from stepscope.sdk.shipper import Lock, Taken
+from stepscope.sdk.shipping import GIVE_UP_SECONDS, Shipping, ship
+from stepscope.sinks import registry
+
+PRIORITY = 10
+STOP_SECONDS = 15.0
+_TELL_SECONDS = 1.0
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "ship", "deliver what is still undelivered, and say what became of it", command)
+    made.add_argument("--sink", action="append", metavar="SINK", help="deliver all runs here: a name, or JSON")
+    made.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so long")
+    made.add_argument("--background", action="store_true", help=argparse.SUPPRESS)
+
+
+def command(args: argparse.Namespace) -> int:
+    """Deliver; 0 when nothing is left, 1 when something is."""
+    home = home_of(args)
+    host = host_name()
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = Lock(home, host)
+    except Taken as error:
+        if args.background:
+            return 0
+        raise ConfigError(f"a shipper (pid {error}) is at work in {home}; it delivers everything there") from None
+    except OSError as error:
+        raise ConfigError(f"{home} cannot be used: {error.strerror}") from None
+    try:
+        lock.sign()
+        return _in_background(Shipping(home, host)) if args.background else _by_hand(args)
+    finally:
+        lock.release()
+
+
+def _in_background(shipping: Shipping) -> int:
+    with contextlib.suppress(OSError):
+        os.nice(PRIORITY)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        while ship(shipping):
+            shipping.forget_delivered()
+            # A trainer that registered in this moment found us at work, and relies on us.
+            shipping.refresh()
+            if shipping.is_done():
+                return 0
+        return 1
+    finally:
+        shipping.stop(STOP_SECONDS)
+
+
+def _leave(number: int, frame: Any) -> None:
+    sys.exit(0)
+
+
+def _by_hand(args: argparse.Namespace) -> int:
+    shipping = Shipping(home_of(args), None, chosen_sinks(args.sink))
+    shipping.refresh()
+    if not shipping.lines:
+        print("nothing to do: no run asks for a sink. Name one with --sink, or set STEPSCOPE_SINKS")
+        return 0
+    try:
+        seconds = GIVE_UP_SECONDS if args.timeout is None else args.timeout
+        done = ship(shipping, wait=False, seconds=seconds, told=_teller(quiet=args.json))
+    finally:
+        shipping.stop(STOP_SECONDS)
+    reports = shipping.reports()
+    if args.json:
+        print(dumps({"delivered": done, "sinks": reports}))
+    else:
+        print("\n".join(map(line_of, reports)))
+    return 0 if done else 1
+
+
+def chosen_sinks(given: list[str] | None) -> tuple[registry.Chosen, ...]:
+    """The remote sinks that were named, else those of the settings."""
+    if given:
+        return tuple(made for each in given for made in registry.parse(each))
+    return tuple(each for each in settings.load({}).sinks if each.config.remote)
+
+
+def line_of(report: Report) -> str:
+    """Write a report in one line."""
+    counts = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(report.counts.items())) or "nothing yet"
+    left = f"; {text.size(report.unread)} left" if report.unread > 0 else ""
+    return f"{report.sink} ({report.place}): {counts}{left}" + (f"; {report.trouble}" if report.trouble else "")
+
+
+def _teller(*, quiet: bool) -> Callable[[list[Report]], None]:
+    """Show progress on a terminal, and only there."""
+    told = time.monotonic()
+
+    def tell(reports: list[Report]) -> None:
+        nonlocal told
+        if not quiet and sys.stderr.isatty() and time.monotonic() - told > _TELL_SECONDS:
+            told = time.monotonic()
+            for report in reports:
+                print(line_of(report), file=sys.stderr)
+
+    return tell

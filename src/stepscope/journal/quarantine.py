@@ -1,0 +1,127 @@
+"""Records a sink will never take, set aside with the reason: HOME/quarantine/SINK, one small file for each lot."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from stepscope.model.ports import Batch
+from stepscope.wire import frames
+
+MOST_LOTS = 10_000
+MOST_BYTES = 256 * 1024 * 1024
+_encode = msgspec.msgpack.Encoder().encode
+_SUFFIX = ".lot"
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Why and when a lot was set aside."""
+
+    reason: str
+    time: int
+    records: int
+
+
+_note = msgspec.msgpack.Decoder(tuple[int, Note]).decode
+
+
+class Lot(msgspec.Struct, frozen=True):
+    """Records of one batch that were set aside together."""
+
+    path: Path
+    note: Note
+    batch: Batch
+
+    @property
+    def id(self) -> str:
+        """What a person calls it by."""
+        return self.path.stem
+
+
+class Full(OSError):
+    """The quarantine holds as much as it may."""
+
+
+class Quarantine:
+    """The lots of one sink. Any number of processes may look while one sets aside."""
+
+    def __init__(self, home: Path, sink: str, *, most_bytes: int = MOST_BYTES, most_lots: int = MOST_LOTS) -> None:
+        self.folder = home / "quarantine" / sink
+        self._most_bytes, self._most_lots = most_bytes, most_lots
+        self._lots = self._bytes = -1
+
+    def set_aside(self, batch: Batch, reason: str) -> None:
+        """Keep records with the reason they were refused for; Full, or another OSError, when they cannot be kept."""
+        if self._lots < 0:
+            self._measure()
+        packed = [_encode(record) for record in batch.records]
+        note = frames.frame(_encode((2, Note(reason[:1000], time.time_ns(), len(packed)))))
+        data = note + frames.pack_head(batch.writer) + frames.pack_batch(batch.seq, packed)
+        if self._lots >= self._most_lots or self._bytes + len(data) > self._most_bytes:
+            self._measure()  # somebody may have made room
+            if self._lots >= self._most_lots or self._bytes + len(data) > self._most_bytes:
+                raise Full(f"the quarantine {self.folder} is full")
+        self._write(data)
+        self._lots += 1
+        self._bytes += len(data)
+
+    def lots(self) -> Iterator[Lot]:
+        """Yield the lots, oldest first; one that cannot be read is passed over."""
+        for path in self._paths():
+            try:
+                yield _read(path)
+            except (OSError, ValueError):
+                continue
+
+    def discard(self, lot: Lot) -> None:
+        """Delete a lot."""
+        with contextlib.suppress(FileNotFoundError):
+            lot.path.unlink()
+        self._lots = -1
+
+    def _paths(self) -> list[Path]:
+        try:
+            return sorted(path for path in self.folder.iterdir() if path.suffix == _SUFFIX)
+        except OSError:
+            return []
+
+    def _measure(self) -> None:
+        paths = self._paths()
+        self._lots, self._bytes = len(paths), 0
+        for path in paths:
+            with contextlib.suppress(OSError):
+                self._bytes += path.stat().st_size
+
+    def _write(self, data: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        stem = time.time_ns()
+        while (path := self.folder / f"{stem}{_SUFFIX}").exists():
+            stem += 1
+        fresh = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            fresh.write_bytes(data)
+            os.replace(fresh, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
+
+
+def quarantined(home: Path) -> list[str]:
+    """Name the sinks that have a quarantine."""
+    try:
+        return sorted(entry.name for entry in (home / "quarantine").iterdir() if entry.is_dir())
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> Lot:
+    found = [each for each in frames.scan(path.read_bytes(), final=True) if isinstance(each, frames.Frame)]
+    if len(found) != 3:
+        raise ValueError(f"{path} is no lot")
+    seq, records, _ = frames.unpack_batch(found[2].payload)
+    batch = Batch(frames.unpack_head(found[1].payload), seq, records)
+    return Lot(path, _note(found[0].payload)[1], batch)

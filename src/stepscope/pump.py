@@ -1,0 +1,275 @@
+"""Journal to one sink: offer, wait, split, set aside, count; what is not delivered stays in the journal."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from stepscope.journal.quarantine import Full, Quarantine
+from stepscope.model.errors import Reject, Retry
+from stepscope.model.ports import Batch, Sink
+
+GROUP_BYTES = 1024 * 1024
+"""Bytes of journal that are offered in one go."""
+PROBE_BYTES = 16 * 1024
+"""The same while it is not known whether the sink is back."""
+PACE_SECONDS = 0.25
+"""Between two looks at journals that had no more."""
+FIRST_WAIT, LONGEST_WAIT, LONGEST_AFTER = 0.5, 60.0, 3600.0
+OPEN_AFTER = 5
+"""Failures in a row after which a sink counts as dead."""
+HOPELESS = 8
+"""Lots set aside, with nothing taken in between, after which nobody looks for the one record to blame any more."""
+
+
+class Patience:
+    """Exponential backoff with jitter, and a circuit breaker: after failures in a row a sink is only probed."""
+
+    def __init__(self, chance: Callable[[], float] = random.random) -> None:
+        self._chance = chance
+        self.failures = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the sink counts as dead."""
+        return self.failures >= OPEN_AFTER
+
+    def fail(self, after: float | None = None) -> float:
+        """Count a failure; the seconds to wait, which are the sink's own if it gave some. None at all is no failure."""
+        if after is not None and after <= 0:
+            return 0.0
+        self.failures += 1
+        if after is not None:
+            return min(after, LONGEST_AFTER)
+        longest = min(FIRST_WAIT * 2.0 ** min(self.failures - 1, 20), LONGEST_WAIT)
+        return longest * (0.5 + self._chance() / 2)
+
+    def succeed(self) -> None:
+        """Begin again."""
+        self.failures = 0
+
+
+class Source(Protocol):
+    """Where batches come from, such as `Following`."""
+
+    def read(self, limit: int) -> list[Batch]:
+        """Return the next batches, at most about `limit` bytes of them."""
+
+    def settle(self) -> None:
+        """Take note that all that was read is delivered."""
+
+    def rewind(self) -> None:
+        """Forget what was read since the last `settle`."""
+
+
+class Progress(NamedTuple):
+    """What a step did: whether anything was offered, and how long there is nothing to do."""
+
+    moved: bool
+    wait: float
+
+
+class Pump:
+    """Delivers what a source has to one sink, in order. One thread calls `step`; nothing here sleeps.
+
+    Every record ends in one of these counts: written, rejected (and set aside), dropped (refused when the
+    quarantine is full); `retried` counts tries that will be repeated. A kill at any moment repeats at most the
+    group under way. With `piece_records` a group is offered in pieces of so many records, for a step that must be
+    short.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        source: Source,
+        quarantine: Quarantine,
+        *,
+        group_bytes: int = GROUP_BYTES,
+        piece_records: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._sink, self._source, self._quarantine = sink, source, quarantine
+        self._group_bytes, self._piece_records, self._clock = group_bytes, piece_records, clock
+        self._patience = Patience(chance)
+        self._pieces: list[list[Batch]] = []
+        """What is left of the group under way, first piece first."""
+        self._whole = True
+        """Whether nothing of the group under way has been settled yet."""
+        self._refusals = 0
+        """Lots set aside since the sink last took something."""
+        self._not_before = float("-inf")
+        self._at_end = False
+        self.counts: Counter[str] = Counter()
+        """By outcome, and by `outcome/reason`."""
+        self.trouble = ""
+        """Why the sink takes nothing just now; empty when it does."""
+
+    def step(self) -> Progress:
+        """Offer at most one piece to the sink; takes no longer than the sink's timeout. Never raises an Exception."""
+        now = self._clock()
+        if now < self._not_before:
+            return Progress(False, self._not_before - now)
+        try:
+            if not self._pieces and not self._gather():
+                return self._pause(PACE_SECONDS)
+            wait = self._offer(self._pieces[0])
+            if not self._pieces:
+                self._source.settle()
+        except Exception as error:  # a disk that cannot be read or written: not the sink's fault
+            self.trouble = f"the journal: {error!r}"
+            return self._pause(self._patience.fail())
+        return Progress(True, self._pause(wait).wait if wait else 0.0)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the sink counts as dead."""
+        return self._patience.is_open
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the last look found nothing to deliver."""
+        return self._at_end
+
+    def wake(self) -> None:
+        """Try again at the next step, however long the sink wanted to be left alone."""
+        self._not_before = float("-inf")
+
+    def close(self) -> None:
+        """Close the sink; what is under way stays in the journal."""
+        self._pieces.clear()
+        self._source.rewind()
+        self._sink.close()
+
+    def _pause(self, seconds: float) -> Progress:
+        self._not_before = self._clock() + seconds
+        return Progress(False, seconds)
+
+    def _gather(self) -> bool:
+        most = self._group_bytes
+        batches = self._source.read(min(PROBE_BYTES, most) if self._patience.is_open else most)
+        full = [batch for batch in batches if batch.records]
+        self._at_end = not batches
+        if not full:
+            if batches:
+                self._source.settle()
+            return False
+        self._pieces, self._whole = self._cut(full), True
+        return True
+
+    def _cut(self, batches: list[Batch]) -> list[list[Batch]]:
+        """Cut a group into pieces that are quickly encoded, where that is asked for and possible."""
+        size = self._piece_records
+        if size is None or not self._sink.divisible:
+            return [batches]
+        return [
+            [batch._replace(records=batch.records[start : start + size])]
+            for batch in batches
+            for start in range(0, len(batch.records), size)
+        ]
+
+    def _offer(self, piece: list[Batch]) -> float:
+        """Offer the first piece and deal with the answer; the seconds to wait before the next."""
+        try:
+            refused = self._sink.write(piece)
+        except Retry as error:
+            return self._retry(error)
+        except Reject as error:
+            return self._reject(piece, error)
+        except Exception as error:
+            return self._stumble(piece, error)
+        self._pop()
+        self._written(sum(len(batch.records) for batch in piece), refused)
+        return 0.0
+
+    def _pop(self, *instead: list[Batch]) -> None:
+        self._pieces[:1] = instead
+        self._whole = False
+
+    def _written(self, count: int, refused: Mapping[str, int]) -> None:
+        for reason, number in refused.items():
+            self._count("rejected", number, reason)
+        self._count("written", max(count - sum(refused.values()), 0))
+        self._refusals = 0
+        self._patience.succeed()
+        self.trouble = ""
+
+    def _retry(self, error: Retry) -> float:
+        self._count("retried", 1, str(error))
+        self.trouble = str(error)
+        wait = self._patience.fail(error.after)
+        if self._patience.is_open and self._whole:
+            self._pieces.clear()
+            self._source.rewind()
+        return wait
+
+    def _reject(self, piece: list[Batch], error: Reject) -> float:
+        where = set(error.where)
+        total = sum(len(batch.records) for batch in piece)
+        bad = _select(piece, where)
+        if error.together and self._can_split(bad):
+            self._pop(*_halves(bad, self._sink.divisible))
+        else:
+            self._pop(bad)
+            self._set_aside(str(error))
+        if len(where) < total:
+            self._written(total - len(where), {})
+            return 0.0
+        self.trouble = str(error)
+        # Bisecting goes on at once; a sink that refuses everything is left alone for longer and longer.
+        return 0.0 if error.together and self._pieces else self._patience.fail()
+
+    def _stumble(self, piece: list[Batch], error: Exception) -> float:
+        """Find the record on which the sink stumbles, and set it aside."""
+        self.trouble = f"the sink stumbled: {error!r}"
+        if self._can_split(piece):
+            self._pop(*_halves(piece, self._sink.divisible))
+            return 0.0
+        self._set_aside(self.trouble)
+        return self._patience.fail()
+
+    def _can_split(self, piece: Sequence[Batch]) -> bool:
+        if len(piece) < 2 and (not self._sink.divisible or sum(len(batch.records) for batch in piece) < 2):
+            return False
+        return self._refusals < HOPELESS
+
+    def _set_aside(self, reason: str) -> None:
+        """Quarantine the first piece; where the disk does not take it, it is offered again later."""
+        self._refusals += 1
+        while self._pieces[0]:
+            batch = self._pieces[0][0]
+            try:
+                self._quarantine.set_aside(batch, reason)
+                self._count("rejected", len(batch.records), reason)
+            except (Full, ValueError):
+                self._count("dropped", len(batch.records), "quarantine full")
+            del self._pieces[0][0]
+        self._pop()
+
+    def _count(self, outcome: str, number: int, reason: str = "") -> None:
+        if number:
+            self.counts[outcome] += number
+            if reason:
+                self.counts[f"{outcome}/{reason[:100]}"] += number
+
+
+def _select(piece: Sequence[Batch], where: set[int]) -> list[Batch]:
+    """The records at some indices, in the batches they came in."""
+    found, start = [], 0
+    for batch in piece:
+        records = [record for index, record in enumerate(batch.records, start) if index in where]
+        start += len(batch.records)
+        if records:
+            found.append(batch._replace(records=records))
+    return found
+
+
+def _halves(piece: Sequence[Batch], divisible: bool) -> tuple[list[Batch], list[Batch]]:
+    if len(piece) > 1:
+        middle = len(piece) // 2
+        return list(piece[:middle]), list(piece[middle:])
+    assert divisible, "a batch that is told by its number stays whole"
+    (batch,) = piece
+    middle = len(batch.records) // 2
+    return [batch._replace(records=batch.records[:middle])], [batch._replace(records=batch.records[middle:])]

@@ -1,0 +1,143 @@
+"""Readable lines on a terminal, in the manner of `TRAINER - Loss: 0.500000 | Grad norm: 2.300000`."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stepscope.model.names import SEVERITIES, severity_word
+from stepscope.model.ports import Batch
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
+from stepscope.sinks.registry import convert
+from stepscope.wire.plain import dumps, plain
+
+LABELS = {
+    "global_grad_norm": "Grad norm",
+    "grad_norm": "Grad norm",
+    "steps_per_second": "Steps per second",
+    "learning_rate": "Learning rate",
+    "lr": "Learning rate",
+    "critic_loss": "Critic loss",
+    "episode_length_mean": "Episode length mean",
+    "episode_length_max": "Episode length max",
+    "episode_length_min": "Episode length min",
+}
+"""What keys are called, unless a person says otherwise; any other key loses its underscores."""
+VARIABLES = ("RUST_RL_METRIC_LABELS", "STEPSCOPE_METRIC_LABELS")
+"""Where a person says otherwise, the stronger last: `key=Label,key=Label`."""
+_DEBUG = ("STEPSCOPE_CONSOLE_DEBUG", "TUFT_OTEL_DEBUG")
+_QUIET = ("system", "stepscope")
+_HEAD = "misc"
+
+
+class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is printed, and how it is called."""
+
+    debug: bool = False
+    labels: dict[str, str] = {}
+    severity: str = "WARN"
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Console":
+        """Read options and variables; labels of both are merged, the options' win."""
+        made = convert("console", options, cls)
+        labels: dict[str, str] = {}
+        for name in VARIABLES:
+            labels.update(parse_labels(env.get(name, "")))
+        debug = made.debug or any(env.get(name, "").strip().lower() in ("1", "true") for name in _DEBUG)
+        return msgspec.structs.replace(made, labels={**labels, **made.labels}, debug=debug)
+
+    @property
+    def place(self) -> str:
+        """There is one terminal."""
+        return "console"
+
+    @property
+    def remote(self) -> bool:
+        """It is served in the trainer, whose terminal it is."""
+        return False
+
+    def open(self) -> "ConsoleSink":
+        """Make the sink."""
+        return ConsoleSink(self)
+
+
+class ConsoleSink:
+    """Prints lines; `emit` takes one line at a time."""
+
+    timeout = 1.0
+    divisible = True
+
+    def __init__(self, config: Console, emit: Callable[[str], object] | None = None) -> None:
+        self._config = config
+        self._labels = {**LABELS, **config.labels}
+        self._least = SEVERITIES.get(config.severity.upper(), 13)
+        self._emit = emit or _print
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Print the lines of all records that have one; a closed terminal takes nothing and refuses nothing."""
+        lines = [line for batch in batches for record in batch.records for line in self.lines(record)]
+        if lines:
+            self._emit("\n".join(lines))
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def lines(self, record: Record) -> Iterator[str]:
+        """Write a record as people read it; with `debug` every record, as JSON."""
+        if self._config.debug:
+            yield dumps(plain(record), indent=None)
+        elif isinstance(record, Metric):
+            if record.category not in _QUIET and record.instrument is None:
+                yield self._metric(record)
+        elif isinstance(record, Alert):
+            yield f"ALERT - {severity_word(record.severity)} {record.name}: {record.message}".rstrip(": ")
+        elif isinstance(record, Event):
+            yield f"EVENT - {record.name}"
+        elif isinstance(record, Log) and record.severity >= self._least:
+            yield f"LOG - {severity_word(record.severity)} {record.body}"
+        elif isinstance(record, Span) and record.status == 2 and record.duration is not None:
+            yield f"SPAN - {record.name} failed after {record.duration / 1e9:.3g} s: {record.message}".rstrip(": ")
+
+    def _metric(self, record: Metric) -> str:
+        parts = [f"{label(key, self._labels)}: {number(value)}" for key, value in record.values.items()]
+        return f"{(record.category or _HEAD).upper()} - {' | '.join(parts) or 'No metrics'}"
+
+
+def parse_labels(text: str) -> dict[str, str]:
+    """Read `key=Label,key=Label`; what is no pair is passed over."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {key.strip(): name.strip() for key, equals, name in pairs if equals and key.strip() and name.strip()}
+
+
+def label(key: str, labels: Mapping[str, str]) -> str:
+    """What a key is called: its label, else its own words with the first letter raised."""
+    known = labels.get(key)
+    if known is None:
+        words = key.replace("_", " ")
+        known = words[:1].upper() + words[1:]
+    return known
+
+
+def number(value: Value) -> str:
+    """Show a number as the first seed does: six places, or an exponent when very small or large."""
+    if isinstance(value, (bool, int)):
+        return str(int(value))
+    if not isinstance(value, float):
+        return f"{value.count} values"
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
+    return f"{value:.6f}" if 1e-3 <= abs(value) < 1e4 else f"{value:.6e}"
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except (OSError, ValueError):  # a closed terminal: the journal has it all
+        pass

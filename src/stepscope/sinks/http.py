@@ -1,0 +1,176 @@
+"""One connection to an HTTP server, kept open; no request takes longer than its timeout, whatever the server does."""
+
+import contextlib
+import email.utils
+import gzip
+import http.client
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stepscope.model.errors import ConfigError, Retry
+
+MOST_ANSWER = 1024 * 1024
+RETRYABLE = frozenset({429, 502, 503, 504})
+"""The statuses that OTLP lets a client try again after; the hub uses the same."""
+BLAMES_A_RECORD = frozenset({400, 413, 422, 500})
+"""The statuses for which one record, or their number, may be to blame; others are about the address or the token."""
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom to trust and who we are; all files are PEM."""
+
+    certificate: str | None = None
+    client_key: str | None = None
+    client_certificate: str | None = None
+
+    def check(self) -> None:
+        """Look whether the files are there; ConfigError names one that is not."""
+        for name in (self.certificate, self.client_key, self.client_certificate):
+            if name and not os.path.isfile(name):
+                raise ConfigError(f"TLS files: {name} is not there")
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files; ConfigError names the one that cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.certificate)
+            if self.client_certificate:
+                context.load_cert_chain(self.client_certificate, self.client_key)
+        except (OSError, ssl.SSLError) as error:
+            names = [name for name in (self.certificate, self.client_certificate, self.client_key) if name]
+            raise ConfigError(f"TLS files {', '.join(names)} cannot be used: {error}") from None
+        return context
+
+
+class Answer(NamedTuple):
+    """What the server said."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connection:
+    """A keep-alive connection to the server of a URL, opened when needed. Not thread-safe."""
+
+    def __init__(self, url: str, tls: Tls | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{url!r} is no address of a server: expected http://HOST:PORT or https://HOST:PORT")
+        self._host, self._port = parts.hostname, parts.port
+        self._context = (tls or Tls()).context() if parts.scheme == "https" else None
+        self._clock = clock
+        self._open: http.client.HTTPConnection | None = None
+        self._used = False
+        """Whether the open connection has served a request."""
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+        """Send a body and read the answer; Retry when none came. No redirect is followed."""
+        deadline = self._clock() + timeout
+        for fresh in (False, True):
+            try:
+                return self._exchange(path, body, headers, deadline)
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
+                # A server may close a connection that was idle just as we use it; a new one tells the truth.
+                reused = self._close()
+                if fresh or not reused:
+                    raise Retry(f"the server closed the connection: {error!r}") from error
+            except (OSError, http.client.HTTPException) as error:
+                self._close()
+                raise Retry(explain(error)) from error
+        raise AssertionError("the second try returns or raises")
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        self._close()
+
+    def _close(self) -> bool:
+        """Close; tell whether the connection had been used before."""
+        connection, self._open = self._open, None
+        reused, self._used = self._used, False
+        if connection is not None:
+            connection.close()
+        return reused
+
+    def _exchange(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> Answer:
+        left = deadline - self._clock()
+        if left <= 0:
+            raise TimeoutError("no time left")
+        connection = self._connected(left)
+        sock = connection.sock
+        sock.settimeout(left)
+        # Socket timeouts are per read: a server that sends a byte now and then would hold us for ever.
+        watch = threading.Timer(max(deadline - self._clock(), 0.0), _cut, (sock,))
+        watch.daemon = True
+        watch.start()
+        try:
+            connection.request("POST", path, body, dict(headers))
+            response = connection.getresponse()
+            short = response.length is not None and response.length <= MOST_ANSWER
+            content = response.read() if short else response.read(MOST_ANSWER)
+        finally:
+            watch.cancel()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        if response.will_close or not response.isclosed():
+            self._close()
+        else:
+            self._used = True
+        return Answer(response.status, found, content)
+
+    def _connected(self, timeout: float) -> http.client.HTTPConnection:
+        if self._open is None:
+            made: http.client.HTTPConnection
+            if self._context is not None:
+                made = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._context)
+            else:
+                made = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+            made.connect()
+            made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._open, self._used = made, False
+        return self._open
+
+
+def _cut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def explain(error: BaseException) -> str:
+    """Say in one line why there was no answer."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: the server's certificate is not trusted ({error.verify_message}); name its CA as `certificate`"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or error}; is the server really speaking TLS on this port?"
+    if isinstance(error, socket.gaierror):
+        return f"DNS: the host's name is not known ({error.strerror})"
+    if isinstance(error, ConnectionRefusedError):
+        return "refused: nothing listens on this port (server down, or tunnel closed)"
+    if isinstance(error, TimeoutError):
+        return "no answer in time (server hangs, or a firewall swallows the packets)"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the answer was cut off"
+    return f"{type(error).__name__}: {error}"
+
+
+def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
+    """Read Retry-After, in seconds or as a date; None when there is none, or it asks for no wait."""
+    text = headers.get("retry-after", "").strip()
+    try:
+        if text.isascii() and text.isdigit():
+            return float(text[:9]) or None
+        seconds = email.utils.parsedate_to_datetime(text).timestamp() - now()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return seconds if seconds > 0 else None
+
+
+def compress(body: bytes) -> bytes:
+    """Compress a body with gzip, for speed."""
+    return gzip.compress(body, 1, mtime=0)

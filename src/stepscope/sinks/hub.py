@@ -1,0 +1,126 @@
+"""The sink of our own hub: journal frames to POST /v1/stepscope, told by number, so stored once."""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stepscope.model.errors import ConfigError, Reject, Retry
+from stepscope.model.ports import Batch
+from stepscope.sinks.http import BLAMES_A_RECORD, RETRYABLE, Answer, Connection, Tls, compress, retry_after
+from stepscope.sinks.registry import convert
+from stepscope.wire import frames
+
+PATH = "/v1/stepscope"
+DEFAULT = "http://127.0.0.1:4318"
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the hub is, and what it wants to be shown."""
+
+    url: str = DEFAULT
+    token: str | None = None
+    timeout: float = 10.0
+    compression: str = "auto"
+    certificate: str | None = None
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Hub":
+        """Read options; the address and the token may also be in STEPSCOPE_HUB_URL and STEPSCOPE_HUB_TOKEN."""
+        said = {"url": env.get("STEPSCOPE_HUB_URL"), "token": env.get("STEPSCOPE_HUB_TOKEN")}
+        made = convert("hub", {**{key: value for key, value in said.items() if value}, **options}, cls)
+        if made.compression not in ("auto", "gzip", "none"):
+            raise ConfigError(f"sinks: hub: compression {made.compression!r} is not known; use auto, gzip or none")
+        if not made.timeout > 0:
+            raise ConfigError("sinks: hub: timeout is a number of seconds above 0")
+        parts = urlsplit(made.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"sinks: hub: url {made.url!r} is not usable; use http://HOST:PORT or https://HOST:PORT")
+        Tls(certificate=made.certificate).check()
+        return made
+
+    @property
+    def place(self) -> str:
+        """The hub's address."""
+        return self.url
+
+    @property
+    def remote(self) -> bool:
+        """It is served by the shipper."""
+        return True
+
+    def open(self) -> "HubSink":
+        """Make the sink."""
+        return HubSink(self)
+
+
+class HubSink:
+    """Sends batches as frames, a head for each writer. Not thread-safe."""
+
+    divisible = False
+
+    def __init__(self, config: Hub) -> None:
+        self.timeout = config.timeout
+        self._connection = Connection(config.url, Tls(certificate=config.certificate))
+        self._path = urlsplit(config.url).path.rstrip("/") + PATH
+        self._gzip = config.compression == "gzip" or (config.compression == "auto" and not _is_near(config.url))
+        self._headers = {"content-type": "application/octet-stream", "user-agent": "Stepscope"}
+        if self._gzip:
+            self._headers["content-encoding"] = "gzip"
+        if config.token:
+            self._headers["authorization"] = f"Bearer {config.token}"
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Send batches; a hub that has one already stores it once."""
+        body = pack(batches)
+        if self._gzip:
+            body = compress(body)
+        answer = self._connection.post(self._path, body, self._headers, self.timeout)
+        if 200 <= answer.status < 300:
+            return _rejected(answer)
+        if answer.status in RETRYABLE:
+            raise Retry(_reason(answer), retry_after(answer.headers))
+        count = sum(len(batch.records) for batch in batches)
+        raise Reject(_reason(answer), range(count), together=answer.status in BLAMES_A_RECORD)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def pack(batches: Sequence[Batch]) -> bytes:
+    """Write the frames of batches, a head wherever the writer changes."""
+    parts, last = [], None
+    for batch in batches:
+        if batch.writer != last:
+            parts.append(frames.pack_head(batch.writer))
+            last = batch.writer
+        parts.append(frames.pack_batch(batch.seq, [_encode(record) for record in batch.records]))
+    return b"".join(parts)
+
+
+def _rejected(answer: Answer) -> dict[str, int]:
+    try:
+        found = msgspec.json.decode(answer.body)
+        return {str(reason): int(count) for reason, count in found["rejected"].items() if int(count) > 0}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise Retry("the answer is not that of a Stepscope hub: is the address right?") from None
+
+
+def _reason(answer: Answer) -> str:
+    try:
+        text = str(msgspec.json.decode(answer.body)["error"]["message"])
+    except (ValueError, TypeError, KeyError):
+        text = answer.body[:200].decode("utf-8", "replace")
+    return f"HTTP {answer.status}: {text[:200]}".rstrip(": ")
+
+
+def _is_near(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,115 @@
+"""OpenTelemetry's OTEL_EXPORTER_OTLP_* variables with the meaning the specification gives them, signal by signal."""
+
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from stepscope.model.errors import ConfigError
+from stepscope.sinks.http import Tls
+from stepscope.wire.otlp.names import SIGNALS, Signal
+
+Protocol = Literal["http/protobuf", "http/json", "grpc"]
+PROTOCOLS: tuple[Protocol, ...] = ("http/protobuf", "http/json", "grpc")
+DEFAULT_SECONDS = 10.0
+_PORTS = {"grpc": 4317}
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one signal goes, and how."""
+
+    protocol: Protocol
+    url: str
+    headers: dict[str, str]
+    timeout: float
+    gzip: bool
+    tls: Tls
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person may say of the connection in `sinks:`; each stands above its variables."""
+
+    endpoint: str | None = None
+    protocol: str | None = None
+    headers: dict[str, str] | None = None
+    timeout: float | None = None
+    compression: str | None = None
+    certificate: str | None = None
+    client_key: str | None = None
+    client_certificate: str | None = None
+    insecure: bool | None = None
+
+
+def targets(wish: Wish, env: Mapping[str, str]) -> dict[Signal, Target]:
+    """Find the target of each signal: the option, the signal's variable, the general one, the default."""
+    return {signal: _target(signal, wish, env) for signal in SIGNALS}
+
+
+def _target(signal: Signal, wish: Wish, env: Mapping[str, str]) -> Target:
+    def said(name: str) -> str | None:
+        return env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}") or env.get(f"OTEL_EXPORTER_OTLP_{name}") or None
+
+    protocol = wish.protocol or said("PROTOCOL") or "http/protobuf"
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"sinks: otlp: protocol {protocol!r} is not known; use {', '.join(PROTOCOLS)}")
+    headers = wish.headers if wish.headers is not None else parse_headers(said("HEADERS") or "")
+    compression = wish.compression or said("COMPRESSION") or "none"
+    if compression not in ("gzip", "none"):
+        raise ConfigError(f"sinks: otlp: compression {compression!r} is not known; use gzip or none")
+    insecure = wish.insecure if wish.insecure is not None else (said("INSECURE") or "").lower() == "true"
+    return Target(
+        protocol=protocol,
+        url=_url(signal, wish, env, protocol, insecure),
+        headers={key.lower(): value for key, value in headers.items()},
+        timeout=wish.timeout if wish.timeout is not None else _seconds(said("TIMEOUT")),
+        gzip=compression == "gzip",
+        tls=Tls(
+            certificate=wish.certificate or said("CERTIFICATE"),
+            client_key=wish.client_key or said("CLIENT_KEY"),
+            client_certificate=wish.client_certificate or said("CLIENT_CERTIFICATE"),
+        ),
+    )
+
+
+def _url(signal: Signal, wish: Wish, env: Mapping[str, str], protocol: str, insecure: bool) -> str:
+    """Build a signal's URL: a general endpoint gets the signal's path, a signal's own is used as it is."""
+    own = env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT") if wish.endpoint is None else None
+    general = wish.endpoint or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    url = own or general or f"http://localhost:{_PORTS.get(protocol, 4318)}"
+    if protocol == "grpc" and "://" not in url:
+        url = f"{'http' if insecure else 'https'}://{url}"
+    parts = urlsplit(url)
+    try:
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"sinks: otlp: endpoint {url!r} is not usable; use http://HOST:PORT or https://HOST:PORT")
+    if protocol == "grpc":
+        return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+    path = parts.path or "/"
+    if not own:
+        path = f"{path.rstrip('/')}/v1/{signal}"
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def parse_headers(text: str) -> dict[str, str]:
+    """Read `key=value,key=value` with %-escapes; a part that is no pair is passed over, as the specification says."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {
+        unquote(key.strip()).lower(): unquote(value.strip()) for key, equals, value in pairs if equals and key.strip()
+    }
+
+
+def _seconds(text: str | None) -> float:
+    """Read a timeout: milliseconds in the specification, whatever other clients make of it."""
+    if text is None:
+        return DEFAULT_SECONDS
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_TIMEOUT={text!r} is no number of milliseconds above 0")
+    return number / 1000

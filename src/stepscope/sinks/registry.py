@@ -1,0 +1,142 @@
+"""Which sinks there are, and the `sinks:` setting read into them; wrong ones are named with the known and the fix."""
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from stepscope.journal.layout import slug
+from stepscope.model.errors import ConfigError
+from stepscope.model.ports import Sink
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "stepscope.sinks"
+"""The entry point group in which other packages register theirs."""
+LOCAL = "local"
+"""The journal itself: always there, so naming it asks for nothing more."""
+BUILT_IN = {
+    "console": "stepscope.sinks.console:Console",
+    "hub": "stepscope.sinks.hub:Hub",
+    "otlp": "stepscope.sinks.otlp:Otlp",
+}
+
+
+class Config(Protocol):
+    """What an entry point names: a frozen msgspec Struct of one sink's options, complete and checked."""
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Config":
+        """Read options and variables; ConfigError when they are wrong. Opens nothing."""
+
+    @property
+    def place(self) -> str:
+        """The destination without secrets; the same place keeps its cursors when other options change."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is served by the shipper; else by a thread of the trainer."""
+
+    def open(self) -> Sink:
+        """Make the sink; connections are opened with the first write."""
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """A sink that was asked for, and its options; shown without them, for they may hold secrets."""
+
+    name: str
+    config: Any
+
+    @property
+    def id(self) -> str:
+        """Names its cursors and its quarantine."""
+        digest = hashlib.sha256(self.config.place.encode()).hexdigest()[:8]
+        return f"{slug(self.name)}-{digest}"
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.config.place})"
+
+
+Options = TypeVar("Options")
+
+
+def parse(given: Any, env: Mapping[str, str] | None = None) -> tuple[Chosen, ...]:
+    """Read the `sinks` setting: names, or mappings of one name to its options; a text is parted by commas."""
+    env = os.environ if env is None else env
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        try:
+            given = msgspec.json.decode(given)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"sinks: a text that begins with [ is read as JSON, and this is none: {error}") from None
+    elif isinstance(given, str):
+        given = [part.strip() for part in given.split(",") if part.strip()]
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise ConfigError("sinks: expected a list, such as [local, console, {otlp: {endpoint: http://host:4318}}]")
+    chosen: dict[str, Chosen] = {}
+    for each in given:
+        name, options = _entry(each)
+        if name == LOCAL:
+            continue
+        made = Chosen(name, find(name).read(options, env))
+        chosen[made.id] = made
+    return tuple(chosen.values())
+
+
+def _entry(each: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(each, str):
+        return each.strip().lower(), {}
+    if isinstance(each, Mapping) and len(each) == 1:
+        ((name, options),) = each.items()
+        if isinstance(name, str) and (options is None or isinstance(options, Mapping)):
+            return name.strip().lower(), options or {}
+    raise ConfigError(f"sinks: {each!r} is neither a name nor one name with its options, {{name: {{option: value}}}}")
+
+
+def names() -> list[str]:
+    """Name the sinks that can be used here."""
+    return sorted({LOCAL, *BUILT_IN, *_registered()})
+
+
+def find(name: str) -> type[Config]:
+    """Import the options of a sink; ConfigError when there is none of that name, or it needs more packages."""
+    target: Any
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        return cast(type[Config], getattr(import_module(module), attribute))
+    point = _registered().get(name)
+    if point is not None:
+        try:
+            target = point.load()
+        except Exception as error:
+            raise ConfigError(
+                f"sinks: {name!r} is registered as {point.value} and cannot be loaded: {error!r}"
+            ) from None
+        return cast(type[Config], target)
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"sinks: unknown sink {name!r}{hint} Known: {', '.join(names())}")
+
+
+def _registered() -> "dict[str, EntryPoint]":
+    from importlib.metadata import entry_points  # slow to import, and only others' sinks need it
+
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def convert(name: str, options: Mapping[str, Any], kind: type[Options]) -> Options:
+    """Read options into a Struct; ConfigError names the option, the known ones and what would be right."""
+    known = [field.name for field in msgspec.structs.fields(cast(Any, kind))]
+    for key in options:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"sinks: {name} has no option {key!r}{hint} Known: {', '.join(known)}")
+    try:
+        return msgspec.convert(dict(options), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"sinks: {name}: {error}") from None

@@ -1,0 +1,55 @@
+"""What is set aside can be looked at, and is bounded."""
+
+from pathlib import Path
+
+import pytest
+
+from stepscope.journal.quarantine import Full, Quarantine, quarantined
+from stepscope.model.ports import Batch
+from stepscope.model.records import Event, Metric
+from stepscope.model.writer import Writer
+
+WRITER = Writer(id="r0-a1-host-1-abc", run="run", project="p", resource={"service.name": "s"})
+BATCH = Batch(WRITER, 7, [Metric(1, 2, None, None, {"loss": float("inf")}), Event(1, 2, None, None, None, 9, "e")])
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    """Records, writer, number and reason come back; files are for their owner alone."""
+    Quarantine(tmp_path, "s").set_aside(BATCH, "too odd")
+    (lot,) = Quarantine(tmp_path, "s").lots()
+    assert (lot.batch, lot.note.reason, lot.note.records) == (BATCH, "too odd", 2)
+    assert quarantined(tmp_path) == ["s"]
+    assert Quarantine(tmp_path, "s").folder.stat().st_mode & 0o077 == 0
+
+
+def test_oldest_first(tmp_path: Path) -> None:
+    """Lots keep their order; discarding deletes one, twice is no trouble."""
+    quarantine = Quarantine(tmp_path, "s")
+    for number in range(5):
+        quarantine.set_aside(BATCH, f"reason {number}")
+    lots = list(quarantine.lots())
+    assert [lot.note.reason for lot in lots] == [f"reason {number}" for number in range(5)]
+    quarantine.discard(lots[2])
+    quarantine.discard(lots[2])
+    assert len(list(quarantine.lots())) == 4
+
+
+def test_bounded(tmp_path: Path) -> None:
+    """It takes so much and no more, until somebody makes room."""
+    quarantine = Quarantine(tmp_path, "s", most_lots=2)
+    quarantine.set_aside(BATCH, "x")
+    quarantine.set_aside(BATCH, "x")
+    with pytest.raises(Full):
+        quarantine.set_aside(BATCH, "x")
+    Quarantine(tmp_path, "s").discard(next(quarantine.lots()))
+    quarantine.set_aside(BATCH, "x")
+    with pytest.raises(Full):
+        Quarantine(tmp_path, "t", most_bytes=100).set_aside(BATCH, "x")
+
+
+def test_damaged_lots_are_passed_over(tmp_path: Path) -> None:
+    """A file that is no lot hides no other."""
+    quarantine = Quarantine(tmp_path, "s")
+    quarantine.set_aside(BATCH, "x")
+    (quarantine.folder / "1.lot").write_bytes(b"junk")
+    assert len(list(quarantine.lots())) == 1

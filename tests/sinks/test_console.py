@@ -1,0 +1,118 @@
+"""What people read on the terminal."""
+
+import pytest
+
+from stepscope.model.ports import Batch, Sink
+from stepscope.model.records import Alert, Event, Instrument, Log, Metric, Record, Span
+from stepscope.sinks.console import Console, ConsoleSink, number
+from stepscope.testing.sinks import WRITERS, SinkContract
+
+
+class Terminal:
+    """What was printed; the contract reads the steps back from the losses."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, text: str) -> None:
+        self.lines += text.split("\n")
+
+    def busy(self, seconds: float) -> None:
+        """A terminal is never busy."""
+
+    def refuse(self) -> None:
+        """It refuses nothing."""
+
+    def steps(self) -> list[int]:
+        """The steps, from losses that are 1 / (step + 1)."""
+        losses = [float(line.partition(": ")[2]) for line in self.lines if line.startswith("TRAINER")]
+        return [round(1 / loss) - 1 for loss in losses]
+
+
+@pytest.fixture
+def peer() -> Terminal:
+    """A terminal."""
+    return Terminal()
+
+
+@pytest.fixture
+def sink(peer: Terminal) -> Sink:
+    """Its sink."""
+    return ConsoleSink(Console(), peer)
+
+
+class TestContract(SinkContract):
+    """Every sink's contract."""
+
+    can_be_busy = False
+    can_refuse = False
+
+
+def lines(*records: Record, env: dict[str, str] | None = None, **options: object) -> list[str]:
+    """What is printed of some records."""
+    terminal = Terminal()
+    ConsoleSink(Console.read(options, env or {}), terminal).write([Batch(WRITERS[0], 0, list(records))])
+    return terminal.lines
+
+
+def test_lines_in_the_manner_of_the_seed() -> None:
+    """Category, labels, six places."""
+    values = {"loss": 0.5, "global_grad_norm": 2.3, "steps_per_second": 12345.6, "n_updates": 7}
+    assert lines(Metric(1, 1, None, "trainer", values)) == [
+        "TRAINER - Loss: 0.500000 | Grad norm: 2.300000 | Steps per second: 1.234560e+04 | N updates: 7"
+    ]
+    assert lines(Metric(1, 1, None, None, {"x": 1})) == ["MISC - X: 1"]
+    assert lines(Metric(1, 1, None, "actor", {})) == ["ACTOR - No metrics"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.001, "0.001000"),
+        (0.0009, "9.000000e-04"),
+        (9999.0, "9999.000000"),
+        (-20000.0, "-2.000000e+04"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Inf"),
+        (True, "1"),
+        (12, "12"),
+    ],
+)
+def test_numbers(value: float, text: str) -> None:
+    """Zero is short, very small and large numbers have an exponent."""
+    assert number(value) == text
+
+
+def test_labels_can_be_said() -> None:
+    """Options stand above ours, ours above the seed's variable; broken parts are passed over."""
+    env = {
+        "RUST_RL_METRIC_LABELS": "loss=Seed,entropy=H",
+        "STEPSCOPE_METRIC_LABELS": "loss = Ours , lr=Rate,=x,y=,broken",
+    }
+    record = Metric(1, 1, None, "trainer", {"loss": 0, "entropy": 1, "lr": 2, "y": 3})
+    assert lines(record, env=env) == ["TRAINER - Ours: 0 | H: 1 | Rate: 2 | Y: 3"]
+    assert lines(record, env=env, labels={"loss": "Mine"})[0].startswith("TRAINER - Mine: 0")
+
+
+def test_other_kinds() -> None:
+    """Alerts and events always, logs from a severity up, spans that failed; machine readings never."""
+    ids = bytes(16), bytes(8)
+    records: list[Record] = [
+        Alert(1, 1, None, None, None, 17, "loss is NaN", "at step 1"),
+        Event(1, 1, None, None, None, 9, "milestone"),
+        Log(1, 1, None, None, None, 13, "careful"),
+        Log(1, 1, None, None, None, 9, "chatter"),
+        Span(1, 2_000_000_000, 1, None, *ids, None, "save", 0, 2, "disk full"),
+        Span(1, 5, 1, None, *ids, None, "fine"),
+        Metric(1, 1, None, "system", {"cpu": 1.0}),
+        Metric(1, 1, None, None, {"http.requests": 1.0}, {}, Instrument("sum")),
+    ]
+    assert lines(*records) == [
+        "ALERT - ERROR loss is NaN: at step 1",
+        "EVENT - milestone",
+        "LOG - WARN careful",
+        "SPAN - save failed after 2 s: disk full",
+    ]
+    assert len(lines(*records, debug=True)) == len(records)
+    assert len(lines(*records, env={"TUFT_OTEL_DEBUG": "1"})) == len(records)

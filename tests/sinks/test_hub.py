@@ -1,0 +1,120 @@
+"""The sink of our own hub: the contract against a server that answers as told, and delivery to a real hub."""
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stepscope
+from stepscope.journal.following import Following
+from stepscope.journal.quarantine import Quarantine
+from stepscope.model.errors import Reject, Retry
+from stepscope.model.ports import Sink
+from stepscope.model.records import Metric
+from stepscope.pump import Pump
+from stepscope.sinks.hub import Hub
+from stepscope.testing.sinks import SinkContract, closing, example_batches
+from stepscope.wire import frames
+from tests.hub.conftest import StartHub, start_hub, stored_columns
+from tests.sinks.servers import Reply, Server
+
+__all__ = ["start_hub"]
+
+
+class HubPeer(Server):
+    """Speaks the native protocol."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.success = Reply(body=json.dumps({"safe": [], "written": 0, "rejected": {}}).encode())
+
+    def busy(self, seconds: float) -> None:
+        """Say that the store is full."""
+        self.replies.append(Reply(503, {"Retry-After": str(int(seconds))}, b'{"error": {"message": "full"}}'))
+
+    def refuse(self) -> None:
+        """Say that the frames are bad."""
+        self.replies.append(Reply(400, {}, b'{"error": {"message": "damaged"}}'))
+
+    def steps(self) -> list[int]:
+        """The steps of all metrics in the frames."""
+        found = []
+        for got in self.received:
+            body = gzip.decompress(got.body) if got.headers.get("content-encoding") == "gzip" else got.body
+            for frame in frames.scan(body, final=True):
+                assert isinstance(frame, frames.Frame)
+                if not frames.is_head(frame.payload):
+                    records = frames.unpack_batch(frame.payload)[1]
+                    found += [record.step or 0 for record in records if isinstance(record, Metric)]
+        return found
+
+
+@pytest.fixture
+def peer() -> Iterator[HubPeer]:
+    """A server."""
+    server = HubPeer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def sink(peer: HubPeer) -> Iterator[Sink]:
+    """Its sink."""
+    with closing(Hub(url=peer.url).open()) as made:
+        yield made
+
+
+class TestContract(SinkContract):
+    """Every sink's contract."""
+
+
+def test_token_and_compression(peer: HubPeer) -> None:
+    """The token is shown; what goes far is compressed."""
+    Hub.read({"compression": "gzip"}, {"STEPSCOPE_HUB_URL": peer.url, "STEPSCOPE_HUB_TOKEN": "t"}).open().write(
+        example_batches()
+    )
+    assert peer.received[0].headers["authorization"] == "Bearer t"
+    assert sorted(peer.steps()) == list(range(10))
+
+
+def test_what_the_hub_rejected_is_counted(peer: HubPeer, sink: Sink) -> None:
+    """By the hub's own reasons."""
+    peer.replies = [Reply(body=b'{"safe": [], "written": 8, "rejected": {"too many keys": 6}}')]
+    assert sink.write(example_batches()) == {"too many keys": 6}
+
+
+def test_something_else_answers(peer: HubPeer, sink: Sink) -> None:
+    """A web server that says 200 to everything is not taken for a hub, and a login page neither."""
+    peer.replies = [Reply(body=b"<html>It works!</html>"), Reply(302, {"Location": "/login"})]
+    with pytest.raises(Retry, match="not that of a Stepscope hub"):
+        sink.write(example_batches())
+    with pytest.raises(Reject, match="302"):
+        sink.write(example_batches())
+
+
+def test_a_real_hub_stores_each_record_once(start_hub: StartHub, tmp_path: Path) -> None:
+    """Delivered, delivered again from the start, the hub killed in between: each record is stored once."""
+    home = tmp_path / "trainer"
+    run = stepscope.init(project="far", run_id="far", home=home, probes=False, capture_logs=False, otel=False)
+    for step in range(3000):
+        run.log({"loss": float(step)}, step=step, category="trainer")
+    run.finish()
+    hub = start_hub(home=tmp_path / "hub")
+    for life in ("first", "second"):
+        pump = Pump(Hub(url=hub.url).open(), Following(home, life), Quarantine(home, life), group_bytes=20_000)
+        deadline = time.monotonic() + 30
+        while pump.step().moved or pump.trouble:
+            assert time.monotonic() < deadline, pump.trouble
+            pump.wake()
+            if life == "second" and pump.counts["written"] > 1500 and hub.process is not None and hub.port:
+                hub.kill()
+                hub.start()
+                life = "restarted"
+        assert pump.counts["written"] >= 3000
+    hub.wait_stored("native", 1)
+    assert hub.stop() == 0
+    sql = "SELECT count() AS n FROM metrics WHERE series IN (SELECT series FROM series WHERE key = 'trainer/loss')"
+    assert int(stored_columns(hub.home, sql)["n"][0]) == 3000

@@ -1,0 +1,97 @@
+"""The `sinks` setting: what it may say, and what is said of wrong ones."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepscope.model.errors import ConfigError
+from stepscope.sinks import registry
+
+PAGES = Path(__file__).parents[2] / "docs" / "sinks"
+
+
+def test_names_and_options() -> None:
+    """Names, and names with options; `local` asks for nothing more."""
+    found = registry.parse(["local", "console", {"otlp": {"endpoint": "http://c:1"}}, {"hub": None}], {})
+    assert [each.name for each in found] == ["console", "otlp", "hub"]
+    assert found[1].config.targets["traces"].url == "http://c:1/v1/traces"
+    assert [each.config.remote for each in found] == [False, True, True]
+
+
+def test_a_text_is_parted_by_commas() -> None:
+    """As a variable of the environment has it."""
+    assert [each.name for each in registry.parse("local, console,hub", {})] == ["console", "hub"]
+
+
+def test_the_same_place_keeps_its_id() -> None:
+    """Cursors survive a new token; another address has its own."""
+    ids = [
+        registry.parse([{"hub": options}], {})[0].id
+        for options in ({"url": "http://a:1"}, {"url": "http://a:1", "token": "x"}, {"url": "http://b:1"})
+    ]
+    assert ids[0] == ids[1] != ids[2]
+    assert re.fullmatch(r"hub-[0-9a-f]{8}", ids[0])
+    assert len(registry.parse(["hub", "hub"], {})) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("otpl", "unknown sink 'otpl'; did you mean 'otlp'.*console"),
+        ([{"hub": {"tokn": "x"}}], "hub has no option 'tokn'; did you mean 'token'.*timeout"),
+        ([{"hub": {"timeout": "soon"}}], "hub: Expected `float`"),
+        ([{"hub": {"url": "nowhere"}}], "http://HOST:PORT"),
+        ([{"a": {}, "b": {}}], "neither a name"),
+        ([3], "neither a name"),
+        (3, "expected a list"),
+        ({"otlp": {}}, "expected a list"),
+        ([{"console": {"labels": 3}}], "labels"),
+    ],
+)
+def test_wrong_ones_name_the_fix(given: Any, words: str) -> None:
+    """Each error names what is wrong, what is known and what would be right."""
+    with pytest.raises(ConfigError, match=words):
+        registry.parse(given, {})
+
+
+ACME = """
+import msgspec
+from stepscope.sinks.registry import convert
+
+class Acme(msgspec.Struct, frozen=True):
+    room: str = "lobby"
+    place, remote = "acme", True
+
+    @classmethod
+    def read(cls, options, env):
+        return convert("acme", options, cls)
+"""
+
+
+def test_others_register_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is installed beside ours adds a sink by one line; one that cannot be loaded is named."""
+    (tmp_path / "acme_sink.py").write_text(ACME)
+    described = tmp_path / "acme-1.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    lines = "[stepscope.sinks]\nacme = acme_sink:Acme\nbroken = no_such_module:X\n"
+    (described / "entry_points.txt").write_text(lines)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (chosen,) = registry.parse([{"acme": {"room": "attic"}}], {})
+    assert (chosen.name, chosen.config.room) == ("acme", "attic")
+    assert "acme" in registry.names()
+    with pytest.raises(ConfigError, match="no_such_module:X and cannot be loaded"):
+        registry.parse("broken", {})
+
+
+@pytest.mark.parametrize("name", sorted(registry.BUILT_IN))
+def test_every_sink_has_a_page_and_can_be_stored(name: str) -> None:
+    """Each sink is documented with its options, and its options survive a file."""
+    (chosen,) = registry.parse([name], {})
+    packed = msgspec.json.encode(chosen.config)
+    assert msgspec.json.decode(packed, type=type(chosen.config)) == chosen.config
+    page = (PAGES / f"{name}.md").read_text()
+    assert page.startswith("# ")
