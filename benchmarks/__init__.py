@@ -1,0 +1,1 @@
+"""Stepscope against its peers: one run, one machine, ratios."""

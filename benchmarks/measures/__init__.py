@@ -1,0 +1,1 @@
+"""The measurements, one file each: `measure` runs in the parent, `child` in a fresh interpreter."""
