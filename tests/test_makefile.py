@@ -13,9 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def make(*arguments: str) -> str:
     """Run make as from a fresh shell, not as a part of the make that runs the tests."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return subprocess.run(
-        ["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, check=True
-    ).stdout
+    return subprocess.run(["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, check=True).stdout
 
 
 def plan(*arguments: str) -> str:
@@ -39,9 +37,7 @@ def test_a_target_does_its_own_set_up(target: str) -> None:
 
 def test_bench_has_an_environment_of_its_own() -> None:
     """The peers that are measured never meet the tools that check."""
-    commands = [
-        line for line in plan("bench").splitlines() if line.startswith(".venv-bench-absent/bin/python")
-    ]
+    commands = [line for line in plan("bench").splitlines() if line.startswith(".venv-bench-absent/bin/python")]
     last = [line.split()[-1] for line in commands]
     assert last == ["requirements/bench.lock", "build/bench/*.whl", "benchmarks/run.py"]
 

@@ -34,9 +34,7 @@ def test_what_is_not_our_code_is_not_measured(tmp_path: Path, name: str) -> None
 def test_a_function_may_have_60_lines_and_no_more(tmp_path: Path, start: str) -> None:
     """The lines of a function are counted from its def to its end."""
     assert found(tmp_path, "src/a.py", start + "    x = 1\n" * 59) == []
-    assert found(tmp_path, "src/a.py", start + "    x = 1\n" * 60) == [
-        "src/a.py:1: work has 61 lines, more than 60"
-    ]
+    assert found(tmp_path, "src/a.py", start + "    x = 1\n" * 60) == ["src/a.py:1: work has 61 lines, more than 60"]
 
 
 def test_a_class_may_be_longer_than_a_function(tmp_path: Path) -> None:
@@ -44,9 +42,7 @@ def test_a_class_may_be_longer_than_a_function(tmp_path: Path) -> None:
     assert found(tmp_path, "src/a.py", "class Long:\n" + "    x = 1\n" * 100) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["RunManager", "path_helpers", "utils", "HTTPHandler", "_common", "SinkBase"]
-)
+@pytest.mark.parametrize("name", ["RunManager", "path_helpers", "utils", "HTTPHandler", "_common", "SinkBase"])
 def test_names_that_say_nothing_are_refused(tmp_path: Path, name: str) -> None:
     """A class, a function, a module and a package are each refused such a name."""
     for code in (f"class {name}: ...\n", f"def {name}(): ...\n", f"class Ok:\n    def {name}(self): ...\n"):

@@ -12,6 +12,7 @@ import stepscope
 from stepscope.demo.model import Network, batches, loss_of, spirals
 
 log = logging.getLogger("demo")
+log.setLevel(logging.INFO)
 
 CONFIG: dict[str, Any] = {"hidden": 64, "batch_size": 256, "lr": 0.4, "steps": 400, "seed": 7}
 SLOW_BATCH, SPIKE, NAN = 130, 210, 300
