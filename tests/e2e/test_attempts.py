@@ -48,6 +48,20 @@ def test_the_same_id_again(python: Callable[..., Any], batches: Read) -> None:
     assert len({writer.id for writer in found}) == 3
 
 
+def test_again_in_one_process(python: Callable[..., Any], batches: Read) -> None:
+    """Each init in one process is an attempt of its own too, as in a notebook."""
+    done = python(
+        """
+    import stepscope
+    for _ in range(4):
+        with stepscope.init() as run:
+            run.log({"a": 1.0})
+    """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [(writer.attempt, writer.main) for writer in writers(batches)] == [(n, True) for n in range(1, 5)]
+
+
 def test_killed_and_restarted(start: Any, python: Any, until: Any, batches: Read) -> None:
     """A trainer that was killed a moment ago does not count as living."""
     trainer = start(LIVING)

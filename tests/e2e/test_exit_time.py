@@ -96,6 +96,17 @@ def test_a_disk_that_hangs(start: Any, hung_disk: Any, way: str) -> None:
     assert "stepscope/" not in done.stderr
 
 
+@pytest.mark.parametrize("disk", ["healthy", "hung"])
+def test_with_everything_on(start: Any, request: pytest.FixtureRequest, home: Any, disk: str) -> None:
+    """With probes, logs and OpenTelemetry, as by default, the end comes as fast and as quietly."""
+    place = home if disk == "healthy" else request.getfixturevalue("hung_disk") / "home"
+    program = start(PROGRAM.format(way="pass"), env={"STEPSCOPE_HOME": str(place), "STEPSCOPE_PROBES": None})
+    done = program.wait(20)
+    ended = time.monotonic_ns()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (ended - int(done.stdout)) / 1e9 < 0.5 + 0.5
+
+
 def test_a_second_finish_does_not_wait(python: Python, hung_disk: Any) -> None:
     """Finish waits for a hung disk once and says so; flush and the end of the program add nothing."""
     done = python(

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from stepscope.journal import layout
+from stepscope.journal.living import is_alive
 from stepscope.journal.read import Tail
 from stepscope.journal.write import SEGMENT_BYTES, Journal
 from stepscope.model import names
@@ -20,7 +21,7 @@ HEAD_BYTES = 65536
 def open_journal(run: Part) -> Journal:
     """Name this process's writer and open its journal. Runs on the flusher's thread, for it reads the disk."""
     host = host_name()
-    start = run.link[1].hex()[:6]
+    start = run.link[0].hex()[:6]
     attempt, joins = find_attempt(run.home, run.id, run.rank, host, start, least=run.launch.restarts + 1)
     run.main = run.main and not joins
     name = layout.WriterName(run.rank, attempt, host, os.getpid(), start + os.urandom(3).hex())
@@ -61,28 +62,12 @@ def find_attempt(home: Path, run: str, rank: int, host: str, start: str, *, leas
         for name in mine
         if name.host == host
         and name.pid != os.getpid()
-        and _is_alive(name.pid)
+        and is_alive(name.pid, time.time_ns())
         and _is_main(layout.writer_folder(home, run, str(name)))
     ]
     if living:
         return max(living), True
     return max(max((name.attempt for name in mine), default=0) + 1, least), False
-
-
-def _is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that only waits to be reaped does not."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return not os.path.exists("/proc/self/stat")
 
 
 def _is_main(folder: Path) -> bool:

@@ -91,27 +91,25 @@ def list_runs(
         conditions.append(f"id IN {literal.texts(ids)}" if ids else "0")
     if project is not None:
         conditions.append(f"project = {literal.text(project)}")
-    where = " AND ".join(conditions) or "1"
-    facts = _Facts(engine, f"run IN (SELECT run FROM runs WHERE {where})" if conditions else "1", keys)
-    found = engine.query(
-        f"""SELECT run, any(id) AS name, any(project) AS family, min(created) AS since
-        FROM runs WHERE {where} GROUP BY run ORDER BY since DESC, run DESC"""
-    )
-    return [facts.row(*row) for row in found.rows("run", "name", "family", "since")]
+    facts = _Facts(engine, " AND ".join(conditions), keys)
+    return [facts.row(*row) for row in facts.runs.rows("run", "name", "family", "since")]
 
 
 class _Facts:
     """What the tables say about many runs, by run."""
 
-    def __init__(self, engine: Engine, among: str, keys: Sequence[str]) -> None:
-        questions = [question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS)]
-        if keys:
-            wanted = f"FROM series WHERE {among} AND key IN {literal.texts(keys)}"
-            questions += (f"SELECT series, key {wanted}", _VALUES.format(wanted=wanted))
-        found = engine.query_many(questions)
-        self._writers, self._standings, self._beginnings = map(_by_run, found[:3])
-        self._endings = _ends(found[3])
-        self._values = _latest(dict(found[4].rows("series", "key")), found[5]) if keys else {}
+    def __init__(self, engine: Engine, where: str, keys: Sequence[str]) -> None:
+        among = f"run IN (SELECT run FROM runs WHERE {where})" if where else "1"
+        wanted = f"FROM series WHERE {among} AND key IN {literal.texts(keys)}"
+        # The slowest come first, for the others to run beside them.
+        questions = [_VALUES.format(wanted=wanted), f"SELECT series, key {wanted}"] if keys else []
+        questions += [question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS)]
+        *valued, writers, standings, beginnings, endings, self.runs = engine.query_many(
+            [*questions, _RUNS.format(where=where or "1")]
+        )
+        self._writers, self._standings, self._beginnings = map(_by_run, (writers, standings, beginnings))
+        self._endings = _ends(endings)
+        self._values = _latest(dict(valued[1].rows("series", "key")), valued[0]) if keys else {}
 
     def row(self, run: int, id: str, project: str, created: int) -> RunRow:
         name, started, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
@@ -132,6 +130,8 @@ class _Facts:
 _LATEST = ", ".join(f"argMax({name}, commit) AS last_{name}" for name in COUNTS)
 _SUMS = ", ".join(f"sum(last_{name}) AS {name}" for name in COUNTS)
 
+_RUNS = """SELECT run, any(id) AS name, any(project) AS family, min(created) AS since
+    FROM runs WHERE {where} GROUP BY run ORDER BY since DESC, run DESC"""
 _WRITERS = """SELECT run, argMin(name, rank + (name = '') * 4294967296) AS named, min(wall_ns) AS started,
     max(world_size) AS world, toUInt32(uniqExact(rank)) AS ranks, groupUniqArray(host) AS hosts,
     max(attempt) AS attempts FROM writers WHERE {among} GROUP BY run"""
