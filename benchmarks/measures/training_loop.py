@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.results import OURS
 from benchmarks.subjects import Subject, open_subject
 from benchmarks.timing import percentile
 
 STEP_MS = 50
 RECORDS_PER_STEP = 100
 SPAN_EVERY = 10
+SILENT = Subject(log=lambda metrics, step: None, span=lambda: None, close=lambda: None)
+"""What the loop calls when off: the same lines of code, and nothing behind them."""
 
 
 def operation(iterations: int) -> None:
@@ -39,23 +42,27 @@ def _best_ms(iterations: int) -> float:
     return min(taken)
 
 
-def child(params: dict[str, Any]) -> Callable[[dict[str, int]], dict[str, float]]:
-    """Open the subject, if any, and return what answers a round."""
-    subject = open_subject(params["subject"], os.getcwd()) if params["subject"] else None
-    schedule = _schedule(params["operations"], subject)
-    passed = 0
+class Loop:
+    """Steps with or without records; ours is opened and finished around each turn, a peer stays open."""
 
-    def round_of(question: dict[str, int]) -> dict[str, float]:
-        nonlocal passed
-        for _ in range(question["warm"]):
-            passed += 1
-            _step(params["iterations"], schedule, passed)
-        rows = []
+    def __init__(self, subject: str, iterations: int, operations: int, groups: int) -> None:
+        self._name = subject
+        self._iterations = iterations
+        self._shape = operations, groups
+        self._silent = _schedule(operations, groups, SILENT)
+        self._open: Subject | None = None
+        self._passed = 0
+
+    def turn(self, question: dict[str, Any]) -> dict[str, float]:
+        """Take some steps and return what they took."""
+        schedule = self._begin() if question["on"] else self._silent
+        self._steps(schedule, question["warm"])
         spent = time.process_time()
-        for _ in range(question["steps"]):
-            passed += 1
-            rows.append(_step(params["iterations"], schedule, passed))
+        rows = self._steps(schedule, question["steps"])
         spent = time.process_time() - spent
+        if self._name == OURS and self._open is not None:
+            self._open.close()
+            self._open = None
         operations = [ns / 1e6 for _, taken in rows for ns in taken]
         steps = [ns / 1e6 for ns, _ in rows]
         return {
@@ -66,7 +73,22 @@ def child(params: dict[str, Any]) -> Callable[[dict[str, int]], dict[str, float]
             "op_p99_ms": percentile(operations, 99),
         }
 
-    return round_of
+    def _begin(self) -> list[list[Callable[[int], None]]]:
+        if self._open is None:
+            self._open = open_subject(self._name, os.getcwd())
+        return _schedule(*self._shape, self._open)
+
+    def _steps(self, schedule: list[list[Callable[[int], None]]], count: int) -> list[tuple[int, list[int]]]:
+        rows = []
+        for _ in range(count):
+            self._passed += 1
+            rows.append(_step(self._iterations, schedule, self._passed))
+        return rows
+
+
+def child(params: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, float]]:
+    """Return what answers a turn."""
+    return Loop(**params).turn
 
 
 def _step(iterations: int, schedule: list[list[Callable[[int], None]]], number: int) -> tuple[int, list[int]]:
@@ -83,12 +105,12 @@ def _step(iterations: int, schedule: list[list[Callable[[int], None]]], number: 
     return now() - begin, taken
 
 
-def _schedule(operations: int, subject: Subject | None) -> list[list[Callable[[int], None]]]:
-    """Spread a step's records evenly over its operations."""
+def _schedule(operations: int, groups: int, subject: Subject) -> list[list[Callable[[int], None]]]:
+    """Spread a step's records over its operations in `groups` equal groups."""
     due: list[list[Callable[[int], None]]] = [[] for _ in range(operations)]
-    if subject is not None:
-        for index in range(RECORDS_PER_STEP):
-            due[index * operations // RECORDS_PER_STEP].append(_record(subject, index))
+    size = RECORDS_PER_STEP // groups
+    for index in range(RECORDS_PER_STEP):
+        due[index // size * operations // groups].append(_record(subject, index))
     return due
 
 

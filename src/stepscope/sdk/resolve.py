@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from stepscope.sdk import cuda
 from stepscope.sdk.scalars import Refused, plain
 from stepscope.sdk.tensors import Held
 
@@ -32,8 +33,8 @@ class Transfer:
         for each in self._held:
             if each.library == "torch":
                 groups[each.value.device, each.value.dtype][id(each.value)] = each
-        for (device, _), frozen in groups.items():
-            self._arrivals.append(_send(device, list(frozen.values())))
+        for frozen in groups.values():
+            self._arrivals.append(_send(list(frozen.values())))
 
     def ready(self) -> bool:
         """Tell whether every value has arrived."""
@@ -55,32 +56,13 @@ class Transfer:
         return [row for row in self.rows if row.values]
 
 
-def _send(device: Any, held: list[Held]) -> tuple[list[Any], Any, Any]:
-    """Queue one gathering kernel and one copy on a side stream: the tensors, where they arrive, and when."""
-    torch = sys.modules["torch"]
+def _send(held: list[Held]) -> tuple[list[Any], Any, Any]:
+    """Start the journey of frozen tensors of one device and type: the tensors, where they arrive, and when."""
     frozen = [each.value for each in held]
     parts = [tensor.reshape(-1) for tensor in frozen]
-    if device.type != "cuda":
-        return frozen, torch.cat(parts).cpu(), None
-    side = _side_stream(torch, device)
-    for stream in {each.stream for each in held}:
-        side.wait_stream(torch.cuda.Stream(stream_id=stream[0], device_index=stream[1], device_type=stream[2]))
-    with torch.cuda.stream(side):
-        gathered = torch.cat(parts)
-        host = torch.empty(gathered.shape, dtype=gathered.dtype, pin_memory=True)
-        host.copy_(gathered, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record(side)
-    return frozen, host, event
-
-
-_streams: dict[int, Any] = {}
-
-
-def _side_stream(torch: Any, device: Any) -> Any:
-    if device.index not in _streams:
-        _streams[device.index] = torch.cuda.Stream(device=device)
-    return _streams[device.index]
+    if frozen[0].is_cuda:
+        return frozen, *cuda.fetch(parts, {each.event for each in held})
+    return frozen, sys.modules["torch"].cat(parts).cpu(), None
 
 
 def _is_computed(held: Held) -> bool:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from stepscope.sdk import cuda
 from stepscope.sdk.scalars import Refused, plain
 
 Reader = Callable[[str, Any], Any]
@@ -17,13 +18,13 @@ Reader = Callable[[str, Any], Any]
 class Held:
     """One value on a device: element `index` of `value` once it is frozen."""
 
-    __slots__ = ("index", "library", "stream", "value")
+    __slots__ = ("event", "index", "library", "value")
 
     def __init__(self, library: str, value: Any) -> None:
         self.library = library
         self.value = value
         self.index = 0
-        self.stream: Any = None
+        self.event: Any = None
 
 
 def reader_for(kind: type) -> Reader | None:
@@ -73,19 +74,20 @@ def freeze(held: Iterable[Held]) -> None:
             tensor = each.value
             groups.setdefault((tensor.dtype, tensor.get_device()), []).append(each)
     for (_, device), group in groups.items():
-        _freeze_together(sys.modules["torch"], device, group)
+        torch = sys.modules["torch"]
+        if group[0].value.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise Refused("inside a graph being captured")
+        _freeze_together(torch, device, group)
 
 
 def _freeze_together(torch: Any, device: int, group: list[Held]) -> None:
     first = group[0].value
-    stream = torch._C._cuda_getCurrentStream(device) if first.is_cuda else None
-    if stream is not None and torch.cuda.is_current_stream_capturing():
-        raise Refused("inside a graph being captured")
     if len(group) == 1:
         frozen = first.detach().clone()
     else:
         frozen = torch.stack([each.value if each.value.dim() == 0 else each.value.reshape(()) for each in group])
         if frozen.requires_grad:
             frozen = frozen.detach()
+    event = cuda.mark_here(device) if first.is_cuda else None
     for index, each in enumerate(group):
-        each.value, each.index, each.stream = frozen, index, stream
+        each.value, each.index, each.event = frozen, index, event

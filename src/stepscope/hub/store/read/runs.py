@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from stepscope.hub.store import attrs, literal
@@ -162,14 +163,15 @@ def _ends(answer: Answer) -> dict[int, list[Ending]]:
 
 def _latest(keys: Mapping[int, str], found: Answer) -> dict[int, dict[str, Latest]]:
     """The newest value of each key: of the newest attempt, its highest step, then its latest time."""
-    values: dict[int, dict[str, Latest]] = {}
-    order: dict[tuple[int, str], tuple[int, int, int]] = {}
-    for series, attempt, value, step, time in found.rows("series", "attempt", "value", "at", "latest"):
-        place = (series >> 32, keys.get(series, ""))
-        if place not in order or order[place] < (attempt, step, time):
-            order[place] = (attempt, step, time)
-            values.setdefault(place[0], {})[place[1]] = Latest(value, step_of(step), time)
-    return values
+    order = np.lexsort([found.array(name) for name in ("latest", "at", "attempt")]).tolist()
+    series, values, steps, times = (found[name] for name in ("series", "value", "at", "latest"))
+    newest: dict[tuple[int, str], int] = {}
+    for at in order:
+        newest[series[at] >> 32, keys.get(series[at], "")] = at
+    folded: dict[int, dict[str, Latest]] = {}
+    for (run, key), at in newest.items():
+        folded.setdefault(run, {})[key] = Latest(values[at], step_of(steps[at]), times[at])
+    return folded
 
 
 def read_writers(engine: Engine, run: int) -> list[WriterRow]:
