@@ -10,15 +10,16 @@ from benchmarks.spawn import ChildError, Conversation, scratch
 
 NAME = "interference"
 METHOD = (
-    f"A step of about {STEP_MS} ms is a row of PBKDF2 calls, which release the GIL and touch no memory, of the stated "
-    f"length. {RECORDS_PER_STEP} records are logged per step: 10 times a span and nine `log` of two metrics, evenly "
-    "spread, as the phases of a step would; in one case instead one by one, each alone, which finds the caches cold. A "
-    "round is three turns in the same process, in changing order: off, on, and off again as control; a turn is 4 steps "
-    "of warm-up and 20 measured. Off, the same lines call functions that do nothing; no run of ours is open and none of "
-    "its threads lives, while a peer stays open and idle. Every 5 rounds there is a new process, because a process can "
-    "be a few percent faster than another from birth. Shown is the median over rounds of the ratio to off. The true "
-    "difference of the control is nothing: rounds go on, 15 at least and 45 at most, until the control's is within half "
-    "of the budget, and what it then shows is the noise of the machine. Peers are measured at one length, 5 rounds each."
+    f"A step of about {STEP_MS} ms is a row of PBKDF2 calls, which release the GIL and touch no memory, of the "
+    f"stated length. {RECORDS_PER_STEP} records are logged per step: 10 times a span and nine `log` of two "
+    "metrics, evenly spread, as the phases of a step would; in one case instead one by one, each alone, which "
+    "finds the caches cold. A round is three turns in the same process, in changing order: off, on, and off "
+    "again as control; a turn is 4 steps of warm-up and 20 measured. Off, the same lines call functions that "
+    "do nothing; no run of ours is open and none of its threads lives, while a peer stays open and idle. Every "
+    "5 rounds there is a new process, because a process can be a few percent faster than another from birth. "
+    "Shown is the median over rounds of the ratio to off. The true difference of the control is nothing: "
+    "rounds go on, 15 at least and 45 at most, until the control's is within half of the budget, and what it "
+    "then shows is the noise of the machine. Peers are measured at one length, 5 rounds each."
 )
 OPERATIONS_MS = (0.05, 0.5, 2.3)
 OFF, ON, CONTROL = "off", "on", "control"

@@ -1,7 +1,10 @@
 """What a run records."""
 
+import enum
 import math
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +83,26 @@ def test_one_warning_per_key(run: stepscope.Run, records: Records, caplog: pytes
     assert [line.message for line in caplog.records if "text" in line.message] == [
         "'text': a value was rejected (string); the other values were kept"
     ]
+
+
+class Degrees(float):
+    """A float that is more than one."""
+
+
+class Level(enum.IntEnum):
+    """An integer that is more than one."""
+
+    HIGH = 3
+
+
+def test_numbers_of_other_types_are_numbers(run: stepscope.Run, records: Records) -> None:
+    """Subclasses of float and int, fractions and decimals are recorded as the numbers they are."""
+    run.log({"a": Degrees(1.5), "b": Level.HIGH, "c": Fraction(1, 2), "d": Decimal("0.25"), "e": True}, step=0)
+    for value in (Degrees(1.5), Level.HIGH, Fraction(1, 2), np.float64(0.5), True):
+        run.log({"alone": value}, step=1)
+    together, *alone = (metric.values for metric in logged(records))
+    assert together == {"a": 1.5, "b": 3, "c": 0.5, "d": 0.25, "e": 1}
+    assert [values["alone"] for values in alone] == [1.5, 3, 0.5, 0.5, 1]
 
 
 @pytest.mark.parametrize("steps", [[5, 3, 3, -1, 100, 2**62]])

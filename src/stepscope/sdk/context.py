@@ -95,3 +95,6 @@ def _unknown(value: object) -> object:
 
 pack = msgpack.Encoder(enc_hook=_unknown).encode
 """Pack attributes and records of any content."""
+
+pack_numbers = msgpack.Encoder().encode
+"""Pack a record of plain numbers; TypeError when there is anything else in it."""

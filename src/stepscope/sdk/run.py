@@ -24,6 +24,7 @@ from stepscope.sdk.context import (
     new_span_id,
     new_trace_id,
     pack,
+    pack_numbers,
 )
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.journaling import open_journal
@@ -117,7 +118,7 @@ class Run:
             # One addition in C tells whether all values are plain numbers; it is skipped once tensors were seen,
             # where it would start a kernel.
             if self._plain and type(metrics) is dict and type(sum(metrics.values(), 0.0)) is float:
-                packed = pack((METRIC, _time_ns(), step, axis, category, metrics))
+                packed = pack_numbers((METRIC, _time_ns(), step, axis, category, metrics))
             else:
                 self._log_other(metrics, step, axis, category)
                 return

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.hub.store import attrs
+from stepscope.hub.store.write.catalog import label
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT | st.binary()
@@ -35,3 +36,9 @@ def test_other_objects_are_refused() -> None:
     """Nothing is stored as its repr."""
     with pytest.raises(TypeError, match="object"):
         attrs.spell([object()])
+
+
+def test_exemplars_make_no_new_series() -> None:
+    """Two points that differ only in their exemplars belong to one series."""
+    assert label({"gpu": 1, "otel.exemplars": [{"value": 2.0}]}) == label({"gpu": 1})
+    assert label({"otel.exemplars": []}) == label({})

@@ -14,6 +14,7 @@ from stepscope.hub.store.tables import ERA
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.records import Attrs, Instrument
 from stepscope.model.writer import Writer
+from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 
 WEEK_NS = 7 * 24 * 3600 * 10**9
 MOST_SLOTS = 2_000_000
@@ -194,10 +195,10 @@ class Catalog:
 
 
 def label(values: Attrs) -> Labels:
-    """Spell attributes in the order of their names."""
-    if not values:
+    """Spell attributes in the order of their names; exemplars tell of one point, not of its series."""
+    names = tuple(sorted(name for name in values if name != ATTR_EXEMPLARS)) if values else ()
+    if not names:
         return NO_LABELS
-    names = tuple(sorted(values))
     spelled = [attrs.spell(values[name]) for name in names]
     return names, tuple(text for _, text in spelled), "".join(letter for letter, _ in spelled)
 
