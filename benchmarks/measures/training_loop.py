@@ -16,8 +16,9 @@ from benchmarks.timing import percentile
 STEP_MS = 50
 RECORDS_PER_STEP = 100
 SPAN_EVERY = 10
-SILENT = Subject(log=lambda metrics, step: None, span=lambda: None, close=lambda: None)
-"""What the loop calls when off: the same lines of code, and nothing behind them."""
+Record = Callable[[int], None]
+Schedule = list[Record | None]
+"""For each operation of a step, what is recorded after it."""
 
 
 def operation(iterations: int) -> None:
@@ -49,7 +50,7 @@ class Loop:
         self._name = subject
         self._iterations = iterations
         self._shape = operations, groups
-        self._silent = _schedule(operations, groups, SILENT)
+        self._silent: Schedule = [None] * operations
         self._open: Subject | None = None
         self._passed = 0
 
@@ -73,12 +74,12 @@ class Loop:
             "op_p99_ms": percentile(operations, 99),
         }
 
-    def _begin(self) -> list[list[Callable[[int], None]]]:
+    def _begin(self) -> Schedule:
         if self._open is None:
             self._open = open_subject(self._name, os.getcwd())
         return _schedule(*self._shape, self._open)
 
-    def _steps(self, schedule: list[list[Callable[[int], None]]], count: int) -> list[tuple[int, list[int]]]:
+    def _steps(self, schedule: Schedule, count: int) -> list[tuple[int, list[int]]]:
         rows = []
         for _ in range(count):
             self._passed += 1
@@ -91,32 +92,39 @@ def child(params: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, float]
     return Loop(**params).turn
 
 
-def _step(iterations: int, schedule: list[list[Callable[[int], None]]], number: int) -> tuple[int, list[int]]:
+def _step(iterations: int, schedule: Schedule, number: int) -> tuple[int, list[int]]:
     """Return the nanoseconds of the whole step and of each of its operations."""
     now = time.perf_counter_ns
     taken: list[int] = []
     begin = now()
-    for due in schedule:
+    for record in schedule:
         start = now()
         operation(iterations)
         taken.append(now() - start)
-        for record in due:
+        if record is not None:
             record(number)
     return now() - begin, taken
 
 
-def _schedule(operations: int, groups: int, subject: Subject) -> list[list[Callable[[int], None]]]:
+def _schedule(operations: int, groups: int, subject: Subject) -> Schedule:
     """Spread a step's records over its operations in `groups` equal groups."""
-    due: list[list[Callable[[int], None]]] = [[] for _ in range(operations)]
+    due: Schedule = [None] * operations
     size = RECORDS_PER_STEP // groups
-    for index in range(RECORDS_PER_STEP):
-        due[index // size * operations // groups].append(_record(subject, index))
+    for group in range(groups):
+        due[group * operations // groups] = _group(subject, range(group * size, (group + 1) * size))
     return due
 
 
-def _record(subject: Subject, index: int) -> Callable[[int], None]:
+def _group(subject: Subject, indices: range) -> Record:
+    """What a user would write after a phase of the step."""
     span, log = subject.span, subject.log
-    if index % SPAN_EVERY == 0 and span is not None:
-        return lambda number: (span(), None)[1]
     assert log is not None
-    return lambda number: (log({"loss": index / number, "lr": 3e-4}, step=number), None)[1]
+
+    def record(number: int) -> None:
+        for index in indices:
+            if index % SPAN_EVERY == 0 and span is not None:
+                span()
+            else:
+                log({"loss": index / number, "lr": 3e-4}, step=number)
+
+    return record

@@ -30,10 +30,7 @@ def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
     Texts that are too long and integers beyond 64 bits are left to whoever packs it.
     """
     if _harmless.issuperset(attrs):
-        for value in attrs.values():
-            if type(value) not in _SIMPLE:
-                return _mapping(attrs, DEPTH)
-        return attrs
+        return attrs if _SIMPLE.issuperset(map(type, attrs.values())) else _mapping(attrs, DEPTH)
     return _vetted(attrs)
 
 
