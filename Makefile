@@ -41,8 +41,8 @@ bench: $(BENCH)/.ready-package ## measure Stepscope and its peers in one run, in
 run: setup ## train the demo model and show the run
 	@$(VENV)/bin/stepscope demo $(ARGS)
 
-lock: setup ## resolve requirements/dev.lock and requirements/frameworks.lock anew
-	@$(VENV)/bin/python tools/lock.py
+lock: setup ## resolve requirements/*.lock anew; ARGS=bench for one of them
+	@$(VENV)/bin/python tools/lock.py $(ARGS)
 
 clean: ## remove the environments, caches and build outputs
 	rm -rf $(VENV) $(BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

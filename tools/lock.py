@@ -7,11 +7,13 @@ serves any architecture. Run it on the oldest supported Python, whose needs incl
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = ("dev", "frameworks")
+LOCKS = {"dev": (), "frameworks": ("dev",), "bench": ()}
+"""The extras, each with those whose environment it shares: its versions agree with theirs."""
 
 
 def pins(report: dict[str, Any]) -> list[str]:
@@ -24,26 +26,29 @@ def pins(report: dict[str, Any]) -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(chosen.items())]
 
 
-def resolve(extra: str, constraints: list[Path]) -> list[str]:
-    """Ask pip what `.[extra]` needs in an empty environment, given the locks that must be agreed with."""
+def lock_path(extra: str) -> Path:
+    """Say where the lock of an extra lies."""
+    return ROOT / "requirements" / f"{extra}.lock"
+
+
+def resolve(extra: str, shared: Sequence[str]) -> list[str]:
+    """Ask pip what `.[extra]` needs in an empty environment, given the extras that must be agreed with."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
-    command += [f"--constraint={path}" for path in constraints]
+    command += [f"--constraint={lock_path(other)}" for other in shared]
     command += ["--report=-", f"{ROOT}[{extra}]"]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return pins(json.loads(answer.stdout))
 
 
-def main() -> int:
-    """Write each lock in turn; a later one agrees with those before it."""
-    written: list[Path] = []
-    for extra in LOCKS:
-        lines = resolve(extra, written)
-        path = ROOT / "requirements" / f"{extra}.lock"
+def main(chosen: Sequence[str]) -> int:
+    """Write the locks asked for, or each in turn."""
+    for extra in chosen or LOCKS:
+        lines = resolve(extra, LOCKS[extra])
+        path = lock_path(extra)
         path.write_text("\n".join([f"# The extra `{extra}`, resolved by `make lock`.", *lines, ""]))
-        written.append(path)
         print(f"{path.relative_to(ROOT)}: {len(lines)} packages")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
