@@ -13,6 +13,13 @@ EVENT_STARTED = "train.run.started"
 EVENT_FINISHED = "train.run.finished"
 EVENT_EXCEPTION = "exception"
 
+ATTR_SAMPLE_RATE = "statsd.rate"
+"""On a value of which only some were recorded, by chance: the share that was; a sum is scaled by its inverse."""
+ATTR_SET_MEMBER = "statsd.member"
+"""On a point of a `set`: what was seen, as text; the value is 1."""
+ATTR_CHECK_STATUS = "datadog.check"
+"""Makes an event a service check: OK, WARNING, CRITICAL or UNKNOWN; the event's name is the check's."""
+
 STATUSES = ("running", "finished", "failed", "preempted")
 """How a writer says it fares; a reader may also conclude `stalled` or `crashed`."""
 

@@ -53,7 +53,11 @@ Value = bool | int | float | Histogram | ExponentialHistogram | Summary
 
 
 class Instrument(Struct, array_like=True, frozen=True, gc=False):
-    """What OpenTelemetry knows of a metric beyond its value; a step metric has none."""
+    """What OpenTelemetry knows of a metric beyond its value; a step metric has none.
+
+    Types are gauge, sum, histogram, exponential_histogram and summary. Three more are StatsD's: `distribution`,
+    `timing` and `set`. A plain number under histogram, distribution or timing is one sample, never cumulative.
+    """
 
     type: str = "gauge"
     unit: str = ""

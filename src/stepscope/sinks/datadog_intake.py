@@ -1,0 +1,120 @@
+"""Datadog without an Agent: its HTTP intake, whose answers are explained and whose limits are kept."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stepscope.model.errors import Retry
+from stepscope.model.ports import Batch
+from stepscope.sinks.datadog_delivery import Delivery
+from stepscope.sinks.http import Answer, Connection, retry_after
+from stepscope.wire.datadog.bodies import ROUTES, SETS, next_body, route_of
+from stepscope.wire.datadog.items import Item
+from stepscope.wire.datadog.translate import Translator
+
+_KEY_TROUBLE = frozenset({401, 403})
+_LOT = frozenset({400, 413, 422})
+_WAIT = frozenset({408, 429})
+
+
+class IntakeSink:
+    """Sends points, events, checks and logs to their paths. Not thread-safe."""
+
+    divisible = True
+
+    def __init__(
+        self,
+        url: str,
+        logs_url: str,
+        api_key: str,
+        translator: Translator,
+        *,
+        timeout: float,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.timeout = timeout
+        self._url, self._now, self._clock = url, now, clock
+        self._delivery = Delivery(translator, now)
+        main = Connection(url)
+        self._connections = dict.fromkeys(ROUTES, main)
+        self._paths = {name: urlsplit(url).path.rstrip("/") + route.path for name, route in ROUTES.items()}
+        if logs_url != url:
+            self._connections["logs"] = Connection(logs_url)
+            self._paths["logs"] = urlsplit(logs_url).path.rstrip("/") + ROUTES["logs"].path
+        self._headers = {"dd-api-key": api_key, "content-type": "application/json", "user-agent": "Stepscope"}
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Send what is not sent yet. Spans are passed over: they go to Datadog as OTLP."""
+        deadline = self._clock() + self.timeout
+        way = self._delivery
+        way.begin(batches)
+        queues: dict[str, list[Item]] = {name: [] for name in ROUTES}
+        for item in way.items:
+            name = route_of(item)
+            if name is None:
+                way.refuse(SETS)
+            else:
+                queues[name].append(item)
+        try:
+            for name, items in queues.items():
+                while items:
+                    left = deadline - self._clock()
+                    if left <= 0:
+                        raise Retry("slow: the time for one delivery was over; it goes on", after=0.0)
+                    self._send(name, items, left)
+        finally:
+            way.items = [item for items in queues.values() for item in items]
+        return way.end()
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections.values():
+            connection.close()
+
+    def _send(self, name: str, items: list[Item], timeout: float) -> None:
+        """Send the next request of a path and take what was settled off the front."""
+        body = next_body(ROUTES[name], items)
+        headers = {**self._headers, "content-encoding": "deflate"} if body.compressed else self._headers
+        answer = self._connections[name].post(self._paths[name], body.content, headers, timeout)
+        if 200 <= answer.status < 300:
+            for error in _errors(answer):
+                self._delivery.refuse(error)
+            del items[: body.held]
+            return
+        reason = self._reason(answer)
+        if answer.status in _WAIT or answer.status >= 500:
+            raise Retry(reason, self._after(answer))
+        # A key that is not known is not known for the rest either.
+        count = len(items) if answer.status in _KEY_TROUBLE else body.held
+        self._delivery.reject(reason, items[:count], together=answer.status in _LOT)
+        del items[:count]
+
+    def _after(self, answer: Answer) -> float | None:
+        said = retry_after(answer.headers, self._now)
+        reset = answer.headers.get("x-ratelimit-reset", "")
+        if said is None and reset.isascii() and reset.isdigit():
+            return float(reset[:9]) or None
+        return said
+
+    def _reason(self, answer: Answer) -> str:
+        text = "; ".join(_errors(answer)) or answer.body[:200].decode("utf-8", "replace")
+        if answer.status in _KEY_TROUBLE:
+            text = f"the API key is not valid at {self._url}: check DD_API_KEY, and DD_SITE for the region. {text}"
+        elif answer.status == 413:
+            text = f"too large for one request. {text}"
+        return f"HTTP {answer.status}: {text[:300]}".rstrip(": .")
+
+
+def _errors(answer: Answer) -> list[str]:
+    """Read the errors of an answer; the intake lists them with refusals, and sometimes with a success."""
+    try:
+        found = msgspec.json.decode(answer.body)
+    except msgspec.DecodeError:
+        return []
+    listed = found.get("errors") if isinstance(found, dict) else None
+    if not isinstance(listed, list):
+        return []
+    return [str(each.get("detail", each) if isinstance(each, dict) else each)[:100] for each in listed]

@@ -1,0 +1,113 @@
+"""The Prometheus sink: the shipper shows the latest values at /metrics, for a scraper to fetch."""
+
+import errno
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stepscope.model.errors import ConfigError, Retry
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric
+from stepscope.sinks.prometheus_series import Series
+from stepscope.sinks.prometheus_server import Exposition
+from stepscope.sinks.registry import convert
+from stepscope.wire.openmetrics.exposition import Family
+
+DEFAULT_PORT = 9464
+"""The port OpenTelemetry gives to Prometheus exporters."""
+
+
+class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where it is shown, what it is called, how much of it there may be."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    namespace: str = "stepscope"
+    max_series: int = 10_000
+    stale: float = 300.0
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Prometheus":
+        """Read options; host and port may also be in OTEL_EXPORTER_PROMETHEUS_HOST and _PORT."""
+        said = {"host": env.get("OTEL_EXPORTER_PROMETHEUS_HOST"), "port": env.get("OTEL_EXPORTER_PROMETHEUS_PORT")}
+        made = convert("prometheus", {**{key: value for key, value in said.items() if value}, **options}, cls)
+        if not 0 <= made.port < 65536:
+            raise ConfigError(f"sinks: prometheus: port {made.port} is none; use 1 to 65535, or 0 for any that is free")
+        if not made.host:
+            raise ConfigError("sinks: prometheus: host is empty; use 127.0.0.1, or 0.0.0.0 for all addresses")
+        if made.max_series < 1 or not made.stale > 0:
+            raise ConfigError("sinks: prometheus: max_series and stale are above 0")
+        return made
+
+    @property
+    def place(self) -> str:
+        """The address that scrapers fetch."""
+        return f"http://{self.host}:{self.port}/metrics"
+
+    @property
+    def remote(self) -> bool:
+        """It is served by the shipper."""
+        return True
+
+    def open(self) -> "PrometheusSink":
+        """Make the sink."""
+        return PrometheusSink(self)
+
+
+class PrometheusSink:
+    """Keeps the latest values and shows them from the first write to `close`."""
+
+    timeout = 5.0
+    divisible = True
+
+    def __init__(self, config: Prometheus, *, now: Callable[[], float] = time.time) -> None:
+        self._config, self._now = config, now
+        self._series = Series(namespace=config.namespace, most=config.max_series, stale_seconds=config.stale)
+        self._exposition: Exposition | None = None
+        self._refused: Counter[str] = Counter()
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Take the metrics; other kinds are passed over, and so is what is stale already."""
+        self._show()
+        now = self._now()
+        refused: Counter[str] = Counter()
+        for batch in batches:
+            for record in batch.records:
+                if isinstance(record, Metric):
+                    refused.update(self._series.take(batch.writer, record, now))
+        self._refused.update(refused)
+        return dict(refused)
+
+    def close(self) -> None:
+        """Stop showing."""
+        if self._exposition is not None:
+            self._exposition.close()
+            self._exposition = None
+
+    @property
+    def port(self) -> int:
+        """The port it is shown on; 0 before the first write."""
+        return self._exposition.port if self._exposition is not None else 0
+
+    def _show(self) -> None:
+        if self._exposition is not None:
+            return
+        host, port = self._config.host, self._config.port
+        try:
+            self._exposition = Exposition(host, port, self._families)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise Retry(f"port {port} is taken by another process: set another `port`") from error
+            raise Retry(f"{host}:{port} cannot be listened on: {error.strerror or error}") from error
+
+    def _families(self) -> list[Family]:
+        own = Family(
+            "stepscope_values_refused",
+            "counter",
+            "Values that could not be shown, by reason.",
+            [({"reason": reason}, count) for reason, count in sorted(self._refused.copy().items())],
+        )
+        return [*self._series.families(self._now()), *([own] if own.series else [])]

@@ -1,0 +1,156 @@
+"""The latest value of every series, bounded in number; what a run has not said for a while is not told."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import structs
+
+from stepscope.model import names
+from stepscope.model.records import Histogram, Instrument, Metric, Summary, Value
+from stepscope.model.writer import Writer
+from stepscope.wire.openmetrics.exposition import Family, FamilyType, Shown
+from stepscope.wire.openmetrics.spelling import labels_of, metric_name
+from stepscope.wire.otlp.encode.temporality import Temporality
+
+TOO_MANY = "more series than `max_series`"
+TWO_KINDS = "a name that is already a metric of another kind"
+SETS = "a set: Prometheus has no place for it"
+STEP_KEY = "train.step"
+_SAMPLES = ("histogram", "distribution", "timing")
+_STEP_METRIC = Instrument(cumulative=False)
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class _Sample(NamedTuple):
+    """A value on its way to its series."""
+
+    key: str
+    type: FamilyType
+    value: Shown
+    help: str = ""
+
+
+class _Latest(NamedTuple):
+    time: int
+    value: Shown
+
+
+class _Known(NamedTuple):
+    type: FamilyType
+    help: str
+    series: dict[Labels, _Latest]
+
+
+class Series:
+    """Takes the metrics of one thread and is read by others. The latest stands, in whatever order records come."""
+
+    def __init__(self, *, namespace: str, most: int, stale_seconds: float) -> None:
+        self._namespace, self._most, self._stale = namespace, most, stale_seconds * 1e9
+        self._families: dict[str, _Known] = {}
+        self._count = 0
+        self._temporality = Temporality("cumulative", most)
+        self._lock = threading.Lock()
+
+    def take(self, writer: Writer, record: Metric, now: float) -> list[str]:
+        """Keep what a record says, unless it is stale already; the reason of each value that has no place."""
+        oldest = now * 1e9 - self._stale
+        if record.time < oldest:
+            return []
+        own = {"project": writer.project, "rank": str(writer.rank), "run": writer.run}
+        refused = []
+        if record.step is not None:
+            axis = {"axis": record.axis} if record.axis else {}
+            sample = _Sample(STEP_KEY, "gauge", record.step)
+            refused.append(self._keep(sample, record.time, _told({**own, **axis}), oldest))
+        instrument = record.instrument or _STEP_METRIC
+        if instrument.type == "set":
+            return [*filter(None, refused), SETS]
+        labels = _told({**labels_of(record.attrs), **own})
+        added = self._temporality.convert(writer, _as_sums(record, instrument)) or record
+        self._temporality.commit()
+        for key, value in added.points():
+            for sample in _samples(instrument, key, value):
+                refused.append(self._keep(sample, record.time, labels, oldest))
+        return [reason for reason in refused if reason]
+
+    def families(self, now: float) -> list[Family]:
+        """List the families with what is fresh."""
+        with self._lock:
+            self._sweep(now * 1e9 - self._stale)
+            return [
+                Family(name, known.type, known.help, [(dict(key), each.value) for key, each in known.series.items()])
+                for name, known in sorted(self._families.items())
+            ]
+
+    def _keep(self, sample: _Sample, time: int, told: Labels, oldest: float) -> str:
+        """Keep a value if it is the latest of its series; why not, when there is no place for it."""
+        name = metric_name(sample.key, self._namespace)
+        if sample.type == "counter":
+            name = name.removesuffix("_total")
+        with self._lock:
+            known = self._families.get(name)
+            if known is not None and known.type != sample.type:
+                return TWO_KINDS
+            before = known.series.get(told) if known is not None else None
+            if before is None and self._count >= self._most:
+                self._sweep(oldest)
+                if self._count >= self._most:
+                    return TOO_MANY
+            if before is None or time >= before.time:
+                self._count += before is None
+                known = self._families.setdefault(name, _Known(sample.type, sample.help, {}))
+                known.series[told] = _Latest(time, sample.value)
+        return ""
+
+    def _sweep(self, oldest: float) -> None:
+        """Forget series that said nothing for too long."""
+        for name, known in list(self._families.items()):
+            for key in [key for key, each in known.series.items() if each.time < oldest]:
+                del known.series[key]
+                self._count -= 1
+            if not known.series:
+                del self._families[name]
+
+
+def _told(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted(labels.items()))
+
+
+def _as_sums(record: Metric, instrument: Instrument) -> Metric:
+    """Make what adds up of samples and sampled counts: a sample is a histogram of one value."""
+    rate = record.attrs.get(names.ATTR_SAMPLE_RATE)
+    weight = 1 / rate if isinstance(rate, float) and 0 < rate < 1 else 1.0
+    if instrument.type in _SAMPLES:
+        count = round(weight)
+        values: dict[str, Value] = {
+            key: Histogram(count, float(value) * count, None, None, (), (count,))
+            for key, value in record.values.items()
+            if isinstance(value, (int, float))
+        }
+        if values:
+            return structs.replace(record, values=values, instrument=structs.replace(instrument, cumulative=False))
+    elif instrument.type == "sum" and weight != 1.0:
+        values = {
+            key: value * weight if isinstance(value, (int, float)) else value for key, value in record.values.items()
+        }
+        return structs.replace(record, values=values)
+    return record
+
+
+def _samples(instrument: Instrument, key: str, value: Value) -> Iterator[_Sample]:
+    """Tell what a value is to Prometheus. Samples, and histograms without bounds, are a summary of no quantiles."""
+    text = instrument.description
+    if isinstance(value, (int, float)):
+        is_counter = instrument.type == "sum" and instrument.monotonic
+        yield _Sample(key, "counter" if is_counter else "gauge", value, text)
+    elif isinstance(value, Summary):
+        yield _Sample(key, "summary", value, text)
+    elif instrument.type == "gauge":
+        # One that was logged at a step tells of that step alone, so its counts may fall.
+        told = (("_count", value.count), ("_sum", value.total), ("_min", value.low), ("_max", value.high))
+        yield from (_Sample(key + suffix, "gauge", number, text) for suffix, number in told if number is not None)
+    else:
+        has_buckets = isinstance(value, Histogram) and bool(value.bounds)
+        yield _Sample(key, "histogram" if has_buckets else "summary", value, text)

@@ -1,0 +1,1 @@
+"""The text a Prometheus scraper reads: OpenMetrics, and the older text format."""
