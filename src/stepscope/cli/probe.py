@@ -2,24 +2,32 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stepscope.model.errors import ConfigError, Reject, Retry
-from stepscope.model.ports import Batch
-from stepscope.model.records import Event
+from stepscope.model.names import EVENT_FINISHED
+from stepscope.model.ports import Batch, Sink
+from stepscope.model.records import Event, Metric, Record, Span
 from stepscope.model.writer import Writer
 from stepscope.sdk import launch, settings
 from stepscope.sinks import registry
 
 EVENT = "stepscope.probe"
+SOON, PATIENCE = 2.0, 8.0
+"""A sink that asks to be asked again so soon is asked again, for so long."""
 _ADVICE = (
     ("HTTP 401", "show a token or key that the server knows"),
+    ("HTTP 403: Invalid Host header", "the server does not know itself by this name: mlflow server --allowed-hosts"),
     ("HTTP 403", "this token may not write there"),
     ("HTTP 404", "the server is there, the path is not: check the path of the address"),
     ("HTTP 405", "something else than the server we look for answers there: check the port"),
     ("HTTP 3", "the server sends us elsewhere, perhaps to a login page: use the address behind it"),
     ("HTTP 415", "the server does not take this encoding: try protocol http/protobuf"),
+    (
+        "the server closed",
+        "a tunnel with nothing behind it (start the server at its far end), or a server restarting",
+    ),
     ("gRPC UNAUTHENTICATED", "show a token or key that the server knows"),
     ("gRPC UNIMPLEMENTED", "the server has no such service: is this an OTLP/gRPC port?"),
     ("gRPC UNAVAILABLE", "nothing answers gRPC there: server down, tunnel closed, or an HTTP port"),
@@ -47,7 +55,7 @@ def _try(chosen: registry.Chosen) -> tuple[bool, str, str]:
     try:
         sink = chosen.config.open()
         try:
-            refused = sink.write([_batch()])
+            refused = _offer(sink, _batch(getattr(chosen.config, "probes", ("event",))))
         finally:
             sink.close()
     except (Retry, Reject, ConfigError) as error:
@@ -59,18 +67,40 @@ def _try(chosen: registry.Chosen) -> tuple[bool, str, str]:
     return True, name, f"took a record in {time.monotonic() - began:.3f} s"
 
 
+def _offer(sink: Sink, batch: Batch) -> Mapping[str, int]:
+    """Write, again where the sink asks for it within a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return sink.write([batch])
+        except Retry as error:
+            if error.after is None or error.after > SOON or time.monotonic() > deadline:
+                raise
+            time.sleep(error.after)
+
+
 def advise(reason: str) -> str:
     """Add what to do to why it failed."""
     advice = next((advice for sign, advice in _ADVICE if reason.startswith(sign)), "")
     return f"{reason}; {advice}" if advice else reason
 
 
-def _batch() -> Batch:
+def _batch(kinds: Sequence[str]) -> Batch:
+    """A batch with a record of each of some kinds; one with metrics ends its run."""
     now = time.time_ns()
     host = launch.host_name()
     made = _writer_id(host)
     writer = Writer(id=made, run="stepscope-doctor", project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
-    return Batch(writer, 0, [Event(now, None, None, None, None, 9, EVENT, {"from": "stepscope doctor"})])
+    nowhere = (None, None, None, None, 9)
+    records: dict[str, list[Record]] = {
+        "event": [Event(now, *nowhere, EVENT, {"from": "stepscope doctor"})],
+        "metric": [
+            Metric(now, 0, None, "stepscope", {"probe": 1.0}),
+            Event(now, *nowhere, EVENT_FINISHED, {"status": "finished"}),
+        ],
+        "span": [Span(now, 1_000_000, None, None, os.urandom(16), os.urandom(8), None, EVENT)],
+    }
+    return Batch(writer, 0, [record for kind in kinds for record in records[kind]])
 
 
 def _writer_id(host: str) -> str:

@@ -1,0 +1,175 @@
+"""Talk to an MLflow server: calls that return, refuse, or ask to wait; and its experiments, found or made."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from stepscope.model.errors import Retry
+from stepscope.sinks.http import Answer, Connection, retry_after
+from stepscope.sinks.mlflow_settings import Target
+from stepscope.wire.mlflow.names import API
+
+MOST_ANSWER = 64 * 1024 * 1024
+"""A run is told with all its params and the latest of all its metrics."""
+WAIT = frozenset({429, 503})
+UNCLEAR = frozenset({502, 504})
+"""A gateway's words: nobody knows whether the server has done it."""
+AGENT = "Stepscope"
+OVER = "slow: the time for one delivery was over; it goes on"
+
+
+class NoAnswer(Retry):
+    """Nobody knows whether the server has done what it was asked."""
+
+
+class Refused(Exception):
+    """The server answered, and said no."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"HTTP {status}: {message[:300]}".rstrip(": "))
+        self.status, self.code, self.message = status, code, message
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the thing that was named is not there, or was deleted."""
+        return self.code == "RESOURCE_DOES_NOT_EXIST" or "must be in the 'active'" in self.message
+
+    @property
+    def blames_a_record(self) -> bool:
+        """Whether it can be about what was sent, rather than about who sent it and where."""
+        return self.status in (400, 413, 422) and not self.is_absent
+
+
+class Server:
+    """One connection to a tracking server. `allow` gives the calls to come so many seconds together."""
+
+    def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
+        self._connection = Connection(target.uri, target.tls)
+        self._root = urlsplit(target.uri).path.rstrip("/")
+        self._clock, self._deadline = clock, float("inf")
+        self._headers = {"user-agent": AGENT}
+        if target.authorization:
+            self._headers["authorization"] = target.authorization
+
+    def allow(self, seconds: float) -> None:
+        """Give the calls to come so much time."""
+        self._deadline = self._clock() + seconds
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        """Ask for something."""
+        return _read(self.send("GET", f"{API}{path}?{urlencode(query)}"))
+
+    def post(self, path: str, body: Mapping[str, Any] | bytes, *, once: bool = False) -> dict[str, Any]:
+        """Ask for something to be done; with `once` a lost connection never makes it two."""
+        packed = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return _read(self.send("POST", f"{API}{path}", packed, {"content-type": "application/json"}, once=once))
+
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, once: bool = False
+    ) -> Answer:
+        """Send a request; Refused for a no, Retry for a not now, NoAnswer when nobody knows."""
+        left = self._deadline - self._clock()
+        if left <= 0:
+            raise Retry(OVER, after=0.0)
+        sent = {**self._headers, **(headers or {})}
+        try:
+            answer = self._connection.ask(method, self._root + path, body, sent, left, most=MOST_ANSWER, once=once)
+        except Retry as error:
+            raise NoAnswer(str(error)) from error
+        if 200 <= answer.status < 300:
+            return answer
+        refused = _refused(answer)
+        if answer.status in WAIT:
+            raise Retry(str(refused), retry_after(answer.headers))
+        if answer.status in UNCLEAR:
+            raise NoAnswer(str(refused), retry_after(answer.headers))
+        raise refused
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def _read(answer: Answer) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(answer.body or b"{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Retry("the answer is not that of an MLflow server: is the address right?")
+    return found
+
+
+def _refused(answer: Answer) -> Refused:
+    if 300 <= answer.status < 400:
+        return Refused(answer.status, "", f"a redirect to {answer.headers.get('location', 'nowhere')[:200]}, not taken")
+    try:
+        said = msgspec.json.decode(answer.body)
+        code = str(said.get("error_code", ""))
+        return Refused(answer.status, code, str(said.get("message") or said.get("detail") or ""))
+    except (ValueError, AttributeError):
+        text = answer.body[:200].decode("utf-8", "replace")
+        return Refused(answer.status, "", "" if "<" in text else text)
+
+
+class Experiments:
+    """The ids of experiments, looked up once, made where there is none of the name."""
+
+    def __init__(self, server: Server, target: Target) -> None:
+        self._server, self._target = server, target
+        self._known: dict[str, str] = {}
+
+    def find(self, project: str) -> str:
+        """The id of the experiment for a project; Retry says why there is none."""
+        wanted = self._target.experiment or project
+        if wanted not in self._known:
+            try:
+                self._known[wanted] = self._look_up(wanted)
+            except Refused as error:
+                raise Retry(f"{error} (experiment {wanted!r})") from error
+        return self._known[wanted]
+
+    def forget(self) -> None:
+        """Look all of them up again."""
+        self._known.clear()
+
+    def _look_up(self, wanted: str) -> str:
+        known_as = self._target.known_as if self._target.experiment else "name"
+        if known_as != "name" and wanted.isdecimal() and int(wanted) < 2**63:
+            try:
+                return _id(self._server.get("experiments/get", experiment_id=wanted))
+            except Refused as error:
+                if known_as == "id" or not error.is_absent:
+                    raise
+        return self._by_name(wanted) or self._create(wanted)
+
+    def _by_name(self, name: str) -> str | None:
+        try:
+            return _id(self._server.get("experiments/get-by-name", experiment_name=name))
+        except Refused as error:
+            if error.is_absent:
+                return None
+            raise
+
+    def _create(self, name: str) -> str:
+        try:
+            return str(self._server.post("experiments/create", {"name": name})["experiment_id"])
+        except Refused as error:
+            if error.code == "RESOURCE_ALREADY_EXISTS":  # another was quicker
+                found = self._by_name(name)
+                if found is not None:
+                    return found
+            raise
+
+
+def _id(answer: dict[str, Any]) -> str:
+    try:
+        found = answer["experiment"]
+        if found.get("lifecycle_stage", "active") != "active":
+            raise Retry(f"the experiment {found.get('name')!r} was deleted in MLflow: restore it, or name another")
+        return str(found["experiment_id"])
+    except (KeyError, TypeError, AttributeError):
+        raise Retry("the answer is not that of an MLflow server: is the address right?") from None

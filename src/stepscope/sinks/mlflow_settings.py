@@ -1,0 +1,111 @@
+"""MLflow's own variables and our options for its tracking server, read into one target."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from stepscope.model.errors import ConfigError
+from stepscope.sinks.http import Tls
+from stepscope.sinks.registry import convert
+from stepscope.wire.mlflow.names import TRACES
+
+DEFAULT = "http://127.0.0.1:5000"
+VARIABLES = {
+    "uri": "MLFLOW_TRACKING_URI",
+    "run_id": "MLFLOW_RUN_ID",
+    "username": "MLFLOW_TRACKING_USERNAME",
+    "password": "MLFLOW_TRACKING_PASSWORD",
+    "token": "MLFLOW_TRACKING_TOKEN",
+    "insecure_tls": "MLFLOW_TRACKING_INSECURE_TLS",
+    "certificate": "MLFLOW_TRACKING_SERVER_CERT_PATH",
+    "client_certificate": "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+}
+"""Options and MLflow's own variables for them; the experiment has two."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person may say in `sinks:`; each stands above its variable."""
+
+    uri: str = DEFAULT
+    experiment: str | int | None = None
+    run_id: str | None = None
+    username: str | None = None
+    password: str | None = None
+    token: str | None = None
+    insecure_tls: bool = False
+    certificate: str | None = None
+    client_certificate: str | None = None
+    timeout: float = 30.0
+    tags: dict[str, str] = {}
+    traces: bool = True
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A tracking server, and where in it a run goes."""
+
+    uri: str
+    experiment: str | None = None
+    """A name, or an id; None: named after each run's project."""
+    known_as: Literal["name", "id"] | None = None
+    """What the experiment surely is; else digits are looked for as an id, then as a name."""
+    run_id: str | None = None
+    """An MLflow run that is there already, for all that comes."""
+    authorization: str | None = None
+    tls: Tls = Tls()
+    timeout: float = 30.0
+    tags: dict[str, str] = {}
+    traces: bool = True
+
+
+def read_target(options: Mapping[str, Any], env: Mapping[str, str]) -> Target:
+    """Read options and MLflow's variables; ConfigError names the fix."""
+    said = {option: env[name] for option, name in VARIABLES.items() if env.get(name)}
+    given = convert("mlflow", {**said, **options}, Options)
+    if not given.timeout > 0:
+        raise ConfigError("sinks: mlflow: timeout is a number of seconds above 0")
+    uri, credentials = _address(given.uri)
+    name = env.get("MLFLOW_EXPERIMENT_NAME") or None
+    experiment = given.experiment if given.experiment is not None else name or env.get("MLFLOW_EXPERIMENT_ID")
+    tls = Tls(certificate=given.certificate, client_certificate=given.client_certificate, verify=not given.insecure_tls)
+    tls.check()
+    return Target(
+        uri=uri,
+        experiment=None if experiment in (None, "") else str(experiment),
+        known_as=None if given.experiment is not None else "name" if name else "id",
+        run_id=given.run_id or None,
+        authorization=_authorization(given, credentials),
+        tls=tls,
+        timeout=given.timeout,
+        tags=given.tags,
+        traces=given.traces,
+    )
+
+
+def _address(uri: str) -> tuple[str, tuple[str, str] | None]:
+    """Check an address; without credentials, and without a path of the API that was copied with it."""
+    parts = urlsplit(uri)
+    try:
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        kept = uri if "@" not in uri else parts.scheme
+        raise ConfigError(
+            f"sinks: mlflow: uri {kept!r} is no tracking server; use http://HOST:PORT, and for a database or a folder "
+            "start one: mlflow server --backend-store-uri sqlite:///mlflow.db"
+        )
+    path = parts.path.rstrip("/").removesuffix(TRACES).removesuffix("/api/2.0/mlflow").rstrip("/")
+    found = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", "")), found
+
+
+def _authorization(given: Options, credentials: tuple[str, str] | None) -> str | None:
+    """Basic where there is a name, else Bearer, in MLflow's order."""
+    if given.username and given.password:
+        credentials = given.username, given.password
+    if credentials is not None:
+        return "Basic " + base64.b64encode(":".join(credentials).encode()).decode()
+    return f"Bearer {given.token}" if given.token else None

@@ -1,0 +1,198 @@
+"""The traces of an MLflow server: spans to /v1/traces, a trace in one request, linked to its experiment and run."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from stepscope.model.errors import Reject, Retry
+from stepscope.model.ports import Batch
+from stepscope.model.records import Record, Span
+from stepscope.model.writer import Writer
+from stepscope.sinks.http import compress
+from stepscope.sinks.mlflow_entries import Entry, by_run, key_of
+from stepscope.sinks.mlflow_runs import Found, Runs
+from stepscope.sinks.mlflow_server import NoAnswer, Refused, Server
+from stepscope.sinks.mlflow_settings import Target
+from stepscope.wire.mlflow.names import TRACES
+from stepscope.wire.otlp.encode.request import BAD_IDS, Request, encode
+from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
+
+MOST_SPANS = 500
+"""Spans of whole traces in one request; MLflow stores all of a request or nothing."""
+TRIES = 3
+"""MLflow says 422 (or 500) for a locked database as well as for a span it cannot read."""
+BLAME_SECONDS = 60.0
+"""For so long after that nobody waits for the database, while the span to blame is looked for."""
+LINK_SECONDS, LOOK_SECONDS = 4.0, 10.0
+"""How long spans wait for their run to be created, and how often it is looked for afterwards."""
+LEAVE_SECONDS = 5.0
+"""How long the last links may take."""
+MOST_LINKS = 100
+MOST_UNLINKED = 10_000
+
+
+class _Delivery:
+    """How far the batches under way have come."""
+
+    def __init__(self, key: tuple[object, ...]) -> None:
+        self.key = key
+        self.done: set[tuple[str, int]] = set()
+        self.tries: Counter[tuple[str, int]] = Counter()
+        self.where: list[int] = []
+        self.together = False
+        self.reasons: Counter[str] = Counter()
+
+
+class TracesSink:
+    """Sends spans, by trace; other records are not its business. Not thread-safe.
+
+    It never creates a run: where there is none after a while the spans go without, and are linked when there is.
+    """
+
+    divisible = True
+
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.timeout = target.timeout
+        self._clock = clock
+        self._server = Server(target, clock)
+        self._runs = Runs(self._server, target, clock=clock)
+        self._under_way = _Delivery(())
+        self._waiting: dict[str, float] = {}
+        """When the run of some spans was first looked for in vain."""
+        self._looked: dict[str, float] = {}
+        self._unlinked: dict[str, tuple[Writer, list[str]]] = {}
+        """Traces that MLflow has without their run, and who wrote there."""
+        self._blaming = float("-inf")
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Send the spans that have ended and are not sent yet. A span sent twice is stored once: it has an id."""
+        self._server.allow(self.timeout)
+        key = key_of(batches)
+        if self._under_way.key != key:
+            self._under_way = _Delivery(key)
+        way, bad = self._under_way, 0
+        for name, entries in by_run(batches).items():
+            spans = [entry for entry in entries if isinstance(entry.record, Span) and entry.record.duration is not None]
+            sound = [entry for entry in spans if _has_ids(entry.record)]
+            bad += len(spans) - len(sound)
+            if sound:
+                self._deliver(name, sound, way)
+        self._under_way = _Delivery(())
+        if way.where:
+            raise Reject("; ".join(way.reasons), way.where, together=way.together)
+        return {BAD_IDS: bad} if bad else {}
+
+    def close(self) -> None:
+        """Link what is not linked yet, if the runs are there by now, and close the connection."""
+        self._server.allow(LEAVE_SECONDS)
+        for writer, _ in list(self._unlinked.values()):
+            with contextlib.suppress(Retry):
+                if (run := self._runs.find(writer)) is not None:
+                    self._link(writer, run)
+        self._unlinked.clear()
+        self._server.close()
+
+    def _deliver(self, name: str, entries: list[Entry], way: _Delivery) -> None:
+        """Deliver the spans of one run."""
+        writer = entries[0].writer
+        run = self._find(writer)
+        experiment = run.experiment if run is not None else self._runs.experiments.find(writer.project)
+        headers = {
+            "content-type": CONTENT_TYPES["protobuf"],
+            "content-encoding": "gzip",
+            HEADER_EXPERIMENT: experiment,
+            **({HEADER_RUN: run.id} if run is not None else {}),
+        }
+        for number, request in enumerate(_requests(entries)):
+            if (name, number) not in way.done:
+                self._send((name, number), request, headers, way)
+                way.done.add((name, number))
+        spans = [entry.record for entry in entries if isinstance(entry.record, Span)]
+        self._link(writer, run, [f"tr-{span.trace_id.hex()}" for span in spans if not span.parent_id])
+
+    def _find(self, writer: Writer) -> Found | None:
+        """Find the run; it may be a moment away, and spans do not wait for it longer than a moment."""
+        now = self._clock()
+        since = self._waiting.setdefault(writer.run, now)
+        if now - since >= LINK_SECONDS and now - self._looked.get(writer.run, float("-inf")) < LOOK_SECONDS:
+            return None
+        self._looked[writer.run] = now
+        try:
+            run = self._runs.find(writer)
+        except NoAnswer:  # an outage is not the time in which a run is not created
+            del self._waiting[writer.run]
+            raise
+        except Retry:
+            if now - since >= LINK_SECONDS:
+                return None
+            raise
+        if run is None and now - since < LINK_SECONDS:
+            raise Retry(f"the run {writer.run} is not in MLflow yet", after=1.0)
+        if run is not None:
+            del self._waiting[writer.run], self._looked[writer.run]
+        return run
+
+    def _send(self, step: tuple[str, int], request: Request, headers: Mapping[str, str], way: _Delivery) -> None:
+        try:
+            self._server.send("POST", TRACES, compress(request.body), headers)
+        except Refused as error:
+            if error.status in (422, 500):
+                self._try_again(step, error, way)
+            elif error.is_absent:
+                self._runs.experiments.forget()
+                raise Retry(str(error)) from error
+            elif error.status not in (400, 404, 405, 413, 415, 501):
+                raise Retry(str(error)) from error
+            way.where += request.where
+            way.together |= error.status in (400, 413, 422, 500)
+            way.reasons[str(error)] += 1
+
+    def _try_again(self, step: tuple[str, int], error: Refused, way: _Delivery) -> None:
+        """Ask for another try, a few times; then it is a span's fault, and each half is asked for once."""
+        way.tries[step] += 1
+        now = self._clock()
+        if way.tries[step] < TRIES and now - self._blaming > BLAME_SECONDS:
+            raise Retry(str(error)) from error
+        self._blaming = now
+
+    def _link(self, writer: Writer, run: Found | None, traces: Sequence[str] = ()) -> None:
+        """Remember traces without a run; link them once it is there. That it cannot be done now stops nothing."""
+        if run is None:
+            waiting = self._unlinked.setdefault(writer.run, (writer, []))[1]
+            waiting += traces[: MOST_UNLINKED - len(waiting)]
+            return
+        waiting = self._unlinked.pop(writer.run, (writer, []))[1]
+        while waiting:
+            try:
+                self._server.post("traces/link-to-run", {"trace_ids": waiting[:MOST_LINKS], "run_id": run.id})
+            except (Refused, Retry):
+                self._unlinked[writer.run] = writer, waiting
+                return
+            del waiting[:MOST_LINKS]
+
+
+def _requests(entries: list[Entry]) -> Iterator[Request]:
+    """Encode spans, those of a trace together, and give each request the indices of its records."""
+    traces: dict[bytes, list[Entry]] = {}
+    for entry in entries:
+        if isinstance(entry.record, Span):
+            traces.setdefault(entry.record.trace_id, []).append(entry)
+    lot: list[Entry] = []
+    for trace in traces.values():
+        if lot and len(lot) + len(trace) > MOST_SPANS:
+            yield from _encode(lot)
+            lot = []
+        lot += trace
+    yield from _encode(lot)
+
+
+def _encode(lot: list[Entry]) -> Iterator[Request]:
+    pairs = [(writer, [record]) for _, writer, record in lot]
+    for request in encode(pairs).requests:
+        where = [lot[index].at for index in request.where]
+        yield Request(request.signal, request.body, request.count, where)
+
+
+def _has_ids(record: Record) -> bool:
+    return isinstance(record, Span) and len(record.trace_id) == 16 and len(record.span_id) == 8
