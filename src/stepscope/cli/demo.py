@@ -1,53 +1,124 @@
-"""`stepscope demo`: train a small model in which things go wrong, then say what did."""
+"""`stepscope demo`: train small models in which things go wrong, find out what did, and show it on the page."""
 
 import argparse
+import importlib.util
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
-from stepscope.cli.report import look, report
-from stepscope.model.errors import ConfigError
+from stepscope.cli.plain import dumps
+from stepscope.cli.progress import Show, progress
+from stepscope.cli.served import serving
+from stepscope.hub.door import TOKEN_VARIABLE, Remote
+from stepscope.model.errors import ConfigError, StepscopeError
+
+STORED_SECONDS = 60.0
+"""How long the hub may take to store what was recorded."""
+LEAST_STEPS = 120
+_NEEDS = ("numpy", "chdb", "uvicorn", "starlette", "grpc")
+_ENDED = ("finished", "failed", "crashed", "preempted")
+
+
+class NotStored(StepscopeError):
+    """The hub does not have the whole run in time."""
 
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "demo", "train a small model in which things go wrong, and name them", command)
-    made.add_argument("--exit", action="store_true", help="end after the summary (it does so anyway without a hub)")
+    made = add_command(commands, "demo", "train small models in which things go wrong, and name them", command)
+    made.add_argument("--exit", action="store_true", help="end after the summary instead of serving until Ctrl-C")
+    made.add_argument("--steps", type=int, metavar="N", help=f"steps of the training (500; {LEAST_STEPS} at least)")
 
 
-def command(args: argparse.Namespace) -> int:
-    """Train, then print the run."""
-    try:
-        from stepscope.demo.train import train
-    except ImportError:
-        raise ConfigError("the demo needs numpy: pip install 'stepscope[demo]'") from None
-    home = home_of(args)
-    run = train(home, progress_line())
-    print(report(look(home, run.id), text.width()))
-    print(f"\nlook again with: stepscope show {run.id}")
+def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ever()) -> int:
+    """Train under a hub, print what it found, and serve on."""
+    missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"the demo needs more packages: pip install 'stepscope[demo,hub]' (missing: {missing[0]})")
+    from stepscope.demo import plan
+
+    steps = plan.STEPS if args.steps is None else args.steps
+    if steps < LEAST_STEPS:
+        raise ConfigError(f"--steps {steps} is too few to see what is unusual: {LEAST_STEPS} at least")
+    home = demo_home(args)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no child outlives it
+    with serving(home, _say) as address:
+        _say(f"open {address}/")
+        runs = train(home, steps)
+        door = Remote(address, os.environ.get(TOKEN_VARIABLE, ""))
+        found = [findings(door, run) for run in runs]
+        print(dumps(found) if args.json else "\n".join(line for each in found for line in summary(each)), flush=True)
+        if not args.exit:
+            _say(f"serving {address}/ until Ctrl-C")
+            wait()
+    if args.exit and not args.json:
+        _say(f"look again with: stepscope ui --home {home}")
     return 0
 
 
-def progress_line() -> Callable[[int, int, float], None]:
-    """Keep one line of progress on a terminal, or print one line a second elsewhere."""
-    live = sys.stderr.isatty()
-    shown = 0.0
+def demo_home(args: argparse.Namespace) -> Path:
+    """The folder given, else one of the demo's own beside the usual one."""
+    home = home_of(args)
+    return home if args.home is not None else home.with_name(f"{home.name}-demo")
 
-    def show(done: int, total: int, loss: float) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        if done < total and now - shown < (0.1 if live else 1.0):
-            return
-        shown = now
-        filled = 30 * done // total
-        line = f"training {'#' * filled}{'.' * (30 - filled)} {done}/{total}  loss {loss:.4f}"
-        print(
-            f"\r{line}" if live else line,
-            end="" if live and done < total else "\n",
-            file=sys.stderr,
-            flush=True,
+
+def train(home: Path, steps: int) -> list[str]:
+    """Train both models, one after the other; the ids of their runs."""
+    from stepscope.demo import launch, plan
+    from stepscope.sdk.launch import new_run_id
+
+    game = plan.game_plan(steps)
+    stamp = new_run_id()
+    spirals, cart = f"{stamp}-spirals", f"{stamp}-cart"
+    with progress() as show:
+        launch.train(
+            home, spirals, steps, _part(show, "training", "loss"), lambda: _say("a rank died: resuming from checkpoint")
         )
+        launch.play(home, cart, game, _part(show, "playing", "reward"))
+    return [spirals, cart]
 
-    return show
+
+def _part(show: Show, what: str, word: str) -> Callable[[int, int, float], None]:
+    return lambda done, total, value: show(what, done, total, f"{word} {value:.4g}")
+
+
+def findings(door: Remote, run: str, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
+    """Wait until the hub has a whole run, and ask what went wrong in it."""
+    deadline = clock() + STORED_SECONDS
+    while True:
+        rows = door.get("/api/runs", filter=f'id = "{run}"')["runs"]
+        if rows and rows[0]["status"] in _ENDED:
+            return {**rows[0], **door.get("/api/runs/{run}/findings", run=run)}
+        if clock() > deadline:
+            raise NotStored(f"the hub does not have the whole of run {run} after {STORED_SECONDS:.0f} s")
+        time.sleep(0.2)
+
+
+def summary(run: dict[str, Any]) -> list[str]:
+    """What happened in a run, for people."""
+    counts = run["counts"]
+    head = (
+        f"{run['project']}/{run['name']}  {run['status']}  step {text.number(run['step'])}, ranks {run['ranks']}, "
+        f"attempts {run['attempts']}, {counts['points']} points, {counts['spans']} spans, {counts['logs']} log lines"
+    )
+    found = run["findings"]
+    lines = [f"  {each['severity']:<5}  {each['kind'].replace('_', ' '):<10}  {each['text']}" for each in found]
+    return ["", head, f"  run {run['id']}", *map(text.clean, lines or ["  nothing went wrong"])]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _for_ever() -> None:
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        pass

@@ -13,7 +13,7 @@ from stepscope.journal.read import find_writer
 from stepscope.journal.series import leading
 from stepscope.journal.summary import SELF, WriterSummary, newest_attempt
 from stepscope.model import names
-from stepscope.model.records import LOG, METRIC, SPAN, Alert, Event, Log, Metric, Record, Value
+from stepscope.model.records import LOG, METRIC, SPAN, Alert, Event, Metric, Record, Span, Value
 from stepscope.wire import frames
 
 VALUES = 4
@@ -42,6 +42,7 @@ class _LogStart(msgspec.Struct, array_like=True, tag=LOG, gc=False):
     axis: str | None
 
 
+_STEPPED = frozenset((_MetricStart, _SpanStart, Metric, Span))
 _starts = msgspec.msgpack.Decoder(list[_MetricStart | _SpanStart | _LogStart | Event | Alert])
 
 
@@ -100,14 +101,21 @@ class _Writer:
         if not records:
             return
         seen = self.seen
-        seen.first = records[0].time if seen.first is None else seen.first
-        seen.last = max(seen.last or 0, max(record.time for record in records))
-        for record in records:
-            if isinstance(record, Event | Alert):
-                self._take_rare(record)
-            elif record.step is not None and not isinstance(record, _LogStart | Log):
-                seen.reach(record.axis, record.step)
-        if any(isinstance(each, _MetricStart) and each.category not in _OF_THE_MACHINE for each in records):
+        times = [record.time for record in records]
+        seen.first = times[0] if seen.first is None else seen.first
+        seen.last = max(seen.last or 0, max(times))
+        kinds = set(map(type, records))
+        if not kinds.isdisjoint((Event, Alert)):
+            for record in records:
+                if isinstance(record, Event | Alert):
+                    self._take_rare(record)
+        if kinds <= _STEPPED:
+            seen.reach_all(records)
+        else:
+            seen.reach_all([record for record in records if type(record) in _STEPPED])
+        if _MetricStart in kinds and any(
+            type(each) is _MetricStart and each.category not in _OF_THE_MACHINE for each in records
+        ):
             self.batches.append(payload)
 
     def _take_rare(self, record: Event | Alert) -> None:

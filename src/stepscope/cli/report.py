@@ -1,219 +1,62 @@
-"""A whole run as text: what it was, how it went, what went wrong."""
+"""`stepscope report`: one HTML file of a run, to mail: charts, what went wrong, configuration, logs."""
 
-from collections.abc import Iterable, Mapping
+import argparse
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from stepscope import __version__
 from stepscope.cli import text
-from stepscope.cli.lines import clock, pairs
-from stepscope.cli.status import Files, files_of, run_status, writer_status
-from stepscope.journal import layout
-from stepscope.journal.series import KeySummary, importance
-from stepscope.journal.summary import RunSummary, WriterSummary, read_run
-from stepscope.model import names
-from stepscope.model.records import Event
+from stepscope.cli.asking import asking
+from stepscope.cli.export import replacing
+from stepscope.cli.html.page import page
+from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.plain import dumps
+from stepscope.hub.door import Door
+from stepscope.journal.series import importance
 
-LISTED = 10
-"""So many events, alerts, exceptions and open spans are printed; all are counted."""
-_KEY_COLUMNS = 40
-
-
-class Shown(NamedTuple):
-    """A summary with what only the disk and the machine can tell: sizes, and who is alive."""
-
-    summary: RunSummary
-    files: dict[str, Files]
-
-    def status_of(self, each: WriterSummary) -> str:
-        """How one writer fares."""
-        return writer_status(each.writer, each.said, self.files.get(each.writer.id, Files(0, 0.0)).changed)
-
-    @property
-    def status(self) -> str:
-        """How the run fares."""
-        return run_status(map(self.status_of, self.summary.newest))
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(files.size for files in self.files.values())
-
-    @property
-    def duration(self) -> float | None:
-        """Seconds from the first start to the last record."""
-        started, ended = self.summary.started, self.summary.ended
-        return (ended - started) / 1e9 if started and ended else None
+MOST_KEYS = 120
+"""Metrics that are drawn; those that say most first."""
+MOST_STEPS = 10
+AT_ONCE = 16
+LOGS = 200
 
 
-def look(home: Path, run: str) -> Shown:
-    """Read a whole run from its journals."""
-    folders = {name: layout.writer_folder(home, run, name) for name in layout.list_writers(home, run)}
-    return Shown(read_run(home, run), {name: files_of(folder) for name, folder in folders.items()})
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "report", "write one HTML file of a run, to mail", command)
+    made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
+    made.add_argument("-o", "--output", required=True, metavar="FILE", help="where to, such as run.html")
+    made.add_argument("--points", type=int, default=400, metavar="N", help="marks of each chart at most (400)")
 
 
-def report(shown: Shown, width: int = text.WIDTH) -> str:
-    """Describe a run in at most `width` columns."""
-    summary = shown.summary
-    sections = [
-        ("", _title(shown)),
-        ("CONFIG", _mapping(summary.config)),
-        ("ENVIRONMENT", _mapping(summary.environment)),
-        ("WRITERS", _writers(shown)),
-        ("METRICS", _keys(summary.keys, width)),
-        ("SPANS", _spans(summary)),
-        ("OPEN SPANS", _open_spans(summary)),
-        ("ALERTS", _alerts(summary)),
-        ("EXCEPTIONS", _exceptions(summary)),
-        ("EVENTS", _events(summary)),
-        ("LOGS", [pairs(summary.logs)] if summary.logs else []),
-        ("RECORDED", _counters(summary)),
-    ]
-    lines = [line for title, body in sections if body for line in _section(title, body)]
-    return "\n".join(text.cut(line, width) for line in lines)
+def command(args: argparse.Namespace) -> int:
+    """Write the report."""
+    with asking(home_of(args), args.run) as (door, run):
+        made = write(door, run, max(args.points, 2)).encode("utf-8", "replace")
+    path = Path(args.output)
+    with replacing(path) as out:
+        out.write(made)
+    done = {"run": run, "file": str(path), "bytes": len(made)}
+    print(dumps(done) if args.json else f"report of {run}: {path} ({text.size(len(made))})")
+    return 0
 
 
-def _section(title: str, body: list[str]) -> list[str]:
-    return ["", title, *(f"  {line}" for line in body)] if title else body
+def write(door: Door, run: str, points: int) -> str:
+    """Ask for everything a report shows, and put it on a page."""
+    about = {**door.get("/api/runs/{run}", run=run), **door.get("/api/runs/{run}/findings", run=run)}
+    rows = door.get("/api/runs/{run}/keys", run=run)["keys"]
+    stepped = [row["key"] for row in rows if row["first_step"] is not None and not row["key"].startswith("stepscope/")]
+    chosen = sorted(stepped, key=_order)[:MOST_KEYS]
+    lines: list[dict[str, Any]] = []
+    for start in range(0, len(chosen), AT_ONCE):
+        keys = chosen[start : start + AT_ONCE]
+        lines += door.get("/api/runs/{run}/series", run=run, key=keys, points=points)["series"]
+    steps = dict.fromkeys(each["step"] for each in about["findings"] if each["step"] is not None)
+    views = [door.get("/api/runs/{run}/steps/{step}", run=run, step=step) for step in sorted(list(steps)[:MOST_STEPS])]
+    logs = door.get("/api/logs", run=run, limit=LOGS)["logs"]
+    alerts = door.get("/api/alerts", run=run, limit=LOGS)["alerts"]
+    return page(about, lines, views, logs, alerts, __version__)
 
 
-def _title(shown: Shown) -> list[str]:
-    summary = shown.summary
-    newest = summary.newest
-    world = max((each.writer.world_size for each in newest), default=0)
-    who = f"{summary.project}/{summary.name}" if summary.name else summary.project
-    return [
-        f"{summary.run}  {text.clean(who)}  {shown.status}",
-        f"started {text.moment(summary.started)}   lasted {text.lasted(shown.duration)}"
-        f"   last step {text.number(summary.last_step)}",
-        f"attempts {len(summary.attempts)}   ranks {len({each.writer.rank for each in newest})} of {world}"
-        f"   records {sum(each.records for each in summary.writers.values())}   size {text.size(shown.size)}",
-    ]
-
-
-def _mapping(values: Mapping[str, Any]) -> list[str]:
-    flat = {key: value for key, value in flatten(values) if value not in ("", None)}
-    wide = min(max(map(len, flat), default=0), 32)
-    return [text.clean(f"{key:<{wide}}  {_inline(value)}") for key, value in flat.items()]
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield nested values under dotted keys."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _inline(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(_inline, value))
-    return text.number(value) if isinstance(value, float) else str(value)
-
-
-def _writers(shown: Shown) -> list[str]:
-    head = (">ATT", ">RANK", "HOST", ">PID", "STATUS", "STARTED", ">LASTED", ">STEP", ">RECORDS", ">DAMAGED")
-    rows = [_writer(each, shown.status_of(each)) for each in shown.summary.writers.values()]
-    return text.table(head, rows, limits={"HOST": 18})
-
-
-def _writer(each: WriterSummary, status: str) -> list[str]:
-    who, started = each.writer, each.started
-    return [
-        str(who.attempt),
-        str(who.rank) if who.main else f"{who.rank} fork",
-        who.host,
-        str(who.pid),
-        status,
-        text.moment(started),
-        text.lasted((each.last - started) / 1e9 if started and each.last else None),
-        text.number(each.last_step),
-        str(each.records),
-        str(each.damaged + each.unreadable or "-"),
-    ]
-
-
-def _keys(keys: Mapping[str, KeySummary], width: int) -> list[str]:
-    """A row per key, and the course of those that lead where there is room to draw it."""
-    if not keys:
-        return []
-    ordered = sorted(keys.values(), key=lambda each: (importance(each.key), each.key))
-    head = ("KEY", ">COUNT", ">LAST", ">MIN", ">MAX", ">NAN/INF")
-    lines = text.table(head, [_key(each) for each in ordered], limits={"KEY": _KEY_COLUMNS})
-    start = max(map(len, lines)) + 2
-    columns = min(width - start - 2, 32)
-    return lines[:1] + [
-        f"{line:<{start}}{text.spark(each.curve.points, columns)}" if each.curve and columns > 7 else line
-        for line, each in zip(lines[1:], ordered, strict=True)
-    ]
-
-
-def _key(each: KeySummary) -> list[str]:
-    numbers = (text.value_of(each.key, value) for value in (each.last, each.low, each.high))
-    return [each.key, str(each.count), *numbers, f"!{each.non_finite}" if each.non_finite else ""]
-
-
-def _spans(summary: RunSummary) -> list[str]:
-    rows = [
-        [
-            each.name,
-            str(each.count),
-            *(text.lasted(ns / 1e9) for ns in (each.mean, each.p50, each.longest)),
-            str(each.errors or ""),
-        ]
-        for each in sorted(summary.spans.values(), key=lambda each: -sum(each.durations))
-    ]
-    head = ("NAME", ">COUNT", ">MEAN", ">P50", ">MAX", ">ERRORS")
-    return text.table(head, rows, limits={"NAME": _KEY_COLUMNS}) if rows else []
-
-
-def _open_spans(summary: RunSummary) -> list[str]:
-    spans = sorted(summary.open_spans.values(), key=lambda span: span.time)
-    return _listed(
-        [f"{clock(span.time)} {span.name} {_at(span.step)} {pairs(span.attrs)}" for span in spans], len(spans)
-    )
-
-
-def _alerts(summary: RunSummary) -> list[str]:
-    lines = [
-        f"{clock(alert.time)} {names.severity_word(alert.severity):<5} {alert.name} {_at(alert.step)} {alert.message}"
-        for alert in summary.recent_alerts
-    ]
-    return _listed(lines, summary.alerts.total())
-
-
-def _exceptions(summary: RunSummary) -> list[str]:
-    lines = [
-        f"{clock(event.time)} {event.attrs.get('exception.type', '')} {_at(event.step)}"
-        f" {event.attrs.get('exception.message', '')}"
-        for event in summary.exceptions
-    ]
-    return _listed(lines, summary.events[names.EVENT_EXCEPTION])
-
-
-def _events(summary: RunSummary) -> list[str]:
-    return _listed([_event(event) for event in summary.recent_events], _other_events(summary))
-
-
-def _event(event: Event) -> str:
-    return f"{clock(event.time)} {event.name} {_at(event.step)} {pairs(event.attrs)}"
-
-
-def _other_events(summary: RunSummary) -> int:
-    shown_elsewhere = (names.EVENT_STARTED, names.EVENT_FINISHED, names.EVENT_EXCEPTION)
-    return sum(count for name, count in summary.events.items() if name not in shown_elsewhere)
-
-
-def _counters(summary: RunSummary) -> list[str]:
-    counters = {key: value for key, value in sorted(summary.counters.items()) if value}
-    return [f"{key:<32}  {text.number(value)}" for key, value in counters.items()]
-
-
-def _at(step: int | None) -> str:
-    return "" if step is None else f"step {step}"
-
-
-def _listed(lines: list[str], total: int) -> list[str]:
-    """The last lines, and how many there are in all."""
-    last = [" ".join(text.clean(line).split()) for line in lines[-LISTED:]]
-    return [f"the last {len(last)} of {total}:", *last] if total > len(last) else last
+def _order(key: str) -> tuple[int, bool, str]:
+    return importance(key), not key.startswith("trainer/"), key

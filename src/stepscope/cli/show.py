@@ -4,9 +4,9 @@ import argparse
 from typing import Any
 
 from stepscope.cli import elsewhere, text
+from stepscope.cli.described import Shown, look, report
 from stepscope.cli.options import Commands, UnknownRun, add_command, find_run, home_of
 from stepscope.cli.plain import dumps
-from stepscope.cli.report import Shown, look, report
 from stepscope.journal.series import KeySummary, SpanSummary
 from stepscope.journal.summary import WriterSummary
 

@@ -6,15 +6,13 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.asking import asking
+from stepscope.cli.lanes import SHOWN, critical_path, in_detail, of_attempt, side_by_side
 from stepscope.cli.lines import clock, pairs
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
 
 UNUSUAL = 4.0
 """So many standard deviations away a value is marked."""
-SLOW = 1.5
-"""So many times its usual duration a span is marked."""
-SHOWN = 20
 
 
 def add(commands: Commands) -> None:
@@ -22,24 +20,28 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "step", "show everything about one step of a run", command)
     made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
     made.add_argument("step", metavar="N", type=int, help="the step")
-    made.add_argument("--rank", type=int, metavar="R", help="spans of this rank; the critical one without")
+    made.add_argument("--rank", type=int, metavar="R", help="spans of this rank in detail; all side by side without")
+    made.add_argument("--attempt", type=int, metavar="A", help="spans of this attempt; the newest without")
 
 
 def command(args: argparse.Namespace) -> int:
     """Print the step."""
     with asking(home_of(args), args.run) as (door, run):
         view = door.get("/api/runs/{run}/steps/{step}", run=run, step=args.step)
-    print(dumps(view) if args.json else "\n".join(text.cut(line, text.width()) for line in lines(view, args.rank)))
+    shown = [] if args.json else lines(view, args.rank, args.attempt)
+    print(dumps(view) if args.json else "\n".join(text.cut(line, text.width()) for line in shown))
     return 0
 
 
-def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
+def lines(view: dict[str, Any], rank: int | None = None, attempt: int | None = None) -> Iterator[str]:
     """A step for people."""
     begin = view["begin"]
     yield text.clean(f"{view['run']}  step {view['step']}  {text.moment(int(begin * 1e9)) if begin else 'no records'}")
     yield f"previous {text.number(view['previous'])}, next {text.number(view['next'])}{_anomalies(view)}"
+    if view["slow"]:
+        yield text.clean(f"slow: {view['slow']['text']}")
     yield from _metrics(view)
-    yield from _spans(view, rank)
+    yield from _spans(view, rank, attempt)
     yield from _records("alerts", view["alerts"])
     yield from _records("logs and events", view["logs"])
     yield from _system(view["system"])
@@ -70,33 +72,22 @@ def _number(value: Any) -> str:
     return f"!{value}" if isinstance(value, str) else text.number(value)
 
 
-def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
-    lanes = view["ranks"]
-    chosen = [lane for lane in lanes if (lane["critical"] if rank is None else lane["rank"] == rank)]
-    if len(lanes) > 1:
-        lasted = [f"{lane['rank']}: {_ms(lane['duration_ms'])}{'*' * lane['critical']}" for lane in lanes]
-        yield ""
-        yield "ranks " + "  ".join(lasted) + "  (* ends last)"
-    for lane in chosen:
-        rows = [_span(span) for span in lane["spans"]]
-        yield ""
-        yield from text.table((f"SPANS OF RANK {lane['rank']}", ">AT", ">TOOK", ">USUAL", ">CRITICAL", ""), rows)
+def _spans(view: dict[str, Any], rank: int | None, attempt: int | None) -> Iterator[str]:
+    attempts = sorted({span["attempt"] for lane in view["ranks"] for span in lane["spans"]})
+    chosen = attempt if attempt is not None else attempts[-1] if attempts else 1
+    lanes = of_attempt(view["ranks"], chosen)
+    if rank is None:
+        yield from side_by_side(lanes)
+        yield from critical_path(lanes)
+    for lane in lanes:
+        if rank is not None and lane["rank"] == rank:
+            yield from in_detail(lane)
+    others = [number for number in attempts if number != chosen]
+    if others:
+        yield f"this is attempt {chosen}; the step was done in {', '.join(map(str, others))} too: --attempt {others[0]}"
     if view["open_spans"]:
         yield ""
         yield "still open: " + ", ".join(f"{span['name']} (rank {span['rank']})" for span in view["open_spans"][:SHOWN])
-
-
-def _span(span: dict[str, Any]) -> list[str]:
-    slow = span["ratio"] is not None and span["ratio"] >= SLOW
-    said = f"{span['ratio']:.1f}x" if slow else ""
-    if span["status"] == "error":
-        said = f"{said} ERROR {span['message']}".strip()
-    times = [_ms(span[field]) for field in ("offset_ms", "duration_ms", "usual_ms")]
-    return ["  " * span["depth"] + span["name"], *times, _ms(span["critical_ms"] or None), said]
-
-
-def _ms(milliseconds: float | None) -> str:
-    return text.lasted(None if milliseconds is None else milliseconds / 1e3)
 
 
 def _records(title: str, records: list[dict[str, Any]]) -> Iterator[str]:
@@ -114,8 +105,12 @@ def _system(readings: list[dict[str, Any]]) -> Iterator[str]:
     if not readings:
         return
     rows = [
-        [each["key"], str(each["rank"]), *(_number(each[field]) for field in ("value", "min", "max"))]
+        [each["key"], str(each["rank"]), *(_reading(each["key"], each[field]) for field in ("value", "min", "max"))]
         for each in readings
     ]
     yield ""
     yield from text.table(("MACHINE", ">RANK", ">LAST", ">MIN", ">MAX"), rows)
+
+
+def _reading(key: str, value: Any) -> str:
+    return f"!{value}" if isinstance(value, str) else text.value_of(key, value)

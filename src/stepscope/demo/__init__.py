@@ -1,1 +1,1 @@
-"""A small real training with things that go wrong on purpose, to look at."""
+"""A small real training on several ranks and a small PPO, with things that go wrong on purpose, to look at."""

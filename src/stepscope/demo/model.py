@@ -1,7 +1,7 @@
-"""A two-layer network on two spirals, in numpy: small, real, and quick to train."""
+"""A multi-layer network with Adam, and points on two spirals, in numpy: small, real, and quick to train."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,52 +9,85 @@ import numpy as np
 Array = Any
 
 
-@dataclass(slots=True)
 class Network:
-    """Weights of a two-layer classifier and their gradients after `backward`."""
+    """Layers with tanh between them; all weights lie in one vector, so that they can be averaged and saved."""
 
-    weights: list[Array]
-    gradients: list[Array]
-    moments: list[Array]
-
-    @classmethod
-    def create(cls, hidden: int, seed: int) -> "Network":
-        """Draw initial weights."""
+    def __init__(self, sizes: Sequence[int], seed: int, last_scale: float = 1.0) -> None:
         draw = np.random.default_rng(seed)
-        shapes = [(2, hidden), (hidden,), (hidden, 1), (1,)]
-        weights = [draw.normal(0, 1, shape) * (shape[0] ** -0.5 if len(shape) > 1 else 0) for shape in shapes]
-        return cls(weights, [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights])
+        shapes = [shape for rows, columns in pairwise(sizes) for shape in ((rows, columns), (columns,))]
+        self.vector = np.zeros(sum(int(np.prod(shape)) for shape in shapes))
+        self.gradient = np.zeros_like(self.vector)
+        self._weights = _views(self.vector, shapes)
+        self._gradients = _views(self.gradient, shapes)
+        for weight in self._weights[::2]:
+            weight[...] = draw.normal(0, weight.shape[0] ** -0.5, weight.shape)
+        self._weights[-2] *= last_scale
+        self._inputs: list[Array] = []
 
-    def forward(self, points: Array) -> tuple[Array, Array]:
-        """Score points; also return the hidden layer."""
-        first, bias, second, offset = self.weights
-        hidden = np.tanh(points @ first + bias)
-        return (hidden @ second + offset)[:, 0], hidden
+    def forward(self, points: Array) -> Array:
+        """Compute the outputs, and keep what `backward` needs."""
+        self._inputs = [points]
+        last = len(self._weights) // 2 - 1
+        for layer, (weight, bias) in enumerate(zip(self._weights[::2], self._weights[1::2], strict=True)):
+            points = points @ weight + bias
+            if layer < last:
+                points = np.tanh(points)
+                self._inputs.append(points)
+        return points
 
-    def backward(self, points: Array, hidden: Array, error: Array) -> None:
-        """Compute the gradients for an error of the scores."""
-        _, _, second, _ = self.weights
-        up = error[:, None] / len(points)
-        inner = (up @ second.T) * (1 - hidden**2)
-        self.gradients = [points.T @ inner, inner.sum(0), hidden.T @ up, up.sum(0)]
+    def backward(self, error: Array) -> None:
+        """Compute the gradient from the derivative of the loss by the outputs."""
+        for layer in reversed(range(len(self._inputs))):
+            seen = self._inputs[layer]
+            self._gradients[2 * layer][...] = seen.T @ error
+            self._gradients[2 * layer + 1][...] = error.sum(0)
+            if layer:
+                error = (error @ self._weights[2 * layer].T) * (1 - seen**2)
 
-    def gradient_norm(self) -> float:
-        """The length of the gradient."""
-        return float(np.sqrt(sum(float((g**2).sum()) for g in self.gradients)))
 
-    def update(self, rate: float, momentum: float = 0.9) -> None:
+def _views(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    views, start = [], 0
+    for shape in shapes:
+        size = int(np.prod(shape))
+        views.append(vector[start : start + size].reshape(shape))
+        start += size
+    return views
+
+
+class Adam:
+    """The optimizer: its moments and how many steps it took."""
+
+    def __init__(self, size: int) -> None:
+        self.first = np.zeros(size)
+        self.second = np.zeros(size)
+        self.taken = 0
+
+    def update(self, weights: Array, gradient: Array, rate: float) -> None:
         """Take one step downhill."""
-        for weight, moment, gradient in zip(self.weights, self.moments, self.gradients, strict=True):
-            moment *= momentum
-            moment -= rate * gradient
-            weight += moment
+        self.taken += 1
+        self.first += 0.1 * (gradient - self.first)
+        self.second += 0.001 * (gradient**2 - self.second)
+        first, second = self.first / (1 - 0.9**self.taken), self.second / (1 - 0.999**self.taken)
+        weights -= rate * first / (np.sqrt(second) + 1e-8)
+
+
+def clipped(gradient: Array, limit: float) -> tuple[Array, float]:
+    """The gradient, no longer than a limit, and how long it was."""
+    norm = float(np.sqrt((gradient**2).sum()))
+    return (gradient * (limit / norm) if norm > limit else gradient), norm
 
 
 def loss_of(scores: Array, labels: Array) -> tuple[float, Array]:
     """Mean logistic loss, and its derivative by the scores."""
-    shares = 1 / (1 + np.exp(-np.clip(scores, -30, 30)))
-    loss = -np.mean(labels * np.log(shares + 1e-12) + (1 - labels) * np.log(1 - shares + 1e-12))
-    return float(loss), shares - labels
+    flat = scores[:, 0]
+    loss = np.mean(np.logaddexp(0, flat) - labels * flat)
+    shares = 1 / (1 + np.exp(-np.clip(flat, -500, 500)))
+    return float(loss), ((shares - labels) / len(labels))[:, None]
+
+
+def accuracy_of(scores: Array, labels: Array) -> float:
+    """The share of points on the right side."""
+    return float(np.mean((scores[:, 0] > 0) == labels))
 
 
 def spirals(count: int, seed: int) -> tuple[Array, Array]:
@@ -65,11 +98,3 @@ def spirals(count: int, seed: int) -> tuple[Array, Array]:
     turn = angle + np.pi * labels
     points = np.stack([np.cos(turn), np.sin(turn)], 1) * angle[:, None] / 4 + draw.normal(0, 0.05, (count, 2))
     return points, labels.astype(float)
-
-
-def batches(points: Array, labels: Array, size: int, seed: int) -> Iterator[tuple[Array, Array]]:
-    """Yield random batches for ever."""
-    draw = np.random.default_rng(seed)
-    while True:
-        chosen = draw.integers(0, len(points), size)
-        yield points[chosen], labels[chosen]

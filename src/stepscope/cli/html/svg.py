@@ -1,0 +1,132 @@
+"""One metric as SVG: the band from lowest to highest, the mean, marks at NaN, flags where something went wrong."""
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+WIDE, TALL = 400, 150
+LEFT, RIGHT, TOP, BOTTOM = 54, 6, 8, 18
+
+
+class Mark(NamedTuple):
+    """What is drawn at one place: extremes and mean of the finite values, None where there are none."""
+
+    x: float
+    low: float | None
+    high: float | None
+    mean: float | None
+    flags: int = 0
+
+
+def marks(line: dict[str, Any]) -> list[Mark]:
+    """The marks of a line as the hub gives it, raw or in buckets."""
+    columns = line["columns"]
+    if line["shape"] == "buckets":
+        names = ("x", "min", "max", "mean", "flags")
+        return [Mark(*row) for row in zip(*(map(_finite, columns[name]) for name in names), strict=True)]
+    points: dict[float, list[Any]] = {}
+    for x, value in zip(columns["x"], columns["value"], strict=True):
+        points.setdefault(x, []).append(value)
+    return [_raw(x, values) for x, values in points.items()]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, str) else value
+
+
+def _raw(x: float, values: Sequence[Any]) -> Mark:
+    good = [value for value in values if not isinstance(value, str)]
+    flags = 0
+    for word in {value for value in values if isinstance(value, str)}:
+        flags |= {"NaN": 1, "Infinity": 2}.get(word, 4)
+    if not good:
+        return Mark(x, None, None, None, flags)
+    return Mark(x, min(good), max(good), math.fsum(good) / len(good), flags)
+
+
+def chart(drawn: Sequence[Mark], flags: Iterable[int] = ()) -> str:
+    """Draw marks; `flags` are steps at which something went wrong."""
+    good = [mark for mark in drawn if mark.low is not None and mark.high is not None]
+    if not drawn:
+        return "<p class=soft>no points</p>"
+    place = _Place(drawn, good)
+    parts = [_axes(place)]
+    for run in _runs(drawn):
+        parts.append(_band(place, run))
+    parts += [_bad(place, mark) for mark in drawn if mark.flags]
+    parts += [_flag(place, step) for step in flags if place.first <= step <= place.last]
+    return f'<svg viewBox="0 0 {WIDE} {TALL}" role="img">{"".join(parts)}</svg>'
+
+
+class _Place:
+    """Where values lie on the drawing."""
+
+    def __init__(self, drawn: Sequence[Mark], good: Sequence[Mark]) -> None:
+        self.first, self.last = min(mark.x for mark in drawn), max(mark.x for mark in drawn)
+        self.low = min((mark.low for mark in good if mark.low is not None), default=0.0)
+        self.high = max((mark.high for mark in good if mark.high is not None), default=1.0)
+
+    def x(self, value: float) -> float:
+        share = (value - self.first) / (self.last - self.first) if self.last > self.first else 0.5
+        return round(LEFT + share * (WIDE - LEFT - RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        # Divided first: the range of two floats may be no float.
+        range_ = self.high / 2 - self.low / 2
+        share = (value / 2 - self.low / 2) / range_ if range_ > 0 else 0.5
+        return round(TALL - BOTTOM - share * (TALL - TOP - BOTTOM), 1)
+
+
+def _runs(drawn: Sequence[Mark]) -> Iterable[list[Mark]]:
+    """Marks beside each other that have values: a line has a hole where it has none."""
+    run: list[Mark] = []
+    for mark in drawn:
+        if mark.low is not None:
+            run.append(mark)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _band(place: _Place, run: Sequence[Mark]) -> str:
+    if len(run) == 1:
+        return f'<circle class=dot cx="{place.x(run[0].x)}" cy="{place.y(run[0].mean or 0.0)}" r="2"/>'
+    upper = [f"{place.x(mark.x)},{place.y(mark.high or 0.0)}" for mark in run]
+    lower = [f"{place.x(mark.x)},{place.y(mark.low or 0.0)}" for mark in reversed(run)]
+    mean = [f"{place.x(mark.x)},{place.y(mark.mean or 0.0)}" for mark in run if mark.mean is not None]
+    band = f'<polygon class=band points="{" ".join(upper + lower)}"/>'
+    spikes = "".join(
+        f'<line class=mean x1="{place.x(mark.x)}" x2="{place.x(mark.x)}" '
+        f'y1="{place.y(mark.low or 0.0)}" y2="{place.y(mark.high or 0.0)}"/>'
+        for before, mark in pairwise(run)
+        if place.y(mark.low or 0.0) - place.y(mark.high or 0.0) > 20 and before is not mark
+    )
+    return f'{band}<polyline class=mean points="{" ".join(mean)}"/>{spikes}'
+
+
+def _bad(place: _Place, mark: Mark) -> str:
+    words = " ".join(word for flag, word in ((1, "NaN"), (2, "Infinity"), (4, "-Infinity")) if mark.flags & flag)
+    x = place.x(mark.x)
+    cross = f'<path class=bad d="M{x - 3} {TOP - 5}l6 6m0 -6l-6 6"/>'
+    line = f'<line class=bad x1="{x}" x2="{x}" y1="{TOP}" y2="{TALL - BOTTOM}" stroke-opacity="0.35"/>'
+    return f"<g>{cross}{line}<title>{words} at {mark.x:g}</title></g>"
+
+
+def _flag(place: _Place, step: int) -> str:
+    x = place.x(step)
+    return f'<line class=flag x1="{x}" x2="{x}" y1="{TOP}" y2="{TALL - BOTTOM}"><title>step {step}</title></line>'
+
+
+def _axes(place: _Place) -> str:
+    bottom = TALL - BOTTOM
+    lines = f'<path class=axis fill="none" d="M{LEFT} {TOP}V{bottom}H{WIDE - RIGHT}"/>'
+    ends = [(place.high, TOP + 8.0), (place.low, float(bottom))]
+    values = ends if place.high > place.low else [(place.high, (TOP + bottom) / 2)]
+    texts = [f'<text x="{LEFT - 4}" y="{y}" text-anchor="end">{escape(f"{value:.3g}")}</text>' for value, y in values]
+    texts.append(f'<text x="{LEFT}" y="{TALL - 5}">{place.first:.10g}</text>')
+    texts.append(f'<text x="{WIDE - RIGHT}" y="{TALL - 5}" text-anchor="end">{place.last:.10g}</text>')
+    return lines + "".join(texts)

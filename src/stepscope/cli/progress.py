@@ -1,0 +1,56 @@
+"""One line of progress: alive on a terminal, a plain line now and then elsewhere."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+Show = Callable[[str, int, int, str], None]
+"""Told what is being done, how much of it, of how much, and a word on it."""
+PLAIN_SECONDS = 2.0
+
+
+@contextlib.contextmanager
+def progress(out: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> Iterator[Show]:
+    """Show progress with rich on a terminal that has it, else in plain lines."""
+    if out.isatty():
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        except ImportError:
+            pass
+        else:
+            columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            word = TextColumn("{task.fields[word]}", markup=False)
+            with Progress(*columns, word, console=Console(file=out), transient=True) as shown:
+                yield _bars(shown)
+            return
+    yield plain(out, clock)
+
+
+def _bars(shown: object) -> Show:
+    tasks: dict[str, int] = {}
+
+    def show(what: str, done: int, total: int, word: str) -> None:
+        if what not in tasks:
+            tasks[what] = shown.add_task(what, total=total, word="")  # type: ignore[attr-defined]
+        shown.update(tasks[what], completed=done, word=word)  # type: ignore[attr-defined]
+
+    return show
+
+
+def plain(out: TextIO, clock: Callable[[], float]) -> Show:
+    """A line every few seconds, and one at the end."""
+    shown = -PLAIN_SECONDS
+
+    def show(what: str, done: int, total: int, word: str) -> None:
+        nonlocal shown
+        now = clock()
+        if done < total and now - shown < PLAIN_SECONDS:
+            return
+        shown = now
+        out.write(f"{what} {done}/{total}  {word}\n")
+        out.flush()
+
+    return show

@@ -1,0 +1,84 @@
+"""A hub as a child of a command: started on free ports, found by its one line, stopped at the end."""
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from stepscope.hub.home import address_of
+from stepscope.model.errors import StepscopeError
+
+HOST, PORT, GRPC_PORT = "127.0.0.1", 4318, 4317
+STOP_SECONDS = 20.0
+_LINE = re.compile(r"stepscope hub: (\S+)")
+
+
+class HubFailed(StepscopeError):
+    """The hub did not start."""
+
+
+@contextlib.contextmanager
+def serving(home: Path, say: Callable[[str], None]) -> Iterator[str]:
+    """The address of the hub of a home folder: the one that runs, else one that is started and stopped again."""
+    running = address_of(home)
+    if running is not None:
+        say(f"a hub has {home} open already: it is used")
+        yield running
+        return
+    port, grpc_port = _free(PORT), _free(GRPC_PORT)
+    if port != PORT:
+        say(f"port {PORT} is in use: the hub takes a free one")
+    process = _start(home, port, grpc_port)
+    try:
+        yield _address(process)
+    finally:
+        _stop(process)
+
+
+def _free(port: int) -> int:
+    """The port, or 0, which means any, when it is in use."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return 0
+    return port
+
+
+def _start(home: Path, port: int, grpc_port: int) -> "subprocess.Popen[str]":
+    line = [sys.executable, "-m", "stepscope.cli.main", "hub", "--home", str(home), "--host", HOST]
+    return subprocess.Popen(
+        [*line, "--port", str(port), "--grpc-port", str(grpc_port)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))},
+        start_new_session=True,  # Ctrl-C at the terminal is for the command, which stops it
+    )
+
+
+def _address(process: "subprocess.Popen[str]") -> str:
+    said = []
+    for line in process.stdout or ():
+        found = _LINE.match(line)
+        if found is not None and found[1].startswith("http"):
+            return found[1]
+        said.append(line.strip())
+    raise HubFailed(said[-1].removeprefix("stepscope: ") if said else "the hub did not start and said nothing")
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

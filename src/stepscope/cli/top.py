@@ -1,0 +1,108 @@
+"""`stepscope top`: watch a run on a terminal, from its folder alone: charts, what went wrong, open spans, last logs."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.cli.options import Commands, add_command, find_run, home_of
+from stepscope.cli.plain import dumps
+from stepscope.cli.text import width
+from stepscope.cli.watching.keyboard import keyboard
+from stepscope.cli.watching.screen import Styled, View, frame
+from stepscope.cli.watching.watched import Watched
+from stepscope.hub.query.findings import as_json, find
+from stepscope.model.errors import ConfigError
+
+ROWS = 40
+"""Lines of one frame where there is no terminal."""
+FIND_SECONDS = 5.0
+"""The run is judged anew at most so often: that costs more than drawing."""
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "top", "watch a run on the terminal, live, without a hub", command)
+    made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
+    made.add_argument("--once", action="store_true", help="print one frame and end")
+    made.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between frames (1)")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Watch until `q`."""
+    home = home_of(args)
+    watched = Watched(home, find_run(home, args.run))
+    if args.json:
+        return _json(watched)
+    console = _console()
+    if args.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        while watched.read():
+            pass
+        rows = console.size.height if console.is_terminal else ROWS
+        for line in _drawn(watched, View(), width(), rows, _Judge()):
+            console.print(line.text, style=line.style or None, markup=False, highlight=False, no_wrap=True, crop=False)
+        return 0
+    return _live(watched, console, max(args.interval, 0.1))
+
+
+def _console() -> Any:
+    try:
+        from rich.console import Console
+    except ImportError:
+        raise ConfigError("top needs rich: pip install 'stepscope[terminal]'") from None
+    return Console(soft_wrap=True)
+
+
+def _json(watched: Watched) -> int:
+    while watched.read():
+        pass
+    status = watched.status()
+    found = [as_json(each) for each in find(watched.evidence(status))]
+    metrics = {key: {"last": course.last, "points": course.count} for key, course in sorted(watched.keys.items())}
+    told = {"run": watched.run, "status": status, "step": watched.step, "metrics": metrics, "findings": found}
+    print(dumps(told))
+    return 0
+
+
+class _Judge:
+    """Findings, made anew when there are new records and some time has passed."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due = 0.0
+        self._records = -1
+        self._found: list[Any] = []
+
+    def __call__(self, watched: Watched, status: str) -> list[Any]:
+        """What went wrong so far."""
+        now = self._clock()
+        if watched.records != self._records and now >= self._due:
+            self._found = find(watched.evidence(status))
+            spent = self._clock() - now
+            self._records, self._due = watched.records, now + max(FIND_SECONDS, 20 * spent)
+        return self._found
+
+
+def _drawn(watched: Watched, view: View, columns: int, rows: int, judge: _Judge) -> list[Styled]:
+    status = watched.status()
+    return frame(watched, status, judge(watched, status), view, columns, rows)
+
+
+def _live(watched: Watched, console: Any, interval: float) -> int:
+    from rich.live import Live
+    from rich.text import Text
+
+    view, judge = View(), _Judge()
+    with keyboard() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            more = watched.read()
+            size = console.size
+            lines = _drawn(watched, view, size.width, size.height, judge)
+            shown = Text("\n", no_wrap=True, overflow="crop").join(Text(line.text, style=line.style) for line in lines)
+            live.update(shown, refresh=True)
+            for key in pressed(0.0 if more else interval):
+                if key in "qQ\x03\x1b":
+                    return 0
+                view.page += {"n": 1, " ": 1, "p": -1}.get(key, 0)
+                view.log ^= key == "l"

@@ -1,0 +1,107 @@
+"""One metric of a run in bounded memory: extremes of stretches of steps, on each rank, every spike kept."""
+
+import math
+from collections.abc import Iterable
+
+from stepscope.hub.query.evidence import Course, Stretch
+
+MOST = 512
+"""Stretches; when there would be more, each becomes twice as long."""
+
+
+class Part:
+    """A stretch of steps that still grows."""
+
+    __slots__ = ("bad", "bad_step", "flags", "good", "high", "high_step", "low", "low_step")
+
+    def __init__(self) -> None:
+        self.low, self.high = math.inf, -math.inf
+        self.low_step = self.high_step = self.bad_step = 0
+        self.good = self.bad = self.flags = 0
+
+    def add(self, step: int, value: float) -> None:
+        """Take a value."""
+        if value - value != 0:  # only so for NaN and infinities
+            self.bad_step = step if not self.bad else min(self.bad_step, step)
+            self.bad += 1
+            self.flags |= 1 if value != value else 2 if value > 0 else 4
+            return
+        self.good += 1
+        if value < self.low:
+            self.low, self.low_step = value, step
+        if value > self.high:
+            self.high, self.high_step = value, step
+
+    def merge(self, other: "Part") -> None:
+        """Take all of another stretch."""
+        if other.bad:
+            self.bad_step = other.bad_step if not self.bad else min(self.bad_step, other.bad_step)
+        self.good, self.bad, self.flags = self.good + other.good, self.bad + other.bad, self.flags | other.flags
+        if other.low < self.low:
+            self.low, self.low_step = other.low, other.low_step
+        if other.high > self.high:
+            self.high, self.high_step = other.high, other.high_step
+
+
+class KeyCourse:
+    """A metric over its steps: one row of stretches for each rank, all as long as each other."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.width = 1
+        self.count = 0
+        self.last = math.nan
+        self.last_step = -(2**63)
+        self._ranks: dict[int, dict[int, Part]] = {}
+        self._low = self._high = 0
+
+    def add(self, rank: int, step: int, value: float) -> None:
+        """Take a point."""
+        at = step // self.width
+        parts = self._ranks.setdefault(rank, {})
+        part = parts.get(at)
+        if part is None:
+            part = parts[at] = Part()
+            self._low, self._high = (min(at, self._low), max(at, self._high)) if self.count else (at, at)
+        part.add(step, value)
+        self.count += 1
+        if step >= self.last_step:
+            self.last, self.last_step = value, step
+        while self._high - self._low >= MOST:
+            self._widen()
+
+    def _widen(self) -> None:
+        self.width *= 2
+        for rank, parts in self._ranks.items():
+            made: dict[int, Part] = {}
+            for at, part in parts.items():
+                if at // 2 in made:
+                    made[at // 2].merge(part)
+                else:
+                    made[at // 2] = part
+            self._ranks[rank] = made
+        self._low, self._high = self._low // 2, self._high // 2
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The first and the last stretch."""
+        return self._low, self._high
+
+    def drawn(self) -> dict[int, Part]:
+        """The stretches with all ranks together."""
+        made: dict[int, Part] = {}
+        for parts in self._ranks.values():
+            for at, part in parts.items():
+                made.setdefault(at, Part()).merge(part)
+        return made
+
+    def courses(self) -> Iterable[Course]:
+        """The same for those who judge."""
+        for rank, parts in sorted(self._ranks.items()):
+            yield Course(self.key, rank, [_stretch(at * self.width, parts[at]) for at in sorted(parts)])
+
+
+def _stretch(step: int, part: Part) -> Stretch:
+    return Stretch(
+        step, part.low, part.low_step, part.high, part.high_step, part.good, part.bad, part.bad_step, part.flags
+    )

@@ -1,0 +1,142 @@
+"""One frame of a watched run: as many lines as the terminal has, none wider than it."""
+
+import time
+from dataclasses import dataclass
+
+from stepscope.cli import text
+from stepscope.cli.lines import line
+from stepscope.cli.watching.charts import chart
+from stepscope.cli.watching.watched import KEPT, Watched
+from stepscope.hub.query.evidence import Finding
+from stepscope.journal.series import importance
+from stepscope.model.records import Alert, Event, Log
+
+LEAST_COLUMNS, LEAST_ROWS = 40, 10
+_CHART_COLUMNS = 38
+_CHART_ROWS = 5
+"""Of one chart, with the line that names it."""
+_LOUD = {"FATAL": "bold red", "ERROR": "red", "WARN": "yellow"}
+_STATUS = {"running": "bold green", "finished": "green", "crashed": "bold red", "failed": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """A line and how it looks."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(slots=True)
+class View:
+    """What the person at the keyboard chose."""
+
+    page: int = 0
+    log: bool = False
+
+
+def frame(watched: Watched, status: str, found: list[Finding], view: View, columns: int, rows: int) -> list[Styled]:
+    """Draw everything there is room for: charts first, then what went wrong, what is open, the last logs."""
+    columns, rows = max(columns, LEAST_COLUMNS), max(rows, LEAST_ROWS)
+    head = _head(watched, status)
+    troubles = _troubles(watched, found)
+    spans = _open(watched)
+    logs_wanted = max(rows // 4, 2)
+    room = rows - len(head) - 1 - min(len(troubles), rows // 5 + 1) - len(spans) - logs_wanted
+    lines = [*head, *_charts(watched, view, columns, room)]
+    lines += troubles[: rows // 5 + 1] + spans
+    last = rows - len(lines) - 1
+    lines += [Styled(""), *_logs(watched, last - 1)] if last > 1 else []
+    lines = lines[: rows - 1] + [Styled("")] * (rows - 1 - len(lines))
+    shown = [Styled(text.cut(each.text, columns), each.style) for each in lines]
+    return [*shown, Styled(text.cut(_keys(watched, view), columns), "dim")]
+
+
+def _head(watched: Watched, status: str) -> list[Styled]:
+    who = next(iter(watched.newest), None)
+    name = f"{who.project}/{who.name}" if who is not None and who.name else who.project if who is not None else ""
+    pace = watched.steps_per_second
+    ranks = {each.rank for each in watched.newest}
+    lasted = (watched.seen - watched.started) / 1e9 if watched.started and watched.seen else None
+    parts = [
+        f"{text.clean(name)}  {status}",
+        f"step {text.number(watched.step)}",
+        f"{pace:.3g} steps/s" if pace is not None else "",
+        f"{len(ranks)} rank{'s' * (len(ranks) != 1)}",
+        f"attempt {who.attempt}" if who is not None and who.attempt > 1 else "",
+        text.lasted(lasted),
+    ]
+    return [Styled("   ".join(part for part in parts if part), _STATUS.get(status, "bold"))]
+
+
+def ordered(watched: Watched) -> list[str]:
+    """The keys in the order in which they are shown."""
+    return sorted(watched.keys, key=lambda key: (importance(key), not key.startswith("trainer/"), key))
+
+
+def _grid(columns: int, room: int) -> tuple[int, int]:
+    """How many charts fit beside and above each other."""
+    return max(columns // (_CHART_COLUMNS + 2), 1), max(room // _CHART_ROWS, 0)
+
+
+def _charts(watched: Watched, view: View, columns: int, room: int) -> list[Styled]:
+    across, down = _grid(columns, room)
+    keys = ordered(watched)
+    if not keys:
+        return [Styled("no metrics yet", "dim")] if room > 0 else []
+    down = min(down, -(-len(keys) // across))
+    per_page = across * down
+    if not per_page:
+        return []
+    view.page %= -(-len(keys) // per_page)
+    shown = keys[view.page * per_page : (view.page + 1) * per_page]
+    wide = (columns - 2 * (across - 1)) // across
+    tall = min(room // down, _CHART_ROWS * 2)
+    lines: list[Styled] = []
+    for start in range(0, len(shown), across):
+        drawn = [chart(watched.keys[key], wide, tall - 1, log=view.log) for key in shown[start : start + across]]
+        for at, row in enumerate(zip(*drawn, strict=True)):
+            lines.append(Styled("  ".join(f"{cell:<{wide}}" for cell in row), "bold" if at == 0 else "cyan"))
+    return lines
+
+
+def _troubles(watched: Watched, found: list[Finding]) -> list[Styled]:
+    lines = [Styled(f"! {each.text}", _LOUD[each.severity]) for each in found]
+    groups: dict[tuple[str, int | None], list[tuple[int, str]]] = {}
+    for who, alert in reversed(watched.alerts.last(KEPT)):
+        told = f"{alert.name}: {alert.message}" if isinstance(alert, Alert) and alert.message else ""
+        groups.setdefault((_name(alert), alert.step), []).append((who.rank, told or _name(alert)))
+    for (_, step), told_by in groups.items():
+        ranks = sorted({rank for rank, _ in told_by})
+        place = f" at step {step}" if step is not None else ""
+        on = f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+        lines.append(Styled(text.clean(f"alert {told_by[0][1]}{place}{on}"), "magenta"))
+    return lines
+
+
+def _name(record: Log | Event | Alert) -> str:
+    return "" if isinstance(record, Log) else record.name
+
+
+def _open(watched: Watched) -> list[Styled]:
+    spans = watched.living_spans()
+    if not spans:
+        return []
+    now = time.time_ns()
+    told = [f"{span.name} r{who.rank} {text.lasted(max(now - span.time, 0) / 1e9)}" for who, span in spans[:4]]
+    more = f" and {len(spans) - 4} more" if len(spans) > 4 else ""
+    return [Styled(text.clean("open " + ", ".join(told) + more), "blue")]
+
+
+def _logs(watched: Watched, count: int) -> list[Styled]:
+    last = watched.logs.last(count)
+    return [Styled(line(who, record), _LOUD.get(_word(record.severity), "")) for who, record in last]
+
+
+def _word(severity: int) -> str:
+    return "FATAL" if severity >= 21 else "ERROR" if severity >= 17 else "WARN" if severity >= 13 else ""
+
+
+def _keys(watched: Watched, view: View) -> str:
+    scale = "linear" if view.log else "log"
+    return f"q quit  n/p other metrics ({len(watched.keys)})  l {scale} scale   {watched.records} records read"

@@ -1,0 +1,192 @@
+"""A run as its journals tell it, read on and on: metrics, logs, alerts, open spans, who lives."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from stepscope.cli.status import files_of, run_status, writer_status
+from stepscope.cli.watching.course import KeyCourse
+from stepscope.hub.query.evidence import Evidence, Failure, Process, told
+from stepscope.hub.query.findings import kl_target
+from stepscope.journal import layout
+from stepscope.journal.read import Tail
+from stepscope.model import names
+from stepscope.model.ports import Batch
+from stepscope.model.records import Alert, Event, Log, Metric, Span
+from stepscope.model.writer import Writer
+
+KEPT = 200
+"""Logs, alerts and failures that are remembered."""
+MOST_KEYS = 1000
+PACE_SECONDS = 20.0
+"""Steps per second are counted over so long."""
+Clock = Callable[[], float]
+Line = tuple[Writer, Log | Event | Alert]
+
+
+class Recent:
+    """The latest records by their own time, whatever the order in which they are read."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._lines: list[Line] = []
+
+    def add(self, who: Writer, record: Log | Event | Alert) -> None:
+        """Take one."""
+        self._lines.append((who, record))
+        if len(self._lines) >= 2 * self._kept:
+            self._lines = self.last(self._kept)
+
+    def last(self, count: int) -> list[Line]:
+        """The latest ones, the latest last."""
+        return sorted(self._lines, key=lambda line: line[1].time)[-count:] if count > 0 else []
+
+
+class Watched:
+    """What a run did so far. `read` takes what is new and never reads anything twice."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        self.run = run
+        self._home = home
+        self._tails: dict[str, Tail] = {}
+        self.writers: dict[str, Writer] = {}
+        self.keys: dict[str, KeyCourse] = {}
+        self.logs = Recent()
+        self.alerts = Recent()
+        self.open_spans: dict[bytes, tuple[Writer, Span]] = {}
+        self.config: dict[str, object] = {}
+        self.step: int | None = None
+        self.started = 0
+        self.seen = 0
+        self.records = 0
+        self._said: dict[str, str] = {}
+        self._steps: dict[str, int] = {}
+        self._first_steps: dict[int, int] = {}
+        self._failures: deque[Failure] = deque(maxlen=KEPT)
+        self._pace: deque[tuple[int, int]] = deque()
+
+    def read(self, seconds: float = 0.25, clock: Clock = time.monotonic) -> bool:
+        """Take what came, for about so long; False when there is nothing more for now."""
+        for name in layout.list_writers(self._home, self.run):
+            if name not in self._tails:
+                self._tails[name] = Tail(layout.writer_folder(self._home, self.run, name))
+        deadline = clock() + seconds
+        more = False
+        for tail in self._tails.values():
+            while batches := tail.read(1 << 20):
+                for batch in batches:
+                    self.take(batch)
+                if clock() > deadline:
+                    more = True
+                    break
+        return more
+
+    def take(self, batch: Batch) -> None:
+        """Fold one batch in."""
+        who = batch.writer
+        self.writers[who.id] = who
+        self.started = min(self.started or who.wall_ns, who.wall_ns) or self.started
+        self.records += len(batch.records)
+        for record in batch.records:
+            self.seen = max(self.seen, record.time)
+            if isinstance(record, Metric):
+                self._metric(who, record)
+            elif isinstance(record, Span):
+                self._span(who, record)
+            elif isinstance(record, Alert):
+                self.alerts.add(who, record)
+                self.logs.add(who, record)
+            else:
+                self._line(who, record)
+
+    def _metric(self, who: Writer, record: Metric) -> None:
+        if record.step is None or record.category == "stepscope":
+            return
+        if record.category != "system":
+            self._reach(who, record.step, record.time)
+        for key, value in record.points():
+            course = self.keys.get(key)
+            if course is None:
+                if len(self.keys) >= MOST_KEYS:
+                    continue
+                course = self.keys[key] = KeyCourse(key)
+            if not isinstance(value, (int, float)):
+                value = value.total / value.count if value.count and value.total is not None else float("nan")
+            course.add(who.rank, record.step, value)
+
+    def _reach(self, who: Writer, step: int, time: int) -> None:
+        self._steps[who.id] = max(step, self._steps.get(who.id, step))
+        self._first_steps[who.attempt] = min(step, self._first_steps.get(who.attempt, step))
+        newest = max(each.attempt for each in self.writers.values())
+        if who.attempt == newest and (self.step is None or step != self.step):
+            self.step = max((self._steps[id] for id, each in self.writers.items()
+                             if each.attempt == newest and id in self._steps), default=step)  # fmt: skip
+            self._pace.append((time, step))
+            while self._pace and time - self._pace[0][0] > PACE_SECONDS * 1e9:
+                self._pace.popleft()
+
+    def _span(self, who: Writer, span: Span) -> None:
+        if span.step is not None:
+            self._steps[who.id] = max(span.step, self._steps.get(who.id, span.step))
+        if span.duration is None:
+            self.open_spans[span.span_id] = (who, span)
+            return
+        self.open_spans.pop(span.span_id, None)
+        if span.status == 2:
+            what = span.message or "error"
+            self._failures.append(Failure(span.time, who.attempt, who.rank, span.step, what, span.name))
+
+    def _line(self, who: Writer, record: Log | Event) -> None:
+        if isinstance(record, Event):
+            if record.name == names.EVENT_STARTED:
+                config = record.attrs.get("config")
+                self.config = config if isinstance(config, dict) else self.config
+            elif record.name == names.EVENT_FINISHED:
+                self._said[who.id] = str(record.attrs.get("status", "finished"))
+            elif record.name == names.EVENT_EXCEPTION:
+                self._failures.append(Failure(record.time, who.attempt, who.rank, record.step, told(record.attrs)))
+        self.logs.add(who, record)
+
+    @property
+    def newest(self) -> list[Writer]:
+        """The writers of the newest attempt."""
+        last = max((who.attempt for who in self.writers.values()), default=1)
+        return [who for who in self.writers.values() if who.attempt == last]
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """How fast it went of late."""
+        if len(self._pace) < 2:
+            return None
+        (first, low), (last, high) = self._pace[0], self._pace[-1]
+        return (high - low) / ((last - first) / 1e9) if last > first and high > low else None
+
+    def status(self) -> str:
+        """How the run fares."""
+        return run_status(self._status_of(who) for who in self.newest if who.main)
+
+    def _status_of(self, who: Writer) -> str:
+        changed = files_of(layout.writer_folder(self._home, self.run, who.id)).changed
+        return writer_status(who, self._said.get(who.id), changed)
+
+    def living_spans(self) -> list[tuple[Writer, Span]]:
+        """Spans that are open in a process of the newest attempt that has not ended, the oldest first."""
+        living = {who.id for who in self.newest if who.id not in self._said}
+        spans = [(who, span) for who, span in self.open_spans.values() if who.id in living]
+        return sorted(spans, key=lambda each: each[1].time)
+
+    def evidence(self, status: str) -> Evidence:
+        """What the run can be judged by; the times of spans are left to the hub."""
+        return Evidence(
+            courses=[course for key in self.keys.values() for course in key.courses()],
+            processes=[
+                Process(who.attempt, who.rank, self._steps.get(who.id), self._said.get(who.id))
+                for who in self.writers.values()
+                if who.main
+            ],
+            first_steps=dict(self._first_steps),
+            failures=list(self._failures),
+            state=status,
+            kl_target=kl_target(self.config),
+        )

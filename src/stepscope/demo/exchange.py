@@ -1,0 +1,70 @@
+"""Averages of gradients between processes: shared memory for the numbers, sockets for meeting."""
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = Any
+PATIENCE_SECONDS = 30.0
+
+
+class PeerLost(ConnectionError):
+    """Another rank is gone."""
+
+
+class Exchange:
+    """One rank's end. `peers` are the sockets to the others for rank 0, and the one to rank 0 for any other."""
+
+    def __init__(self, memory: Path, size: int, rank: int, world: int, peers: Sequence[socket.socket]) -> None:
+        self._slots: Array = np.memmap(memory, np.float64, "r+", shape=(2, world, size))
+        self._rank = rank
+        self._peers = peers
+        self._turn = 0
+        for peer in peers:
+            peer.settimeout(PATIENCE_SECONDS)
+
+    def average(self, gradient: Array) -> Array:
+        """Give a gradient and get the mean of all ranks' gradients; PeerLost when one of them is gone.
+
+        Two slots take turns: when all have met for one, all have read the one before.
+        """
+        slot = self._slots[self._turn % 2]
+        self._turn += 1
+        slot[self._rank] = gradient
+        self._meet()
+        return np.asarray(slot).mean(0)
+
+    def _meet(self) -> None:
+        """Wait until all ranks are here."""
+        if self._rank == 0:
+            for rank, peer in enumerate(self._peers, start=1):
+                _hear(peer, rank)
+            for rank, peer in enumerate(self._peers, start=1):
+                _tell(peer, rank)
+        else:
+            _tell(self._peers[0], 0)
+            _hear(self._peers[0], 0)
+
+
+def _hear(peer: socket.socket, rank: int) -> None:
+    try:
+        heard = peer.recv(1)
+    except OSError as error:
+        raise PeerLost(f"rank {rank} does not answer: {error}") from None
+    if not heard:
+        raise PeerLost(f"rank {rank} is gone")
+
+
+def _tell(peer: socket.socket, rank: int) -> None:
+    try:
+        peer.sendall(b"!")
+    except OSError as error:
+        raise PeerLost(f"rank {rank} is gone: {error}") from None
+
+
+def memory_bytes(size: int, world: int) -> int:
+    """How large the shared memory is."""
+    return 2 * world * size * 8

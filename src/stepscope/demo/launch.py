@@ -1,0 +1,135 @@
+"""Starts the demo's processes, watches them, and starts the ranks again from their checkpoint when one dies."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from stepscope.demo import plan
+from stepscope.demo.exchange import memory_bytes
+from stepscope.demo.game import GameJob
+from stepscope.demo.model import Network
+from stepscope.demo.rank import Job
+from stepscope.model.errors import StepscopeError
+
+MOST_RESTARTS = 2
+GRACE_SECONDS = 10.0
+Progress = Callable[[int, int, float], None]
+"""Told how many steps are done, of how many, and the loss or the reward."""
+_OTHERS = ("STEPSCOPE_", "OTEL_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "RAY_", "RANK", "WORLD_SIZE")
+
+
+class DemoFailed(StepscopeError):
+    """A process of the demo failed in a way that was not planned."""
+
+
+def train(home: Path, run: str, steps: int, progress: Progress, restarted: Callable[[], None]) -> None:
+    """Train on all ranks; when one dies, begin again where the last checkpoint was, as another attempt."""
+    with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
+        for restarts in range(MOST_RESTARTS + 1):
+            if _attempt(home, run, steps, progress, restarts, Path(folder)):
+                return
+            if restarts < MOST_RESTARTS:
+                restarted()
+        raise DemoFailed(f"the training died {MOST_RESTARTS + 1} times: {_last_words(Path(folder))}")
+
+
+def play(home: Path, run: str, game: plan.GamePlan, progress: Progress) -> None:
+    """Run the reinforcement learning."""
+    job = GameJob(str(home), run, game.iterations)
+    with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
+        words = Path(folder) / "game.err"
+        process = _start("game", job, {}, words)
+        with _ended([process]):
+            _follow(process, game.iterations, progress)
+            if process.wait(GRACE_SECONDS) != 0:
+                raise DemoFailed(f"the run of reinforcement learning failed: {_last_words(Path(folder))}")
+
+
+def _attempt(home: Path, run: str, steps: int, progress: Progress, restarts: int, folder: Path) -> bool:
+    """Start all ranks once; whether they reached the end."""
+    size = len(Network(plan.Plan(steps).config["model"]["layers"], 0).vector)
+    memory = folder / f"exchange-{restarts}"
+    memory.write_bytes(bytes(memory_bytes(size, plan.RANKS)))
+    pairs = [socket.socketpair() for _ in range(plan.RANKS - 1)]
+    sockets = [[here.fileno() for here, _ in pairs], *([there.fileno()] for _, there in pairs)]
+    processes = []
+    try:
+        for rank in range(plan.RANKS):
+            job = Job(
+                str(home), run, rank, plan.RANKS, steps, str(memory), sockets[rank], str(folder / "model.npz"), restarts
+            )
+            processes.append(_start("rank", job, _identity(rank), folder / f"rank{rank}.err", sockets[rank]))
+    finally:
+        for pair in pairs:
+            for each in pair:
+                each.close()
+    with _ended(processes):
+        _follow(processes[0], steps, progress)
+        return [process.wait(GRACE_SECONDS) for process in processes] == [0] * plan.RANKS
+
+
+def _identity(rank: int) -> dict[str, str]:
+    """What a launcher tells a process of who it is."""
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(plan.RANKS)}
+
+
+def _start(
+    module: str, job: msgspec.Struct, identity: Mapping[str, str], words: Path, sockets: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(_OTHERS)}
+    env = {**kept, **identity, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", f"stepscope.demo.{module}", msgspec.json.encode(job).decode()]
+    with open(words, "wb") as errors:
+        return subprocess.Popen(
+            line,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=sockets,
+            start_new_session=True,  # Ctrl-C at the terminal is for the launcher
+        )
+
+
+def _follow(process: "subprocess.Popen[bytes]", total: int, progress: Progress) -> None:
+    """Pass on what a process says of its progress, until it says no more."""
+    stream: IO[bytes] | None = process.stdout
+    if stream is None:
+        return
+    for line in stream:
+        with contextlib.suppress(ValueError):
+            done, value = line.split()
+            progress(int(done), total, float(value))
+
+
+@contextlib.contextmanager
+def _ended(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
+    """See to it that none is left when this ends."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in processes:
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def _last_words(folder: Path) -> str:
+    """The last line that any process left on its standard error."""
+    lines = [line for path in sorted(folder.glob("*.err")) for line in path.read_text(errors="replace").splitlines()]
+    return next((line for line in reversed(lines) if line.strip()), "they said nothing")

@@ -1,0 +1,40 @@
+"""Which span and rank a slow step is due to: the own time of each span against what is usual for it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stepscope.hub.query.evidence import SlowStep, Work
+from stepscope.hub.query.slowness import blamed
+from stepscope.hub.query.tree import grow, walk
+from stepscope.hub.store.read.spans import SpanRow
+
+SLOW_TIMES = 1.5
+"""A step that is looked at is called slow at so many times the usual."""
+
+
+def work(rows: Sequence[SpanRow], usual: Mapping[str, float]) -> list[Work]:
+    """The own time of each span name on each rank, and what is usual: what its children usually leave of it."""
+    made: dict[tuple[str, int], list[float]] = {}
+    for node in walk(grow(rows)):
+        name = node.row.span.name
+        inside = sum(usual.get(child.row.span.name, 0.0) for child in node.children)
+        ordinary = max(usual.get(name, 0.0) - inside, 0.0)
+        total = made.setdefault((name, node.row.rank), [0.0, 0.0])
+        total[0] += node.own
+        total[1] += ordinary
+    return [Work(name, rank, own, ordinary) for (name, rank), (own, ordinary) in made.items()]
+
+
+def slow(rows: Sequence[SpanRow], usual: Mapping[str, float]) -> dict[str, Any] | None:
+    """Say why a step was slow, by its newest attempt; None when it was not, or nothing is to blame."""
+    newest = max((row.attempt for row in rows), default=0)
+    mine = [row for row in rows if row.attempt == newest]
+    roots = [row for row in mine if not row.span.parent_id and row.span.name in usual]
+    root = max(roots, key=lambda row: row.span.duration or 0, default=None)
+    if root is None or root.span.step is None:
+        return None
+    took, ordinary = float(root.span.duration or 0), usual[root.span.name]
+    if took < SLOW_TIMES * ordinary:
+        return None
+    found = blamed(SlowStep(root.span.step, newest, took, ordinary, work(mine, usual)))
+    return None if found is None else {"text": found.text, "span": found.span, "rank": found.rank}

@@ -1,0 +1,104 @@
+"""`stepscope mcp` asked by the official client over real pipes."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="the Model Context Protocol needs the mcp package")
+pytest.importorskip("chdb", reason="the hub's store needs chDB")
+
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+PROGRAM = """
+import math, stepscope
+for name, rate in (("one", 0.1), ("two", 0.2)):
+    run = stepscope.init(project="p", name=name, run_id=name, config={"lr": rate, "same": 1})
+    for i in range(60):
+        with run.step(i):
+            with run.span("forward"):
+                run.log({"loss": 9.0 if i == 55 else 1.0 + (i % 5) / 10, name: 1.0}, category="trainer")
+    run.alert("spike", "ERROR", "loss jumped", step=55)
+    run.finish()
+"""
+Ask = Callable[..., Awaitable[Any]]
+
+
+def conversation(home: Path, talk: Callable[[Any, Ask], Awaitable[None]]) -> None:
+    """Start the server as an agent does, and talk to it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = ["-m", "stepscope.cli.main", "mcp", "--home", str(home)]
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
+
+    async def run() -> None:
+        async with Client(stdio_client(server)) as client:
+
+            async def ask(tool: str, **given: Any) -> Any:
+                answer = await client.call_tool(tool, given)
+                assert not answer.is_error, answer.content
+                return json.loads(answer.content[0].text)
+
+            await talk(client, ask)
+
+    asyncio.run(asyncio.wait_for(run(), 100))
+
+
+async def everything(client: Any, ask: Ask) -> None:
+    """Ask each question once."""
+    tools = (await client.list_tools()).tools
+    names = {tool.name for tool in tools}
+    assert names == {"runs", "run", "findings", "series", "step", "spans", "trace", "logs", "alerts", "diff", "sql"}
+    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+    assert {row["id"] for row in (await ask("runs", metrics=["loss"]))["runs"]} == {"one", "two"}
+    assert (await ask("runs", filter="config.lr = 0.2"))["matched"] == 1
+    assert (await ask("run", run="one"))["config"] == {"lr": 0.1, "same": 1}
+    (found,) = (await ask("findings", run="one"))["findings"]
+    assert (found["kind"], found["step"]) == ("spike", 55)
+    (line,) = (await ask("series", run="one", keys=["trainer/loss"], points=10))["series"]
+    assert max(line["columns"]["max"]) == 9.0
+    assert (await ask("series", run="one", keys=["trainer/loss"], by_rank=True))["series"][0]["rank"] == 0
+    assert (await ask("step", run="one", step=55))["metrics"][0]["values"][0]["value"] == 9.0
+    (slowest,) = (await ask("spans", run="one", name="forward", limit=1, error=False))["spans"]
+    assert len((await ask("trace", trace_id=slowest["trace_id"]))["spans"]) == 2
+    assert (await ask("logs", run="one", limit=1))["logs"]
+    assert (await ask("alerts", run="one"))["alerts"][0]["body"] == "loss jumped"
+    diff = await ask("diff", run="one", other="two")
+    assert diff["config"] == {"lr": [0.1, 0.2]}
+    assert diff["only"] == [["trainer/one"], ["trainer/two"]]
+    assert diff["metrics"]["trainer/loss"][0]["max"] == 9.0
+    assert (await ask("sql", sql="SELECT count() AS n FROM runs"))["rows"] in ([["2"]], [[2]])
+    for tool, given, word in (("sql", {"sql": "DROP TABLE runs"}, "SELECT"), ("findings", {"run": "nobody"}, "no run")):
+        refused = await client.call_tool(tool, given)
+        assert refused.is_error
+        assert word in refused.content[0].text
+
+
+def test_without_a_hub(home: Path, python: Any) -> None:
+    """Each question starts the engine in the server's process, reads what is new, and lets go."""
+    assert python(PROGRAM).returncode == 0
+    conversation(home, everything)
+
+
+def test_with_a_hub(home: Path, python: Any, until: Callable[..., None]) -> None:
+    """The hub that has the home open is asked over HTTP."""
+    assert python(PROGRAM).returncode == 0
+    line = [sys.executable, "-m", "stepscope.cli.main", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    hub = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert hub.stdout is not None
+        assert "stepscope hub: http://127.0.0.1:" in hub.stdout.readline()
+        show = [sys.executable, "-m", "stepscope.cli.main", "step", "two", "59", "--json", "--home", str(home)]
+        until(lambda: b'"step": 59' in subprocess.run(show, env=environment, capture_output=True, check=False).stdout)
+        conversation(home, everything)
+    finally:
+        hub.send_signal(signal.SIGTERM)
+        assert hub.wait(30) == 0

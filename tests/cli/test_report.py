@@ -1,0 +1,113 @@
+"""`stepscope report`: one file that needs nothing else, whatever is in the run."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("chdb", reason="the hub's store needs chDB")
+
+from stepscope.cli.html.svg import Mark, chart, marks
+
+PROGRAM = """
+import logging, math, stepscope
+run = stepscope.init(project="p", name="<script>alert(1)</script>", config={"lr": 0.1, "a<b": "\\"'><img src=x>"})
+for i in range(300):
+    with run.step(i):
+        with run.span("forward"):
+            pass
+        loss = math.nan if i == 200 else 9.0 if i == 155 else 1.0 + (i % 5) / 10
+        run.log({"loss": loss, "big": 1e308 if i % 2 else -1e308}, category="trainer")
+logging.getLogger("x").warning("<b>bold & brash</b>")
+run.alert("spike", "ERROR", "</pre><script>x</script>", step=155)
+run.finish()
+"""
+
+
+class _Page(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open[-1] != tag and self.open[-1] in ("li", "td", "th", "tr"):
+            self.open.pop()
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def page(home: Path, python: Any, tmp_path: Path) -> tuple[_Page, str]:
+    """A report, parsed, and its text."""
+    assert python(PROGRAM).returncode == 0
+    target = tmp_path / "run.html"
+    arguments = ["report", "latest", "-o", str(target), "--home", str(home), "--json"]
+    line = [sys.executable, "-m", "stepscope.cli.main", *arguments]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=100, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["bytes"] == target.stat().st_size
+    text = target.read_text(encoding="utf-8")
+    parsed = _Page()
+    parsed.feed(text)
+    return parsed, text
+
+
+def test_it_is_whole_and_needs_nothing_from_elsewhere(page: tuple[_Page, str]) -> None:
+    """Findings, charts, configuration, logs; no scripts, no links, a policy that forbids both."""
+    parsed, text = page
+    assert parsed.open == []
+    assert parsed.links == []
+    assert not {"script", "img", "link", "iframe", "object"} & set(parsed.tags)
+    assert "default-src 'none'" in text
+    assert "http" not in re.sub(r"http-equiv", "", text)
+    found = ("trainer/loss was NaN at step 200", "trainer/loss spiked to 9 at step 155")
+    for word in (*found, "300 points", "lr", "forward"):
+        assert word in parsed.text
+    assert parsed.tags.count("svg") >= 2
+    assert "prefers-color-scheme: dark" in text
+    assert 'name="viewport"' in text
+
+
+def test_what_a_run_says_is_text_and_nothing_else(page: tuple[_Page, str]) -> None:
+    """Names, settings, logs and alerts that look like HTML are shown as they were written."""
+    parsed, _ = page
+    for word in ("<script>alert(1)</script>", "\"'><img src=x>", "<b>bold & brash</b>", "</pre><script>x</script>"):
+        assert word in parsed.text
+
+
+def test_a_spike_and_a_nan_are_in_the_drawing() -> None:
+    """The band reaches the spike, a mark stands where there was no number, and the line has a hole there."""
+    drawn = chart([Mark(0, 1, 1, 1), Mark(1, 1, 50, 2), Mark(2, None, None, None, 1), Mark(3, 1, 1, 1)], [1])
+    assert re.search(r'<polygon class=band points="[^"]* 169.3,8.0 ', drawn) or ",8.0 " in drawn
+    assert "NaN at 2" in drawn
+    assert "step 1</title>" in drawn
+    assert drawn.count("<circle") == 1
+
+
+def test_marks_of_raw_points_take_all_ranks_of_a_step_together() -> None:
+    """Extremes and mean of the finite ones, flags of the others."""
+    line = {"shape": "raw", "columns": {"x": [0, 0, 1, 1], "value": [1.0, 3.0, "NaN", "-Infinity"]}}
+    assert marks(line) == [Mark(0, 1.0, 3.0, 2.0, 0), Mark(1, None, None, None, 5)]

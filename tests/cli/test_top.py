@@ -1,0 +1,179 @@
+"""`stepscope top`: one frame from journals alone, and a live one on a real terminal that ends with `q`."""
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import pty
+import random
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich", reason="top draws with rich")
+
+from stepscope.cli.main import main
+from stepscope.cli.watching.charts import chart
+from stepscope.cli.watching.course import MOST, KeyCourse
+from stepscope.cli.watching.screen import View, frame
+from stepscope.cli.watching.watched import Watched
+from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write
+
+HIGHEST_DOTS = set("⠁⠈⠉⡇⢸⣿⠃⠘⠛⠇⠸⠿⡏⢹⣇⣸⡟⢻⡆⢰⠋⠙⠏⠹⠟⠻")
+
+
+def course(values: list[float]) -> KeyCourse:
+    """A metric with one value for each step."""
+    made = KeyCourse("trainer/loss")
+    for step, value in enumerate(values):
+        made.add(0, step, value)
+    return made
+
+
+@pytest.mark.parametrize("at", [0, 1, 77_777, 99_999])
+def test_one_spike_among_many_points_is_drawn(at: int) -> None:
+    """However many points share a column, the top row has a dot and nothing is lost."""
+    values = [1.0] * 100_000
+    values[at] = 50.0
+    made = course(values)
+    lines = chart(made, 38, 4)
+    assert "1..50" in lines[0]
+    assert sum(cell in HIGHEST_DOTS for cell in lines[1]) in (1, 2)
+    assert all(len(line) == 38 for line in lines[1:])
+    assert sum(part.good for part in made.drawn().values()) == 100_000
+
+
+def test_numbers_that_are_none_are_marked() -> None:
+    """With how many there were, and where the first was."""
+    values = [1.0] * 1000
+    values[500] = values[501] = math.nan
+    made = course(values)
+    lines = chart(made, 40, 3)
+    assert lines[0].endswith("!2")
+    assert lines[1].index("!") in (19, 20)
+    assert [part.bad_step for part in made.drawn().values() if part.bad] == [500]
+
+
+def test_memory_is_bounded_whatever_the_steps() -> None:
+    """Steps in any order, far apart and negative, stay within the stretches there may be."""
+    made, draw = KeyCourse("k"), random.Random(1)
+    steps = [draw.randrange(-(10**6), 10**6) for _ in range(20_000)]
+    for step in steps:
+        made.add(draw.randrange(2), step, float(step))
+    parts = made.drawn()
+    assert len(parts) <= MOST
+    assert sum(part.good for part in parts.values()) == 20_000
+    assert min(part.low for part in parts.values()) == min(steps)
+    assert max(part.high_step for part in parts.values()) == max(steps)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A home with a run of two ranks that crashed once and has a spike and a NaN."""
+    draw = random.Random(2)
+    for attempt, steps in ((1, range(60)), (2, range(50, 120))):
+        for rank in range(2):
+            values = [9.0 if (step, rank) == (80, 1) else 1 + draw.random() / 10 for step in steps]
+            if attempt == 2 and rank == 0:
+                values[-10] = math.nan
+            records = [event("train.run.started", config={"lr": 0.1})]
+            records += [metric(step, loss=value) for step, value in zip(steps, values, strict=True)]
+            records += [log("saved \x1b[31m a checkpoint"), alert("spike", "loss jumped", 80)]
+            records += [span("train.evaluate", 7 + rank, None, step=119)]
+            records += [finished()] if attempt == 2 and rank == 0 else []
+            who = {"rank": rank, "attempt": attempt, "world_size": 2, "name": "base", "token": f"a{attempt}"}
+            write(tmp_path, "R", records, **who)
+    return tmp_path
+
+
+def test_a_frame_fits_any_terminal(run: Path) -> None:
+    """As many lines as there are rows, none wider than the columns, down to 80 by 24 and less."""
+    watched = Watched(run, "R")
+    while watched.read():
+        pass
+    for columns, rows in ((80, 24), (40, 10), (200, 60), (100, 12)):
+        lines = frame(watched, "running", [], View(), columns, rows)
+        assert len(lines) == rows
+        assert max(len(line.text) for line in lines) <= columns
+        assert "gpt/base" in lines[0].text
+        assert not any("\x1b" in line.text for line in lines)
+
+
+def test_once_prints_one_frame_with_what_went_wrong(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a hub, without a terminal: the same findings as the hub has, from the journals."""
+    assert main(["top", "base", "--once", "--home", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "! trainer/loss was NaN at step 110 on rank 0" in out
+    assert "! trainer/loss spiked to 9 at step 80 on rank 1" in out
+    assert "attempt 1 crashed at step" in out
+    assert "alert spike: loss jumped at step 80 on ranks 0, 1" in out
+    assert "open train.evaluate r1" in out
+    assert "saved" in out
+    assert "\x1b" not in out
+
+
+def test_json_has_the_findings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For programs."""
+    assert main(["top", "R", "--json", "--home", str(run)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["step"], told["metrics"]["trainer/loss"]["points"]) == (119, 260)
+    assert {each["kind"] for each in told["findings"]} == {"crash", "not_finite", "spike"}
+
+
+def test_nothing_is_read_twice(run: Path) -> None:
+    """A second read takes what was added since, also of a writer that begins later."""
+    watched = Watched(run, "R")
+    while watched.read():
+        pass
+    before = watched.records
+    watched.read()
+    assert watched.records == before
+    write(run, "R", [metric(130, loss=1.0)], rank=0, attempt=3, token="fade", wall_ns=START + SECOND)
+    watched.read()
+    assert (watched.records, watched.step) == (before + 1, 130)
+
+
+@contextlib.contextmanager
+def terminal(*arguments: str, rows: int = 24, columns: int = 80) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """The command on a terminal of its own."""
+    here, there = pty.openpty()
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
+    line = [sys.executable, "-m", "stepscope.cli.main", *arguments]
+    process = subprocess.Popen(line, stdin=there, stdout=there, stderr=there, env=env, start_new_session=True)
+    os.close(there)
+    try:
+        yield process, here
+    finally:
+        process.kill()
+        process.wait()
+        os.close(here)
+
+
+def seen(here: int, word: str, seconds: float = 30.0) -> str:
+    """Read the screen until a word is on it."""
+    got, deadline = "", time.monotonic() + seconds
+    while word not in got:
+        assert time.monotonic() < deadline, got[-2000:]
+        if select.select([here], [], [], 0.1)[0]:
+            got += os.read(here, 65536).decode("utf-8", "replace")
+    return got
+
+
+def test_it_follows_a_run_on_a_terminal_until_q(tmp_path: Path) -> None:
+    """What is written while it runs comes up by itself; `q` gives the terminal back."""
+    write(tmp_path, "R", [metric(step, loss=1.0) for step in range(20)], name="live")
+    with terminal("top", "live", "--interval", "0.1", "--home", str(tmp_path)) as (process, here):
+        seen(here, "step 19")
+        write(tmp_path, "R", [metric(77, loss=2.0), log("a late line")], rank=1, name="live", token="fade")
+        seen(here, "step 77")
+        os.write(here, b"q")
+        assert process.wait(20) == 0
