@@ -110,16 +110,6 @@ def test_in_order_and_once(tmp_path: Path) -> None:
     assert again.taken == list(range(1000, 1010))
 
 
-def test_short_pieces(tmp_path: Path) -> None:
-    """Where a step must be short, groups are offered in pieces, each record once and in order."""
-    write_journal(tmp_path, 1000, per_batch=300)
-    clock, peer = Clock(), Peer()
-    pump = Pump(peer, Following(tmp_path, "s", clock=clock), Quarantine(tmp_path, "s"), piece_records=64, clock=clock)
-    run_dry(pump, clock)
-    assert peer.taken == list(range(1000))
-    assert max(peer.offers) == 64
-
-
 def test_nothing_to_do_takes_no_time(tmp_path: Path) -> None:
     """With no journals a step only says when to come again."""
     assert make_pump(tmp_path, Peer(), Clock()).step() == Progress(False, 0.25)
@@ -262,6 +252,49 @@ def test_full_quarantine_drops_and_counts(tmp_path: Path) -> None:
     pump = Pump(Peer(answer), following, Quarantine(tmp_path, "peer", most_lots=4), clock=clock)
     run_dry(pump, clock, seconds=60)
     assert (pump.counts["rejected"], pump.counts["dropped"]) == (4, 6)
+
+
+def test_a_full_quarantine_holds_what_the_sink_stumbles_on(tmp_path: Path) -> None:
+    """A bug drops nothing: without room to set a record aside it waits, until somebody makes some."""
+    write_journal(tmp_path, 10)
+
+    def answer(batches: Sequence[Batch]) -> Mapping[str, int]:
+        if 3 in steps_of(batches):
+            raise ZeroDivisionError
+        return {}
+
+    clock = Clock()
+    (tmp_path / "quarantine" / "peer").mkdir(parents=True)
+    (tmp_path / "quarantine" / "peer" / "1.lot").write_bytes(b"junk")
+    following = Following(tmp_path, "peer", clock=clock)
+    pump = Pump(peer := Peer(answer), following, Quarantine(tmp_path, "peer", most_lots=1), clock=clock)
+    run_dry(pump, clock, seconds=300)
+    assert (peer.taken, "full" in pump.trouble, pump.counts["dropped"]) == ([0, 1, 2], True, 0)
+    (tmp_path / "quarantine" / "peer" / "1.lot").unlink()
+    run_dry(pump, clock)
+    assert (sorted(peer.taken), [steps for _, steps in lots(tmp_path)]) == ([0, 1, 2, *range(4, 10)], [[3]])
+    assert pump.trouble == ""
+
+
+def test_told_of_every_outcome(tmp_path: Path) -> None:
+    """Who wants to know hears of the records themselves: written, retried, rejected."""
+    write_journal(tmp_path, 10)
+    answers: list[Exception] = [Retry("busy"), Reject("bad", [4, 5])]
+
+    def answer(batches: Sequence[Batch]) -> Mapping[str, int]:
+        if answers:
+            raise answers.pop(0)
+        return {}
+
+    heard: list[tuple[str, list[int], str]] = []
+    clock, following = Clock(), Following(tmp_path, "peer")
+    pump = Pump(
+        Peer(answer), following, Quarantine(tmp_path, "peer"), clock=clock,
+        told=lambda outcome, batches, reason: heard.append((outcome, steps_of(batches), reason)),
+    )  # fmt: skip
+    run_dry(pump, clock)
+    rest = [step for step in range(10) if step not in (4, 5)]
+    assert heard == [("retried", list(range(10)), "busy"), ("rejected", [4, 5], "bad"), ("written", rest, "")]
 
 
 def test_a_kill_repeats_the_group_under_way_only(tmp_path: Path) -> None:

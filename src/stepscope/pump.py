@@ -22,6 +22,8 @@ OPEN_AFTER = 5
 HOPELESS = 8
 """Lots set aside, with nothing taken in between, after which nobody looks for the one record to blame any more."""
 
+_JOURNAL = "the journal"
+
 
 class Patience:
     """Exponential backoff with jitter, and a circuit breaker: after failures in a row a sink is only probed."""
@@ -63,6 +65,10 @@ class Source(Protocol):
         """Forget what was read since the last `settle`."""
 
 
+Told = Callable[[str, Sequence[Batch], str], None]
+"""Hears what became of records: the outcome, the records in their batches, the reason. Must not raise."""
+
+
 class Progress(NamedTuple):
     """What a step did: whether anything was offered, and how long there is nothing to do."""
 
@@ -74,9 +80,9 @@ class Pump:
     """Delivers what a source has to one sink, in order. One thread calls `step`; nothing here sleeps.
 
     Every record ends in one of these counts: written, rejected (and set aside), dropped (refused when the
-    quarantine is full); `retried` counts tries that will be repeated. A kill at any moment repeats at most the
-    group under way. With `piece_records` a group is offered in pieces of so many records, for a step that must be
-    short.
+    quarantine is full); `retried` counts tries that will be repeated. Records on which the sink stumbles when the
+    quarantine is full stay where they are: a bug of ours drops nothing. A kill at any moment repeats at most the
+    group under way. `told` hears of every outcome, but for refusals that name no record.
     """
 
     def __init__(
@@ -86,12 +92,13 @@ class Pump:
         quarantine: Quarantine,
         *,
         group_bytes: int = GROUP_BYTES,
-        piece_records: int | None = None,
+        told: Told = lambda outcome, batches, reason: None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._sink, self._source, self._quarantine = sink, source, quarantine
-        self._group_bytes, self._piece_records, self._clock = group_bytes, piece_records, clock
+        self._group_bytes, self._clock = group_bytes, clock
+        self._told = told
         self._patience = Patience(chance)
         self._pieces: list[list[Batch]] = []
         """What is left of the group under way, first piece first."""
@@ -118,7 +125,7 @@ class Pump:
             if not self._pieces:
                 self._source.settle()
         except Exception as error:  # a disk that cannot be read or written: not the sink's fault
-            self.trouble = f"the journal: {error!r}"
+            self.trouble = f"{_JOURNAL}: {error!r}"
             return self._pause(self._patience.fail())
         return Progress(True, self._pause(wait).wait if wait else 0.0)
 
@@ -149,54 +156,48 @@ class Pump:
     def _gather(self) -> bool:
         most = self._group_bytes
         batches = self._source.read(min(PROBE_BYTES, most) if self._patience.is_open else most)
+        if self.trouble.startswith(_JOURNAL):
+            self.trouble = ""
+            self._patience.succeed()
         full = [batch for batch in batches if batch.records]
         self._at_end = not batches
         if not full:
             if batches:
                 self._source.settle()
             return False
-        self._pieces, self._whole = self._cut(full), True
+        self._pieces, self._whole = [full], True
         return True
-
-    def _cut(self, batches: list[Batch]) -> list[list[Batch]]:
-        """Cut a group into pieces that are quickly encoded, where that is asked for and possible."""
-        size = self._piece_records
-        if size is None or not self._sink.divisible:
-            return [batches]
-        return [
-            [batch._replace(records=batch.records[start : start + size])]
-            for batch in batches
-            for start in range(0, len(batch.records), size)
-        ]
 
     def _offer(self, piece: list[Batch]) -> float:
         """Offer the first piece and deal with the answer; the seconds to wait before the next."""
         try:
             refused = self._sink.write(piece)
         except Retry as error:
-            return self._retry(error)
+            return self._retry(piece, error)
         except Reject as error:
             return self._reject(piece, error)
         except Exception as error:
             return self._stumble(piece, error)
         self._pop()
-        self._written(sum(len(batch.records) for batch in piece), refused)
+        self._written(piece, refused)
         return 0.0
 
     def _pop(self, *instead: list[Batch]) -> None:
         self._pieces[:1] = instead
         self._whole = False
 
-    def _written(self, count: int, refused: Mapping[str, int]) -> None:
+    def _written(self, piece: Sequence[Batch], refused: Mapping[str, int]) -> None:
         for reason, number in refused.items():
             self._count("rejected", number, reason)
-        self._count("written", max(count - sum(refused.values()), 0))
+        self._count("written", max(_size(piece) - sum(refused.values()), 0))
+        self._told("written", piece, "")
         self._refusals = 0
         self._patience.succeed()
         self.trouble = ""
 
-    def _retry(self, error: Retry) -> float:
+    def _retry(self, piece: list[Batch], error: Retry) -> float:
         self._count("retried", 1, str(error))
+        self._told("retried", piece, str(error))
         self.trouble = str(error)
         wait = self._patience.fail(error.after)
         if self._patience.is_open and self._whole:
@@ -206,7 +207,7 @@ class Pump:
 
     def _reject(self, piece: list[Batch], error: Reject) -> float:
         where = set(error.where)
-        total = sum(len(batch.records) for batch in piece)
+        total = _size(piece)
         bad = _select(piece, where)
         if error.together and self._can_split(bad):
             self._pop(*_halves(bad, self._sink.divisible))
@@ -214,7 +215,7 @@ class Pump:
             self._pop(bad)
             self._set_aside(str(error))
         if len(where) < total:
-            self._written(total - len(where), {})
+            self._written(_select(piece, set(range(total)) - where), {})
             return 0.0
         self.trouble = str(error)
         # Bisecting goes on at once; a sink that refuses everything is left alone for longer and longer.
@@ -226,24 +227,31 @@ class Pump:
         if self._can_split(piece):
             self._pop(*_halves(piece, self._sink.divisible))
             return 0.0
-        self._set_aside(self.trouble)
+        self._set_aside(self.trouble, hold=True)
         return self._patience.fail()
 
     def _can_split(self, piece: Sequence[Batch]) -> bool:
-        if len(piece) < 2 and (not self._sink.divisible or sum(len(batch.records) for batch in piece) < 2):
+        if len(piece) < 2 and (not self._sink.divisible or _size(piece) < 2):
             return False
         return self._refusals < HOPELESS
 
-    def _set_aside(self, reason: str) -> None:
-        """Quarantine the first piece; where the disk does not take it, it is offered again later."""
+    def _set_aside(self, reason: str, *, hold: bool = False) -> None:
+        """Quarantine the first piece; where the disk does not take it, it is offered again later.
+
+        One that finds the quarantine full is dropped, or with `hold` waits for room.
+        """
         self._refusals += 1
         while self._pieces[0]:
             batch = self._pieces[0][0]
+            outcome, why = "rejected", reason
             try:
                 self._quarantine.set_aside(batch, reason)
-                self._count("rejected", len(batch.records), reason)
-            except (Full, ValueError):
-                self._count("dropped", len(batch.records), "quarantine full")
+            except (Full, ValueError) as error:
+                if hold and isinstance(error, Full):
+                    raise
+                outcome, why = "dropped", "quarantine full"
+            self._count(outcome, len(batch.records), why)
+            self._told(outcome, [batch], why)
             del self._pieces[0][0]
         self._pop()
 
@@ -252,6 +260,10 @@ class Pump:
             self.counts[outcome] += number
             if reason:
                 self.counts[f"{outcome}/{reason[:100]}"] += number
+
+
+def _size(piece: Sequence[Batch]) -> int:
+    return sum(len(batch.records) for batch in piece)
 
 
 def _select(piece: Sequence[Batch], where: set[int]) -> list[Batch]:

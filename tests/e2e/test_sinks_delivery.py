@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.model.records import Metric
+from stepscope.model.records import Event, Metric
 from stepscope.pump import GROUP_BYTES
 from tests.conftest import PACKAGE, Python, Start
 from tests.sinks.servers import Reply, Server, running
@@ -217,13 +217,92 @@ def test_finish_can_wait(python: Python, server: Server, until: Callable[..., No
         import sys, stepscope
         run = stepscope.init(capture_logs=False, otel=False)
         run.log({"loss": 1.0}, step=7, category="trainer")
-        print(run.finish(wait=float(sys.argv[1])), run.undelivered() == 0)
+        left = run.finish(wait=float(sys.argv[1]))
+        print(bool(left), left.undelivered == 0, run.undelivered() == 0)
     """
     env = {"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": shipper}
-    assert python(program, 20, env=env).stdout == "True True\n"
+    assert python(program, 20, env=env).stdout == "True True True\n"
     assert trained(server) == [7]
     server.always = Reply(503)
-    assert python(program, 0.2, env=env).stdout == "False False\n"
+    assert python(program, 0.2, env=env).stdout == "False False False\n"
+
+
+@pytest.mark.parametrize("shipper", ["process", "thread", "none"])
+def test_flush_reports_what_is_undelivered(python: Python, server: Server, shipper: str, ends: None) -> None:
+    """True as soon as the journal has it, whatever the sinks do; the bytes they lack are told, until there are none."""
+    program = """
+        import sys, time, stepscope
+        run = stepscope.init(capture_logs=False, otel=False)
+        run.log({"loss": 1.0}, step=7, category="trainer")
+        left = run.flush(5.0)
+        print(bool(left), left.undelivered > 20)
+        deadline = time.monotonic() + float(sys.argv[1])
+        while run.flush(5.0).undelivered and time.monotonic() < deadline:
+            time.sleep(0.01)
+        print(run.flush(5.0).undelivered == 0)
+    """
+    env = {"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": shipper, "STEPSCOPE_FLUSH_INTERVAL": "0.05"}
+    server.always = Reply(503) if shipper == "none" else None
+    wanted = "True True\nFalse\n" if shipper == "none" else "True True\nTrue\n"
+    assert python(program, 0.1 if shipper == "none" else 20, env=env).stdout == wanted
+
+
+def test_sink_news_are_in_the_run(
+    start: Start,
+    home: Path,
+    server: Server,
+    until: Callable[..., None],
+    records: Callable[..., list[Event]],
+    ends: None,
+) -> None:
+    """A reader of the run sees the first delivery, the death and the return of a sink, and what became of records."""
+    program = start(
+        """
+        import time, stepscope
+        run = stepscope.init(capture_logs=False, otel=False)
+        while True:
+            run.log({"loss": 0.5}, category="trainer")
+            time.sleep(0.01)
+        """,
+        env={"STEPSCOPE_SINKS": sinks(server)},
+    )
+
+    def told() -> list[str]:
+        return [event.name for event in records(Event) if event.name.startswith("stepscope.sink.")]
+
+    until(lambda: told() == ["stepscope.sink.first_delivery"])
+    server.always = Reply(503, {"Retry-After": "1"})
+    until(lambda: told()[1:] == ["stepscope.sink.dead"])
+    server.always = None
+    until(lambda: told()[2:] == ["stepscope.sink.back"])
+    program.send(signal.SIGKILL)
+    program.process.wait()
+    until(lambda: not shippers(home))
+    assert len(told()) == 3
+    dead = next(event for event in records(Event) if event.name == "stepscope.sink.dead")
+    assert (dead.attrs["place"].split()[0], dead.severity) == (f"{server.url}/v1/traces", 13)
+    assert "503" in dead.attrs["reason"]
+    own = [record for record in records(Metric) if any(key.startswith("sink/") for key in record.values)]
+    assert len(own) == 1, "its own words are no reason for more"
+    (written,) = (count for key, count in own[0].values.items() if key.endswith("/written"))
+    assert written >= len(trained(server)) > 0
+
+
+def test_news_of_a_sink_in_a_thread(python: Python, server: Server, records: Callable[..., list[Event]]) -> None:
+    """The thread records the same through the run itself."""
+    program = """
+        import time, stepscope
+        run = stepscope.init(capture_logs=False, otel=False)
+        run.log({"loss": 0.5}, category="trainer")
+        deadline = time.monotonic() + 20
+        while run.flush(5.0).undelivered and time.monotonic() < deadline:
+            time.sleep(0.01)
+        run.finish()
+    """
+    python(program, env={"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": "thread"})
+    assert "stepscope.sink.first_delivery" in [event.name for event in records(Event)]
+    keys = [key for record in records(Metric) for key in record.values]
+    assert any(key.startswith("sink/otlp-") and key.endswith("/written") for key in keys)
 
 
 def test_console_lines(python: Python) -> None:

@@ -1,12 +1,13 @@
 """A real HTTP server on loopback that answers as told and keeps what it accepted."""
 
+import contextlib
 import email.utils
 import gzip
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -48,7 +49,7 @@ class Received:
 class Server:
     """Answers with the next of `replies`, else `success`; `received` are the accepted requests, `requests` all."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self.replies: list[Reply] = []
         self.always: Reply | None = None
         self.success = Reply()
@@ -56,6 +57,7 @@ class Server:
         self.received: list[Received] = []
         self.requests = 0
         self.connections = 0
+        self.open: list[socket.socket] = []
         self.ended = threading.Event()
         server = self
 
@@ -65,6 +67,7 @@ class Server:
             def setup(self) -> None:
                 super().setup()
                 server.connections += 1
+                server.open.append(self.connection)
 
             def do_POST(self) -> None:
                 server.answer(self)
@@ -72,7 +75,7 @@ class Server:
             def log_message(self, *arguments: object) -> None:
                 pass
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), Answering)
         self._http.daemon_threads = True
         self._scheme = "http"
         if tls is not None:
@@ -138,6 +141,9 @@ class Server:
         self.ended.set()
         self._http.shutdown()
         self._http.server_close()
+        for each in self.open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 def metric_steps(message: Any) -> list[int]:
@@ -163,7 +169,7 @@ def http_date(seconds: float) -> str:
     return email.utils.formatdate(time.time() + seconds, usegmt=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def running() -> Iterator[Server]:
     """A server for the length of a block."""
     server = Server()

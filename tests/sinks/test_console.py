@@ -1,11 +1,21 @@
 """What people read on the terminal."""
 
+import contextlib
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Alert, Event, Instrument, Log, Metric, Record, Span
+from stepscope.sdk.settings import load
 from stepscope.sinks.console import Console, ConsoleSink, number
+from stepscope.sinks.terminal import Pace
 from stepscope.testing.sinks import WRITERS, SinkContract
+from tests.conftest import PACKAGE
 
 
 class Terminal:
@@ -115,4 +125,66 @@ def test_other_kinds() -> None:
         "SPAN - save failed after 2 s: disk full",
     ]
     assert len(lines(*records, debug=True)) == len(records)
-    assert len(lines(*records, env={"TUFT_OTEL_DEBUG": "1"})) == len(records)
+    for name in ("TUFT_OTEL_DEBUG", "STEPSCOPE_DEBUG"):
+        assert len(lines(*records, env={name: "1"})) == len(records)
+
+
+def test_debug_is_a_console() -> None:
+    """The variable alone is enough; a console that is there already keeps its options."""
+    env = {"STEPSCOPE_DEBUG": "1"}
+    (alone,) = load({"home": "/tmp"}, env).sinks
+    assert (alone.name, alone.config.debug) == ("console", True)
+    (given,) = load({"sinks": [{"console": {"severity": "ERROR"}}]}, env).sinks
+    assert (given.config.severity, given.config.debug) == ("ERROR", True)
+    assert load({}, {"STEPSCOPE_DEBUG": "0"}).sinks == ()
+
+
+def test_pace() -> None:
+    """The furthest step, the rate of the last half minute, the time since the start; drawn ten times a second."""
+    now = 0.0
+    pace = Pace(lambda: now)
+    assert pace.text() == ""
+    for step in range(100):
+        now += 1.0
+        pace.reach(step * 10)
+    pace.reach(5)
+    assert pace.text("Loss: 1") == "step 990 · 10 steps/s · 0:01:40 · Loss: 1"
+    assert [pace.is_due(), pace.is_due()] == [True, False]
+    now += 0.2
+    assert pace.is_due()
+
+
+PROGRAM = """
+import stepscope, time
+run = stepscope.init(home={home!r}, sinks=["console"], capture_logs=False, otel=False, probes=False)
+for step in range(40):
+    run.log({{"loss": 0.5}}, step=step, category="trainer")
+    time.sleep(0.03)
+run.finish()
+"""
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_progress_on_a_terminal_only(tmp_path: Path, tty: bool) -> None:
+    """With rich on a real terminal there is a line of progress below; in a file there are plain lines and no more."""
+    pytest.importorskip("rich")
+    text = _output(PROGRAM.format(home=str(tmp_path / "home")), tty=tty)
+    assert text.count("TRAINER - Loss: 0.500000") == 40
+    assert ("steps/s" in text) == tty
+    assert ("\x1b[" in text) == tty
+
+
+def _output(program: str, *, tty: bool) -> str:
+    """What a program writes, to a terminal or to a pipe."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
+    env |= {"PYTHONPATH": str(PACKAGE), "TERM": "xterm", "COLUMNS": "100"}
+    ours, theirs = pty.openpty() if tty else os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", program], env=env, stdin=subprocess.DEVNULL, stdout=theirs)
+    os.close(theirs)
+    parts = []
+    with contextlib.suppress(OSError):  # a terminal whose last user left
+        while data := os.read(ours, 65536):
+            parts.append(data)
+    os.close(ours)
+    assert process.wait(30) == 0
+    return b"".join(parts).decode()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import stepscope
@@ -15,7 +16,7 @@ from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Sink
 from stepscope.model.records import Metric
 from stepscope.pump import Pump
-from stepscope.sinks.hub import Hub
+from stepscope.sinks.hub import Hub, pack
 from stepscope.testing.sinks import SinkContract, closing, example_batches
 from stepscope.wire import frames
 from tests.hub.conftest import StartHub, start_hub, stored_columns
@@ -27,8 +28,8 @@ __all__ = ["start_hub"]
 class HubPeer(Server):
     """Speaks the native protocol."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(port=port)
         self.success = Reply(body=json.dumps({"safe": [], "written": 0, "rejected": {}}).encode())
 
     def busy(self, seconds: float) -> None:
@@ -84,6 +85,22 @@ def test_what_the_hub_rejected_is_counted(peer: HubPeer, sink: Sink) -> None:
     """By the hub's own reasons."""
     peer.replies = [Reply(body=b'{"safe": [], "written": 8, "rejected": {"too many keys": 6}}')]
     assert sink.write(example_batches()) == {"too many keys": 6}
+
+
+def test_packed_records_go_as_they_are() -> None:
+    """What the journal holds is what is sent, byte for byte, also what only the hub can mend; unpacked ones alike."""
+    (batch, *_) = example_batches()
+    packed = [msgspec.msgpack.encode(record) for record in batch.records]
+    frame = frames.pack_head(batch.writer) + frames.pack_batch(batch.seq, packed)
+    *_, found = frames.scan(frame, final=True)
+    assert isinstance(found, frames.Frame)
+    seq, raw, bad = frames.unpack_raw_batch(found.payload)
+    assert (seq, len(raw), bad) == (batch.seq, len(packed), 0)
+    assert pack([batch._replace(records=raw)]) == frame == pack([batch])
+    odd = [msgspec.Raw(msgspec.msgpack.encode([0, 1, 2, None, "trainer", {7: True}]))]
+    *_, sent = frames.scan(pack([batch._replace(records=odd)]), final=True)
+    assert isinstance(sent, frames.Frame)
+    assert frames.unpack_batch(sent.payload)[1] == [Metric(1, 2, None, "trainer", {"7": 1})]
 
 
 def test_something_else_answers(peer: HubPeer, sink: Sink) -> None:

@@ -21,7 +21,7 @@ grpc = pytest.importorskip("grpc")
 class GrpcPeer:
     """A server of the three services; `refusals` are the codes and details of the next answers, None for success."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.refusals: list[Status | None] = []
         self.received: list[tuple[str, bytes]] = []
         self.metadata: list[dict[str, str]] = []
@@ -31,7 +31,7 @@ class GrpcPeer:
             service, _, name = method.strip("/").partition("/")
             answer = grpc.unary_unary_rpc_method_handler(self._answer(signal))
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: answer}),))
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         self._server.start()
 
     def _answer(self, signal: str) -> Any:

@@ -1,6 +1,8 @@
-"""`stepscope quarantine list|show|retry`: look at what sinks refused, and offer it again."""
+"""`stepscope quarantine list|show|retry`: look at what sinks and the hub's store refused, and offer it again."""
 
 import argparse
+import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +11,17 @@ from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps, record_line
 from stepscope.cli.ship import chosen_sinks
-from stepscope.journal.quarantine import Lot, Quarantine, quarantined
+from stepscope.hub.door import TOKEN_VARIABLE
+from stepscope.hub.home import address_of
+from stepscope.journal.quarantine import Full, Lot, Quarantine, quarantined
 from stepscope.model.errors import ConfigError, Reject, Retry
-from stepscope.model.ports import Sink
+from stepscope.model.ports import Batch, Sink
 from stepscope.sdk import registrations
+from stepscope.sinks.hub import Hub
 from stepscope.sinks.registry import Chosen
+
+STORE = "store"
+"""The quarantine of the hub's own store."""
 
 
 def add(commands: Commands) -> None:
@@ -77,18 +85,15 @@ def retry_lots(args: argparse.Namespace) -> int:
     home = home_of(args)
     known = {each.id: each for wish in registrations.wishes(home) for each in wish.sinks}
     known.update({each.id: each for each in chosen_sinks(args.sink)})
-    sinks: dict[str, Sink] = {}
     left = 0
-    for name, quarantine, lot in _named(home, args.lot):
-        outcome = _retry(_target(name, known, given=bool(args.sink)), sinks, lot)
-        if outcome:
-            left += 1
-            print(f"{lot.id}: {text.clean(outcome)}")
-        else:
-            quarantine.discard(lot)
-            print(f"{lot.id}: {lot.note.records} records taken")
-    for sink in sinks.values():
-        sink.close()
+    with contextlib.ExitStack() as undo:
+        sinks: dict[str, Sink] = {}
+        for name, quarantine, lot in _named(home, args.lot):
+            if name not in sinks:
+                sinks[name] = _open(home, name, known, given=bool(args.sink), undo=undo)
+            outcome = _retry(sinks[name], name, quarantine, lot)
+            left += bool(outcome)
+            print(f"{lot.id}: {text.clean(outcome) or f'{lot.note.records} records taken'}")
     return 1 if left else 0
 
 
@@ -102,6 +107,30 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
     return chosen
 
 
+def _open(home: Path, name: str, known: dict[str, Chosen], *, given: bool, undo: contextlib.ExitStack) -> Sink:
+    """Open the sink that lots are for; what is opened is closed with `undo`."""
+    if name == STORE and not given:
+        return _open_store(home, undo)
+    sink: Sink = _target(name, known, given=given).config.open()
+    undo.callback(sink.close)
+    return sink
+
+
+def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
+    """The hub that has the store open, or the store itself when none does."""
+    address = address_of(home)
+    if address is not None:
+        sink = Hub(url=address, token=os.environ.get(TOKEN_VARIABLE)).open()
+        undo.callback(sink.close)
+        return sink
+    try:
+        from stepscope.hub.opening import opened
+        from stepscope.hub.storing import StoreSink
+    except ImportError as error:
+        raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
+    return StoreSink(undo.enter_context(opened(home)))
+
+
 def _target(name: str, known: dict[str, Chosen], *, given: bool) -> Chosen:
     if name in known:
         return known[name]
@@ -110,15 +139,35 @@ def _target(name: str, known: dict[str, Chosen], *, given: bool) -> Chosen:
     raise ConfigError(f"how to reach {name} is not known any more: name it with --sink, or set STEPSCOPE_SINKS")
 
 
-def _retry(chosen: Chosen, sinks: dict[str, Sink], lot: Lot) -> str:
-    """Offer a lot; why it was not taken, or nothing."""
-    sink = sinks.get(chosen.id)
-    if sink is None:
-        sink = sinks[chosen.id] = chosen.config.open()
+def _retry(sink: Sink, name: str, quarantine: Quarantine, lot: Lot) -> str:
+    """Offer a lot, which is gone when it was taken; why it was not, or nothing."""
+    batch = _renumbered(lot) if name == STORE else lot.batch
     try:
-        refused = sink.write([lot.batch])
-    except (Retry, Reject) as error:
+        refused = sink.write([batch])
+    except Reject as error:
+        return _refused(name, quarantine, lot, error)
+    except Retry as error:
         return str(error)
     except Exception as error:
         return f"the sink stumbled: {error!r}"
+    if not refused:
+        quarantine.discard(lot)
     return "; ".join(f"{count} refused: {reason}" for reason, count in refused.items())
+
+
+def _renumbered(lot: Lot) -> Batch:
+    """A batch as the store has not seen it: it knows the old number. A lot offered twice is stored once."""
+    return lot.batch._replace(seq=int(lot.id) | 1 << 63)
+
+
+def _refused(name: str, quarantine: Quarantine, lot: Lot, error: Reject) -> str:
+    """Keep what was refused: as a lot of its own where the rest was taken, and where its number is used up."""
+    count = len(lot.batch.records)
+    records = [lot.batch.records[index] for index in error.where if index < count]
+    if name == STORE or len(records) < count:
+        try:
+            quarantine.set_aside(lot.batch._replace(records=records), str(error))
+        except (Full, OSError) as full:
+            return f"{error}; {full}"
+        quarantine.discard(lot)
+    return str(error) if len(records) == count else f"{count - len(records)} records taken, {len(records)} not: {error}"

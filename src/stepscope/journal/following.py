@@ -8,8 +8,9 @@ from pathlib import Path
 
 from stepscope.journal import layout
 from stepscope.journal.cursors import Cursors
-from stepscope.journal.read import Position, Tail
+from stepscope.journal.read import Position, Tail, Unpack
 from stepscope.model.ports import Batch
+from stepscope.wire import frames
 
 LOOK_SECONDS = 1.0
 """How often new runs and writers are looked for."""
@@ -25,16 +26,17 @@ class _Followed:
 
     __slots__ = ("due", "folder", "host", "key", "tail")
 
-    def __init__(self, folder: Path, key: str, host: str, position: Position) -> None:
-        self.folder, self.key, self.host = folder, key, host
-        self.tail = Tail(folder, position)
+    def __init__(self, tail: Tail, key: str, host: str) -> None:
+        self.folder, self.key, self.host = tail.folder, key, host
+        self.tail = tail
         self.due = 0.0
 
 
 class Following:
     """The journals of a home, read in turn. What was read counts as delivered only after `settle`.
 
-    Cursors are kept by sink and by the host that wrote, so that shippers of several hosts can share a home.
+    Cursors are kept by sink and by the host that wrote, so that shippers of several hosts can share a home. With
+    `frames.unpack_raw_batch` records stay packed, for a sink that sends them as they are.
     """
 
     def __init__(
@@ -45,9 +47,10 @@ class Following:
         runs: Callable[[], Iterable[str]] | None = None,
         wanted: Wanted = lambda name: True,
         remember: bool = True,
+        unpack: Unpack = frames.unpack_batch,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._home, self._sink, self._clock = home, sink, clock
+        self._home, self._sink, self._unpack, self._clock = home, sink, unpack, clock
         self._runs = runs or (lambda: layout.list_runs(home))
         self._wanted = wanted
         self._remember = remember
@@ -95,7 +98,7 @@ class Following:
     def rewind(self) -> None:
         """Forget what was read since the last `settle`; it is read again."""
         for followed, position in self._read.values():
-            followed.tail = Tail(followed.folder, position)
+            followed.tail = Tail(followed.folder, position, self._unpack)
             followed.due = 0.0
         self._read.clear()
 
@@ -136,7 +139,7 @@ class Following:
         if key not in self._known:
             folder = layout.writer_folder(self._home, run, writer)
             position = self._cursors_of(name.host).get(key)
-            self._known[key] = _Followed(folder, key, name.host, position)
+            self._known[key] = _Followed(Tail(folder, position, self._unpack), key, name.host)
             self._turn.append(self._known[key])
 
     def _cursors_of(self, host: str) -> Cursors:

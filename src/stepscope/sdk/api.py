@@ -10,6 +10,7 @@ from stepscope.sdk import ending, environment, forking, launch, logs, settings
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
+from stepscope.sdk.standing import NOTHING_LEFT, Standing
 
 _current: Run | None = None
 
@@ -51,6 +52,8 @@ def init(
         return OffRun()
     finish()
     run = Run(chosen, launch.detect(), config)
+    for notice in settings.misspelt(os.environ):
+        run.outcomes.notice_text(notice)
     _begin(run)
     return run
 
@@ -138,11 +141,11 @@ def alert(name: str, severity: str = "WARN", message: str = "", *, step: int | N
         _current.alert(name, severity, message, step=step, **attrs)
 
 
-def flush(timeout: float | None = None) -> bool:
+def flush(timeout: float | None = None) -> Standing:
     """Wait until what was recorded is in the journal; see `Run.flush`."""
-    return True if _current is None else _current.flush(timeout)
+    return NOTHING_LEFT if _current is None else _current.flush(timeout)
 
 
-def finish(status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> bool:
+def finish(status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> Standing:
     """End the current run; see `Run.finish`."""
-    return True if _current is None else _current.finish(status, timeout=timeout, wait=wait)
+    return NOTHING_LEFT if _current is None else _current.finish(status, timeout=timeout, wait=wait)

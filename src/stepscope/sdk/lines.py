@@ -14,7 +14,10 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.pump import GROUP_BYTES, Pump
 from stepscope.sdk.registrations import folder, replace
+from stepscope.sdk.sink_news import Tell, Watch
+from stepscope.sdk.slices import Slices
 from stepscope.sinks.registry import Chosen, Config
+from stepscope.wire import frames
 
 REPORT_SECONDS = 2.0
 
@@ -70,7 +73,10 @@ class _Opening:
 
 
 class Line:
-    """One sink served on a thread. `drained` tells that nothing was left at the last look."""
+    """One sink served on a thread. `drained` tells that nothing was left at the last look.
+
+    With `sliced` it works in pieces so small that other threads of the process hardly notice.
+    """
 
     def __init__(
         self,
@@ -81,18 +87,18 @@ class Line:
         wanted: Wanted = lambda name: True,
         remember: bool = True,
         group_bytes: int = GROUP_BYTES,
-        piece_records: int | None = None,
+        sliced: bool = False,
         report: str = "",
+        tell: Tell | None = None,
     ) -> None:
         self.chosen = chosen
-        self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember)
-        self.pump = Pump(
-            _Opening(chosen.config),
-            self.following,
-            Quarantine(home, chosen.id),
-            group_bytes=group_bytes,
-            piece_records=piece_records,
-        )
+        packed = getattr(chosen.config, "packed", False)
+        unpack = frames.unpack_raw_batch if packed or sliced else frames.unpack_batch
+        self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember, unpack=unpack)
+        sink = _Opening(chosen.config)
+        source = Slices(self.following, lambda: sink.divisible) if sliced and not packed else self.following
+        self.pump = Pump(sink, source, Quarantine(home, chosen.id), group_bytes=group_bytes)
+        self._watch = Watch(chosen.id, chosen.config.place, tell) if tell is not None else None
         self.drained = False
         self._report_path = folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0
@@ -133,6 +139,8 @@ class Line:
                 if not self.pump.is_stuck:
                     self.pump.wake()
             progress = self.pump.step()
+            if self._watch is not None:
+                self._watch.look(self.pump)
             self.drained = self.pump.at_end and not self._hurry
             self._tell()
             if progress.wait:

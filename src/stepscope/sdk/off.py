@@ -7,9 +7,11 @@ from typing import Any
 
 from opentelemetry import trace
 
+from stepscope.model.goodput import Goodput, Sums, conclude
 from stepscope.sdk.context import NOWHERE, Mark
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
+from stepscope.sdk.standing import NOTHING_LEFT, Standing
 
 
 class OffSpan(Span):
@@ -102,13 +104,17 @@ class OffRun(Run):
     def exception(self, error: BaseException, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Do nothing."""
 
-    def flush(self, timeout: float | None = None) -> bool:
-        """Nothing waits."""
-        return True
+    def goodput(self) -> Goodput:
+        """No time was recorded."""
+        return conclude(Sums())
 
-    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> bool:
+    def flush(self, timeout: float | None = None) -> Standing:
+        """Nothing waits."""
+        return NOTHING_LEFT
+
+    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> Standing:
         """Nothing ends."""
-        return True
+        return NOTHING_LEFT
 
     def __repr__(self) -> str:
         return "<Run disabled>"

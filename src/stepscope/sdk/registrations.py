@@ -29,6 +29,8 @@ class Wish(NamedTuple):
     run: str
     host: str
     sinks: tuple[Chosen, ...]
+    since: float = 0.0
+    """When it asked, or changed its mind."""
 
 
 _decode = msgspec.json.Decoder(_File).decode
@@ -63,7 +65,8 @@ def wishes(home: Path, host: str | None = None) -> list[Wish]:
         try:
             file = _decode(path.read_bytes())
             if host in (None, file.host):
-                found.append(Wish(file.run, file.host, tuple(_chosen(sink) for sink in file.sinks)))
+                sinks = tuple(_chosen(sink) for sink in file.sinks)
+                found.append(Wish(file.run, file.host, sinks, path.stat().st_mtime))
         except (OSError, ValueError):  # ConfigError is a ValueError
             continue
     return found

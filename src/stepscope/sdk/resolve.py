@@ -2,14 +2,16 @@
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from stepscope.model.records import Instrument
 from stepscope.sdk import cuda
 from stepscope.sdk.scalars import Refused, plain
 from stepscope.sdk.tensors import Held
 
 Refuse = Callable[[str, str], None]
+_NO_ATTRS: dict[str, Any] = {}
 
 
 class Row(NamedTuple):
@@ -20,6 +22,8 @@ class Row(NamedTuple):
     axis: str | None
     category: str | None
     values: dict[str, Any]
+    attrs: Mapping[str, Any] = _NO_ATTRS
+    instrument: Instrument | None = None
 
 
 class Transfer:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
@@ -36,6 +36,11 @@ from stepscope.sdk.resolve import Row
 from stepscope.sdk.scalars import Refused
 from stepscope.sdk.settings import Settings
 from stepscope.sdk.spans import Span, StepSpan, exception_attrs
+from stepscope.sdk.standing import NOTHING_LEFT, Standing
+
+if TYPE_CHECKING:
+    from stepscope.model.goodput import Goodput
+    from stepscope.sdk.goodput import Folding
 
 _time_ns = time.time_ns
 
@@ -72,13 +77,14 @@ class Run:
         )
         self.finishing: list[Callable[[float], object]] = []
         """Called with the deadline when all is in the journal; must not raise."""
-        self.undelivered: Callable[[], int] = lambda: 0
+        self.undelivered: Callable[[], int | None] = lambda: 0
         """Counts the bytes of this process's journal that some remote sink does not have yet; reads the disk."""
         self.exit_status: Any = None
         self.preempted = False
         self._plain = True
         self._finished = False
         self._counter = 0
+        self._folding: Folding | None = None
         self.link: PackedLink = (new_trace_id(), new_span_id(), {})
         """The ids of the span of the whole run, which every step points to."""
         self.above: trace.Span | None = None
@@ -216,24 +222,40 @@ class Run:
         """The step the calling code is in."""
         return current_mark.get() or self.active_mark or NOWHERE
 
-    def flush(self, timeout: float | None = None) -> bool:
-        """Wait until what was recorded so far is in the journal; False when that takes longer than `timeout`."""
-        return self.flusher.flush(self.settings.exit_timeout if timeout is None else timeout)
+    def goodput(self) -> "Goodput":
+        """What the run's time was good for so far, on all ranks whose journals are in this home.
 
-    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> bool:
+        Reads the disk, from where the last call ended: not for every step. Raises nothing.
+        """
+        from stepscope.sdk.goodput import Folding  # only who asks needs it
+
+        if self._folding is None:
+            self._folding = Folding(self.home, self.id)
+        self.flusher.flush(1.0)
+        return self._folding.look()
+
+    def flush(self, timeout: float | None = None) -> Standing:
+        """Wait until what was recorded so far is in the journal, at most `timeout` seconds; false when it is not.
+
+        Does not wait for sinks: `undelivered` of the answer is what they do not have at this moment.
+        """
+        safe = self.flusher.flush(self.settings.exit_timeout if timeout is None else timeout)
+        return Standing(safe, self.undelivered() if safe else None)
+
+    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> Standing:
         """End the run and wait, at most `timeout` seconds, until it is in the journal. A second call does nothing.
 
-        With `wait`, then wait so many seconds at most until every remote sink has it; False when one has not.
+        With `wait`, then wait so many seconds at most until every remote sink has it; false when one has not.
         """
         if self._finished:
-            return True
+            return NOTHING_LEFT
         self._finished = True
         if self.status == "running":
             self.status = status if status in names.STATUSES else "finished"
         deadline = time.monotonic() + (self.settings.exit_timeout if timeout is None else timeout)
         self.duties.close()
         if not self.main and not self.flusher.started and not self.recorder.buffer:
-            return True  # a child that recorded nothing leaves nothing
+            return NOTHING_LEFT  # a child that recorded nothing leaves nothing
         while self.duties.waiting() and time.monotonic() < deadline:
             self.flusher.flush(deadline - time.monotonic())
             time.sleep(0.005)
@@ -244,10 +266,16 @@ class Run:
         safe = self.flusher.stop(max(deadline - time.monotonic(), 0))
         for each in self.finishing:
             each(deadline)
-        until = time.monotonic() + wait
-        while wait and self.undelivered() and time.monotonic() < until:
+        return self._delivered(safe, time.monotonic() + wait) if wait else Standing(safe, self._left(deadline))
+
+    def _delivered(self, safe: bool, until: float) -> Standing:
+        while (left := self.undelivered()) != 0 and time.monotonic() < until:
             time.sleep(0.05)
-        return safe and not (wait and self.undelivered())
+        return Standing(safe and left == 0, left)
+
+    def _left(self, deadline: float) -> int | None:
+        """What is undelivered, unless the time to look is over: the disk may be what took it."""
+        return self.undelivered() if time.monotonic() < deadline else None
 
     def after_fork(self) -> None:
         """Become a writer of its own in a forked child."""
@@ -277,6 +305,16 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id} ({self.status}) rank {self.rank} in {self.home}>"
+
+    def _repr_html_(self) -> str | None:
+        """Show the run in a notebook; None, for which it shows `repr`, when that does not work."""
+        try:
+            from stepscope.sdk.notebook import card  # only a notebook needs it
+
+            self.flusher.flush(0.5)
+            return card(self)
+        except Exception:
+            return None
 
 
 def _category(word: Any) -> str:

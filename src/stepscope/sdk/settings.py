@@ -100,11 +100,11 @@ def load(
 
 
 def _sinks(given: Any, env: Mapping[str, str]) -> "tuple[Chosen, ...]":
-    if not given:
+    if not given and not (env.get("STEPSCOPE_DEBUG") or env.get("TUFT_OTEL_DEBUG")):
         return ()
     from stepscope.sinks import registry  # a tenth of init's time, for those who want it
 
-    return registry.parse(given, env)
+    return registry.with_debug(registry.parse(given or [], env), env)
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
@@ -114,6 +114,21 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
 def variable(key: str) -> str:
     """The environment variable of a setting."""
     return f"STEPSCOPE_{key.upper()}"
+
+
+def misspelt(env: Mapping[str, str]) -> list[str]:
+    """Name each STEPSCOPE_* variable that is no setting but looks like one, with the one it looks like.
+
+    It is a warning and no error: the variable may belong to another version, or to another program.
+    """
+    names = [variable(key) for key in KNOWN]
+    unknown = [name for name in env if name.startswith("STEPSCOPE_") and name not in names]
+    if not unknown:
+        return []
+    import difflib
+
+    near = {name: difflib.get_close_matches(name, names, n=1, cutoff=0.87) for name in unknown}
+    return [f"{name} is no setting and is ignored; did you mean {like[0]}?" for name, like in near.items() if like]
 
 
 def _from_otel(env: Mapping[str, str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal.following import Following
@@ -13,12 +13,14 @@ from stepscope.sdk import registrations
 from stepscope.sdk.launch import host_name
 from stepscope.sdk.lines import Line
 from stepscope.sdk.run import Run
+from stepscope.sdk.sink_news import COUNT_SECONDS, counters
 from stepscope.sinks.registry import Chosen
 
 ENSURE_SECONDS = 5.0
 THREAD_BYTES = 4 * 1024
-THREAD_RECORDS = 64
-"""What a thread of the trainer offers in one go: encoding it keeps the loop waiting for less than a millisecond."""
+"""What a thread of the trainer reads in one go."""
+STOP_SECONDS = 0.05
+"""How long threads are waited for that were told to end; one that waits for its sink ends with the process."""
 LEAVE_SECONDS = 0.3
 """The longest the end of a run waits for sinks in its own process, beyond what is left of its own time."""
 
@@ -66,18 +68,25 @@ def begin(run: Run) -> None:
     if near:
         threads = _Threads(run, near)
         run.duties.collectors.append(threads)
+        run.duties.closing.append(threads.tell_counters)
         run.finishing.append(threads.leave)
 
 
-def undelivered(run: Run, sinks: Iterable[Chosen]) -> int:
-    """Count the bytes of this process's journal that the sink furthest behind does not have yet."""
+def undelivered(run: Run, sinks: Iterable[Chosen]) -> int | None:
+    """Count the bytes of this process's journal that the sink furthest behind does not have; None if nobody can tell.
+
+    Never raises.
+    """
     pid, host = os.getpid(), host_name()
-    left = [
-        Following(
-            run.home, each.id, runs=lambda: (run.id,), wanted=lambda name: name.pid == pid and name.host == host
-        ).unread()
-        for each in sinks
-    ]
+    try:
+        left = [
+            Following(
+                run.home, each.id, runs=lambda: (run.id,), wanted=lambda name: name.pid == pid and name.host == host
+            ).unread()
+            for each in sinks
+        ]
+    except OSError:  # cursors that are there and cannot be read
+        return None
     return max(left, default=0)
 
 
@@ -142,10 +151,27 @@ class _Threads:
         self._run = run
         self._sinks = [each for each in sinks if each.config.remote or run.rank == 0]
         self._lines: list[Line] = []
+        self._counted_at = time.monotonic()
 
     def __call__(self) -> None:
-        if not self._lines and self._run.flusher.journal is not None and os.getpid() == self._run.pid:
+        if os.getpid() != self._run.pid:
+            return
+        if not self._lines and self._run.flusher.journal is not None:
             self._lines = [self._line(each) for each in self._sinks]
+        if time.monotonic() - self._counted_at >= COUNT_SECONDS:
+            self.tell_counters()
+
+    def tell_counters(self) -> None:
+        """Record what became of everything that was offered to remote sinks so far."""
+        self._counted_at = time.monotonic()
+        counts = {line.chosen.id: dict(line.pump.counts) for line in self._lines if line.chosen.config.remote}
+        if any(counts.values()):
+            self._tell([counters(counts)])
+
+    def _tell(self, records: Sequence[bytes]) -> None:
+        if not self._run.recorder.closed:
+            for packed in records:
+                self._run.recorder.put(packed)
 
     def leave(self, deadline: float) -> None:
         """Deliver what is left while there is time; the rest stays in the journal for `stepscope ship`."""
@@ -156,7 +182,10 @@ class _Threads:
         while time.monotonic() < until and not all(line.drained or line.pump.trouble for line in self._lines):
             time.sleep(0.005)
         for line in self._lines:
-            line.stop(max(until - time.monotonic(), 0.05))
+            line.stop(0.0)
+        until = max(until, time.monotonic() + STOP_SECONDS)
+        for line in self._lines:
+            line.stop(max(until - time.monotonic(), 0.0))
         self._lines = []
 
     def _line(self, chosen: Chosen) -> Line:
@@ -168,5 +197,6 @@ class _Threads:
             wanted=lambda name: name.pid == pid and name.host == host_name(),
             remember=chosen.config.remote,
             group_bytes=THREAD_BYTES,
-            piece_records=THREAD_RECORDS,
+            sliced=True,
+            tell=self._tell if chosen.config.remote else None,
         )

@@ -1,7 +1,8 @@
 """The shipper itself: serves every sink that the runs of a home ask for, and ends when all is delivered."""
 
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal import layout
@@ -10,6 +11,7 @@ from stepscope.journal.read import find_writer
 from stepscope.sdk import registrations
 from stepscope.sdk.launch import host_name
 from stepscope.sdk.lines import Line, Report
+from stepscope.sdk.sink_news import COUNT_SECONDS, MOST_RUNS, Voice, counters
 from stepscope.sinks.registry import Chosen
 
 LOOK_SECONDS = 0.5
@@ -26,18 +28,24 @@ class Shipping:
         self.home, self.host = home, host
         self._given = {each.id: each for each in sinks}
         self.lines: dict[str, Line] = {}
-        self._runs: dict[str, set[str]] = {}
-        """The runs that want a sink, by the sink's id."""
+        self._runs: dict[str, dict[str, float]] = {}
+        """The runs that want a sink, by the sink's id, and since when."""
+        self._voice = Voice(home, host) if host is not None else None
+        self._counted_at = 0.0
+        self._unsaid = True
+        """Whether the counters may have changed since they were last recorded."""
 
     def refresh(self) -> None:
         """Begin to serve what was asked for since the last look."""
         wanted = dict(self._given)
-        runs: dict[str, set[str]] = {name: set(layout.list_runs(self.home)) for name in self._given}
+        runs: dict[str, dict[str, float]] = {
+            name: dict.fromkeys(layout.list_runs(self.home), 0.0) for name in self._given
+        }
         if not self._given:
             for wish in registrations.wishes(self.home, self.host):
                 for chosen in wish.sinks:
                     wanted[chosen.id] = chosen
-                    runs.setdefault(chosen.id, set()).add(wish.run)
+                    runs.setdefault(chosen.id, {})[wish.run] = wish.since
         self._runs = runs
         for name in wanted.keys() - self.lines.keys():
             self.lines[name] = self._line(wanted[name])
@@ -59,6 +67,27 @@ class Shipping:
         """How each sink fares."""
         return [line.report() for line in self.lines.values()]
 
+    def tell_counters(self) -> bool:
+        """Record what became of everything in the runs served; False when that was said already.
+
+        Only records of trainers make it worth saying again: what is said is itself delivered, and counted.
+        """
+        if self._voice is None or not self._unsaid:
+            return False
+        self._unsaid = False
+        self._counted_at = time.monotonic()
+        counts = {name: dict(line.pump.counts) for name, line in self.lines.items()}
+        if any(counts.values()):
+            self._voice.say([counters(counts)], self._told_runs(*counts))
+        return True
+
+    def note_awaited(self) -> None:
+        """Take note that a trainer writes: the counters are recorded now and then while it does."""
+        self._unsaid = True
+        if time.monotonic() - self._counted_at >= COUNT_SECONDS:
+            self.tell_counters()
+            self._unsaid = True
+
     def stop(self, seconds: float) -> None:
         """End all lines after the writes under way."""
         deadline = time.monotonic() + seconds
@@ -66,6 +95,8 @@ class Shipping:
             line.stop(0.0)
         for line in self.lines.values():
             line.stop(max(deadline - time.monotonic(), 0.0))
+        if self._voice is not None:
+            self._voice.close()
 
     def forget_delivered(self) -> None:
         """Take back the registrations of runs whose trainers are gone; only to be called when all is delivered."""
@@ -81,11 +112,20 @@ class Shipping:
             runs=lambda: sorted(self._runs.get(chosen.id, ())),
             wanted=lambda name: host in (None, name.host),
             report=host or "all",
+            tell=lambda records: self._tell(chosen.id, records),
         )
+
+    def _tell(self, sink: str, records: Sequence[bytes]) -> None:
+        if self._voice is not None:
+            self._voice.say(records, self._told_runs(sink))
+
+    def _told_runs(self, *sinks: str) -> list[str]:
+        asked = {run: since for sink in sinks for run, since in self._runs.get(sink, {}).items()}
+        return sorted(asked, key=lambda run: -asked[run])[:MOST_RUNS]
 
     def _lives(self, folder: Path, now: float) -> bool:
         name = layout.parse_writer(folder.name)
-        if name is None or name.host != host_name():
+        if name is None or name.host != host_name() or name.pid == os.getpid():
             return False
         try:
             newest = max(path.stat().st_mtime for path in layout.list_segments(folder)[-1:])
@@ -111,8 +151,10 @@ def ship(
     while True:
         shipping.refresh()
         awaited = wait and shipping.is_awaited()
+        if awaited:
+            shipping.note_awaited()
         done = not awaited and all(line.drained for line in shipping.lines.values())
-        if done and checked:
+        if done and checked and not shipping.tell_counters():
             return True
         if done:  # once more, with everything looked at anew
             for line in shipping.lines.values():

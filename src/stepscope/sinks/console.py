@@ -10,7 +10,8 @@ import msgspec
 from stepscope.model.names import SEVERITIES, severity_word
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
-from stepscope.sinks.registry import convert
+from stepscope.sinks.registry import convert, wants_debug
+from stepscope.sinks.terminal import Pace, Terminal, has_terminal
 from stepscope.wire.plain import dumps, plain
 
 LABELS = {
@@ -27,7 +28,6 @@ LABELS = {
 """What keys are called, unless a person says otherwise; any other key loses its underscores."""
 VARIABLES = ("RUST_RL_METRIC_LABELS", "STEPSCOPE_METRIC_LABELS")
 """Where a person says otherwise, the stronger last: `key=Label,key=Label`."""
-_DEBUG = ("STEPSCOPE_CONSOLE_DEBUG", "TUFT_OTEL_DEBUG")
 _QUIET = ("system", "stepscope")
 _HEAD = "misc"
 
@@ -38,6 +38,8 @@ class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     debug: bool = False
     labels: dict[str, str] = {}
     severity: str = "WARN"
+    progress: bool | None = None
+    """Whether to show progress with rich; by default when standard output is a terminal and rich is installed."""
 
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Console":
@@ -46,8 +48,7 @@ class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         labels: dict[str, str] = {}
         for name in VARIABLES:
             labels.update(parse_labels(env.get(name, "")))
-        debug = made.debug or any(env.get(name, "").strip().lower() in ("1", "true") for name in _DEBUG)
-        return msgspec.structs.replace(made, labels={**labels, **made.labels}, debug=debug)
+        return msgspec.structs.replace(made, labels={**labels, **made.labels}, debug=made.debug or wants_debug(env))
 
     @property
     def place(self) -> str:
@@ -60,31 +61,55 @@ class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return False
 
     def open(self) -> "ConsoleSink":
-        """Make the sink."""
-        return ConsoleSink(self)
+        """Make the sink; progress that was asked for where rich is missing, or there is no terminal, is left out."""
+        shows = self.progress is not False and not self.debug and has_terminal()
+        return ConsoleSink(self, terminal=Terminal() if shows else None)
 
 
 class ConsoleSink:
-    """Prints lines; `emit` takes one line at a time."""
+    """Prints lines with `emit`, or on a terminal with progress below them."""
 
     timeout = 1.0
     divisible = True
 
-    def __init__(self, config: Console, emit: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self,
+        config: Console,
+        emit: Callable[[str], object] | None = None,
+        *,
+        terminal: Terminal | None = None,
+        pace: Pace | None = None,
+    ) -> None:
         self._config = config
         self._labels = {**LABELS, **config.labels}
         self._least = SEVERITIES.get(config.severity.upper(), 13)
         self._emit = emit or _print
+        self._terminal, self._pace = terminal, pace or Pace()
+        self._latest = ""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Print the lines of all records that have one; a closed terminal takes nothing and refuses nothing."""
         lines = [line for batch in batches for record in batch.records for line in self.lines(record)]
-        if lines:
+        if self._terminal is not None:
+            for batch in batches:
+                self._note_progress(batch.records)
+            self._terminal.show(lines, self._pace.text(self._latest) if self._pace.is_due() else "")
+        elif lines:
             self._emit("\n".join(lines))
         return {}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Take the progress away."""
+        if self._terminal is not None:
+            self._terminal.close()
+
+    def _note_progress(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if isinstance(record, Metric) and record.step is not None and record.category not in _QUIET:
+                self._pace.reach(record.step)
+                key, value = next(iter(record.values.items()), ("", 0.0))
+                if key:
+                    self._latest = f"{label(key, self._labels)}: {number(value)}"
 
     def lines(self, record: Record) -> Iterator[str]:
         """Write a record as people read it; with `debug` every record, as JSON."""

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError, Retry
+from stepscope.sinks.proxies import find_proxy
 
 MOST_ANSWER = 1024 * 1024
 RETRYABLE = frozenset({429, 502, 503, 504})
@@ -30,6 +31,8 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     certificate: str | None = None
     client_key: str | None = None
     client_certificate: str | None = None
+    verify: bool = True
+    """False: trust whoever answers."""
 
     def check(self) -> None:
         """Look whether the files are there; ConfigError names one that is not."""
@@ -46,6 +49,8 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
         except (OSError, ssl.SSLError) as error:
             names = [name for name in (self.certificate, self.client_certificate, self.client_key) if name]
             raise ConfigError(f"TLS files {', '.join(names)} cannot be used: {error}") from None
+        if not self.verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
 
 
@@ -58,13 +63,23 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """A keep-alive connection to the server of a URL, opened when needed. Not thread-safe."""
+    """A keep-alive connection to the server of a URL, opened when needed, through a proxy where the environment names
+    one. Not thread-safe.
+    """
 
-    def __init__(self, url: str, tls: Tls | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        url: str,
+        tls: Tls | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"{url!r} is no address of a server: expected http://HOST:PORT or https://HOST:PORT")
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+        self._proxy = find_proxy(parts.scheme, self._host, self._port, os.environ if env is None else env)
         self._context = (tls or Tls()).context() if parts.scheme == "https" else None
         self._clock = clock
         self._open: http.client.HTTPConnection | None = None
@@ -73,18 +88,37 @@ class Connection:
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
         """Send a body and read the answer; Retry when none came. No redirect is followed."""
+        return self.ask("POST", path, body, headers, timeout)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout: float,
+        *,
+        most: int = MOST_ANSWER,
+        once: bool = False,
+    ) -> Answer:
+        """Send a request and read at most so much of the answer; with `once` it never leaves here a second time."""
         deadline = self._clock() + timeout
+        if once:
+            self._close()
         for fresh in (False, True):
             try:
-                return self._exchange(path, body, headers, deadline)
+                return self._exchange(method, path, body, headers, deadline, most)
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
                 # A server may close a connection that was idle just as we use it; a new one tells the truth.
                 reused = self._close()
-                if fresh or not reused:
-                    raise Retry(f"the server closed the connection: {error!r}") from error
+                late = self._clock() >= deadline  # then it was we who closed it
+                if fresh or not reused or late:
+                    said = explain(TimeoutError()) if late else f"the server closed the connection: {error!r}"
+                    raise Retry(said) from error
             except (OSError, http.client.HTTPException) as error:
                 self._close()
-                raise Retry(explain(error)) from error
+                through = f"through the proxy {self._proxy}: " if self._proxy is not None else ""
+                raise Retry(through + explain(error)) from error
         raise AssertionError("the second try returns or raises")
 
     def close(self) -> None:
@@ -99,47 +133,65 @@ class Connection:
             connection.close()
         return reused
 
-    def _exchange(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> Answer:
+    def _exchange(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], deadline: float, most: int
+    ) -> Answer:
         left = deadline - self._clock()
         if left <= 0:
             raise TimeoutError("no time left")
-        connection = self._connected(left)
-        sock = connection.sock
-        sock.settimeout(left)
+        connection = self._open or self._made(left)
         # Socket timeouts are per read: a server that sends a byte now and then would hold us for ever.
-        watch = threading.Timer(max(deadline - self._clock(), 0.0), _cut, (sock,))
+        watch = threading.Timer(left, _cut, (connection,))
         watch.daemon = True
         watch.start()
         try:
-            connection.request("POST", path, body, dict(headers))
+            if self._open is None:
+                self._connect(connection)
+            connection.sock.settimeout(left)
+            target, more = self._through_proxy(path)
+            connection.request(method, target, body or None, {**headers, **more})
             response = connection.getresponse()
-            short = response.length is not None and response.length <= MOST_ANSWER
-            content = response.read() if short else response.read(MOST_ANSWER)
+            short = response.length is not None and response.length <= most
+            content = response.read() if short else response.read(most)
         finally:
             watch.cancel()
         found = {name.lower(): value for name, value in response.getheaders()}
+        if not found:  # every server sends some: it died after the status line, and http.client takes that for an end
+            raise http.client.IncompleteRead(content)
         if response.will_close or not response.isclosed():
             self._close()
         else:
             self._used = True
         return Answer(response.status, found, content)
 
-    def _connected(self, timeout: float) -> http.client.HTTPConnection:
-        if self._open is None:
-            made: http.client.HTTPConnection
-            if self._context is not None:
-                made = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._context)
-            else:
-                made = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
-            made.connect()
-            made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._open, self._used = made, False
-        return self._open
+    def _made(self, timeout: float) -> http.client.HTTPConnection:
+        host, port = (self._proxy.host, self._proxy.port) if self._proxy is not None else (self._host, self._port)
+        if self._context is None:
+            return http.client.HTTPConnection(host, port, timeout=timeout)
+        made = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._context)
+        if self._proxy is not None:
+            made.set_tunnel(self._host, self._port, dict(self._proxy.headers))
+        return made
+
+    def _connect(self, made: http.client.HTTPConnection) -> None:
+        self._open, self._used = made, False
+        made.connect()
+        made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _through_proxy(self, path: str) -> tuple[str, Mapping[str, str]]:
+        """What to ask for, and headers for the proxy; through a tunnel, and without a proxy, just the path."""
+        if self._proxy is None or self._context is not None:
+            return path, {}
+        name = f"[{self._host}]" if ":" in self._host else self._host
+        host = name if self._port == 80 else f"{name}:{self._port}"
+        return f"http://{host}{path}", {**self._proxy.headers, "Host": host}
 
 
-def _cut(sock: socket.socket) -> None:
+def _cut(connection: http.client.HTTPConnection) -> None:
+    sock = connection.sock
     with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+        if sock is not None:
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not that of TLS, which would wait for its lock
 
 
 def explain(error: BaseException) -> str:
@@ -154,6 +206,8 @@ def explain(error: BaseException) -> str:
         return "refused: nothing listens on this port (server down, or tunnel closed)"
     if isinstance(error, TimeoutError):
         return "no answer in time (server hangs, or a firewall swallows the packets)"
+    if str(error).startswith("Tunnel connection failed"):
+        return f"refused: {error}"
     if isinstance(error, http.client.IncompleteRead):
         return "the answer was cut off"
     return f"{type(error).__name__}: {error}"

@@ -1,6 +1,5 @@
 """The sink of our own hub: journal frames to POST /v1/stepscope, told by number, so stored once."""
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +9,7 @@ import msgspec
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.http import BLAMES_A_RECORD, RETRYABLE, Answer, Connection, Tls, compress, retry_after
+from stepscope.sinks.proxies import is_here
 from stepscope.sinks.registry import convert
 from stepscope.wire import frames
 
@@ -52,6 +52,11 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """It is served by the shipper."""
         return True
 
+    @property
+    def packed(self) -> bool:
+        """Its protocol is the journal's: records go as they lie there, and nobody reads them on the way."""
+        return True
+
     def open(self) -> "HubSink":
         """Make the sink."""
         return HubSink(self)
@@ -66,7 +71,9 @@ class HubSink:
         self.timeout = config.timeout
         self._connection = Connection(config.url, Tls(certificate=config.certificate))
         self._path = urlsplit(config.url).path.rstrip("/") + PATH
-        self._gzip = config.compression == "gzip" or (config.compression == "auto" and not _is_near(config.url))
+        self._gzip = config.compression == "gzip" or (
+            config.compression == "auto" and not is_here(urlsplit(config.url).hostname or "")
+        )
         self._headers = {"content-type": "application/octet-stream", "user-agent": "Stepscope"}
         if self._gzip:
             self._headers["content-encoding"] = "gzip"
@@ -92,13 +99,15 @@ class HubSink:
 
 
 def pack(batches: Sequence[Batch]) -> bytes:
-    """Write the frames of batches, a head wherever the writer changes."""
+    """Write the frames of batches, a head wherever the writer changes; records may be packed already."""
     parts, last = [], None
     for batch in batches:
         if batch.writer != last:
             parts.append(frames.pack_head(batch.writer))
             last = batch.writer
-        parts.append(frames.pack_batch(batch.seq, [_encode(record) for record in batch.records]))
+        packed = isinstance(batch.records[0], msgspec.Raw) if batch.records else True
+        records: Sequence[Any] = batch.records if packed else [_encode(record) for record in batch.records]
+        parts.append(frames.pack_batch(batch.seq, records))
     return b"".join(parts)
 
 
@@ -116,11 +125,3 @@ def _reason(answer: Answer) -> str:
     except (ValueError, TypeError, KeyError):
         text = answer.body[:200].decode("utf-8", "replace")
     return f"HTTP {answer.status}: {text[:200]}".rstrip(": ")
-
-
-def _is_near(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -9,6 +9,7 @@ import grpc
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.sinks.http import Tls
 from stepscope.sinks.otlp_variables import Target
+from stepscope.sinks.proxies import is_here
 from stepscope.wire.otlp.encode.request import Request
 from stepscope.wire.otlp.names import GRPC_METHODS, Signal
 from stepscope.wire.otlp.replies import PartialSuccess, read_reply, read_status
@@ -76,7 +77,11 @@ def _channel(target: Target) -> Any:
     parts = urlsplit(target.url)
     address = parts.netloc if parts.port else f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}"
     # Its own connection for each, and a first try at once after an outage: the pump does the waiting.
-    options = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
+    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
+    if is_here(
+        parts.hostname or ""
+    ):  # gRPC reads the proxy variables itself, but would ask a proxy for this machine too
+        options.append(("grpc.enable_http_proxy", 0))
     if parts.scheme == "http":
         return grpc.insecure_channel(address, options)
     return grpc.secure_channel(address, _credentials(target.tls), options)

@@ -20,15 +20,25 @@ GROUP = "stepscope.sinks"
 """The entry point group in which other packages register theirs."""
 LOCAL = "local"
 """The journal itself: always there, so naming it asks for nothing more."""
+DEBUG = ("STEPSCOPE_DEBUG", "TUFT_OTEL_DEBUG")
+"""Variables that ask for every record on the console."""
 BUILT_IN = {
     "console": "stepscope.sinks.console:Console",
+    "datadog": "stepscope.sinks.datadog:Datadog",
     "hub": "stepscope.sinks.hub:Hub",
+    "mlflow": "stepscope.sinks.mlflow:Mlflow",
     "otlp": "stepscope.sinks.otlp:Otlp",
+    "prometheus": "stepscope.sinks.prometheus:Prometheus",
+    "tinker": "stepscope.sinks.tinker:Tinker",
 }
 
 
 class Config(Protocol):
-    """What an entry point names: a frozen msgspec Struct of one sink's options, complete and checked."""
+    """What an entry point names: a frozen msgspec Struct of one sink's options, complete and checked.
+
+    One whose sink wants the records packed, as the journal has them, says so with a property `packed` that is true.
+    One that has `parts`, configs of its own type, is served as so many sinks, none of which waits for another.
+    """
 
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Config":
@@ -79,12 +89,29 @@ def parse(given: Any, env: Mapping[str, str] | None = None) -> tuple[Chosen, ...
         raise ConfigError("sinks: expected a list, such as [local, console, {otlp: {endpoint: http://host:4318}}]")
     chosen: dict[str, Chosen] = {}
     for each in given:
+        if isinstance(each, Chosen):  # read before
+            chosen[each.id] = each
+            continue
         name, options = _entry(each)
         if name == LOCAL:
             continue
-        made = Chosen(name, find(name).read(options, env))
-        chosen[made.id] = made
+        config = find(name).read(options, env)
+        for part in getattr(config, "parts", (config,)):
+            made = Chosen(name, part)
+            chosen[made.id] = made
     return tuple(chosen.values())
+
+
+def wants_debug(env: Mapping[str, str]) -> bool:
+    """Tell whether the environment asks for every record on the console, which is a sink then."""
+    return any(env.get(name, "").strip().lower() in ("1", "true") for name in DEBUG)
+
+
+def with_debug(chosen: tuple[Chosen, ...], env: Mapping[str, str]) -> tuple[Chosen, ...]:
+    """Add the console when the environment asks for it, unless it is there."""
+    if not wants_debug(env) or any(each.name == "console" for each in chosen):
+        return chosen
+    return (*parse(["console"], env), *chosen)
 
 
 def _entry(each: Any) -> tuple[str, Mapping[str, Any]]:

@@ -1,0 +1,94 @@
+"""A terminal with rich: lines scroll by, and one line below them tells how far the run has come."""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+SHOW_SECONDS = 0.1
+"""The line below is drawn anew no more often."""
+RATE_SECONDS = 30.0
+"""Steps per second are those of the last so many seconds."""
+
+
+def has_terminal(stream: Any = None) -> bool:
+    """Tell whether people look at the output, and rich is there to draw on it."""
+    stream = sys.stdout if stream is None else stream
+    try:
+        if not stream.isatty():
+            return False
+        import rich.live  # noqa: F401
+    except (AttributeError, ValueError, ImportError):
+        return False
+    return True
+
+
+class Terminal:
+    """Prints lines above one line of progress; standard output itself is left as it is."""
+
+    def __init__(self, stream: Any = None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        # Nothing is redirected, and no thread refreshes: a loop that prints must not pay for our line.
+        self._live = Live(
+            "", console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+
+    def show(self, lines: Iterable[str], progress: str) -> None:
+        """Print lines, and draw the line below; a terminal that was closed takes nothing and refuses nothing."""
+        try:
+            if progress and not self._live.is_started:
+                self._live.start()
+            text = "\n".join(lines)
+            if text:
+                self._console.print(text)
+            if progress:
+                self._live.update(progress[: max(self._console.width - 1, 1)], refresh=True)
+        except (OSError, ValueError):
+            pass
+
+    def close(self) -> None:
+        """Take the line below away."""
+        try:
+            self._live.stop()
+        except (OSError, ValueError):
+            pass
+
+
+class Pace:
+    """How far a run is and how fast, from the steps that go by."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._seen: deque[tuple[float, int]] = deque(maxlen=1000)
+        self._shown = float("-inf")
+
+    def reach(self, step: int) -> None:
+        """Take note of a step; earlier ones do not turn it back."""
+        if not self._seen or step > self._seen[-1][1]:
+            self._seen.append((self._clock(), step))
+
+    def is_due(self) -> bool:
+        """Tell whether it is time to show it again; no more than ten times a second."""
+        now = self._clock()
+        if now - self._shown < SHOW_SECONDS:
+            return False
+        self._shown = now
+        return True
+
+    def text(self, latest: str = "") -> str:
+        """Say it in one line, with the latest values behind."""
+        now = self._clock()
+        while len(self._seen) > 2 and now - self._seen[0][0] > RATE_SECONDS:
+            self._seen.popleft()
+        if not self._seen:
+            return ""
+        (first, low), (_, high) = self._seen[0], self._seen[-1]
+        rate = (high - low) / (now - first) if now > first else 0.0
+        minutes, seconds = divmod(int(now - self._began), 60)
+        parts = [f"step {high:,}", f"{rate:.3g} steps/s", f"{minutes // 60}:{minutes % 60:02}:{seconds:02}", latest]
+        return " · ".join(part for part in parts if part)

@@ -1,0 +1,226 @@
+"""Every fault against every sink, on real sockets: what is waited for, what is refused, and that nothing is lost."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepscope.journal.following import Following
+from stepscope.journal.quarantine import Quarantine
+from stepscope.journal.write import Journal
+from stepscope.model.errors import Retry
+from stepscope.model.ports import Sink
+from stepscope.model.records import Metric
+from stepscope.model.writer import Writer
+from stepscope.pump import Pump
+from stepscope.sinks.hub import Hub
+from stepscope.sinks.otlp import Otlp
+from stepscope.testing.sinks import closing, example_batches
+from stepscope.wire.otlp.replies import Status
+from tests.sinks.faults import Relay, blackhole, refused, silent
+from tests.sinks.servers import Reply, http_date
+from tests.sinks.test_hub import HubPeer
+from tests.sinks.test_otlp_grpc import GrpcPeer
+from tests.sinks.test_otlp_http import OtlpPeer
+
+KINDS = ("otlp_http", "otlp_grpc", "hub")
+COUNT = 200
+WORDS = {
+    "refused": "refused|UNAVAILABLE",
+    "blackhole": "in time|UNAVAILABLE|DEADLINE",
+    "silent": "in time|closed the connection|UNAVAILABLE|DEADLINE",
+    "tls hang": "in time|UNAVAILABLE|DEADLINE",
+    "dns": "DNS|UNAVAILABLE|DEADLINE",
+}
+
+
+def sink_of(kind: str, address: str, timeout: float = 5.0) -> Sink:
+    """The sink of a kind, for HOST:PORT with its scheme."""
+    if kind == "hub":
+        return Hub.read({"url": address, "timeout": timeout}, {}).open()
+    protocol = "grpc" if kind == "otlp_grpc" else "http/protobuf"
+    return Otlp.read({"endpoint": address, "protocol": protocol, "timeout": timeout}, {}).open()
+
+
+@contextlib.contextmanager
+def nowhere(fault: str) -> Iterator[str]:
+    """The address of nobody."""
+    if fault == "dns":
+        yield "http://no-such-host.invalid:4318"
+        return
+    made = {"refused": refused, "blackhole": blackhole, "silent": silent, "tls hang": silent}[fault]
+    with made() as port:
+        yield f"{'https' if fault == 'tls hang' else 'http'}://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", WORDS)
+def test_nobody_answers(kind: str, fault: str) -> None:
+    """Means Retry with the reason in words, after the timeout at the latest; a second try fares the same."""
+    with nowhere(fault) as address, closing(sink_of(kind, address, timeout=0.4)) as sink:
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(Retry, match=WORDS[fault]):
+                sink.write(example_batches())
+            assert time.monotonic() - began < 5, "no more than the timeout, on a busy machine"
+
+
+@pytest.fixture
+def peer(kind: str) -> Iterator[Any]:
+    """The server of a kind."""
+    server = {"otlp_http": OtlpPeer, "otlp_grpc": GrpcPeer, "hub": HubPeer}[kind]()
+    yield server
+    server.stop()
+
+
+def port_of(peer: Any) -> int:
+    """The port of a server."""
+    return int(peer.port if isinstance(peer, GrpcPeer) else peer.url.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slow(kind: str, peer: Any) -> None:
+    """A peer 200 ms away is only slow: everything is taken at the first offer."""
+    relay = Relay(port_of(peer), delay=0.2)
+    try:
+        with closing(sink_of(kind, f"http://127.0.0.1:{relay.port}", timeout=20.0)) as sink:
+            began = time.monotonic()
+            assert not sink.write(example_batches())
+            assert time.monotonic() - began >= 0.2
+        assert sorted(peer.steps()) == list(range(10))
+    finally:
+        relay.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cut_in_the_middle_of_the_answer(kind: str, peer: Any) -> None:
+    """Nobody knows what became of the request, so it is offered again; nothing is missing then."""
+    relay = Relay(port_of(peer), cut=12)
+    try:
+        with closing(sink_of(kind, f"http://127.0.0.1:{relay.port}", timeout=2.0)) as sink:
+            with pytest.raises(Retry):
+                sink.write(example_batches())
+            relay.cut = None
+            _until_taken(sink)
+        assert set(peer.steps()) == set(range(10))
+    finally:
+        relay.stop()
+
+
+def _until_taken(sink: Sink) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            sink.write(example_batches())
+            return
+        except Retry:
+            assert time.monotonic() < deadline
+
+
+def write_journal(home: Path) -> None:
+    """A journal of metrics at rising steps, ten to a batch."""
+    name = "r0-a1-host-1-abc"
+    journal = Journal(home / "runs" / "run" / name, Writer(id=name, run="run", project="p"))
+    for first in range(0, COUNT, 10):
+        records = [Metric(step + 1, step, None, "trainer", {"loss": 0.5}) for step in range(first, first + 10)]
+        journal.append([msgspec.msgpack.encode(record) for record in records])
+    journal.close()
+
+
+def deliver(home: Path, sink: Sink, seconds: float = 3600.0) -> tuple[Pump, float]:
+    """Pump until nothing is left, on a clock that jumps over the waits; the pump, and the longest wait."""
+    now = longest = 0.0
+    pump = Pump(sink, Following(home, "s"), Quarantine(home, "s"), group_bytes=1500, clock=lambda: now)
+    while not pump.at_end and now < seconds:
+        wait = pump.step().wait
+        longest = max(longest, wait)
+        now += wait
+    return pump, longest
+
+
+GRPC = {
+    "429 seconds": Status(8, "slow down", 20.0),
+    "500": Status(13, "internal"),
+    "503": Status(14, "full", 20.0),
+    "413": Status(8, "too large"),
+    "302": Status(12, "not here"),
+}
+HTTP = {
+    "429 seconds": lambda: Reply(429, {"Retry-After": "20"}),
+    "429 date": lambda: Reply(429, {"Retry-After": http_date(20)}),
+    "500": lambda: Reply(500, {}, b"oops"),
+    "503": lambda: Reply(503, {"Retry-After": "20"}),
+    "413": lambda: Reply(413),
+    "302": lambda: Reply(302, {"Location": "http://127.0.0.1:1/login"}),
+}
+WAITED_FOR = ("429 seconds", "429 date", "503")
+
+
+def answer_with(peer: Any, fault: str, times: int) -> None:
+    """Have a server answer so often with a fault."""
+    if isinstance(peer, GrpcPeer):
+        peer.refusals += [GRPC[fault]] * times
+    else:
+        peer.replies += [HTTP[fault]() for _ in range(times)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", HTTP)
+def test_answers(tmp_path: Path, kind: str, peer: Any, fault: str) -> None:
+    """Each record ends at the server, once, or in the quarantine with the reason, from where it is taken again."""
+    if kind == "otlp_grpc" and fault not in GRPC:
+        pytest.skip("gRPC has one form of Retry-After")
+    write_journal(tmp_path)
+    answer_with(peer, fault, 2)
+    with closing(sink_of(kind, f"http://127.0.0.1:{port_of(peer)}")) as sink:
+        pump, longest = deliver(tmp_path, sink)
+        quarantine = Quarantine(tmp_path, "s")
+        aside = [record.step for lot in quarantine.lots() for record in lot.batch.records]
+        if fault in WAITED_FOR:
+            assert (longest, aside) == (pytest.approx(20, abs=2), [])
+            assert pump.counts["retried"] == 2
+        assert pump.counts["written"] + pump.counts["rejected"] == COUNT
+        assert sorted(peer.steps() + aside) == list(range(COUNT))
+        for lot in quarantine.lots():
+            sink.write([lot.batch])
+    assert sorted(peer.steps()) == list(range(COUNT))
+
+
+RESTARTS: dict[str, Callable[[int], Any]] = {
+    "otlp_http": lambda port: OtlpPeer(port=port),
+    "otlp_grpc": lambda port: GrpcPeer(port=port),
+    "hub": lambda port: HubPeer(port=port),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_server_restarts_in_mid_stream(tmp_path: Path, kind: str) -> None:
+    """What one server took and what the next took is everything, in order, each once."""
+    write_journal(tmp_path)
+    first = RESTARTS[kind](0)
+    port = port_of(first)
+    pump_steps: list[int] = []
+    with closing(sink_of(kind, f"http://127.0.0.1:{port}", timeout=2.0)) as sink:
+        pump = Pump(sink, Following(tmp_path, "s"), Quarantine(tmp_path, "s"), group_bytes=1500)
+        for _ in range(3):
+            pump.step()
+        first.stop()
+        pump_steps += first.steps()
+        assert 0 < len(pump_steps) < COUNT
+        pump.step()
+        assert pump.counts["retried"] == 1
+        second = RESTARTS[kind](port)
+        try:
+            deadline = time.monotonic() + 20
+            while not pump.at_end:
+                assert time.monotonic() < deadline, pump.trouble
+                pump.wake()
+                pump.step()
+            pump_steps += second.steps()
+        finally:
+            second.stop()
+    assert pump_steps == list(range(COUNT))
