@@ -17,8 +17,8 @@ from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Alert, Event, Instrument, Log, Metric, Record
 from stepscope.pump import Pump
-from stepscope.sinks.datadog_delivery import LATE
-from stepscope.sinks.datadog_intake import IntakeSink
+from stepscope.sinks.datadog.delivery import LATE
+from stepscope.sinks.datadog.intake import IntakeSink
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
 from stepscope.wire.datadog.bodies import SETS
 from stepscope.wire.datadog.translate import NOT_FINITE, Spelling, Translator

@@ -10,8 +10,8 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Alert, Event, Histogram, Log, Metric, Record, Span
 from stepscope.model.writer import Writer
-from stepscope.sinks.mlflow import Mlflow
-from stepscope.sinks.mlflow_metrics import NO_LOGS
+from stepscope.sinks.mlflow.config import Mlflow
+from stepscope.sinks.mlflow.metrics import NO_LOGS
 from stepscope.testing.sinks import SinkContract, closing
 from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer, serving
 from tests.sinks.test_mlflow_settings import doctor

@@ -17,11 +17,11 @@ from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry
 from stepscope.pump import Pump
-from stepscope.sinks.mlflow import Mlflow
-from stepscope.sinks.mlflow_metrics import MetricsSink
-from stepscope.sinks.mlflow_runs import FOLLOW_SECONDS, SETTLE_SECONDS
-from stepscope.sinks.mlflow_settings import Target
-from stepscope.sinks.mlflow_traces import LINK_SECONDS, LOOK_SECONDS, TRIES, TracesSink
+from stepscope.sinks.mlflow.config import Mlflow
+from stepscope.sinks.mlflow.metrics import MetricsSink
+from stepscope.sinks.mlflow.runs import FOLLOW_SECONDS, SETTLE_SECONDS
+from stepscope.sinks.mlflow.target import Target
+from stepscope.sinks.mlflow.traces import LINK_SECONDS, LOOK_SECONDS, TRIES, TracesSink
 from tests.conftest import PACKAGE, Python, Start
 from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, Passed, serving
 from tests.sinks.test_mlflow import batch, finished, linked, loss, span

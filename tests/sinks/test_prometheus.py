@@ -22,8 +22,8 @@ from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Histogram, Instrument, Metric, Record, Summary
 from stepscope.model.writer import Writer
-from stepscope.sinks.prometheus import Prometheus, PrometheusSink
-from stepscope.sinks.prometheus_series import SETS, TOO_MANY, TWO_KINDS
+from stepscope.sinks.prometheus.series import SETS, TOO_MANY, TWO_KINDS
+from stepscope.sinks.prometheus.sink import Prometheus, PrometheusSink
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
 
 NOW = 1_700_000_001.0

@@ -24,11 +24,11 @@ DEBUG = ("STEPSCOPE_DEBUG", "TUFT_OTEL_DEBUG")
 """Variables that ask for every record on the console."""
 BUILT_IN = {
     "console": "stepscope.sinks.console:Console",
-    "datadog": "stepscope.sinks.datadog:Datadog",
+    "datadog": "stepscope.sinks.datadog.config:Datadog",
     "hub": "stepscope.sinks.hub:Hub",
-    "mlflow": "stepscope.sinks.mlflow:Mlflow",
+    "mlflow": "stepscope.sinks.mlflow.config:Mlflow",
     "otlp": "stepscope.sinks.otlp:Otlp",
-    "prometheus": "stepscope.sinks.prometheus:Prometheus",
+    "prometheus": "stepscope.sinks.prometheus.sink:Prometheus",
     "tinker": "stepscope.sinks.tinker:Tinker",
 }
 

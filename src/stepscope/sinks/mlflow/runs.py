@@ -8,8 +8,8 @@ from typing import Any
 
 from stepscope.model.errors import Retry
 from stepscope.model.writer import Writer
-from stepscope.sinks.mlflow_server import Experiments, NoAnswer, Refused, Server
-from stepscope.sinks.mlflow_settings import Target
+from stepscope.sinks.mlflow.server import Experiments, NoAnswer, Refused, Server
+from stepscope.sinks.mlflow.target import Target
 from stepscope.wire.mlflow import names
 from stepscope.wire.mlflow.notes import birth_tags
 

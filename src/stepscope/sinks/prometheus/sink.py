@@ -11,8 +11,8 @@ import msgspec
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric
-from stepscope.sinks.prometheus_series import Series
-from stepscope.sinks.prometheus_server import Exposition
+from stepscope.sinks.prometheus.series import Series
+from stepscope.sinks.prometheus.server import Exposition
 from stepscope.sinks.registry import convert
 from stepscope.wire.openmetrics.exposition import Family
 

@@ -8,7 +8,7 @@ import msgspec
 
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
-from stepscope.sinks.datadog_delivery import Delivery
+from stepscope.sinks.datadog.delivery import Delivery
 from stepscope.sinks.http import Answer, Connection, retry_after
 from stepscope.wire.datadog.bodies import ROUTES, SETS, next_body, route_of
 from stepscope.wire.datadog.items import Item

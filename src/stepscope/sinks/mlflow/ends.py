@@ -10,9 +10,9 @@ from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.records import Event
 from stepscope.model.writer import Writer
-from stepscope.sinks.mlflow_entries import Entry
-from stepscope.sinks.mlflow_runs import Found, Runs
-from stepscope.sinks.mlflow_server import Refused, Server
+from stepscope.sinks.mlflow.entries import Entry
+from stepscope.sinks.mlflow.runs import Found, Runs
+from stepscope.sinks.mlflow.server import Refused, Server
 from stepscope.wire.mlflow import names
 from stepscope.wire.mlflow.requests import pair_batches
 

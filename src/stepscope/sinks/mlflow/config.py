@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from stepscope.model.ports import Sink
-from stepscope.sinks.mlflow_settings import Target, read_target
+from stepscope.sinks.mlflow.target import Target, read_target
 
 
 class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +46,9 @@ class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
     def open(self) -> Sink:
         """Make the sink of the part."""
         if self.part == "traces":
-            from stepscope.sinks.mlflow_traces import TracesSink
+            from stepscope.sinks.mlflow.traces import TracesSink
 
             return TracesSink(self.target)
-        from stepscope.sinks.mlflow_metrics import MetricsSink
+        from stepscope.sinks.mlflow.metrics import MetricsSink
 
         return MetricsSink(self.target)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
-from stepscope.sinks.datadog_delivery import Delivery
+from stepscope.sinks.datadog.delivery import Delivery
 from stepscope.sinks.http import explain
 from stepscope.wire.datadog.items import Item
 from stepscope.wire.datadog.lines import LONGEST_LINE, UDP_BYTES, UNIX_BYTES, pack, write_line, write_plain_line

@@ -9,11 +9,11 @@ from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric
 from stepscope.model.writer import Writer
-from stepscope.sinks.mlflow_ends import Ends, is_dead
-from stepscope.sinks.mlflow_entries import Entry, by_run, key_of
-from stepscope.sinks.mlflow_runs import Found, Runs
-from stepscope.sinks.mlflow_server import Refused, Server
-from stepscope.sinks.mlflow_settings import Target
+from stepscope.sinks.mlflow.ends import Ends, is_dead
+from stepscope.sinks.mlflow.entries import Entry, by_run, key_of
+from stepscope.sinks.mlflow.runs import Found, Runs
+from stepscope.sinks.mlflow.server import Refused, Server
+from stepscope.sinks.mlflow.target import Target
 from stepscope.wire.mlflow import names, notes
 from stepscope.wire.mlflow.points import points
 from stepscope.wire.mlflow.requests import metric_batches, pair_batches

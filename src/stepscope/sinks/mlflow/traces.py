@@ -10,10 +10,10 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span
 from stepscope.model.writer import Writer
 from stepscope.sinks.http import compress
-from stepscope.sinks.mlflow_entries import Entry, by_run, key_of
-from stepscope.sinks.mlflow_runs import Found, Runs
-from stepscope.sinks.mlflow_server import NoAnswer, Refused, Server
-from stepscope.sinks.mlflow_settings import Target
+from stepscope.sinks.mlflow.entries import Entry, by_run, key_of
+from stepscope.sinks.mlflow.runs import Found, Runs
+from stepscope.sinks.mlflow.server import NoAnswer, Refused, Server
+from stepscope.sinks.mlflow.target import Target
 from stepscope.wire.mlflow.names import TRACES
 from stepscope.wire.otlp.encode.request import BAD_IDS, Request, encode
 from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
-from stepscope.sinks.dogstatsd import Address, Agent, DogStatsdSink, most_bytes_of
+from stepscope.sinks.datadog.agent import Address, Agent, DogStatsdSink, most_bytes_of
 from stepscope.sinks.registry import convert
 from stepscope.wire.datadog.spelling import tag
 from stepscope.wire.datadog.translate import Spelling, Translator
@@ -97,7 +97,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             service=self.service,
         )
         if self.transport == "http":
-            from stepscope.sinks.datadog_intake import IntakeSink
+            from stepscope.sinks.datadog.intake import IntakeSink
 
             key = self.api_key or ""
             return IntakeSink(self.intake, self.logs_intake, key, Translator(spelling), timeout=self.timeout)

@@ -1,0 +1,1 @@
+"""A tracking server of MLflow: its runs, and its traces."""

@@ -1,0 +1,1 @@
+"""Prometheus: the latest values, shown for a scraper."""
