@@ -67,7 +67,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("stepscope 0.")
 
 
-LIST_NOTHING = {"hub", "ship"}
+LIST_NOTHING = {"hub", "mcp", "ship"}
 
 
 def test_every_command_has_help_and_home_and_every_listing_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,8 @@ def test_resumes(tmp_path: Path) -> None:
     for seq in range(500):
         intake.submit([parcel(seq)]).result(10)
         if seq % 10 == 9:
+            assert source.read()
+            source.rewind()
             seen += [item.batch.seq for item in source.read()]
             source.settle()
             cursors.save()

@@ -3,8 +3,9 @@
 from collections import Counter
 
 from stepscope.hub.limits import Limits
-from stepscope.hub.scrub import CUT, TOO_MANY, TOO_MANY_KEYS, Scrubber
-from stepscope.model.records import Event, Link, Log, Metric, Span, SpanEvent
+from stepscope.hub.scrub import CUT, TOO_DEEP, TOO_MANY, TOO_MANY_KEYS, Scrubber
+from stepscope.model.records import Event, Link, Log, Metric, Record, Span, SpanEvent
+from stepscope.model.redaction import MASK
 
 SMALL = Limits(attributes=3, text=10, long_text=20, keys=2)
 
@@ -38,6 +39,19 @@ def test_bounds() -> None:
     assert lost == {TOO_MANY: 2, CUT: 4}
 
 
+def test_depth() -> None:
+    """What is nested too deep is left out and counted, however deep it is; the rest of the value stays."""
+    lost: Counter[str] = Counter()
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    log = Log(1, None, None, None, None, 9, {"a": 1, "b": deep}, {"c": deep, "d": [1, [2, [3]]]})
+    (kept,) = Scrubber(Limits(depth=3)).scrub("r", [log], lost)
+    assert isinstance(kept, Log)
+    assert (kept.body, kept.attrs) == ({"a": 1, "b": [[None]]}, {"c": [[[None]]], "d": [1, [2, [3]]]})
+    assert lost == {TOO_DEEP: 2}
+
+
 def test_keys() -> None:
     """New metric keys are refused once a run has too many; known ones and other runs are not."""
     lost: Counter[str] = Counter()
@@ -50,3 +64,26 @@ def test_keys() -> None:
     assert taken("other", "c")
     assert taken(None, "d")
     assert lost == {TOO_MANY_KEYS: 1}
+
+
+def test_names_that_are_known_still_have_their_values_looked_at() -> None:
+    """Again and again: a long text, a nested secret and a secret beside them, under names met before."""
+    scrubber = Scrubber(SMALL)
+    for _ in range(3):
+        for value in (1, "short", "x" * 50, {"password": "x"}):
+            attrs = {"a": value, "token": "x"}
+            scrubber.scrub_attrs(attrs, Counter())
+            assert attrs["token"] == MASK
+            assert attrs["a"] in (1, "short", "x" * 10, {"password": MASK})
+            alone = {"a": value}
+            scrubber.scrub_attrs(alone, Counter())
+            assert alone["a"] == attrs["a"]
+
+
+def test_what_needs_no_mask_is_left_as_it_is() -> None:
+    """A batch of plain metrics is not copied; one attribute among them is seen."""
+    plain: list[Record] = [Metric(1, 1, None, None, {"loss": 0.5})] * 3
+    scrubber = Scrubber(Limits())
+    assert scrubber.mask(plain) is plain
+    (*_, last) = scrubber.mask([*plain, Metric(1, 1, None, None, {"loss": 0.5}, {"api_key": "x"})])
+    assert last.attrs == {"api_key": MASK}

@@ -1,12 +1,13 @@
 """Keys and spans folded point by point."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.journal.series import CURVE_POINTS, Curve, SpanSummary, importance, leading, new_key, resample
+from stepscope.journal.series import CURVE_POINTS, Curve, SpanSummary, Stamps, importance, leading, new_key, resample
 from stepscope.model.records import ExponentialHistogram, Histogram, Span, Summary
 
 numbers = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(2**62), 2**62)
@@ -23,6 +24,32 @@ def test_a_key_counts_every_point_and_keeps_the_range_of_the_finite_ones(values:
     assert key.non_finite == len(values) - len(finite)
     assert (key.low, key.high) == ((min(finite), max(finite)) if finite else (None, None))
     assert key.last == values[-1] or (key.last != key.last and values[-1] != values[-1])
+
+
+points = st.lists(st.tuples(numbers | st.booleans(), st.none() | st.integers(-9, 9), st.integers(0, 9)), min_size=1)
+
+
+@given(st.lists(st.tuples(points, st.integers(0, 1)), max_size=6))
+def test_many_points_at_once_are_the_same_as_one_by_one(groups: list[tuple[list[Any], int]]) -> None:
+    """Whatever the values, the order of times and the ranks."""
+    slow, quick = new_key("loss", 0), new_key("loss", 0)
+    for group, rank in groups:
+        for value, step, time in group:
+            slow.add(value, step, time, rank)
+        values, steps, times = zip(*group, strict=True)
+        quick.extend(values, Stamps(list(steps), list(times)), rank)
+    assert repr(quick) == repr(slow)
+
+
+@given(st.lists(st.lists(st.floats(-9, 9), max_size=300), max_size=12))
+def test_a_curve_drawn_in_parts_is_the_same(parts: list[list[float]]) -> None:
+    """However the values are parted."""
+    slow, quick = Curve(), Curve()
+    for part in parts:
+        for value in part:
+            slow.add(value)
+        quick.extend(part)
+    assert quick == slow
 
 
 def test_the_last_value_is_the_latest_in_time_not_in_step_or_arrival() -> None:

@@ -3,11 +3,14 @@
 import math
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from stepscope.journal import layout
 from stepscope.journal.summary import fold, read_run
 from stepscope.model import names
 from stepscope.model.ports import Batch
-from stepscope.model.records import Metric, Record
+from stepscope.model.records import Metric, Record, Span
 from stepscope.model.writer import Writer
 from tests.cli import journals
 from tests.cli.journals import START, alert, event, finished, log, metric, span
@@ -24,6 +27,29 @@ def test_no_batches_are_an_empty_summary() -> None:
     summary = fold([])
     assert (summary.attempts, summary.ranks, summary.last_step, summary.started) == ([], [], None, None)
     assert summary.counters == {}
+
+
+steps = st.none() | st.integers(-5, 5)
+metrics = st.builds(
+    Metric,
+    st.integers(0, 50),
+    steps,
+    st.sampled_from([None, "step", "policy_version"]),
+    st.sampled_from([None, "trainer", "stepscope"]),
+    st.dictionaries(st.sampled_from("abc"), st.floats() | st.integers(-9, 9), max_size=3),
+)
+spans = st.builds(
+    lambda time, step, lasts: Span(time, lasts, step, None, b"t" * 16, bytes([time]) * 8, None, "s"),
+    st.integers(0, 50), steps, st.none() | st.integers(0, 9),
+)  # fmt: skip
+
+
+@given(st.lists(metrics | spans | st.just(log("x")) | st.just(alert("a")), max_size=40))
+def test_a_batch_is_folded_as_its_records_are(records: list[Record]) -> None:
+    """However many records a batch holds, the summary is that of batches of one."""
+    whole = fold([batch(*records)] if records else [])
+    parts = fold([batch(record, seq=seq) for seq, record in enumerate(records)])
+    assert repr(whole) == repr(parts)
 
 
 def test_keys_carry_their_category() -> None:

@@ -1,31 +1,67 @@
-"""Runs that the hub of a home folder knows and its journals do not: those that came over the network."""
+"""Runs as the hub of a home folder knows them, those too that came over the network and have no journals here."""
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepscope.cli import text
 from stepscope.cli.asking import MOST, RUNS, find
-from stepscope.cli.glance import Glance
-from stepscope.hub.door import Refusing, open_door
+from stepscope.cli.glance import VALUES, Glance
+from stepscope.cli.status import files_of
+from stepscope.hub.door import Door, Refusing, open_door, open_remote
 from stepscope.hub.home import address_of
+from stepscope.journal import layout
+from stepscope.journal.series import importance, leading
+
+PROJECTS = 8
+"""So many projects are asked for the keys that lead in them."""
+_MOST_KEYS = 50
 
 
-def others(home: Path, known: Collection[str]) -> list[Glance]:
-    """The runs that only the hub knows, the latest first; none when no hub runs or it does not answer."""
-    if address_of(home) is None:
-        return []
+class Known(NamedTuple):
+    """What a hub knows: the ids of all runs, and the latest runs as a list shows them."""
+
+    ids: frozenset[str]
+    latest: list[Glance]
+
+
+def known(home: Path, limit: int) -> Known | None:
+    """Ask the hub for its runs; None when none has the home open or it does not answer, which is said."""
+    door = open_remote(home)
+    if door is None:
+        return None
     try:
-        with open_door(home, timeout=5.0) as door:
-            rows = door.get(RUNS, limit=MOST, sort="-started")["runs"]
+        rows = door.get(RUNS, limit=MOST, sort="-started")["runs"]
+        ids = frozenset(row["id"] for row in rows)
+        keys = _leading_keys(door, rows)
+        if keys and limit:
+            rows = door.get(RUNS, limit=min(limit, MOST), sort="-started", metric=keys)["runs"]
     except Refusing as error:
         print(f"stepscope: {error}", file=sys.stderr)
-        return []
-    return [_glance(row) for row in rows if row["id"] not in known]
+        return None
+    return Known(ids, [_glance(home, row) for row in rows[:limit]])
 
 
-def _glance(row: dict[str, Any]) -> Glance:
+def _leading_keys(door: Door, rows: list[dict[str, Any]]) -> list[str]:
+    """The keys that say most, of the latest run of each of the latest projects: its other runs have the same."""
+    latest: dict[str, str] = {}
+    for row in rows:
+        if row["counts"].get("points"):
+            latest.setdefault(row["project"], row["id"])
+    found: dict[str, None] = {}
+    for id in list(latest.values())[:PROJECTS]:
+        keys = [each["key"] for each in door.get(f"{RUNS}/{{run}}/keys", run=id)["keys"]]
+        found |= dict.fromkeys(leading([key for key in keys if not _is_of_the_machine(key)], VALUES))
+    return sorted(found, key=importance)[:_MOST_KEYS]
+
+
+def _is_of_the_machine(key: str) -> bool:
+    return key.startswith(("system/", "stepscope/"))
+
+
+def _glance(home: Path, row: dict[str, Any]) -> Glance:
+    values = {key: float(each["value"]) for key, each in row["values"].items() if each["value"] is not None}
     return Glance(
         run=row["id"],
         project=row["project"],
@@ -34,10 +70,20 @@ def _glance(row: dict[str, Any]) -> Glance:
         attempts=row["attempts"],
         ranks=row["ranks"],
         last_step=row["step"],
+        values={key: values[key] for key in leading(values, VALUES)},
         alerts=row["counts"].get("alerts", 0),
         started=_ns(row["started"]),
         ended=_ns(row["seen"]),
+        size=_bytes_here(home, row["id"]),
     )
+
+
+def _bytes_here(home: Path, run: str) -> int:
+    """What the journals of a run take on this disk."""
+    if not layout.is_safe(run):
+        return 0
+    folders = (layout.writer_folder(home, run, name) for name in layout.list_writers(home, run))
+    return sum(files_of(folder).size for folder in folders)
 
 
 def _ns(seconds: float | None) -> int | None:

@@ -2,10 +2,12 @@
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.elsewhere import others
+from stepscope.cli.asking import MOST
+from stepscope.cli.elsewhere import known
 from stepscope.cli.glance import Glance, glance
 from stepscope.cli.options import Commands, add_command, home_of, runs_by_age
 from stepscope.cli.plain import dumps, plain
@@ -24,11 +26,8 @@ def add(commands: Commands) -> None:
 def command(args: argparse.Namespace) -> int:
     """Print the runs."""
     home = home_of(args)
-    names = runs_by_age(home)
-    foreign = others(home, set(names))
-    total = len(names) + len(foreign)
-    limit = max(args.n if args.n is not None else total if args.json else SHOWN, 0)
-    shown = ([glance(home, run) for run in names[:limit]] + foreign)[:limit]
+    most = args.n if args.n is not None else None if args.json else SHOWN
+    shown, total = _look(home, None if most is None else max(most, 0))
     if args.json:
         print(dumps([as_json(each) for each in shown]))
         return 0
@@ -39,6 +38,17 @@ def command(args: argparse.Namespace) -> int:
     if len(shown) < total:
         print(f"\n{len(shown)} of {total} runs shown; -n {total} shows all")
     return 0
+
+
+def _look(home: Path, most: int | None) -> tuple[list[Glance], int]:
+    """The latest runs, and how many there are: as the hub knows them, and from journals what it does not know yet."""
+    names = runs_by_age(home)
+    found = known(home, MOST if most is None else most)
+    here = names if found is None else [run for run in names if run not in found.ids]
+    total = len(here) + (0 if found is None else len(found.ids))
+    limit = total if most is None else most
+    shown = [glance(home, run) for run in here[:limit]] + ([] if found is None else found.latest)
+    return shown[:limit], total
 
 
 def as_json(seen: Glance) -> dict[str, Any]:

@@ -6,10 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from stepscope.cli import text
 from stepscope.cli.lines import line
-from stepscope.cli.options import Commands, add_command, find_run, home_of
+from stepscope.cli.live import watch
+from stepscope.cli.options import Commands, UnknownRun, add_command, find_run, home_of
 from stepscope.cli.plain import record_line
 from stepscope.journal import layout
 from stepscope.journal.read import Position, Tail
@@ -33,9 +35,7 @@ def add(commands: Commands) -> None:
 
 def command(args: argparse.Namespace, pause: Callable[[float], None] = time.sleep) -> int:
     """Print the last records, then follow."""
-    home = home_of(args)
-    run = find_run(home, args.run)
-    reader = Follower(home, run, args.kind)
+    reader = _reader(home_of(args), args.run, args.kind)
     show = record_line if args.json else _for_people()
     try:
         _print(reader.last(max(args.n, 0)), show)
@@ -45,6 +45,27 @@ def command(args: argparse.Namespace, pause: Callable[[float], None] = time.slee
     except KeyboardInterrupt:
         pass
     return 0
+
+
+class Reader(Protocol):
+    """Where records come from."""
+
+    def last(self, count: int) -> list[Row]:
+        """The last records there are, by time."""
+
+    def read(self) -> list[Row]:
+        """The records that came since, by time."""
+
+
+def _reader(home: Path, text: str, only_kind: str | None) -> Reader:
+    """The journals of the run that is meant, which the hub itself reads; the hub where they are elsewhere."""
+    try:
+        return Follower(home, find_run(home, text), only_kind)
+    except UnknownRun:
+        watcher = watch(home, text, only_kind)
+        if watcher is None:
+            raise
+        return watcher
 
 
 def _for_people() -> Callable[[Writer, Record], str]:

@@ -1,7 +1,6 @@
 """The hub's own journal as a source: parcels out, segments removed once their records are stored."""
 
 import contextlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ class Item(NamedTuple):
 
 
 class Backlog:
-    """Reads what the intake wrote. One thread reads; `settle` says that all read so far is stored."""
+    """Reads what the intake wrote. One thread reads; what was read counts as stored only after `settle`."""
 
     def __init__(
         self, folder: Path, cursors: Cursors, tallies: Tallies, removed: Callable[[], None] = lambda: None
@@ -32,25 +31,29 @@ class Backlog:
         self._cursors = cursors
         self._tallies = tallies
         self._removed = removed
-        self._tail = Tail(folder, cursors.get(CURSOR), parcels.unpack)
-        self._damage = 0
-        self.settled_at = time.monotonic()
-        """When everything in the journal was last known to be stored."""
+        self._folder = folder
+        self._tail = self._tail_from_cursor()
 
-    def read(self) -> list[Item]:
-        """Return the next batches; none at the end."""
-        found: list[Any] = [parcel for batch in self._tail.read(READ_BYTES) for parcel in batch.records]
-        items = [Item(parcel.receiver, parcel.batch()) for parcel in found]
-        damage = self._tail.damaged + self._tail.unreadable
-        self._tallies.add("dropped", "intake", damage - self._damage, "damaged in the hub's journal")
-        self._damage = damage
-        return items
+    def _tail_from_cursor(self) -> Tail:
+        return Tail(self._folder, self._cursors.get(CURSOR), parcels.unpack)
+
+    def read(self, limit: int = READ_BYTES) -> list[Item]:
+        """Return the next batches, at most about `limit` bytes of them; none at the end."""
+        found: list[Any] = [parcel for batch in self._tail.read(limit) for parcel in batch.records]
+        return [Item(parcel.receiver, parcel.batch()) for parcel in found]
+
+    def rewind(self) -> None:
+        """Forget what was read since the last `settle`; it is read again."""
+        self._tail = self._tail_from_cursor()
 
     def settle(self) -> bool:
         """Move the cursor, and remove segments that hold nothing unread; tell whether the cursor moved.
 
         The newest segment stays: its batches' numbers are continued from.
         """
+        damage = self._tail.damaged + self._tail.unreadable
+        self._tallies.add("dropped", "intake", damage, "damaged in the hub's journal")
+        self._tail.damaged = self._tail.unreadable = 0
         position = self._tail.position
         if position == self._cursors.get(CURSOR):
             return False
@@ -62,7 +65,7 @@ class Backlog:
 
     def _remove(self, least: int) -> None:
         self._cursors.save()  # or a crash would look for what is gone
-        for path in layout.list_segments(self._tail.folder):
+        for path in layout.list_segments(self._folder):
             if int(path.stem) < least:
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -72,7 +75,7 @@ class Backlog:
         """Count the bytes not yet stored."""
         position = self._cursors.get(CURSOR)
         behind = 0
-        for path in layout.list_segments(self._tail.folder):
+        for path in layout.list_segments(self._folder):
             with contextlib.suppress(OSError):
                 size = path.stat().st_size
                 index = int(path.stem)

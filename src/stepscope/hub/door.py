@@ -29,6 +29,9 @@ class Door(Protocol):
     def get(self, path: str, **params: Any) -> Any:
         """Ask for JSON."""
 
+    def post(self, path: str, body: Any) -> Any:
+        """Ask for JSON with JSON."""
+
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
         """Write the answer to a file and tell its size."""
 
@@ -36,12 +39,18 @@ class Door(Protocol):
 @contextlib.contextmanager
 def open_door(home: Path, timeout: float = 60.0) -> Iterator[Door]:
     """Find whom to ask. Without a hub the journals of the home folder are first read into its store."""
-    address = address_of(home)
-    if address is not None:
-        yield Remote(address, os.environ.get(TOKEN_VARIABLE, ""), timeout)
+    remote = open_remote(home, timeout)
+    if remote is not None:
+        yield remote
         return
     with _opened(home) as door:
         yield door
+
+
+def open_remote(home: Path, timeout: float = 60.0) -> "Remote | None":
+    """The way to the hub that has a home folder open; None when none does."""
+    address = address_of(home)
+    return None if address is None else Remote(address, os.environ.get(TOKEN_VARIABLE, ""), timeout)
 
 
 class Remote:
@@ -57,6 +66,11 @@ class Remote:
         with self._open(path, params) as answer:
             return json.load(answer)
 
+    def post(self, path: str, body: Any) -> Any:
+        """Ask for JSON with JSON."""
+        with self._open(path, {}, json.dumps(body).encode()) as answer:
+            return json.load(answer)
+
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
         """Write the answer to a file and tell its size."""
         size = 0
@@ -65,11 +79,26 @@ class Remote:
                 size += out.write(part)
         return size
 
-    def _open(self, path: str, params: Mapping[str, Any]) -> Any:
+    def events(self, path: str, **params: Any) -> Iterator[tuple[str, Any]]:
+        """Yield server-sent events as names and data, until the hub ends the stream."""
+        with self._open(path, params) as answer:
+            name = ""
+            try:
+                for line in answer:
+                    field, _, value = line.decode().rstrip("\n").partition(": ")
+                    if field == "event":
+                        name = value
+                    elif field == "data":
+                        yield name, json.loads(value)
+            except OSError as error:
+                raise Refusing(f"the hub at {self._address} went away: {error}") from None
+
+    def _open(self, path: str, params: Mapping[str, Any], body: bytes | None = None) -> Any:
         inside = {name: urllib.parse.quote(str(value), safe="") for name, value in params.items() if _in(path, name)}
         query = urllib.parse.urlencode([pair for pair in _pairs(params) if not _in(path, pair[0])])
         url = self._address + path.format(**inside) + (f"?{query}" if query else "")
-        request = urllib.request.Request(url, headers=self._headers)
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        request = urllib.request.Request(url, body, headers)
         try:
             return urllib.request.urlopen(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
@@ -109,18 +138,23 @@ class Local:
         """Ask for JSON."""
         return json.loads(json.dumps(self._answer(path, params)))
 
+    def post(self, path: str, body: Any) -> Any:
+        """Ask for JSON with JSON."""
+        return json.loads(json.dumps(self._answer(path, {}, json.dumps(body).encode())))
+
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
         """Write the answer to a file and tell its size."""
         return sum(out.write(piece) for piece in self._answer(path, params).pieces)
 
-    def _answer(self, path: str, given: Mapping[str, Any]) -> Any:
+    def _answer(self, path: str, given: Mapping[str, Any], body: bytes | None = None) -> Any:
         from stepscope.hub.api.params import check
         from stepscope.hub.api.table import endpoint_of
         from stepscope.hub.refusals import Refused
 
         endpoint = endpoint_of(path)
         try:
-            return endpoint.answer(self._reader, check(endpoint.params, {}, _pairs(given), attrs=endpoint.attrs))
+            checked = check(endpoint.params, {}, _pairs(given), attrs=endpoint.attrs)
+            return endpoint.answer(self._reader, checked if body is None else {**checked, "body": body})
         except Refused as refused:
             raise Refusing(str(refused)) from None
 
@@ -129,9 +163,9 @@ class Local:
 def _opened(home: Path) -> Iterator[Local]:
     try:
         from stepscope.hub.api.endpoint import Reader
+        from stepscope.hub.opening import open_kept
         from stepscope.hub.security.tokens import Tokens
         from stepscope.hub.service import Hub, HubOptions
-        from stepscope.hub.store.store import open_store
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
     if not home.is_dir():
@@ -139,9 +173,7 @@ def _opened(home: Path) -> Iterator[Local]:
     with contextlib.ExitStack() as undo:
         place = HubHome(home)
         undo.callback(place.close)
-        if not place.store.exists():
-            place.forget_cursors()
-        store = open_store(place.store)
+        store = open_kept(place)
         undo.callback(store.close)
         hub = Hub(HubOptions(home=home), place, store, Tokens(place.tokens))
         undo.pop_all()

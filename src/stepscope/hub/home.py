@@ -21,7 +21,6 @@ class HubHome:
         self.folder = home / "hub"
         self.journal = self.folder / "journal" / "intake"
         self.store = self.folder / "store"
-        self.quarantine = self.folder / "quarantine"
         self.tokens = tokens_path(home)
         self._lock: IO[str] | None = None
         try:

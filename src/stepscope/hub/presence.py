@@ -59,14 +59,14 @@ class Presence:
 
 def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:
     """Add what records tell to what is known of their writer."""
-    seen, said, said_at, beats = facts.seen, facts.said, facts.said_at, facts.beats
-    for record in records:
-        moment = min(record.time / 1e9, now)
-        seen = max(seen, moment)
-        if isinstance(record, Metric):
-            beats = beats or record.category == _SELF
-        elif isinstance(record, Event) and record.name == names.EVENT_FINISHED:
+    said, said_at, beats = facts.said, facts.said_at, facts.beats
+    newest = max([record.time for record in records], default=0)
+    seen = max(facts.seen, min(newest / 1e9, now))
+    if not beats:
+        beats = _SELF in {record.category for record in records if type(record) is Metric}
+    for record in [record for record in records if type(record) is Event]:
+        if record.name == names.EVENT_FINISHED:
             status = record.attrs.get("status", "finished")
             said = cast(State, status) if status in _STATES else "finished"
-            said_at = moment
+            said_at = min(record.time / 1e9, now)
     return WriterFacts(facts.attempt, seen, said, said_at, beats, facts.main, facts.dead)

@@ -13,11 +13,12 @@ from typing import Any
 from stepscope.hub import health
 from stepscope.hub.backlog import Backlog
 from stepscope.hub.home import HubHome
+from stepscope.hub.inflow import Inflow
 from stepscope.hub.intake import MEGA, Intake
 from stepscope.hub.limits import Limits
 from stepscope.hub.parcels import Numbers
 from stepscope.hub.presence import Presence
-from stepscope.hub.pump import Pump
+from stepscope.hub.pumping import Pumping
 from stepscope.hub.receivers.entry import Entry, Owners
 from stepscope.hub.receivers.folder import FolderReceiver
 from stepscope.hub.scrub import Scrubber
@@ -28,12 +29,13 @@ from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.store.read.runs import list_runs
 from stepscope.hub.store.retention import retain
 from stepscope.hub.store.store import Store
+from stepscope.hub.storing import SINK, StoreSink
 from stepscope.hub.tallies import Tallies
 from stepscope.hub.upkeep import Upkeep
 from stepscope.journal.cursors import Cursors
+from stepscope.journal.quarantine import Quarantine
 from stepscope.model.writer import Writer
 
-CURSORS = "store"
 _SIZE_SECONDS = 10.0
 
 
@@ -80,18 +82,13 @@ class Hub:
         )
         self.pool = ThreadPoolExecutor(2, "stepscope-body")
         """Works on large bodies; two threads, so that two at most are unpacked in memory at a time."""
-        cursors = Cursors(home.folder, CURSORS)
+        cursors = Cursors(home.folder, SINK)
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes)
         self.backlog = Backlog(home.journal, cursors, self.tallies, self.intake.measure)
         self.folder = FolderReceiver(home.home, cursors, self.tallies, self.scrubber.mask)
-        self.pump = Pump(
-            store,
-            (self.backlog, self.folder),
-            cursors,
-            self.tallies,
-            home.quarantine,
-            idle=self.folder.next_due,
-        )
+        inflow = Inflow((self.backlog, self.folder), cursors, self.tallies)
+        aside = Quarantine(home.home, SINK)
+        self.pump = Pumping(StoreSink(store), inflow, aside, self.tallies, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Upkeep(self._retain)
         self.expired = 0

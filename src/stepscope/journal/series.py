@@ -3,10 +3,11 @@
 import math
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
+from typing import cast
 
 from stepscope.model.records import Span, Summary, Value
 
@@ -14,6 +15,7 @@ CURVE_POINTS = 128
 STATUS_ERROR = 2
 
 _LEADING = ("loss", "reward", "return", "acc", "score", "perplexity", "ppl", "error", "lr")
+_PLAIN = frozenset((float, int))
 _WORDS = [re.compile(rf"(^|[^a-z]){word}(uracy|es|s)?($|[^a-z])") for word in _LEADING]
 
 
@@ -49,7 +51,23 @@ class Curve:
             self.points.append(value)
         elif value > self.points[-1] or value != value:  # nothing is higher than a NaN
             self.points[-1] = value
-        self._open += 1
+        self._advance(1)
+
+    def extend(self, values: Sequence[float]) -> None:
+        """Take the next values, all of them finite: the same as adding one by one, and quicker."""
+        start = 0
+        while start < len(values):
+            part = values[start : start + self._stretch - self._open]
+            start += len(part)
+            highest = max(part)
+            if not self._open:
+                self.points.append(highest)
+            elif highest > self.points[-1]:
+                self.points[-1] = highest
+            self._advance(len(part))
+
+    def _advance(self, count: int) -> None:
+        self._open += count
         if self._open == self._stretch:
             self._open = 0
             if len(self.points) >= CURVE_POINTS:
@@ -104,6 +122,50 @@ class KeySummary:
             self.last, self.last_step, self.last_time = number, step, time
         if self.curve is not None and rank == self.rank:
             self.curve.add(number)
+
+    def extend(self, values: Sequence[Value], stamps: "Stamps", rank: int) -> None:
+        """Take many points: the same as adding one by one, and quicker where all are finite numbers."""
+        numbers = _finite(values)
+        if numbers is None:
+            for value, step, time in zip(values, stamps.steps, stamps.times, strict=True):
+                self.add(value, step, time, rank)
+            return
+        self.count += len(numbers)
+        low, high = min(numbers), max(numbers)
+        if self.low is None or low < self.low:
+            self.low = low
+        if self.high is None or high > self.high:
+            self.high = high
+        if stamps.latest >= self.last_time:
+            self.last, self.last_step = numbers[stamps.last], stamps.steps[stamps.last]
+            self.last_time = stamps.latest
+        if self.curve is not None and rank == self.rank:
+            self.curve.extend(numbers)
+
+
+class Stamps:
+    """The steps and times of many points, and which of them is the latest: the last of those with the highest time."""
+
+    __slots__ = ("last", "latest", "steps", "times")
+
+    def __init__(self, steps: list[int | None], times: list[int]) -> None:
+        self.steps, self.times = steps, times
+        self.latest = max(times)
+        self.last = len(times) - 1
+        while times[self.last] != self.latest:
+            self.last -= 1
+
+
+def _finite(values: Sequence[Value]) -> Sequence[float] | None:
+    """The same values when all are finite numbers; None when one is not, or they are too large to tell."""
+    if not _PLAIN.issuperset(map(type, values)):
+        return None
+    numbers = cast(Sequence[float], values)
+    try:
+        total = sum(numbers)
+        return numbers if total - total == 0 else None  # not so once a NaN or an infinity is among them
+    except OverflowError:
+        return None
 
 
 def _ends(value: Value, mean: float) -> tuple[float, float]:

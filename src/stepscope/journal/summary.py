@@ -1,14 +1,16 @@
 """Fold the batches of a run into one summary: who wrote, what every key and span did, what went wrong."""
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stepscope.journal import layout
 from stepscope.journal.read import Tail, find_writer
-from stepscope.journal.series import KeySummary, SpanSummary, new_key
+from stepscope.journal.series import KeySummary, SpanSummary, Stamps, new_key
 from stepscope.model import names
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
@@ -16,6 +18,7 @@ from stepscope.model.writer import Writer
 
 SELF = "stepscope"
 """The category of Stepscope's own counters."""
+_STEPPED = frozenset((Metric, Span))
 RECENT = 50
 """So many events, alerts and exceptions are kept in full; all are counted."""
 
@@ -26,6 +29,18 @@ def _recent_events() -> deque[Event]:
 
 def _recent_alerts() -> deque[Alert]:
     return deque(maxlen=RECENT)
+
+
+class Stepped(Protocol):
+    """A record, or as much of one as tells its step."""
+
+    @property
+    def axis(self) -> str | None:
+        """The name of the step."""
+
+    @property
+    def step(self) -> int | None:
+        """The step, if it has one."""
 
 
 @dataclass(slots=True)
@@ -44,6 +59,26 @@ class WriterSummary:
     """Its own counters as last written."""
     damaged: int = 0
     unreadable: int = 0
+
+    def note(self, records: Sequence[Record]) -> None:
+        """Count records, and note their times and steps."""
+        self.records += len(records)
+        times = [record.time for record in records]
+        self.first = min(times) if self.first is None else min(self.first, min(times))
+        self.last = max(times) if self.last is None else max(self.last, max(times))
+        self.reach_all([record for record in records if type(record) in _STEPPED])
+
+    def reach_all(self, records: Sequence["Stepped"]) -> None:
+        """Note the steps of records, those that have one."""
+        axes = {record.axis for record in records}
+        if len(axes) == 1:
+            steps = [record.step for record in records if record.step is not None]
+            if steps:
+                self.reach(axes.pop(), max(steps))
+            return
+        for record in records:
+            if record.step is not None:
+                self.reach(record.axis, record.step)
 
     def reach(self, axis: str | None, step: int) -> None:
         """Note a step on an axis; late ones do not turn it back."""
@@ -91,15 +126,18 @@ class RunSummary:
 
     def take(self, batch: Batch) -> None:
         """Fold one batch in."""
-        writer = self._writer(batch.writer)
-        writer.records += len(batch.records)
-        rank = batch.writer.rank
-        for record in batch.records:
-            writer.first = record.time if writer.first is None else min(writer.first, record.time)
-            writer.last = record.time if writer.last is None else max(writer.last, record.time)
-            if record.step is not None and isinstance(record, Metric | Span):
-                writer.reach(record.axis, record.step)
-            self._take_record(record, writer, rank)
+        if not batch.records:
+            self._writer(batch.writer)
+            return
+        writer, records, rank = self._writer(batch.writer), batch.records, batch.writer.rank
+        writer.note(records)
+        metrics = [record for record in records if type(record) is Metric]
+        if metrics:
+            self._take_metrics(metrics, writer, rank)
+        if len(metrics) < len(records):
+            for record in records:
+                if type(record) is not Metric:
+                    self._take_record(record, writer)
 
     def _writer(self, writer: Writer) -> WriterSummary:
         found = self.writers.get(writer.id)
@@ -113,30 +151,50 @@ class RunSummary:
         self.writers[writer.id] = WriterSummary(writer)
         return self.writers[writer.id]
 
-    def _take_record(self, record: Record, writer: WriterSummary, rank: int) -> None:
-        if isinstance(record, Metric):
-            self._take_metric(record, writer, rank)
-        elif isinstance(record, Span):
+    def _take_record(self, record: Record, writer: WriterSummary) -> None:
+        if isinstance(record, Span):
             self._take_span(record)
         elif isinstance(record, Log):
             self.logs[names.severity_word(record.severity)] += 1
         elif isinstance(record, Event):
             self._take_event(record, writer)
-        else:
+        elif isinstance(record, Alert):
             self.alerts[record.name] += 1
             self.recent_alerts.append(record)
 
-    def _take_metric(self, record: Metric, writer: WriterSummary, rank: int) -> None:
-        if record.category == SELF:
-            writer.counters.update(record.values)
+    def _take_metrics(self, metrics: list[Metric], writer: WriterSummary, rank: int) -> None:
+        """Fold the metrics of a batch, those that look alike together."""
+        shapes: list[tuple[str | None, ...]] = [(metric.category, *metric.values) for metric in metrics]
+        if shapes.count(shapes[0]) == len(shapes):
+            self._take_alike(metrics, writer, rank)
             return
-        known = self._known.setdefault(record.category, {})
-        step, time = record.step, record.time
-        for key, value in record.values.items():
+        alike: dict[tuple[str | None, ...], list[Metric]] = {}
+        for shape, metric in zip(shapes, metrics, strict=True):
+            alike.setdefault(shape, []).append(metric)
+        known = {(category, key) for category, *keys in alike for key in keys}
+        if len(known) == sum(len(shape) - 1 for shape in alike):
+            groups = list(alike.values())
+        else:  # a key is in several, and its points must keep their order
+            pairs = groupby(zip(shapes, metrics, strict=True), itemgetter(0))
+            groups = [[metric for _, metric in pair] for _, pair in pairs]
+        for group in groups:
+            self._take_alike(group, writer, rank)
+
+    def _take_alike(self, metrics: list[Metric], writer: WriterSummary, rank: int) -> None:
+        """Fold metrics of one category with the same keys in the same order."""
+        category = metrics[0].category
+        if category == SELF:
+            for metric in metrics:
+                writer.counters.update(metric.values)
+            return
+        known = self._known.setdefault(category, {})
+        stamps = Stamps([metric.step for metric in metrics], [metric.time for metric in metrics])
+        columns = zip(*[metric.values.values() for metric in metrics], strict=True)
+        for key, values in zip(metrics[0].values, columns, strict=True):
             if key not in known:
-                name = key if record.category is None else f"{record.category}/{key}"
+                name = key if category is None else f"{category}/{key}"
                 known[key] = self.keys.setdefault(name, new_key(name, rank))
-            known[key].add(value, step, time, rank)
+            known[key].extend(values, stamps, rank)
 
     def _take_span(self, span: Span) -> None:
         if span.duration is None:

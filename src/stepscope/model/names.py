@@ -8,6 +8,30 @@ ATTR_STEP = "train.step"
 ATTR_RANK = "dl.rank"
 ATTR_WORLD_SIZE = "dl.world_size"
 ATTR_LOCAL_RANK = "dl.local_rank"
+ATTR_BUCKET = "train.bucket"
+"""What a span's own time was good for: one of `BUCKETS`."""
+
+BUCKETS = ("productive", "overhead", "idle", "wasted")
+SPAN_BUCKETS = {
+    "train.forward": "productive",
+    "train.backward": "productive",
+    "train.optimizer_step": "productive",
+    "train.data_load": "idle",
+    "train.evaluate": "overhead",
+    "train.checkpoint.save": "overhead",
+    "train.checkpoint.load": "overhead",
+    "rl.sample": "productive",
+    "rl.reward": "productive",
+    "rl.train": "productive",
+    "rl.sync": "overhead",
+    "forward_backward": "productive",
+    "optim_step": "productive",
+    "batch_processing": "productive",
+    "validation": "overhead",
+    "data_loading": "idle",
+    "feature_engineering": "overhead",
+}
+"""The bucket of spans that say none themselves."""
 
 EVENT_STARTED = "train.run.started"
 EVENT_FINISHED = "train.run.finished"

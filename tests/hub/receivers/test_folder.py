@@ -163,4 +163,30 @@ def test_damage_is_counted(tmp_path: Path, clock: Clock) -> None:
     found = steps(receiver)
     assert ("a", 9) in found
     assert len(found) < 4
-    assert tallies.total("dropped", "folder") >= 1
+    receiver.rewind()
+    assert (tallies.total("dropped", "folder"), steps(receiver)) == (0, found)
+    receiver.settle()
+    once = tallies.total("dropped", "folder")
+    receiver.settle()
+    assert (once >= 1, tallies.total("dropped", "folder")) == (True, once)
+
+
+def test_rewind(tmp_path: Path, clock: Clock) -> None:
+    """What was read and not settled is read again, at once and once."""
+    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Tallies(), clock=clock)
+    target = journal(tmp_path, "a")
+    write(target, 1)
+    assert steps(receiver) == [("a", 1)]
+    receiver.settle()
+    write(target, 2, 3)
+    clock.now += 1
+    assert steps(receiver) == [("a", 2), ("a", 3)]
+    receiver.rewind()
+    receiver.rewind()
+    assert steps(receiver) == [("a", 2), ("a", 3)]
+    receiver.settle()
+    receiver.rewind()
+    assert steps(receiver) == []
+    write(target, 4)
+    clock.now += 1
+    assert steps(receiver) == [("a", 4)]

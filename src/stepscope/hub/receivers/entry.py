@@ -84,6 +84,10 @@ class Entry:
         """Count what was refused before it could be packed."""
         self._tallies.add("rejected", self.receiver, count, reason)
 
+    def repeat(self) -> None:
+        """Count a request that came again though it had been taken."""
+        self._tallies.add("retried", self.receiver, reason="taken before")
+
     def _count(self, done: "Future[None]", taken: int) -> None:
         if done.cancelled() or done.exception() is None:
             self._tallies.add("written", self.receiver, taken)

@@ -24,7 +24,7 @@ HOME_SECONDS = 1.0
 class _Watched:
     """A folder looked at again and again; `run` is empty for the folder of runs, `writer` for a run."""
 
-    __slots__ = ("folder", "mtime", "run", "seen", "tail", "writer")
+    __slots__ = ("folder", "mtime", "run", "seen", "tail", "turn", "writer")
 
     def __init__(self, folder: Path, run: str = "", writer: str = "") -> None:
         self.folder, self.run, self.writer = folder, run, writer
@@ -32,6 +32,8 @@ class _Watched:
         self.seen = 0.0
         """When it last changed, in seconds of the wall clock."""
         self.tail: Tail | None = None
+        self.turn = 0
+        """Its newest entry in the queue; older ones do not count."""
 
     @property
     def key(self) -> str:
@@ -39,7 +41,7 @@ class _Watched:
 
 
 class FolderReceiver:
-    """Batches from trainers' journals. One thread reads; `settle` says that all read is stored."""
+    """Batches from trainers' journals. One thread reads; what was read counts as stored only after `settle`."""
 
     def __init__(
         self,
@@ -61,13 +63,15 @@ class FolderReceiver:
         self.writers = 0
         self._add(_Watched(layout.runs_folder(home)), due=0.0)
 
-    def read(self) -> list[Item]:
-        """Return the next batches of one writer that is due and has some; none when no such writer is due."""
+    def read(self, limit: int = READ_BYTES) -> list[Item]:
+        """Return the next batches of one writer that is due and has some, about `limit` bytes; none when none is."""
         now = self._clock()
         while self._queue and self._queue[0][0] <= now:
-            _, _, watched = heapq.heappop(self._queue)
+            _, turn, watched = heapq.heappop(self._queue)
+            if turn != watched.turn:
+                continue
             try:
-                items = self._look(watched, now)
+                items = self._look(watched, now, limit)
             except Exception:
                 self._add(watched, now + RUN_LATEST)
                 raise
@@ -75,9 +79,9 @@ class FolderReceiver:
                 return items
         return []
 
-    def _look(self, watched: _Watched, now: float) -> list[Item]:
+    def _look(self, watched: _Watched, now: float, limit: int) -> list[Item]:
         if watched.writer:
-            return self._follow(watched, now)
+            return self._follow(watched, now, limit)
         if watched.run:
             self._look_for_writers(watched, now)
         else:
@@ -89,9 +93,17 @@ class FolderReceiver:
         for key, watched in self._read.items():
             if watched.tail is not None:
                 self._cursors.set(key, watched.tail.position)
+                self._count_damage(watched.tail)
         moved = bool(self._read)
         self._read.clear()
         return moved
+
+    def rewind(self) -> None:
+        """Forget what was read since the last `settle`; it is read again, at once."""
+        for watched in self._read.values():
+            watched.tail = None
+            self._add(watched, due=0.0)
+        self._read.clear()
 
     def next_due(self) -> float:
         """Seconds until something is due."""
@@ -99,6 +111,7 @@ class FolderReceiver:
 
     def _add(self, watched: _Watched, due: float) -> None:
         self._count += 1
+        watched.turn = self._count
         heapq.heappush(self._queue, (due, self._count, watched))
 
     def _look_for_runs(self, watched: _Watched, now: float) -> None:
@@ -130,7 +143,7 @@ class FolderReceiver:
         self._add(fresh, due=-changed)
         return True
 
-    def _follow(self, watched: _Watched, now: float) -> list[Item]:
+    def _follow(self, watched: _Watched, now: float, limit: int) -> list[Item]:
         position = watched.tail.position if watched.tail is not None else self._cursors.get(watched.key)
         more = _unread(watched, position, now)
         if more is None:
@@ -141,18 +154,16 @@ class FolderReceiver:
             return []
         if watched.tail is None:
             watched.tail = Tail(watched.folder, position)
-        items = self._batches(watched, watched.tail)
+        masked = (batch._replace(records=self._mask(batch.records)) for batch in watched.tail.read(limit))
+        items = [Item(RECEIVER, batch) for batch in masked]
         self._read[watched.key] = watched
         self._add(watched, now if items else now + _wait(now - watched.seen, SOONEST, LATEST))
         return items
 
-    def _batches(self, watched: _Watched, tail: Tail) -> list[Item]:
-        damaged, unreadable = tail.damaged, tail.unreadable
-        masked = (batch._replace(records=self._mask(batch.records)) for batch in tail.read(READ_BYTES))
-        items = [Item(RECEIVER, batch) for batch in masked]
-        self._tallies.add("dropped", RECEIVER, tail.damaged - damaged, "damaged frame")
-        self._tallies.add("rejected", RECEIVER, tail.unreadable - unreadable, "unreadable record")
-        return items
+    def _count_damage(self, tail: Tail) -> None:
+        self._tallies.add("dropped", RECEIVER, tail.damaged, "damaged frame")
+        self._tallies.add("rejected", RECEIVER, tail.unreadable, "unreadable record")
+        tail.damaged = tail.unreadable = 0
 
     def _forget(self, watched: _Watched) -> None:
         self._known.discard(watched.folder)

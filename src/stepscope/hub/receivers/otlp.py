@@ -1,5 +1,6 @@
 """One OTLP request, whatever carried it: decode, take what is good, say what is not."""
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -7,9 +8,10 @@ from typing import NamedTuple
 from msgspec import structs
 
 from stepscope.hub.receivers.entry import Entry, Load, Writers
+from stepscope.hub.receivers.repeats import Repeats, digest
 from stepscope.hub.security.guard import Access
 from stepscope.wire.otlp.decode.request import decode
-from stepscope.wire.otlp.names import Encoding, Signal
+from stepscope.wire.otlp.names import HEADER_EXPERIMENT, HEADER_RUN, SIGNALS, Encoding, Signal
 from stepscope.wire.otlp.refusals import BadRequest, Rejections
 
 
@@ -26,13 +28,46 @@ class OtlpReceiver:
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
         self._writers = Writers()
+        self._repeats: Repeats[Taken] = Repeats()
 
     def take(
         self, signal: Signal, encoding: Encoding, data: bytes, headers: Mapping[str, str], access: Access
     ) -> Taken:
-        """Decode a request and hand it on; BadRequest when it cannot be read."""
+        """Decode a request and hand it on; BadRequest when it cannot be read.
+
+        One that came before is answered as then, and not taken again: its client lost the answer.
+        """
+        who = access.token.id if access.token is not None else ""
+        said = (headers.get(HEADER_RUN, ""), headers.get(HEADER_EXPERIMENT, ""))
+        key = digest((signal, encoding, who, *said), data)
+        if (known := self._repeats.find(key)) is not None:
+            self._entry.repeat()
+            return known
+        clock = _Clock()
+        taken = self._take(signal, encoding, data, headers, access, clock)
+        if not clock.asked:
+            self._repeats.keep(key, taken)
+            taken.safe.add_done_callback(lambda done: self._settle(key, done, taken.rejections))
+        return taken
+
+    def _settle(self, key: bytes, done: "Future[None]", rejections: Rejections) -> None:
+        """Remember of a request that is safe no more than what was refused; of one that is not, nothing."""
+        if done.cancelled() or done.exception() is not None:
+            self._repeats.forget(key)
+        else:
+            self._repeats.keep(key, Taken(_SAFE, rejections if rejections.reasons else _NOTHING[rejections.signal]))
+
+    def _take(
+        self,
+        signal: Signal,
+        encoding: Encoding,
+        data: bytes,
+        headers: Mapping[str, str],
+        access: Access,
+        clock: "_Clock",
+    ) -> Taken:
         try:
-            decoded = decode(signal, encoding, data, headers)
+            decoded = decode(signal, encoding, data, headers, clock)
         except BadRequest:
             self._entry.reject("unreadable request")
             raise
@@ -49,3 +84,18 @@ class OtlpReceiver:
         for reason, count in (+load.rejected).items():
             rejections.add(reason, count=count)
         return Taken(safe, rejections)
+
+
+class _Clock:
+    """The time, for items that have none; two requests of such items may be alike and yet not the same."""
+
+    asked = False
+
+    def __call__(self) -> int:
+        self.asked = True
+        return time.time_ns()
+
+
+_SAFE: "Future[None]" = Future()
+_SAFE.set_result(None)
+_NOTHING = {signal: Rejections(signal) for signal in SIGNALS}

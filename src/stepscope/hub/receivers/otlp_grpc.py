@@ -91,7 +91,7 @@ class OtlpGrpc:
             taken = await loop.run_in_executor(
                 self._pool, self._receiver.take, signal, "protobuf", data, metadata, access
             )
-        await asyncio.wrap_future(taken.safe)
+        await asyncio.shield(asyncio.wrap_future(taken.safe))  # who goes away cancels for himself only
         return write_reply("protobuf", taken.rejections)
 
 

@@ -62,7 +62,7 @@ class OtlpHttp:
                 taken = await loop.run_in_executor(
                     self._pool, self._take, signal, encoding, data, dict(request.headers), access
                 )
-            await asyncio.wrap_future(taken.safe)
+            await asyncio.shield(asyncio.wrap_future(taken.safe))  # who goes away cancels for himself only
         except BadRequest as error:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
         except Retry as error:

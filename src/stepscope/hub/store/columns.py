@@ -79,10 +79,10 @@ def numbers(type: str, values: Iterable[int | float]) -> Numbers:
 def fixed(width: int, values: Sequence[bytes | None]) -> Fixed:
     """Make a column of ids; None becomes zeros, a wrong length is a ValueError."""
     zeros = bytes(width)
-    data = b"".join([value or zeros for value in values])
-    if len(data) != width * len(values) or any(len(value or zeros) != width for value in values):
+    filled = [value or zeros for value in values]
+    if not {width}.issuperset(map(len, filled)):
         raise ValueError(f"an id is not {width} bytes long")
-    return Fixed(width, data)
+    return Fixed(width, b"".join(filled))
 
 
 def texts(values: Sequence[str]) -> Texts:

@@ -34,7 +34,13 @@ def first(engine: Engine) -> None:
     engine.execute(tables.FIRST_VIEW)
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: first}
+def second(engine: Engine) -> None:
+    """Add what version 2 has more."""
+    for name, definition in tables.SECOND.items():
+        create(engine, name, definition)
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second}
 """What leads to each version from the one before; every step may be run again after a crash."""
 
 

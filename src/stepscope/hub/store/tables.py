@@ -9,9 +9,9 @@ NO_STEP = -(2**63) + 1
 ERA = 65536
 """Runs per era; the partition of a run is its number divided by this."""
 
-FACTS = ("metrics", "histograms", "spans", "open_spans", "logs", "alerts", "lifecycle")
+FACTS = ("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "alerts", "lifecycle")
 """Tables whose rows are taken back when their commit did not complete."""
-BY_SERIES = ("metrics", "histograms", "totals")
+BY_SERIES = ("metrics", "histograms", "exemplars", "totals")
 BY_RUN = ("spans", "open_spans", "logs", "alerts", "lifecycle", "traces", "series", "writers", "runs")
 """What belongs to a run, found by its series' numbers or by its own; `runs` last, for it names the others."""
 PUBLIC = (*BY_SERIES, *BY_RUN, "ledger")
@@ -97,3 +97,10 @@ FIRST = {
 
 FIRST_VIEW = f"""CREATE MATERIALIZED VIEW IF NOT EXISTS totals_view TO totals AS
     SELECT series, attempt, {FOLD} FROM totals_in GROUP BY series, attempt"""
+
+SECOND = {
+    "exemplars": f"""(series UInt64, step Int64 {{delta}}, time Int64 {{delta}}, attempt UInt16, value Float64,
+        trace_id FixedString(16), span_id FixedString(8), {_ATTRS}, commit UInt32 {{delta}})
+        ENGINE = MergeTree {BY_SERIES_ERA} ORDER BY (series, time){{settings}}""",
+}
+"""What schema version 2 adds."""

@@ -6,9 +6,11 @@ from msgspec import Struct
 
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.native import Answer
-from stepscope.hub.store.tables import FIRST, PUBLIC
+from stepscope.hub.store.tables import FIRST, PUBLIC, SECOND
 
-MERGED = tuple(name for name, words in FIRST.items() if "ENGINE = Null" not in words)
+_HARMLESS = ("ignored", "clone", "attaching", "deleting")
+"""Why a part may lie beside the others with nothing lost."""
+MERGED = tuple(name for name, words in {**FIRST, **SECOND}.items() if "ENGINE = Null" not in words)
 
 
 class TableInfo(Struct, frozen=True):
@@ -45,6 +47,38 @@ def info(engine: Engine) -> Info:
     return Info(engine.version, version, tables, sum(table.bytes for table in tables), points.rows, each)
 
 
+def reach(engine: Engine) -> tuple[int | None, int | None]:
+    """Find the times of the oldest and of the newest record, in ns; None when there is none. Reads whole columns."""
+    questions = ["SELECT count() AS found, minMerge(first_time) AS oldest, maxMerge(last_time) AS newest FROM totals"]
+    questions += [
+        f"SELECT count() AS found, min(time) AS oldest, max(time) AS newest FROM {table}"
+        for table in ("histograms", "spans", "logs", "alerts")
+    ]
+    rows = [next(answer.rows("found", "oldest", "newest")) for answer in engine.query_many(questions)]
+    present = [row for row in rows if row[0]]
+    return min((row[1] for row in present), default=None), max((row[2] for row in present), default=None)
+
+
+class TableColumns(Struct, frozen=True):
+    """A table with its columns, by name and type."""
+
+    name: str
+    rows: int
+    bytes: int
+    columns: tuple[tuple[str, str], ...]
+
+
+def describe(engine: Engine) -> list[TableColumns]:
+    """The tables that a stranger's question may read."""
+    found = engine.query(
+        "SELECT table, name, type FROM system.columns WHERE database = currentDatabase() ORDER BY table, position"
+    )
+    columns: dict[str, list[tuple[str, str]]] = {}
+    for table, name, type in found.rows("table", "name", "type"):
+        columns.setdefault(table, []).append((name, type))
+    return [TableColumns(each.name, each.rows, each.bytes, tuple(columns[each.name])) for each in info(engine).tables]
+
+
 def compact(engine: Engine) -> None:
     """Merge the parts of every table into one per partition; takes as long as rewriting them."""
     for table in MERGED:
@@ -53,13 +87,28 @@ def compact(engine: Engine) -> None:
 
 def check(engine: Engine) -> list[str]:
     """Describe what is wrong; nothing when the store is sound."""
-    problems: list[str] = []
+    problems: list[str] = _lost(engine)
     for table in MERGED:
         try:
             problems += engine.check(table)
         except EngineError as error:
             problems.append(f"{table}: {error}")
-    return problems + _unfinished(engine) + _unnamed(engine)
+    if not problems:
+        problems = _unfinished(engine) + _unnamed(engine)
+    return problems
+
+
+def _lost(engine: Engine) -> list[str]:
+    """Parts that the engine could not load when it started and put beside the others."""
+    found = engine.query(
+        """SELECT assumeNotNull(table) AS place, name, assumeNotNull(reason) AS why FROM system.detached_parts
+        WHERE database = currentDatabase()"""
+    )
+    return [
+        f"{table}: part {part}: could not be loaded ({why})"
+        for table, part, why in found.rows("place", "name", "why")
+        if why not in _HARMLESS
+    ]
 
 
 def _unfinished(engine: Engine) -> list[str]:

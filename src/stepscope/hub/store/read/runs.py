@@ -1,7 +1,9 @@
 """Runs: the list with what tells their state, one run in detail, and the way from an id to a number."""
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from msgspec import Struct
@@ -87,13 +89,63 @@ def list_runs(
     engine: Engine, *, ids: Sequence[str] | None = None, project: str | None = None, keys: Sequence[str] = ()
 ) -> list[RunRow]:
     """List runs, the newest first, with the latest values of the named metrics."""
-    conditions = []
-    if ids is not None:
-        conditions.append(f"id IN {literal.texts(ids)}" if ids else "0")
+    if ids is None:
+        known = _memory_of(engine, tuple(keys)).rows(engine)
+        return [row for row in known if project in (None, row.project)]
+    conditions = [f"id IN {literal.texts(ids)}" if ids else "0"]
     if project is not None:
         conditions.append(f"project = {literal.text(project)}")
-    facts = _Facts(engine, " AND ".join(conditions), keys)
-    return [facts.row(*row) for row in facts.runs.rows("run", "name", "family", "since")]
+    return _Facts(engine, " AND ".join(conditions), keys).rows()
+
+
+class _Memory:
+    """All runs as they were last read: those that no commit touched since need not be read again."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+        self._lock = threading.Lock()
+        self._commit = -1
+        self._rows: dict[int, RunRow] = {}
+
+    def rows(self, engine: Engine) -> list[RunRow]:
+        """All runs, the newest first."""
+        with self._lock:
+            newest = int(engine.query("SELECT max(commit) AS newest FROM ledger").one("newest"))
+            present = engine.query(_NUMBERS)["run"]
+            missing = self._missing(engine, newest, present)
+            if missing:
+                few = len(missing) <= _FEW
+                where = f"run IN {literal.integers(missing)}" if few else ""
+                self._rows.update((row.number, row) for row in _Facts(engine, where, self._keys).rows())
+            self._rows = {number: self._rows[number] for number in present if number in self._rows}
+            self._commit = newest
+            return list(self._rows.values())
+
+    def _missing(self, engine: Engine, newest: int, present: Sequence[int]) -> set[int]:
+        """The runs that came or were touched since."""
+        fresh = {number for number in present if number not in self._rows}
+        if self._commit < 0 or newest < self._commit:
+            return set(present)
+        if newest > self._commit and len(fresh) <= _FEW:
+            fresh.update(engine.query(f"SELECT DISTINCT run FROM ledger WHERE commit > {self._commit}")["run"])
+        return set(present) if len(fresh) > _FEW else fresh
+
+
+_FEW = 500
+"""With more runs to read than these, all are."""
+_MOST_MEMORIES = 8
+_memories: "WeakKeyDictionary[Engine, dict[tuple[str, ...], _Memory]]" = WeakKeyDictionary()
+_memories_lock = threading.Lock()
+
+
+def _memory_of(engine: Engine, keys: tuple[str, ...]) -> _Memory:
+    with _memories_lock:
+        known = _memories.setdefault(engine, {})
+        memory = known.pop(keys, None) or _Memory(keys)
+        known[keys] = memory
+        while len(known) > _MOST_MEMORIES:
+            del known[next(iter(known))]
+        return memory
 
 
 class _Facts:
@@ -112,7 +164,11 @@ class _Facts:
         self._endings = _ends(endings)
         self._values = _latest(dict(valued[1].rows("series", "key")), valued[0]) if keys else {}
 
-    def row(self, run: int, id: str, project: str, created: int) -> RunRow:
+    def rows(self) -> list[RunRow]:
+        """All of them, the newest first."""
+        return [self._row(*row) for row in self.runs.rows("run", "name", "family", "since")]
+
+    def _row(self, run: int, id: str, project: str, created: int) -> RunRow:
         name, started, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
         seen, received, step, *amounts = self._standings.get(run, (0, 0, NO_STEP, *(0 for _ in COUNTS)))
         beginning = self._beginnings.get(run)
@@ -133,6 +189,7 @@ _SUMS = ", ".join(f"sum(last_{name}) AS {name}" for name in COUNTS)
 
 _RUNS = """SELECT run, any(id) AS name, any(project) AS family, min(created) AS since
     FROM runs WHERE {where} GROUP BY run ORDER BY since DESC, run DESC"""
+_NUMBERS = "SELECT run, min(created) AS since FROM runs GROUP BY run ORDER BY since DESC, run DESC"
 _WRITERS = """SELECT run, argMin(name, rank + (name = '') * 4294967296) AS named, min(wall_ns) AS started,
     max(world_size) AS world, toUInt32(uniqExact(rank)) AS ranks, groupUniqArray(host) AS hosts,
     max(attempt) AS attempts FROM writers WHERE {among} GROUP BY run"""

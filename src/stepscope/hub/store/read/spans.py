@@ -42,6 +42,7 @@ class SpanQuestion:
     min_duration: int | None = None
     attrs: Mapping[str, str] = field(default_factory=dict)
     trace_id: bytes | None = None
+    span_id: bytes | None = None
     since: int | None = None
     until: int | None = None
     slowest: bool = False
@@ -68,6 +69,8 @@ def _conditions(question: SpanQuestion) -> list[str]:
         found.append(f"duration >= {int(question.min_duration)}")
     if question.trace_id is not None:
         found.append(f"trace_id = {literal.fixed(question.trace_id)}")
+    if question.span_id is not None:
+        found.append(f"span_id = {literal.fixed(question.span_id)}")
     if question.since is not None:
         found.append(f"time >= {int(question.since)}")
     if question.until is not None:
@@ -92,9 +95,31 @@ def _whereabouts(engine: Engine, trace_id: bytes) -> str:
     return f"run IN {literal.integers(runs)} AND step IN {literal.integers(steps)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Which spans: those of a trace, or those of a run from one step to another."""
+
+    trace_id: bytes | None = None
+    run: int | None = None
+    first: int = 0
+    last: int = 0
+
+
+def condition(engine: Engine, stretch: Stretch) -> str:
+    """The condition of a stretch on a table of spans."""
+    if stretch.trace_id is not None:
+        return f"trace_id = {literal.fixed(stretch.trace_id)} AND {_whereabouts(engine, stretch.trace_id)}"
+    return f"run = {int(stretch.run or 0)} AND step BETWEEN {int(stretch.first)} AND {int(stretch.last)}"
+
+
 def read_trace(engine: Engine, trace_id: bytes, *, limit: int = 100_000) -> tuple[list[SpanRow], list[SpanRow]]:
     """The spans of a trace in the order they began: those that ended, and those still open."""
-    where = f"trace_id = {literal.fixed(trace_id)} AND {_whereabouts(engine, trace_id)}"
+    return read_stretch(engine, Stretch(trace_id=trace_id), limit=limit)
+
+
+def read_stretch(engine: Engine, stretch: Stretch, *, limit: int) -> tuple[list[SpanRow], list[SpanRow]]:
+    """The spans of a stretch in the order they began: those that ended, and those still open."""
+    where = condition(engine, stretch)
     page = SpanQuestion(limit=limit)
     ended = _read(engine, f"SELECT {_SELECT} FROM spans WHERE {where} ORDER BY time, span_id", page)
     begun = _read(engine, f"SELECT {_SELECT} FROM open_spans WHERE {where} ORDER BY time, span_id", page, open=True)

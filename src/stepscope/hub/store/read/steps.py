@@ -113,9 +113,9 @@ def _values(engine: Engine, run: int, step: int, window: int, lines: dict[int, L
 def _neighbours(
     engine: Engine, step: int, values: list[StepValue], lines: dict[int, Line]
 ) -> tuple[int | None, int | None]:
-    """The nearest steps on either side, by the first metric that was logged at this one, else by the run's first."""
+    """The nearest steps on either side, by the metric logged most often before this one, else by the run's first."""
     own = (series for series, line in lines.items() if not line.key.startswith("system/"))
-    series = values[0].line.series if values else next(own, None)
+    series = max(values, key=lambda value: value.before).line.series if values else next(own, None)
     if series is None:
         return None, None
     here = f"SELECT step FROM metrics WHERE series = {series} AND step > {NO_STEP}"

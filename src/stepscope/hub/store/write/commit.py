@@ -51,8 +51,15 @@ class Committer:
     def write(self, batches: Sequence[Batch]) -> list[Outcome]:
         """Store batches; those stored before are passed over. Returns what became of each."""
         outcomes: list[Outcome] = []
+        before = self._last
         for group in _portions(batches):
-            outcomes += self._write(group)
+            try:
+                outcomes += self._write(group)
+            except Exception:
+                if self._last == before:
+                    raise
+                # What came before is safe, and its outcome must be told; the rest stumbles when it is offered again.
+                return outcomes + [Retry("a part of the group", after=0.0)] * (len(batches) - len(outcomes))
         return outcomes
 
     def _write(self, batches: Sequence[Batch]) -> list[Outcome]:

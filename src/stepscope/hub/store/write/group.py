@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from msgspec.structs import replace
 
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source
+from stepscope.hub.store.write.exemplars import Exemplars
 from stepscope.hub.store.write.histograms import Distributions
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.hub.store.write.logs import Lines
@@ -15,10 +17,11 @@ from stepscope.hub.store.write.points import Points
 from stepscope.hub.store.write.spans import Spans, Traces
 from stepscope.model.errors import Reject
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
+from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
 """What making a column raises for a value that does not fit."""
-_COUNTED: dict[type, str] = {Span: "spans", Log: "logs", Event: "events", Alert: "alerts"}
+_COUNTED: dict[type, str] = {Log: "logs", Event: "events", Alert: "alerts"}
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class Group:
         self._careful = careful
         self._points = Points(catalog)
         self._distributions = Distributions(catalog)
+        self._exemplars = Exemplars(catalog)
         self._spans = Spans()
         self._lines = Lines()
         self._traces = Traces()
@@ -44,18 +48,17 @@ class Group:
     def add(self, source: Source, records: Sequence[Record]) -> Gain:
         """Take the records of a batch."""
         gain = Gain()
-        metrics = [record for record in records if type(record) is Metric]
+        only = {Metric}.issuperset(map(type, records))
+        metrics = cast(list[Metric], list(records) if only else [each for each in records if type(each) is Metric])
         if metrics:
             self._add_metrics(source, metrics, gain)
         if len(metrics) < len(records):
-            for record in records:
-                if type(record) is not Metric:
-                    self._add_other(source, record, gain)
+            self._add_others(source, records, gain, len(records) - len(metrics))
         return gain
 
     def _add_metrics(self, source: Source, metrics: list[Metric], gain: Gain) -> None:
         since, points, distributions = self._points.records(), len(self._points), len(self._distributions)
-        plain = not any(metric.instrument or metric.attrs for metric in metrics)
+        plain = not [True for metric in metrics if metric.attrs or metric.instrument is not None]
         if self._careful or not plain:
             gain.seen = max(metric.time for metric in metrics)
             metrics = [part for metric in metrics if (part := self._numbers(source, metric)) is not None]
@@ -65,31 +68,37 @@ class Group:
         gain.counts["points"] = len(self._points) - points + len(self._distributions) - distributions
 
     def _numbers(self, source: Source, metric: Metric) -> Metric | None:
-        """Put the distributions of a record aside and return what is left, if anything."""
+        """Put the distributions and exemplars of a record aside and return what is left, if anything."""
+        if ATTR_EXEMPLARS in metric.attrs:
+            self._exemplars.add(source, metric)
         plain = {key: value for key, value in metric.values.items() if isinstance(value, (int, float))}
         if len(plain) == len(metric.values):
             return metric
         self._distributions.add(source, metric)
         return replace(metric, values=plain) if plain else None
 
-    def _add_other(self, source: Source, record: Record, gain: Gain) -> None:
-        if isinstance(record, Span):
-            self._spans.add(source, record)
-            self._traces.add(source.book.number, record.trace_id, record.step)
-        elif isinstance(record, (Log, Event, Alert)):
-            self._lines.add(source, record)
-            self._traces.add(source.book.number, record.trace_id, record.step)
-        else:
-            raise TypeError(f"a {type(record).__name__} is no record")
-        gain.counts[_COUNTED[type(record)]] += 1
-        gain.seen = max(gain.seen, record.time)
-        gain.step = max(gain.step, NO_STEP if record.step is None else record.step)
+    def _add_others(self, source: Source, records: Sequence[Record], gain: Gain, count: int) -> None:
+        spans = [record for record in records if type(record) is Span]
+        lines = [record for record in records if type(record) is Log or type(record) is Event or type(record) is Alert]
+        if len(spans) + len(lines) < count:
+            raise TypeError("something is no record")
+        self._spans.extend(source, spans)
+        gain.counts["spans"] = len(spans)
+        if lines:
+            self._lines.extend(source, lines)
+            for line in lines:
+                gain.counts[_COUNTED[type(line)]] += 1
+        others = [*spans, *lines]
+        self._traces.extend(source.book.number, others)
+        gain.seen = max(gain.seen, max([record.time for record in others]))
+        gain.step = max([gain.step, *[record.step for record in others if record.step is not None]])
 
     def facts(self, commit: int) -> dict[str, Block]:
         """Make the rows, metrics before their totals; one of `UNFIT` when a record does not fit."""
         return {
             **self._points.blocks(commit),
             **self._distributions.blocks(commit),
+            **self._exemplars.blocks(commit),
             **self._spans.blocks(commit),
             **self._lines.blocks(commit),
         }

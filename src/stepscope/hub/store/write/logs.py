@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, fixed, numbers, texts
 from stepscope.hub.store.write.catalog import Source
-from stepscope.hub.store.write.spans import place
+from stepscope.hub.store.write.rows import Rows
 from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Log
 
 LIFE = "train.run."
@@ -18,33 +18,33 @@ class Lines:
     """The logs, events and alerts of a commit."""
 
     def __init__(self) -> None:
-        self._logs: list[tuple[Source, Line]] = []
-        self._alerts: list[tuple[Source, Line]] = []
-        self._life: list[tuple[Source, Event]] = []
+        self._logs: Rows[Line] = Rows()
+        self._alerts: Rows[Line] = Rows()
+        self._life: Rows[Event] = Rows()
 
-    def add(self, source: Source, line: Line) -> None:
-        """Take a record."""
-        (self._alerts if isinstance(line, Alert) else self._logs).append((source, line))
-        if isinstance(line, Event) and line.name.startswith(LIFE):
-            self._life.append((source, line))
+    def extend(self, source: Source, lines: Sequence[Line]) -> None:
+        """Take records of one source."""
+        self._logs.extend(source, [line for line in lines if not isinstance(line, Alert)])
+        self._alerts.extend(source, [line for line in lines if isinstance(line, Alert)])
+        self._life.extend(source, [line for line in lines if isinstance(line, Event) and line.name.startswith(LIFE)])
 
     def blocks(self, commit: int) -> dict[str, Block]:
         """Make the rows of `logs`, `alerts` and `lifecycle`; ValueError and its kin for an unfit record."""
         found = {}
-        if self._logs:
+        if self._logs.records:
             found["logs"] = _block(self._logs, commit)
-        if self._alerts:
+        if self._alerts.records:
             found["alerts"] = _block(self._alerts, commit)
-        if self._life:
+        if self._life.records:
             found["lifecycle"] = _life(self._life, commit)
         return found
 
 
-def _block(rows: Sequence[tuple[Source, Line]], commit: int) -> Block:
-    lines = [line for _, line in rows]
+def _block(rows: Rows[Line], commit: int) -> Block:
+    lines = rows.records
     bodies = [_body(line) for line in lines]
     return {
-        **place(rows, commit),
+        **rows.place(commit),
         "time": numbers("Int64", [line.time for line in lines]),
         "kind": numbers("UInt8", [_kind(line) for line in lines]),
         "severity": numbers("UInt8", [line.severity for line in lines]),
@@ -73,15 +73,16 @@ def _body(line: Line) -> attrs.Spelled:
     return ("s", line.message) if isinstance(line, Alert) else attrs.spell(line.body)
 
 
-def _life(rows: Sequence[tuple[Source, Event]], commit: int) -> Block:
-    block = place(rows, commit)
+def _life(rows: Rows[Event], commit: int) -> Block:
+    events = rows.records
+    block = rows.place(commit)
     del block["step"]
     return {
         **block,
-        "writer": numbers("UInt64", [source.key for source, _ in rows]),
-        "main": numbers("UInt8", [source.writer.main for source, _ in rows]),
-        "time": numbers("Int64", [event.time for _, event in rows]),
-        "name": texts([event.name for _, event in rows]),
-        "status": texts([str(event.attrs.get("status", "")) for _, event in rows]),
-        **attrs.block([event.attrs for _, event in rows]),
+        "writer": rows.by_source("UInt64", lambda source: source.key),
+        "main": rows.by_source("UInt8", lambda source: source.writer.main),
+        "time": numbers("Int64", [event.time for event in events]),
+        "name": texts([event.name for event in events]),
+        "status": texts([str(event.attrs.get("status", "")) for event in events]),
+        **attrs.block([event.attrs for event in events]),
     }

@@ -1,7 +1,7 @@
 """Metric values as columns: grouped by series, in the order of steps, with what each series adds up to."""
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import cast
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from stepscope.hub.store.columns import Block, Floats, Ints, Numbers, constant
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
-from stepscope.model.records import Metric
+from stepscope.model.records import Metric, Value
 
 NAN, ABOVE, BELOW = 1, 2, 4
 """Flags of values that are not finite: NaN, +Inf, -Inf."""
@@ -33,19 +33,25 @@ class Points:
 
     def extend(self, source: Source, metrics: Sequence[Metric], *, plain: bool = False) -> None:
         """Take the values of many records, all numbers; `plain` ones have neither attributes nor instruments."""
-        known = source.shapes
-        if plain:
-            shapes = [known.get((metric.axis, metric.category, *metric.values)) for metric in metrics]
-        else:
-            shapes = [known.get(_shape(metric)) for metric in metrics]
-        if None in shapes:
-            shapes = [self._find(source, metric) for metric in metrics]
-        self._shapes += cast(list[int], shapes)
+        if not metrics:
+            return
+        held = [metric.values for metric in metrics]
+        self._shapes += self._numbers(source, metrics, held, plain=plain)
         self._steps += [NO_STEP if metric.step is None else metric.step for metric in metrics]
         self._times += [metric.time for metric in metrics]
         self._starts += [0] * len(metrics) if plain else [_start(metric) for metric in metrics]
-        values = [metric.values.values() for metric in metrics]
-        self._values.extend(chain.from_iterable(cast(list[Iterable[int | float]], values)))
+        self._values.extend(cast(Iterable[int | float], chain.from_iterable(map(_values, held))))
+
+    def _numbers(
+        self, source: Source, metrics: Sequence[Metric], held: Sequence[Mapping[str, Value]], *, plain: bool
+    ) -> list[int]:
+        """The numbers of the records' shapes; most often all have one."""
+        if plain and _is_one_shape(metrics, held):
+            return [self._find(source, metrics[0])] * len(metrics)
+        found = [source.shapes.get(_shape(metric)) for metric in metrics]
+        if None in found:
+            return [self._find(source, metric) for metric in metrics]
+        return cast(list[int], found)
 
     def _find(self, source: Source, metric: Metric) -> int:
         """The number of a record's shape; records of one shape hold values of the same series."""
@@ -76,6 +82,20 @@ class Points:
         sizes, slots = self._catalog.slots_of(_int64(self._shapes))
         rows = [_int64(column).repeat(sizes) for column in (self._steps, self._times, self._starts)]
         return _Sorted(self._catalog, slots, values, *rows).blocks(commit)
+
+
+_values: Callable[[Mapping[str, Value]], Iterable[Value]] = dict.values  # type: ignore[assignment]
+
+
+def _is_one_shape(metrics: Sequence[Metric], held: Sequence[Mapping[str, Value]]) -> bool:
+    """Tell whether plain records all have the same axis, category and keys in the same order."""
+    keys = list(held[0])
+    return (
+        len(set(map(len, held))) == 1
+        and list(chain.from_iterable(held)) == keys * len(held)
+        and len({metric.category for metric in metrics}) == 1
+        and len({metric.axis for metric in metrics}) == 1
+    )
 
 
 def _int64(values: list[int]) -> Ints:

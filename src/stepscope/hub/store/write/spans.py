@@ -1,40 +1,45 @@
 """Spans as columns; a trace is remembered by the runs and steps it touches."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, ends_of, fixed, numbers, texts
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.catalog import Source
-from stepscope.model.records import Link, Span, SpanEvent
+from stepscope.hub.store.write.rows import Rows
+from stepscope.model.records import Alert, Event, Link, Log, Span, SpanEvent
+
+Traced = Span | Log | Event | Alert
 
 
 class Spans:
     """The spans of a commit, ended and open ones apart."""
 
     def __init__(self) -> None:
-        self._ended: list[tuple[Source, Span]] = []
-        self._open: list[tuple[Source, Span]] = []
+        self._ended: Rows[Span] = Rows()
+        self._open: Rows[Span] = Rows()
 
-    def add(self, source: Source, span: Span) -> None:
-        """Take a span."""
-        (self._open if span.duration is None else self._ended).append((source, span))
+    def extend(self, source: Source, spans: Sequence[Span]) -> None:
+        """Take spans of one source."""
+        ended = [span for span in spans if span.duration is not None]
+        self._ended.extend(source, ended)
+        if len(ended) < len(spans):
+            self._open.extend(source, [span for span in spans if span.duration is None])
 
     def blocks(self, commit: int) -> dict[str, Block]:
         """Make the rows of `spans` and `open_spans`; ValueError, OverflowError or TypeError for an unfit span."""
         found = {}
-        if self._ended:
+        if self._ended.records:
             found["spans"] = _block(self._ended, commit)
-        if self._open:
+        if self._open.records:
             found["open_spans"] = _block(self._open, commit)
         return found
 
 
-def _block(rows: Sequence[tuple[Source, Span]], commit: int) -> Block:
-    spans = [span for _, span in rows]
+def _block(rows: Rows[Span], commit: int) -> Block:
+    spans = rows.records
     block: Block = {
-        **place(rows, commit),
+        **rows.place(commit),
         "time": numbers("Int64", [span.time for span in spans]),
         "duration": numbers("Int64", [span.duration or 0 for span in spans]),
         "trace_id": fixed(16, [span.trace_id for span in spans]),
@@ -49,20 +54,6 @@ def _block(rows: Sequence[tuple[Source, Span]], commit: int) -> Block:
         **attrs.block([span.attrs for span in spans]),
     }
     return {**block, **_events([span.events for span in spans]), **_links([span.links for span in spans])}
-
-
-def place(rows: Sequence[tuple[Source, Any]], commit: int) -> Block:
-    """Make the columns that say where records came from: run, step, rank, attempt, commit."""
-    steps = [NO_STEP if record.step is None else record.step for _, record in rows]
-    if steps and min(steps) < NO_STEP:
-        raise OverflowError("a step is out of range")
-    return {
-        "run": numbers("UInt32", [source.book.number for source, _ in rows]),
-        "step": numbers("Int64", steps),
-        "rank": numbers("UInt32", [source.writer.rank for source, _ in rows]),
-        "attempt": numbers("UInt16", [source.writer.attempt for source, _ in rows]),
-        "commit": numbers("UInt32", [commit] * len(rows)),
-    }
 
 
 def _events(lists: Sequence[tuple[SpanEvent, ...]]) -> Block:
@@ -91,16 +82,21 @@ class Traces:
     def __init__(self) -> None:
         self._places: set[tuple[bytes, int, int]] = set()
 
-    def add(self, run: int, trace_id: bytes | None, step: int | None) -> None:
-        """Note that a trace has a record at a step of a run."""
-        if trace_id:
-            self._places.add((trace_id, run, NO_STEP if step is None else step))
+    def extend(self, run: int, records: Sequence[Traced]) -> None:
+        """Note at which steps of a run there are records of traces."""
+        self._places.update(
+            {
+                (record.trace_id, run, NO_STEP if record.step is None else record.step)
+                for record in records
+                if record.trace_id
+            }
+        )
 
     def blocks(self) -> dict[str, Block]:
         """Make the rows of `traces`."""
         if not self._places:
             return {}
-        rows = sorted(self._places)
+        rows = list(self._places)
         return {
             "traces": {
                 "trace_id": fixed(16, [row[0] for row in rows]),

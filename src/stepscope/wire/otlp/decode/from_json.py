@@ -5,6 +5,7 @@ from typing import Any
 
 from stepscope.model.records import Link, SpanEvent
 from stepscope.wire.otlp import names
+from stepscope.wire.otlp.decode.bulk import bound_json
 from stepscope.wire.otlp.decode.json_document import parse
 from stepscope.wire.otlp.decode.json_points import read_metric
 from stepscope.wire.otlp.decode.json_values import (
@@ -35,7 +36,7 @@ from stepscope.wire.otlp.refusals import BadRequest, Rejections
 
 def traces(data: bytes, refused: Rejections) -> Iterator[RawResource[RawSpan]]:
     """Read an ExportTraceServiceRequest."""
-    return _resources(data, "Spans", lambda scope: read_each(scope.get("spans"), _span, refused))
+    return _resources("traces", data, "Spans", lambda scope: read_each(scope.get("spans"), _span, refused))
 
 
 def metrics(data: bytes, refused: Rejections) -> Iterator[RawResource[RawMetric]]:
@@ -44,17 +45,20 @@ def metrics(data: bytes, refused: Rejections) -> Iterator[RawResource[RawMetric]
     def read(metric: Any) -> RawMetric:
         return read_metric(metric, refused)
 
-    return _resources(data, "Metrics", lambda scope: read_each(scope.get("metrics"), read, refused))
+    return _resources("metrics", data, "Metrics", lambda scope: read_each(scope.get("metrics"), read, refused))
 
 
 def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
     """Read an ExportLogsServiceRequest."""
-    return _resources(data, "Logs", lambda scope: read_each(scope.get("logRecords"), _log, refused))
+    return _resources("logs", data, "Logs", lambda scope: read_each(scope.get("logRecords"), _log, refused))
 
 
-def _resources(data: bytes, noun: str, items: Callable[[Any], Iterable[Item]]) -> Iterator[RawResource[Item]]:
+def _resources(
+    signal: names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]]
+) -> Iterator[RawResource[Item]]:
     """Walk resources and scopes; where these are malformed, so is the whole request."""
     document = parse(data)
+    bound_json(signal, document)
     try:
         for part in as_list(as_object(document).get(f"resource{noun}")):
             resource = attributes(as_object(part.get("resource")).get("attributes"))

@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from stepscope.model.records import Attrs, Link, SpanEvent
 from stepscope.wire.otlp import names
+from stepscope.wire.otlp.decode.bulk import bound_protobuf
 from stepscope.wire.otlp.decode.protobuf_points import read_metrics
 from stepscope.wire.otlp.decode.protobuf_values import any_value, attributes
 from stepscope.wire.otlp.decode.raw import (
@@ -27,23 +28,24 @@ from stepscope.wire.otlp.refusals import BadRequest, Rejections
 
 def traces(data: bytes, refused: Rejections) -> Iterator[RawResource[RawSpan]]:
     """Read an ExportTraceServiceRequest."""
-    for part in _parse(ExportTraceServiceRequest, data).resource_spans:
+    for part in _parse("traces", ExportTraceServiceRequest, data).resource_spans:
         yield _resource(part), ((_scope(scope), _spans(scope.spans)) for scope in part.scope_spans)
 
 
 def metrics(data: bytes, refused: Rejections) -> Iterator[RawResource[RawMetric]]:
     """Read an ExportMetricsServiceRequest."""
-    for part in _parse(ExportMetricsServiceRequest, data).resource_metrics:
+    for part in _parse("metrics", ExportMetricsServiceRequest, data).resource_metrics:
         yield _resource(part), ((_scope(scope), read_metrics(scope.metrics)) for scope in part.scope_metrics)
 
 
 def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
     """Read an ExportLogsServiceRequest."""
-    for part in _parse(ExportLogsServiceRequest, data).resource_logs:
+    for part in _parse("logs", ExportLogsServiceRequest, data).resource_logs:
         yield _resource(part), ((_scope(scope), _logs(scope.log_records)) for scope in part.scope_logs)
 
 
-def _parse(message: Any, data: bytes) -> Any:
+def _parse(signal: names.Signal, message: Any, data: bytes) -> Any:
+    bound_protobuf(signal, data)
     try:
         return message.FromString(data)
     except DecodeError as error:

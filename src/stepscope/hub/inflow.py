@@ -1,0 +1,102 @@
+"""Everything that waits for the store as one source: trainers' journals and the hub's own, group by group."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from stepscope.hub.backlog import Item
+from stepscope.hub.tallies import Tallies
+from stepscope.journal.cursors import Cursors
+from stepscope.journal.read import READ_BYTES
+from stepscope.model.ports import Batch
+
+GROUP_RECORDS = 50_000
+"""A group is full with so many records, or a little more."""
+SAVE_SECONDS = 2.0
+"""Between two saves of the cursors; the store passes over what is read again after a crash."""
+
+
+class Source(Protocol):
+    """Where batches come from."""
+
+    def read(self, limit: int) -> list[Item]:
+        """Return some batches, at most about `limit` bytes of them; none when there is nothing more now."""
+
+    def settle(self) -> bool:
+        """Take note that all that was read is stored; tell whether that is news."""
+
+    def rewind(self) -> None:
+        """Forget what was read since the last `settle`."""
+
+
+class Inflow:
+    """Sources read in turn, one group at a time; a source that fails delays no other. One thread uses it."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        cursors: Cursors,
+        tallies: Tallies,
+        *,
+        group_records: int = GROUP_RECORDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sources, self._cursors, self._tallies = sources, cursors, tallies
+        self._group_records, self._clock = group_records, clock
+        self._receivers: dict[tuple[str, str, int], str] = {}
+        self._unsaved = False
+        self._saved_at = float("-inf")
+        self.full = False
+        """Whether the last group was full, so that more may be waiting."""
+
+    def read(self, limit: int) -> list[Batch]:
+        """Return the next group; the error of a source only when no other has anything."""
+        batches: list[Batch] = []
+        error: Exception | None = None
+        count, lively = 0, list(self._sources)
+        while lively and count < self._group_records:
+            source = lively.pop(0)
+            try:
+                found = source.read(min(limit, READ_BYTES))
+            except Exception as stumble:
+                self._tallies.add("retried", "pump", reason=type(stumble).__name__)
+                error = stumble
+                continue
+            for item in found:
+                self._receivers[_key(item.batch)] = item.receiver
+                batches.append(item.batch)
+                count += len(item.batch.records)
+            if found and limit >= READ_BYTES:
+                lively.append(source)
+        self.full = count >= self._group_records
+        if error is not None and not batches:
+            raise error
+        return batches
+
+    def receiver(self, batch: Batch) -> str:
+        """Name the receiver that took a batch of the group under way."""
+        return self._receivers.get(_key(batch), "")
+
+    def settle(self) -> None:
+        """Take note that the group is stored; OSError when the cursors could not be saved, and will be again."""
+        self._receivers.clear()
+        for source in self._sources:
+            self._unsaved |= source.settle()
+        if self._clock() - self._saved_at >= SAVE_SECONDS:
+            self.save()
+
+    def rewind(self) -> None:
+        """Forget the group under way; it is read again."""
+        self._receivers.clear()
+        for source in self._sources:
+            source.rewind()
+
+    def save(self) -> None:
+        """Save the cursors if they moved."""
+        if self._unsaved:
+            self._cursors.save()
+            self._unsaved, self._saved_at = False, self._clock()
+
+
+def _key(batch: Batch) -> tuple[str, str, int]:
+    return batch.writer.run, batch.writer.id, batch.seq

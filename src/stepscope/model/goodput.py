@@ -1,0 +1,110 @@
+"""Goodput: what the time of a run was good for, from sums over its spans."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from stepscope.model import names
+
+UNACCOUNTED = "unaccounted"
+"""The time of which no span says what it was good for."""
+TOKEN_KEYS = frozenset(("tokens", "num_tokens", "batch_tokens", "train.tokens"))
+"""Metrics, without their category, that count the tokens of one step; their values are added up."""
+
+Part = tuple[int, int]
+"""Rank and attempt."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """What is added up over the records of a run; the same from a journal and from a store."""
+
+    spent: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    """Nanoseconds of spans by bucket and name, less those of the bucketed spans right below them."""
+    begun: dict[Part, int] = field(default_factory=dict)
+    ended: dict[Part, int] = field(default_factory=dict)
+    steps: defaultdict[Part, int] = field(default_factory=lambda: defaultdict(int))
+    """How many spans of steps there are."""
+    first_step: dict[Part, int] = field(default_factory=dict)
+    last_step: dict[Part, int] = field(default_factory=dict)
+    tokens: float = 0.0
+
+    def reach(self, part: Part, begun: int, ended: int) -> None:
+        """Widen the time of a rank in an attempt."""
+        self.begun[part] = min(begun, self.begun.get(part, begun))
+        self.ended[part] = max(ended, self.ended.get(part, ended))
+
+    def walk(self, part: Part, first: int, last: int) -> None:
+        """Widen the steps of a rank in an attempt."""
+        self.first_step[part] = min(first, self.first_step.get(part, first))
+        self.last_step[part] = max(last, self.last_step.get(part, last))
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """The shares of a run's time, added up over its ranks and attempts.
+
+    Shares are of `seconds`, or of what the spans add up to where that is more: spans of several threads overlap.
+    """
+
+    seconds: float
+    buckets: dict[str, float]
+    """Seconds by bucket: productive, overhead, idle, wasted, and unaccounted."""
+    shares: dict[str, float]
+    phases: dict[str, float]
+    """Seconds by the name of the spans that have a bucket."""
+    steps: int
+    steps_per_second: float | None
+    """Steps of the rank that made most, by its own time."""
+    tokens: float
+    tokens_per_second: float | None
+    """Tokens of all ranks, by the time of the rank that ran longest."""
+
+    @property
+    def goodput(self) -> float:
+        """The productive share."""
+        return self.shares["productive"]
+
+
+def bucket_of(name: str, said: object) -> str | None:
+    """The bucket of a span: what it says itself, else what spans of its name are good for; None for neither."""
+    if isinstance(said, str) and said in names.BUCKETS:
+        return said
+    return names.SPAN_BUCKETS.get(name)
+
+
+def conclude(sums: Sums) -> Goodput:
+    """Turn sums into shares and rates."""
+    buckets = dict.fromkeys(names.BUCKETS, 0.0)
+    phases: dict[str, float] = {}
+    for (bucket, name), spent in sums.spent.items():
+        lasting = max(spent, 0) / 1e9
+        buckets[bucket] += lasting
+        phases[name] = phases.get(name, 0.0) + lasting
+    by_rank: defaultdict[int, float] = defaultdict(float)
+    for part, begun in sums.begun.items():
+        by_rank[part[0]] += (sums.ended[part] - begun) / 1e9
+    seconds, accounted = sum(by_rank.values()), sum(buckets.values())
+    buckets[UNACCOUNTED] = max(seconds - accounted, 0.0)
+    whole = max(seconds, accounted)
+    rank, steps = _steps(sums)
+    longest = max(by_rank.values(), default=0.0)
+    return Goodput(
+        seconds=seconds,
+        buckets=buckets,
+        shares={bucket: spent / whole if whole else 0.0 for bucket, spent in buckets.items()},
+        phases=phases,
+        steps=steps,
+        steps_per_second=steps / by_rank[rank] if steps and by_rank[rank] else None,
+        tokens=sums.tokens,
+        tokens_per_second=sums.tokens / longest if sums.tokens and longest else None,
+    )
+
+
+def _steps(sums: Sums) -> tuple[int, int]:
+    """The rank that made most steps, and how many: spans of steps where there are some, else the steps of metrics."""
+    made: defaultdict[int, int] = defaultdict(int)
+    for part in sums.begun:
+        walked = sums.last_step[part] - sums.first_step[part] + 1 if part in sums.first_step else 0
+        made[part[0]] += sums.steps.get(part) or walked
+    rank = max(made, key=lambda each: made[each], default=0)
+    return rank, made.get(rank, 0)

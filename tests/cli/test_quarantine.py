@@ -1,0 +1,89 @@
+"""`stepscope quarantine` covers what the hub's own store refused, with and without a hub."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepscope.cli.main import main
+from stepscope.hub.storing import SINK
+from stepscope.journal.quarantine import Quarantine
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric, Span
+from stepscope.model.writer import Writer
+from stepscope.sinks.hub import Hub
+from tests.hub.conftest import StartHub, start_hub, stored_columns
+
+__all__ = ["start_hub"]
+
+WRITER = Writer(id="w", run="run", project="p", wall_ns=1_790_000_000_000_000_000)
+T = WRITER.wall_ns
+GOOD = Metric(T, 1, None, "trainer", {"loss": 0.5})
+BAD = Span(T, 5, 1, None, b"short", b"too", None, "span")
+
+
+@pytest.fixture(autouse=True)
+def _engine() -> None:
+    pytest.importorskip("chdb")
+
+
+def listed(home: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    """What `list --json` says."""
+    capsys.readouterr()
+    assert main(["quarantine", "--home", str(home), "--json", "list"]) == 0
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def steps(home: Path) -> list[int]:
+    """The steps of the stored points."""
+    return sorted(stored_columns(home, "SELECT step FROM metrics")["step"])
+
+
+def test_what_the_store_refuses_is_shown_and_kept(
+    start_hub: StartHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A record that can never be stored is in quarantine with the reason, its neighbours are stored; it stays there."""
+    hub = start_hub()
+    sink = Hub(url=hub.url).open()
+    sink.write([Batch(WRITER, 0, [GOOD, BAD])])
+    sink.close()
+    hub.wait_stored("native", 1)
+    (lot,) = listed(hub.home, capsys)
+    assert (lot["sink"], lot["run"], lot["records"]) == (SINK, "run", 1)
+    assert "bytes long" in str(lot["reason"])
+    assert hub.health()["receivers"]["native"]["rejected"] == {lot["reason"]: 1}
+    assert hub.stop() == 0
+    assert main(["quarantine", "--home", str(hub.home), "show", str(lot["id"])]) == 0
+    assert '"span"' in capsys.readouterr().out
+    for _ in range(2):
+        assert main(["quarantine", "--home", str(hub.home), "retry"]) == 1
+        assert [each["records"] for each in listed(hub.home, capsys)] == [1]
+    assert steps(hub.home) == [1]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_retry_stores_once(
+    start_hub: StartHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """What was set aside goes to the hub that runs, or to the store itself; the number it had counts no more."""
+    hub = start_hub()
+    sink = Hub(url=hub.url).open()
+    sink.write([Batch(WRITER, 0, [GOOD])])
+    sink.close()
+    hub.wait_stored("native", 1)
+    aside = Quarantine(hub.home, SINK)
+    again = Metric(T + 1, 2, None, "trainer", {"loss": 0.25})
+    aside.set_aside(Batch(WRITER, 0, [again]), "the store stumbled")
+    (lot,) = aside.lots()
+    if not running:
+        assert hub.stop() == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Quarantine, "discard", lambda self, lot: None)  # killed before the lot could be deleted
+        assert main(["quarantine", "--home", str(hub.home), "retry"]) == 0
+    assert main(["quarantine", "--home", str(hub.home), "retry", lot.id]) == 0
+    assert listed(hub.home, capsys) == []
+    if running:
+        hub.wait_stored("native", 3)
+        assert hub.stop() == 0
+    assert steps(hub.home) == [1, 2]

@@ -1,0 +1,124 @@
+"""`runs` and `tail` where a hub runs: it is asked, also for runs that have no journals here."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.cli.main import main
+from stepscope.model.ports import Batch
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
+from stepscope.model.writer import Writer
+from stepscope.sinks.hub import Hub
+from tests.cli.journals import alert, finished, metric, write
+from tests.hub.conftest import RunningHub, StartHub, start_hub
+
+__all__ = ["start_hub"]
+
+WRITER = Writer(id="w", run="far", project="away", name="remote", rank=3, wall_ns=1_790_000_000_000_000_000)
+T = WRITER.wall_ns
+RECORDS: list[Record] = [
+    Metric(T + 1_000_000_000, 7, None, "trainer", {"loss": 0.5, "lr": float("nan")}),
+    Span(T + 2_000_000_000, 3_000_000, 7, None, b"t" * 16, b"s" * 8, None, "train.step", 0, 2, "boom"),
+    Log(T + 3_000_000_000, None, None, None, None, 13, "hello"),
+    Event(T + 4_000_000_000, None, None, None, None, 9, "milestone", {"n": 3}),
+    Alert(T + 5_000_000_000, None, None, None, None, 17, "nan", "bad"),
+]
+
+
+def send(hub: RunningHub, seq: int, *records: Record) -> None:
+    """Send records of a run that is elsewhere, and wait until they are stored."""
+    before = hub.stored("native")
+    sink = Hub(url=hub.url).open()
+    sink.write([Batch(WRITER, seq, list(records))])
+    sink.close()
+    hub.wait_stored("native", before + len(records))
+
+
+def listed(home: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
+    """What `runs --json` says."""
+    capsys.readouterr()
+    assert main(["runs", "--home", str(home), "--json", *options]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def test_runs(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) -> None:
+    """The hub's runs, with values and what is on this disk, and those it has not read yet; latest first."""
+    hub = start_hub()
+    write(hub.home, "here", [metric(4, loss=0.25, lr=0.1), alert("nan"), finished()], name="base")
+    hub.wait_stored("folder", 3)
+    send(hub, 0, *RECORDS)
+    far, here = listed(hub.home, capsys)
+    assert (far["run"], far["project"], far["name"], far["last_step"], far["alerts"]) == ("far", "away", "remote", 7, 1)
+    assert (far["values"], far["size"]) == ({"trainer/loss": 0.5, "trainer/lr": "NaN"}, 0)
+    assert (here["run"], here["status"], here["values"]) == (
+        "here",
+        "finished",
+        {"trainer/loss": 0.25, "trainer/lr": 0.1},
+    )
+    assert here["size"] == sum(path.stat().st_size for path in (hub.home / "runs").rglob("*.seg"))
+    assert [row["run"] for row in listed(hub.home, capsys, "-n", "1")] == ["far"]
+    assert main(["runs", "--home", str(hub.home), "-n", "1"]) == 0
+    assert "1 of 2 runs shown" in capsys.readouterr().out
+
+
+def test_a_hub_that_refuses_does_not_hide_the_journals(
+    start_hub: StartHub, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Without a token the hub says so, and the journals are read."""
+    home = tmp_path / "home"
+    assert main(["hub", "token", "create", "--home", str(home), "--scope", "read"]) == 0
+    write(home, "here", [metric(4, loss=0.25), finished()])
+    hub = start_hub(home=home)
+    capsys.readouterr()
+    assert main(["runs", "--home", str(hub.home), "--json"]) == 0
+    said = capsys.readouterr()
+    assert [row["run"] for row in json.loads(said.out)] == ["here"]
+    assert "STEPSCOPE_TOKEN" in said.err
+
+
+def test_tail(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each kind of a run that is elsewhere has its line, as if its journals were here."""
+    hub = start_hub()
+    send(hub, 0, *RECORDS)
+    capsys.readouterr()
+    assert main(["tail", "far", "--home", str(hub.home)]) == 0
+    assert [line[13:] for line in capsys.readouterr().out.splitlines()] == [
+        "r0 step 7       metric trainer/loss=0.5 trainer/lr=!NaN",
+        "r3 step 7       span   train.step 3ms ERROR boom",
+        "r3              log    WARN hello",
+        "r3              event  INFO milestone n=3",
+        "r3              alert  ERROR nan: bad",
+    ]
+    assert main(["tail", "remote", "--home", str(hub.home), "--kind", "alert", "--json"]) == 0
+    (row,) = capsys.readouterr().out.splitlines()
+    assert (json.loads(row)["name"], json.loads(row)["time"]) == ("nan", T + 5_000_000_000)
+    assert main(["tail", "nobody", "--home", str(hub.home)]) == 2
+
+
+@pytest.fixture
+def following(start_hub: StartHub) -> Iterator[tuple[RunningHub, "subprocess.Popen[str]"]]:
+    """A hub with a run from elsewhere, and a command that follows it."""
+    hub = start_hub()
+    send(hub, 0, RECORDS[2])
+    line = [sys.executable, "-m", "stepscope.cli.main", "tail", "far", "-f", "--json", "--home", str(hub.home)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        yield hub, process
+        process.kill()
+
+
+def test_tail_follows(following: tuple[RunningHub, "subprocess.Popen[str]"]) -> None:
+    """What was there comes first, then what is stored, each once."""
+    hub, process = following
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["body"] == "hello"
+    send(hub, 1, Log(T + 6_000_000_000, None, None, None, None, 9, "two"), RECORDS[0])
+    found = [json.loads(process.stdout.readline()) for _ in range(2)]
+    assert [row["kind"] for row in found] == ["metric", "log"]
+    assert found[0]["values"] == {"trainer/loss": 0.5, "trainer/lr": "NaN"}
+    assert (found[1]["body"], found[1]["rank"]) == ("two", 3)

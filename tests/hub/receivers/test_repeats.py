@@ -1,0 +1,105 @@
+"""Requests that come again because their answer was lost."""
+
+from concurrent.futures import Future
+from typing import Any
+
+import grpc
+import pytest
+
+from stepscope.hub.limits import Limits
+from stepscope.hub.parcels import Numbers
+from stepscope.hub.receivers.entry import Entry, Owners
+from stepscope.hub.receivers.otlp import OtlpReceiver
+from stepscope.hub.receivers.repeats import SECONDS, Repeats, digest
+from stepscope.hub.scrub import Scrubber
+from stepscope.hub.security.guard import Access
+from stepscope.hub.security.tokens import Token
+from stepscope.hub.tallies import Tallies
+from stepscope.model.errors import Retry
+from stepscope.wire.otlp.names import GRPC_METHODS
+from tests.hub import otlp_bodies as bodies
+from tests.hub.conftest import JSON, RunningHub
+
+TIMELESS = b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"once more"}}]}]}]}'
+
+
+class Slow:
+    """An intake whose writes end when the test says so."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[None]] = []
+
+    def submit(self, parcels: Any) -> "Future[None]":
+        """Take parcels."""
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+@pytest.fixture
+def intake() -> Slow:
+    """One that is in no hurry."""
+    return Slow()
+
+
+@pytest.fixture
+def receiver(intake: Slow) -> OtlpReceiver:
+    """A receiver in front of it."""
+    tallies = Tallies()
+    return OtlpReceiver(Entry("t", intake, Scrubber(Limits()), tallies, Numbers(), Owners()))  # type: ignore[arg-type]
+
+
+def test_while_under_way(receiver: OtlpReceiver, intake: Slow) -> None:
+    """A request that comes again before the first is safe waits for that one."""
+    body = bodies.points(3)
+    first = receiver.take("metrics", "protobuf", body, {}, Access())
+    again = receiver.take("metrics", "protobuf", body, {}, Access())
+    assert len(intake.futures) == 1
+    assert again.safe is first.safe
+
+
+def test_after_a_failure(receiver: OtlpReceiver, intake: Slow) -> None:
+    """A request that was not taken is taken when it comes again."""
+    body = bodies.points(3)
+    first = receiver.take("metrics", "protobuf", body, {}, Access())
+    intake.futures[0].set_exception(Retry("full", after=1.0))
+    assert receiver.take("metrics", "protobuf", body, {}, Access()).safe is not first.safe
+    assert len(intake.futures) == 2
+
+
+def test_not_the_same(receiver: OtlpReceiver, intake: Slow) -> None:
+    """The same bytes from another token, for another run or without times of their own are another request."""
+    body = bodies.points(3)
+    token = Token(id="1", hash="", scopes=("ingest",))
+    receiver.take("metrics", "protobuf", body, {}, Access())
+    receiver.take("metrics", "protobuf", body, {}, Access(token))
+    receiver.take("metrics", "protobuf", body, {"x-mlflow-run-id": "r"}, Access())
+    for _ in range(2):
+        receiver.take("logs", "json", TIMELESS, {}, Access())
+    assert len(intake.futures) == 5
+
+
+def test_memory_is_bounded() -> None:
+    """The oldest go when there are too many, and all after a while."""
+    now = 0.0
+    repeats: Repeats[str] = Repeats(lambda: now, most=2)
+    keys = [digest((), bytes([n])) for n in range(3)]
+    for key in keys:
+        repeats.keep(key, "taken")
+    assert [repeats.find(key) for key in keys] == [None, "taken", "taken"]
+    now = SECONDS + 1
+    assert repeats.find(keys[2]) is None
+
+
+def test_hub(hub: RunningHub) -> None:
+    """Over HTTP and over gRPC, what is sent twice is stored once, and counted as having come again."""
+    body = bodies.points(7, run="twice")
+    assert [hub.post("/v1/metrics", body).status for _ in range(2)] == [200, 200]
+    assert [hub.post("/v1/logs", TIMELESS, JSON).status for _ in range(2)] == [200, 200]
+    with grpc.insecure_channel(f"127.0.0.1:{hub.grpc_port}") as channel:
+        export = channel.unary_unary(GRPC_METHODS["metrics"])
+        for _ in range(2):
+            export(body, timeout=20)
+    receivers = hub.health()["receivers"]
+    assert receivers["otlp_http"]["written"] == 9
+    assert receivers["otlp_grpc"]["written"] == 7
+    assert [receivers[name]["retried"] for name in ("otlp_http", "otlp_grpc")] == [{"taken before": 1}] * 2
