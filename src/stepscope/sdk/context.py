@@ -24,6 +24,8 @@ current_mark: ContextVar[Mark | None] = ContextVar("stepscope_step", default=Non
 
 SPAN_KEY = _SPAN_KEY
 """Where OpenTelemetry keeps the current span in its context."""
+CARRIED_KEY = "stepscope-carried"
+"""Where the context keeps attributes that every span, log and event made in it carries."""
 _runtime: Any = _otel._RUNTIME_CONTEXT
 _variable: Any = getattr(_runtime, "_current_context", None)
 _direct = isinstance(_variable, ContextVar)

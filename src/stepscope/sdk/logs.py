@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.model.records import LOG
 from stepscope.sdk.attributes import LONGEST, clean
-from stepscope.sdk.context import current_ids, pack
+from stepscope.sdk.context import CARRIED_KEY, current, current_ids, pack
 from stepscope.sdk.ports import Part
 from stepscope.sdk.spans import exception_attrs
 
@@ -77,7 +77,7 @@ def severity(level: int) -> int:
 
 def _attrs(record: logging.LogRecord) -> dict[str, Any]:
     extra = {key: value for key, value in vars(record).items() if key not in _OWN and key not in INJECTED}
-    attrs = clean(extra)
+    attrs = {**current().get(CARRIED_KEY, {}), **clean(extra)}
     attrs["code.file.path"] = record.pathname
     attrs["code.line.number"] = record.lineno
     attrs["code.function.name"] = record.funcName

@@ -15,6 +15,7 @@ from stepscope.model.records import ALERT, EVENT, METRIC
 from stepscope.sdk import duties, values
 from stepscope.sdk.attributes import clean, clean_own
 from stepscope.sdk.context import (
+    CARRIED_KEY,
     NOWHERE,
     SPAN_KEY,
     Mark,
@@ -213,6 +214,8 @@ class Run:
         try:
             at = self.mark if step is None else Mark(self._step_number(step), None)
             number = names.SEVERITIES.get(str(severity).upper(), 9)
+            if said := current().get(CARRIED_KEY):
+                rest = (*rest[:-1], {**said, **rest[-1]})
             self.recorder.put(pack((kind, _time_ns(), *at, *current_ids(), number, str(name), *rest)))
         except Exception as error:
             self.outcomes.reject(str(name), f"{type(error).__name__}")

@@ -12,6 +12,7 @@ from stepscope.model import names
 from stepscope.model.records import SPAN
 from stepscope.sdk.attributes import LONGEST, clean, clean_value
 from stepscope.sdk.context import (
+    CARRIED_KEY,
     NOWHERE,
     SPAN_KEY,
     Mark,
@@ -67,7 +68,8 @@ class Span(trace.Span):
     def __init__(self, run: Part, name: str, attrs: dict[str, Any], above: trace.Span | None) -> None:
         self._run = run
         self.name = name
-        self._attrs = attrs
+        said = current().get(CARRIED_KEY)
+        self._attrs = {**said, **attrs} if said else attrs
         self.id = new_span_id()
         if above is None:
             self.trace = new_trace_id()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from opentelemetry import trace
 
-from stepscope.sdk.context import SPAN_KEY, attach, current, detach
+from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
 from stepscope.sdk.spans import Span
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,7 +26,10 @@ class Entry:
 
     def __enter__(self) -> trace.Span:
         self._span = span = self._start(*self._arguments)
-        self._token = attach({**current(), SPAN_KEY: span})
+        entered = {**current(), SPAN_KEY: span}
+        if context := self._arguments[1]:
+            entered |= {key: context[key] for key in (CARRIED_KEY,) if key in context}
+        self._token = attach(entered)
         return span
 
     def __exit__(

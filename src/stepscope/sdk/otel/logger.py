@@ -10,7 +10,7 @@ from opentelemetry.util.types import AnyValue, Attributes
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import EVENT, LOG
 from stepscope.sdk.attributes import clean, clean_value
-from stepscope.sdk.context import SPAN_KEY, Mark, pack
+from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack
 from stepscope.sdk.logs import INJECTED, is_ours, is_recorded
 from stepscope.sdk.otel.seat import SCOPE, Seat, clean_attributes, said_by_scope
 from stepscope.sdk.ports import Part
@@ -101,7 +101,8 @@ class Logger(api.Logger):
         at = int(record.timestamp or record.observed_timestamp or time.time_ns())
         if record.timestamp and is_recorded(at):
             return
-        attrs = {**self._said, **clean_attributes(run, record.attributes)}
+        carried = (record.context or current()).get(CARRIED_KEY, {})
+        attrs = {**carried, **self._said, **clean_attributes(run, record.attributes)}
         for key in INJECTED:
             attrs.pop(key, None)
         error = getattr(record, "exception", None)

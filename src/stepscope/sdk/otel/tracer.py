@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
 from stepscope.sdk.attributes import clean_own
-from stepscope.sdk.context import SPAN_KEY, current
+from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, current
 from stepscope.sdk.otel.entry import Entry
 from stepscope.sdk.otel.seat import Seat, clean_attributes, said_by_scope
 from stepscope.sdk.ports import PackedLink, Part
@@ -82,6 +82,8 @@ class Tracer(trace.Tracer):
             if above is None and context is None:
                 above = run.above
             attrs = self._attrs(run, attributes) if attributes or self._said else {}
+            if context is not None and (carried := context.get(CARRIED_KEY)):
+                attrs = {**carried, **attrs}  # type: ignore[dict-item]
             name = name if type(name) is str else str(name)
             if record_exception and set_status_on_exception:
                 span = Span(run, name, attrs, above)

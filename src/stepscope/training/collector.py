@@ -1,0 +1,237 @@
+"""The metrics of a training service under their published names: training, RL, performance, custom."""
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import stepscope
+from stepscope.model import names
+from stepscope.sdk import values
+from stepscope.training import points, starting
+from stepscope.training.datadog import NAMESPACE, is_enabled, record_event, sink_options
+from stepscope.training.history import FAMILIES, History
+
+Tags = Any
+"""`key:value` texts, or a mapping."""
+
+
+class MetricsCollector:
+    """Collects the metrics of one run. No method raises; a value that is None is left out.
+
+    Everything goes to the current run of this process; where there is none, one is started under `run_id`.
+    """
+
+    def __init__(self, run_id: str, user_id: str | None = None, enable_datadog: bool = True) -> None:
+        self.run_id = str(run_id)
+        self.user_id = None if user_id is None else str(user_id)
+        self.enable_datadog = bool(enable_datadog)
+        self.metrics_history = History()
+        self._loss: Any = None
+        self._step: Any = None
+        wanted = {"datadog": sink_options(run_tag=True)} if self.enable_datadog and is_enabled() else {}
+        starting.begin_quietly(wanted, run_id=self.run_id)
+
+    def collect_training_metrics(
+        self,
+        loss: Any,
+        grad_norm: Any = None,
+        learning_rate: Any = None,
+        step: int | None = None,
+        extra_metrics: Mapping[str, Any] | None = None,
+        tags: Tags = None,
+    ) -> None:
+        """Record the metrics of one step, and count the step."""
+        self._loss = _detached(loss)
+        given = {"loss": loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
+        self._collect("training", {**given, **_extra(extra_metrics)}, step, tags)
+        run = stepscope.current_run()
+        if run is not None:
+            points.put(run, {f"{NAMESPACE}.training.step": 1}, self._attrs(run, tags), points.COUNT, step=step)
+
+    def collect_rl_metrics(
+        self,
+        step: int | None = None,
+        policy_loss: Any = None,
+        value_loss: Any = None,
+        entropy: Any = None,
+        kl_divergence: Any = None,
+        clip_fraction: Any = None,
+        advantage_mean: Any = None,
+        advantage_std: Any = None,
+        explained_variance: Any = None,
+        reward_mean: Any = None,
+        extra_metrics: Mapping[str, Any] | None = None,
+        tags: Tags = None,
+    ) -> None:
+        """Record what a policy's update looked like."""
+        given = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "kl_divergence": kl_divergence,
+            "clip_fraction": clip_fraction,
+            "advantage_mean": advantage_mean,
+            "advantage_std": advantage_std,
+            "explained_variance": explained_variance,
+            "reward_mean": reward_mean,
+        }
+        self._collect("rl", {**given, **_extra(extra_metrics)}, step, tags)
+
+    def collect_performance_metrics(
+        self,
+        forward_backward_duration_ms: Any = None,
+        optim_step_duration_ms: Any = None,
+        queue_depth: Any = None,
+        gpu_utilization: Any = None,
+        gpu_memory_used_gb: Any = None,
+        tags: Tags = None,
+    ) -> None:
+        """Record durations as samples, and the state of queue and GPU."""
+        spent = {
+            "forward_backward_duration_ms": forward_backward_duration_ms,
+            "optim_step_duration_ms": optim_step_duration_ms,
+        }
+        state = {
+            "queue_depth": queue_depth,
+            "gpu_utilization": gpu_utilization,
+            "gpu_memory_used_gb": gpu_memory_used_gb,
+        }
+        self._remember("performance", {**spent, **state}, None)
+        self._record("performance", state, None, tags)
+        self._record("performance", spent, None, tags, points.MILLISECONDS)
+
+    def collect_custom_metrics(self, metrics: Mapping[str, Any], step: int | None = None, tags: Tags = None) -> None:
+        """Record numbers of your own, under `signal.custom.`."""
+        self._collect("custom", _extra(metrics), step, tags)
+
+    def time_operation(self, operation_name: str, tags: Tags = None) -> "Timing":
+        """Time a block, with `with` or `async with`: a span, and a sample of `performance.NAME_duration_ms`.
+
+        The attribute `outcome` says whether the block raised; what it raised goes on.
+        """
+        return Timing(self, str(operation_name), tags)
+
+    def send_event(self, title: str, text: str, alert_type: str = "info", tags: Tags = None) -> None:
+        """Record an event with the tags of this collector."""
+        run = stepscope.current_run()
+        if run is not None:
+            record_event(run, title, text, alert_type, self._attrs(run, tags))
+
+    def get_metrics_summary(self) -> dict[str, Any]:
+        """Sum up what was collected: all keys are there from the start, None where there is nothing yet."""
+        entries = list(self.metrics_history)
+        families: dict[str, dict[str, Any]] = {name: {"num_metrics": 0, "last": {}} for name in FAMILIES}
+        for entry in entries:
+            known = families[entry["family"]]
+            known["num_metrics"] += 1
+            known["last"].update({key: value for key, value in entry.items() if key not in ("family",)})
+        return {
+            "num_metrics": self.metrics_history.taken,
+            "in_history": len(entries),
+            "first_timestamp": entries[0]["timestamp"] if entries else None,
+            "last_timestamp": entries[-1]["timestamp"] if entries else None,
+            "last_step": self._step,
+            "last_loss": _read(self._loss),
+            **families,
+        }
+
+    def _collect(self, family: str, given: Mapping[str, Any], step: Any, tags: Tags) -> None:
+        if step is not None:
+            self._step = step
+        self._remember(family, given, step)
+        self._record(family, given, step, tags)
+
+    def _remember(self, family: str, given: Mapping[str, Any], step: Any) -> None:
+        self.metrics_history.add(family, step, given)
+
+    def _record(self, family: str, given: Mapping[str, Any], step: Any, tags: Tags, instrument: Any = None) -> None:
+        run = stepscope.current_run()
+        if run is None:
+            return
+        named = {f"{NAMESPACE}.{family}.{key}": value for key, value in given.items() if value is not None}
+        if instrument is None:
+            points.put(run, named, self._attrs(run, tags), step=step)
+            return
+        for key, value in named.items():
+            points.put(run, {key: value}, self._attrs(run, tags), instrument, step=step)
+
+    def _attrs(self, run: stepscope.Run, tags: Tags) -> dict[str, Any]:
+        """The tags of a record; a run's own id is told by the run itself."""
+        attrs: dict[str, Any] = {} if self.run_id == run.id else {"run_id": self.run_id}
+        if self.user_id is not None:
+            attrs["user_id"] = self.user_id
+        return {**attrs, **points.attrs_of(tags)}
+
+
+class Timing:
+    """One timed block."""
+
+    def __init__(self, collector: MetricsCollector, name: str, tags: Tags) -> None:
+        self._collector, self._name, self._tags = collector, name, tags
+        bucket = names.SPAN_BUCKETS.get(name)
+        self._span = stepscope.span(name, **({} if bucket is None else {names.ATTR_BUCKET: bucket}))
+        self._began = 0
+        self.duration_ms: float | None = None
+        """How long the block took, once it is over."""
+
+    def __enter__(self) -> "Timing":
+        self._span.__enter__()
+        self._began = time.perf_counter_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.duration_ms = (time.perf_counter_ns() - self._began) / 1e6
+        outcome = "success" if error is None else "error"
+        self._span.set_attribute("outcome", outcome)
+        self._span.__exit__(kind, error, where)
+        key = f"{self._name}_duration_ms"
+        collector, tags = self._collector, {**points.attrs_of(self._tags), "outcome": outcome}
+        collector._remember("performance", {key: self.duration_ms}, None)
+        collector._record("performance", {key: self.duration_ms}, None, tags, points.MILLISECONDS)
+
+    async def __aenter__(self) -> "Timing":
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, where)
+
+
+def create_metrics_collector(run_id: str, user_id: str | None = None, enable_datadog: bool = True) -> MetricsCollector:
+    """Make the collector of a run."""
+    return MetricsCollector(run_id, user_id, enable_datadog)
+
+
+def _extra(metrics: Any) -> dict[str, Any]:
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, Mapping):
+        run = stepscope.current_run()
+        if run is not None:
+            run.outcomes.reject("extra_metrics", f"{type(metrics).__name__}, not a dict")
+        return {}
+    return {str(key): value for key, value in metrics.items()}
+
+
+def _detached(value: Any) -> Any:
+    """A value without what it was computed from, which would keep a whole graph in memory."""
+    try:
+        return value.detach() if hasattr(value, "detach") else value
+    except Exception:
+        return None
+
+
+def _read(value: Any) -> Any:
+    """The number of a value; one on a device is waited for here, where somebody asks for it."""
+    try:
+        if value is None or isinstance(value, (int, float)):
+            return value
+        if hasattr(value, "item"):
+            return value.item()
+        return values.read("loss", value)
+    except Exception:
+        return None

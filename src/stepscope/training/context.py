@@ -1,0 +1,196 @@
+"""The dual pipeline of an RL trainer: one config starts it, events become metrics and traces side by side."""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import stepscope
+from stepscope.model.records import Value
+from stepscope.sdk.context import current_span
+from stepscope.sdk.off import OffRun
+from stepscope.training import evaluation, fields, starting
+from stepscope.training.categories import Category, known
+from stepscope.training.dist import DistInfo
+from stepscope.training.labels import MetricRegistry
+
+_NO_METRICS = frozenset(("startup", "config_trace"))
+"""Messages of events whose numbers are settings, not measurements."""
+_SECTIONS = ("logging", "telemetry")
+
+
+class TrainingContext:
+    """A trainer's way to its run. No method raises; after `finish` calls are counted and do nothing."""
+
+    def __init__(self, run: stepscope.Run, dist: DistInfo, registry: MetricRegistry) -> None:
+        self.run = run
+        self.dist = dist
+        self.registry = registry
+        self._live = not isinstance(run, OffRun)
+
+    @classmethod
+    def initialize(
+        cls,
+        config: Any = None,
+        dist: DistInfo | None = None,
+        *,
+        algorithm: str | None = None,
+        registry: MetricRegistry | None = None,
+        console: bool = False,
+        **settings: Any,
+    ) -> "TrainingContext":
+        """Start from one config, a mapping or an object with attributes; ConfigError when it is wrong.
+
+        `otlp_endpoint` is the MLflow server that takes both metrics and traces; without it all stays local. Further
+        arguments are those of `stepscope.init`. A run that is current is joined.
+        """
+        given = _as_mapping(config)
+        dist = dist or DistInfo.resolve()
+        registry = registry or MetricRegistry(_mapping(_find(given, "metric_labels")))
+        service = str(algorithm or _find(given, "algorithm") or settings.get("service_name") or "training")
+        named = {key: found for key in ("project", "home", "log_level") if (found := _find(given, key)) is not None}
+        usual = {"name": _find(given, "run_name") or f"{service}.pid-{os.getpid()}", "service_name": service, **named}
+        wanted = _sinks(given, registry, console and dist.is_main)
+        run = starting.begin(wanted, config=given, **{**usual, **settings})
+        return cls(run, dist, registry)
+
+    def emit(
+        self, category: Any = None, given: Mapping[str, Any] | None = None, /, message: str = "", **more: Any
+    ) -> None:
+        """Record one event: its numbers as metrics at its step, all of it on the span it happens in.
+
+        The category may also come as the field `category` or `telemetry`; one that nobody knows is MISC. Without a
+        step field the step of `run.step` counts, and without that no metric is made. An event that is in no span and
+        made no metric, or has a message, is an event of the run.
+        """
+        if not self._is_open():
+            return
+        try:
+            self._emit(category, {**(given or {}), **more}, str(message))
+        except Exception as error:
+            self.run.outcomes.reject("emit", type(error).__name__)
+
+    def _emit(self, word: Any, given: dict[str, Any], message: str) -> None:
+        alias = given.pop("telemetry", None)
+        own = given.pop("category", alias)
+        category = self._category(own if word is None else word)
+        logged = message not in _NO_METRICS and self._log(category, given)
+        span = current_span()
+        on_span = span is not None and span.is_recording()
+        if span is not None and on_span:
+            span.add_event(message or category.name, {"category": category.name, **given})
+        if message or not (logged or on_span):
+            self.run.event(message or category.name, {"category": category.name, **given})
+
+    def _category(self, word: Any) -> Category:
+        found = known(word)
+        if found is None and word is not None:
+            self.run.outcomes.add("unknown", "category", "misc")
+            self.run.outcomes.notice("category", str(word)[:100], f"category {word!r} is not known: it is under misc/")
+        return found or Category.MISC
+
+    def _log(self, category: Category, given: Mapping[str, Any]) -> bool:
+        """Record the numbers of an event; False when there are none, or no step."""
+        found = fields.sort(given)
+        if not found.numbers:
+            return False
+        if category is Category.EVALUATOR and (lacks := evaluation.missing(given)):
+            self.run.outcomes.notice("evaluator", ",".join(lacks), f"an evaluation lacks {', '.join(lacks)}")
+        if found.step is not None:
+            axis = None if found.axis == "step" else found.axis
+            self.run.log(found.numbers, found.step, category.value, axis=axis)
+        elif self.run.mark.step is not None:
+            self.run.log(found.numbers, category=category.value)
+        else:
+            self.run.outcomes.add("rejected", "metrics", "no step")
+            wanted = ", ".join(fields.STEP_FIELDS)
+            self.run.outcomes.notice("step", category.value, f"{category.name} has no step; give one of {wanted}")
+            return False
+        return True
+
+    def evaluation(
+        self, returns: Iterable[float], lengths: Iterable[int], *, duration_ms: float, **more: Any
+    ) -> dict[str, float]:
+        """Record evaluated episodes under the keys that all algorithms share, and return them."""
+        try:
+            found = evaluation.summarize(returns, lengths, duration_ms)
+        except (TypeError, ValueError) as error:
+            if self._is_open():
+                self.run.outcomes.reject("evaluation", type(error).__name__)
+            return {}
+        self.emit(Category.EVALUATOR, found, **more)
+        return found
+
+    def line(self, category: Any, numbers: Mapping[str, Value]) -> str:
+        """The numbers of an event as people read them, with their labels."""
+        return self.registry.line(category, numbers)
+
+    def step(self, n: int, name: str = "step") -> stepscope.Span:
+        """Open the root span of a step; see `Run.step`."""
+        return self.run.step(n, name)
+
+    def span(self, name: str, /, **attrs: Any) -> stepscope.Span:
+        """Open a span; see `Run.span`."""
+        return self.run.span(name, **attrs)
+
+    def finish(self, status: str = "finished", **more: Any) -> None:
+        """End the run; a second call does nothing."""
+        if self._live:
+            self._live = False
+            self.run.finish(status, **more)
+
+    def _is_open(self) -> bool:
+        if not self._live and not isinstance(self.run, OffRun):
+            self.run.outcomes.add("rejected", "call", "after finish")
+        return self._live
+
+    def __enter__(self) -> "TrainingContext":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live = False
+            self.run.__exit__(kind, error, where)
+
+
+def _sinks(given: Mapping[str, Any], registry: MetricRegistry, console: bool) -> dict[str, dict[str, Any]]:
+    wanted: dict[str, dict[str, Any]] = {}
+    endpoint = _find(given, "otlp_endpoint")
+    if endpoint:
+        experiment = _find(given, "mlflow_experiment") or _find(given, "mlflow_experiment_id")
+        options = {"uri": endpoint, "experiment": experiment, "run_id": _find(given, "mlflow_run_id")}
+        wanted["mlflow"] = {key: str(value) for key, value in options.items() if value is not None}
+    if console:
+        wanted["console"] = {"labels": registry.labels}
+    return wanted
+
+
+def _as_mapping(config: Any) -> dict[str, Any]:
+    """A config as a dict: a mapping, a dataclass, parsed arguments, or any object with attributes."""
+    if config is None:
+        return {}
+    if isinstance(config, Mapping):
+        return {str(key): value for key, value in config.items()}
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return dataclasses.asdict(config)
+    try:
+        return {key: value for key, value in vars(config).items() if not key.startswith("_")}
+    except TypeError:
+        raise stepscope.ConfigError(
+            f"TrainingContext: config is a {type(config).__name__}; pass a dict, a dataclass or parsed arguments"
+        ) from None
+
+
+def _mapping(found: Any) -> Mapping[str, str] | None:
+    return found if isinstance(found, Mapping) else None
+
+
+def _find(given: Mapping[str, Any], key: str) -> Any:
+    """A setting by its name, at the top or in the section of logging or telemetry."""
+    if given.get(key) is not None:
+        return given[key]
+    sections = (given.get(name) for name in _SECTIONS)
+    return next((each[key] for each in sections if isinstance(each, Mapping) and each.get(key) is not None), None)

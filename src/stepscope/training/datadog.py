@@ -1,0 +1,219 @@
+"""DatadogMetrics: the calls of a DogStatsD client, recorded in the run and delivered by the Datadog sink."""
+
+import functools
+import inspect
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import stepscope
+from stepscope.model import names
+from stepscope.model.records import Instrument
+from stepscope.training import points, starting
+
+NAMESPACE = "signal"
+ENABLED = "DATADOG_ENABLED"
+_SEVERITIES = {"error": "ERROR", "warning": "WARN", "info": "INFO", "success": "INFO"}
+_STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+_CHECKS = {"OK": "INFO", "WARNING": "WARN", "CRITICAL": "ERROR", "UNKNOWN": "WARN"}
+
+
+def is_enabled(env: Mapping[str, str] | None = None) -> bool:
+    """Tell whether the environment asks for Datadog."""
+    found = (os.environ if env is None else env).get(ENABLED, "")
+    return found.strip().lower() in ("true", "1", "yes", "on")
+
+
+def sink_options(**given: Any) -> dict[str, Any]:
+    """Options of the Datadog sink: those that are given, and the namespace."""
+    options = {key: value for key, value in given.items() if value is not None}
+    return {"namespace": NAMESPACE, **options}
+
+
+class DatadogMetrics:
+    """A client of Datadog. No method raises; what cannot be recorded is counted in the run.
+
+    `enabled=True`, or DATADOG_ENABLED=true, starts a run that delivers to Datadog, unless a run is current; that one
+    keeps the sinks it has. `enabled=False` records nothing.
+    """
+
+    def __init__(
+        self,
+        enabled: bool | None = None,
+        api_key: str | None = None,
+        app_key: str | None = None,
+        host: str | None = None,
+        port: int | None = None,
+        namespace: str = NAMESPACE,
+        constant_tags: Sequence[str] | None = None,
+        *,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.enabled = is_enabled() if enabled is None else bool(enabled)
+        self.app_key = app_key  # only reading from Datadog needs one
+        self.namespace = str(namespace or "").strip(".")
+        self.constant_tags = points.attrs_of(constant_tags)
+        self._silent = enabled is False
+        self._chance = chance
+        if self.enabled:
+            options = sink_options(api_key=api_key, host=host, port=port, run_tag=True)
+            starting.begin_quietly({"datadog": {**options, "namespace": self.namespace}})
+
+    def gauge(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
+        """Record a value that stands until the next."""
+        self._put(metric, value, tags, sample_rate, points.GAUGE)
+
+    def histogram(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
+        """Record a sample, of which the Agent makes percentiles for its host."""
+        self._put(metric, value, tags, sample_rate, points.HISTOGRAM)
+
+    def distribution(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
+        """Record a sample, of which Datadog makes percentiles over all hosts."""
+        self._put(metric, value, tags, sample_rate, points.DISTRIBUTION)
+
+    def timing(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
+        """Record how long something took, in milliseconds."""
+        self._put(metric, value, tags, sample_rate, points.TIMING)
+
+    def increment(self, metric: str, value: Any = 1, tags: Any = None, sample_rate: float = 1.0) -> None:
+        """Count up."""
+        self._put(metric, value, tags, sample_rate, points.CHANGE)
+
+    def decrement(self, metric: str, value: Any = 1, tags: Any = None, sample_rate: float = 1.0) -> None:
+        """Count down."""
+        try:
+            value = -value
+        except TypeError:
+            pass  # no number, and counted as such
+        self._put(metric, value, tags, sample_rate, points.CHANGE)
+
+    def set(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
+        """Record that something was seen; Datadog counts how many different ones there were."""
+        self._put(metric, 1, tags, sample_rate, points.SET, {names.ATTR_SET_MEMBER: str(value)})
+
+    set_metric = set
+
+    def timed(self, metric: str, tags: Any = None, sample_rate: float = 1.0) -> "Timed":
+        """Time a block or, as a decorator, each call of a function or coroutine; milliseconds."""
+        return Timed(self, metric, tags, sample_rate)
+
+    def event(self, title: str, text: str, alert_type: str = "info", tags: Any = None) -> None:
+        """Record an event; `alert_type` is error, warning, info or success."""
+        run = self._run()
+        if run is not None:
+            record_event(run, title, text, alert_type, {**self.constant_tags, **points.attrs_of(tags)})
+
+    def service_check(self, check_name: str, status: Any, tags: Any = None, message: str | None = None) -> None:
+        """Record how a service fares: OK, WARNING, CRITICAL or UNKNOWN (0 to 3); anything else is UNKNOWN."""
+        run = self._run()
+        if run is None:
+            return
+        word = _status(status)
+        attrs = {**self.constant_tags, **points.attrs_of(tags), names.ATTR_CHECK_STATUS: word}
+        if message is not None:
+            attrs["message"] = str(message)
+        run.event(str(check_name), attrs, _CHECKS[word])
+
+    def _run(self) -> stepscope.Run | None:
+        return None if self._silent else stepscope.current_run()
+
+    def _put(
+        self,
+        metric: Any,
+        value: Any,
+        tags: Any,
+        rate: Any,
+        instrument: Instrument | None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        run = self._run()
+        if run is None:
+            return
+        if not isinstance(metric, str) or not metric:
+            run.outcomes.reject("metric", f"its name is a {type(metric).__name__}, or empty")
+            return
+        share = _share(rate)
+        if share is None:
+            run.outcomes.add("rejected", "sample_rate", type(rate).__name__)
+            share = 1.0
+        if share < 1 and self._chance() >= share:
+            return
+        attrs = {**self.constant_tags, **points.attrs_of(tags), **(more or {})}
+        if share < 1:
+            attrs[names.ATTR_SAMPLE_RATE] = share
+        points.put(run, {self._name(metric): value}, attrs, instrument)
+
+    def _name(self, metric: str) -> str:
+        """The metric with the namespace in front, once."""
+        space = self.namespace
+        return metric if not space or metric == space or metric.startswith(f"{space}.") else f"{space}.{metric}"
+
+
+class Timed:
+    """Times blocks and functions; each use is a sample."""
+
+    def __init__(self, client: DatadogMetrics, metric: str, tags: Any, rate: float) -> None:
+        self._given = client, metric, tags, rate
+        self._began = 0
+
+    def __enter__(self) -> "Timed":
+        self._began = time.perf_counter_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        client, metric, tags, rate = self._given
+        client.timing(metric, (time.perf_counter_ns() - self._began) / 1e6, tags, rate)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        given = self._given
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def later(*args: Any, **kwargs: Any) -> Any:
+                with Timed(*given):
+                    return await function(*args, **kwargs)
+
+            return later
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with Timed(*given):
+                return function(*args, **kwargs)
+
+        return call
+
+
+def record_event(run: stepscope.Run, title: Any, text: Any, alert_type: Any, attrs: Mapping[str, Any]) -> None:
+    """Record an event as Datadog knows them; an alert type that nobody knows is info."""
+    word = str(alert_type).lower()
+    if word not in _SEVERITIES:
+        run.outcomes.add("unknown", "alert_type", "info")
+        word = "info"
+    run.event(str(title), {**attrs, "text": str(text), "datadog.alert_type": word}, _SEVERITIES[word])
+
+
+@functools.cache
+def get_metrics_client() -> DatadogMetrics:
+    """The client of this process, made on first use from its environment."""
+    return DatadogMetrics()
+
+
+def _status(said: Any) -> str:
+    if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= 3:
+        return _STATUSES[said]
+    word = str(said).upper()
+    return word if word in _STATUSES else "UNKNOWN"
+
+
+def _share(rate: Any) -> float | None:
+    """A sample rate between 0 and 1, None for anything else."""
+    try:
+        share = float(rate)
+    except (TypeError, ValueError):
+        return None
+    return share if 0 <= share <= 1 else None

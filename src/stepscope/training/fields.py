@@ -1,0 +1,57 @@
+"""The fields of one event of a trainer, sorted: the step and its name, the numbers, and the rest."""
+
+import operator
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from stepscope.sdk import values
+
+STEP_FIELDS = ("policy_version", "global_step", "step", "update", "timesteps")
+"""Fields that can be the step, strongest first. One that is not the step of its event is a number like any other."""
+
+
+class Fields(NamedTuple):
+    """What an event has; `axis` is the field that gave the step."""
+
+    step: int | None
+    axis: str | None
+    numbers: dict[str, Any]
+    others: dict[str, Any]
+
+
+def sort(given: Mapping[str, Any]) -> Fields:
+    """Sort fields. The step must be an integer; a float of that name is a number."""
+    step, axis = _step(given)
+    numbers: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for key, value in given.items():
+        if key != axis:
+            (numbers if is_number(value) else others)[str(key)] = value
+    return Fields(step, axis, numbers, others)
+
+
+def _step(given: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    for name in STEP_FIELDS:
+        value = given.get(name)
+        if value is None or isinstance(value, bool):
+            continue
+        try:
+            number = operator.index(value)
+        except Exception:  # no integer; or an array of many
+            continue
+        if -(2**63) <= number < 2**63:
+            return number, name
+    return None, None
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a field is exported as a metric: numbers and scalar tensors are; truth values and texts are not."""
+    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+        return False
+    if isinstance(value, (int, float)):
+        return True
+    try:
+        values.read("", value)
+    except Exception:
+        return False
+    return True

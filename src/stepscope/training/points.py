@@ -1,0 +1,71 @@
+"""Points with attributes and an instrument: what `log` has no room for."""
+
+import operator
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import stepscope
+from stepscope.model.records import METRIC, Instrument
+from stepscope.sdk import values
+from stepscope.sdk.attributes import clean
+from stepscope.sdk.context import Mark, pack
+from stepscope.sdk.resolve import Row
+
+GAUGE = Instrument("gauge")
+COUNT = Instrument("sum", cumulative=False, monotonic=True)
+CHANGE = Instrument("sum", cumulative=False)
+HISTOGRAM = Instrument("histogram", cumulative=False)
+MILLISECONDS = Instrument("histogram", "ms", cumulative=False)
+DISTRIBUTION = Instrument("distribution", cumulative=False)
+TIMING = Instrument("timing", "ms", cumulative=False)
+SET = Instrument("set", cumulative=False)
+
+
+def put(
+    run: stepscope.Run,
+    numbers: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    instrument: Instrument | None = None,
+    *,
+    step: Any = None,
+) -> None:
+    """Record numbers under one instrument, a gauge when none is given. Never raises; what is no number is counted."""
+    try:
+        at = run.mark if step is None else _mark(step)
+        flat, held = values.flatten(numbers, run.outcomes.reject)
+        if not flat:
+            return
+        row = Row(time.time_ns(), *at, None, flat, clean(attrs), instrument)
+        if held:
+            run.duties.hold(row)
+        else:
+            run.recorder.put(pack((METRIC, *row)))
+    except Exception as error:
+        run.outcomes.reject("point", type(error).__name__)
+
+
+def _mark(step: Any) -> Mark:
+    number = operator.index(step)
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError
+    return Mark(number, None)
+
+
+def attrs_of(tags: Any) -> dict[str, Any]:
+    """Read tags as attributes: `key:value` texts, or a mapping; a key that comes twice has a list."""
+    if isinstance(tags, Mapping):
+        return {str(key): value for key, value in tags.items()}
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        tags = () if tags is None else (tags,)
+    found: dict[str, Any] = {}
+    for each in tags:
+        key, _, value = str(each).partition(":")
+        if not key:
+            continue
+        before = found.get(key)
+        if before is None or before == value:
+            found[key] = value
+        else:
+            found[key] = [*before, value] if isinstance(before, list) else [before, value]
+    return found

@@ -1,0 +1,209 @@
+"""The client of the Datadog document: its examples, every type on the wire and in the journal, and bad input."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+import stepscope
+from stepscope.model import names
+from stepscope.model.records import Event, Metric
+from stepscope.testing import read_run
+from stepscope.training.collector import MetricsCollector, create_metrics_collector
+from stepscope.training.datadog import DatadogMetrics, get_metrics_client
+from tests.sinks.dogstatsd_listener import Listener
+from tests.training.conftest import Read, Until, arrived, by_key, of_user
+
+
+@pytest.fixture
+def metrics(agent: Listener) -> DatadogMetrics:
+    """The client of the document's configuration."""
+    return DatadogMetrics(
+        enabled=True,
+        api_key="your-api-key",
+        app_key="your-app-key",
+        namespace="signal",  # Metric prefix
+        constant_tags=["env:production", "team:ml"],
+    )
+
+
+def test_custom_metrics_and_types(metrics: DatadogMetrics, agent: Listener, until: Until) -> None:
+    """Each call arrives as its type, with constant and own tags, and the namespace once."""
+    metrics.gauge("signal.custom.my_metric", 42.0, tags=["run_id:123"])
+    metrics.histogram("signal.custom.latency_ms", 125.3)
+    metrics.increment("signal.custom.event_count", value=1)
+    metrics.decrement("signal.custom.open", value=2)
+    metrics.distribution("signal.performance.forward_backward_duration_ms", 12.0)
+    metrics.timing("custom.timing", 7)
+    metrics.set("custom.users", "ann b")
+    metrics.set_metric("custom.hosts", "h1")
+    metrics.gauge("test.metric", 1.0)
+    found = arrived(agent, until, lambda lines: any(line.name == "signal.test.metric" for line in lines))
+    seen = {name: (line.type, line.value if line.type == "s" else float(line.value)) for name, line in found.items()}
+    assert {name: line for name, line in seen.items() if ".stepscope." not in name} == {
+        "signal.custom.my_metric": ("g", 42.0),
+        "signal.custom.latency_ms": ("h", 125.3),
+        "signal.custom.event_count": ("c", 1.0),
+        "signal.custom.open": ("c", -2.0),
+        "signal.performance.forward_backward_duration_ms": ("d", 12.0),
+        "signal.custom.timing": ("ms", 7.0),
+        "signal.custom.users": ("s", "ann b"),
+        "signal.custom.hosts": ("s", "h1"),
+        "signal.test.metric": ("g", 1.0),
+    }
+    assert {"env:production", "team:ml", "run_id:123"} <= set(found["signal.custom.my_metric"].tags)
+
+
+def test_events_and_checks(metrics: DatadogMetrics, agent: Listener, until: Until) -> None:
+    """The document's alerts arrive as events and service checks, with no namespace."""
+    kl_divergence, run_id, loss = 0.2, "run_1", 0.125
+    if kl_divergence > 0.1:
+        metrics.event(
+            title="High KL Divergence Detected",
+            text=f"KL divergence {kl_divergence:.4f} exceeds threshold 0.1",
+            alert_type="warning",
+            tags=[f"run_id:{run_id}"],
+        )
+        metrics.service_check(
+            check_name="rl.kl_divergence",
+            status="CRITICAL",
+            message=f"KL divergence {kl_divergence:.4f} exceeds 0.1",
+            tags=[f"run_id:{run_id}"],
+        )
+    metrics.event(
+        title="Training Milestone Reached",
+        text=f"Model reached 1000 steps with loss {loss:.4f}",
+        alert_type="success",
+        tags=[f"run_id:{run_id}", "milestone:1000"],
+    )
+    until(lambda: any("Milestone" in line for line in agent.read()))
+    lines = agent.read()
+    (warning,) = [line for line in lines if "High KL Divergence" in line]
+    assert "exceeds threshold 0.1" in warning
+    assert "|t:warning" in warning
+    assert "run_id:run_1" in warning
+    (milestone,) = [line for line in lines if "Training Milestone" in line]
+    assert "|t:success" in milestone
+    assert "milestone:1000" in milestone
+    (check,) = [line for line in lines if line.startswith("_sc|")]
+    assert re.match(r"_sc\|rl\.kl_divergence\|2\|", check)
+    assert "m:KL divergence 0.2000 exceeds 0.1" in check
+
+
+def test_events_are_in_the_journal(run: stepscope.Run, read: Read) -> None:
+    """With text, alert type and tags; a status that nobody knows is UNKNOWN."""
+    metrics = DatadogMetrics()
+    metrics.event("T", "text", "nonsense", ["a:b"])
+    for status in ("ok", 1, "CRITICAL", "strange", None):
+        metrics.service_check("c", status)
+    create_metrics_collector(run_id=run.id, user_id="u").send_event("S", "x", "error")
+    event, *checks, sent = [each for each in read(Event) if not each.name.startswith("train.run")]
+    assert event.attrs == {"a": "b", "text": "text", "datadog.alert_type": "info"}
+    words = [each.attrs[names.ATTR_CHECK_STATUS] for each in checks]
+    assert words == ["OK", "WARNING", "CRITICAL", "UNKNOWN", "UNKNOWN"]
+    assert (sent.severity, sent.attrs["user_id"]) == (17, "u")
+
+
+def test_sampling(run: stepscope.Run, read: Read) -> None:
+    """The client draws, the record says which share it stands for."""
+    draws = iter([0.05, 0.5, 0.0999, 0.1])
+    metrics = DatadogMetrics(chance=lambda: next(draws))
+    for duration_ms in range(4):
+        metrics.histogram(
+            "signal.performance.forward_backward_duration_ms",
+            duration_ms,
+            sample_rate=0.1,  # 10% sampling
+        )
+    metrics.gauge("always", 1, sample_rate=1.0)
+    metrics.gauge("odd", 1, sample_rate="x")  # type: ignore[arg-type]
+    found = read(Metric)
+    assert [next(iter(each.values.values())) for each in found] == [0, 2, 1, 1]
+    assert [each.attrs.get(names.ATTR_SAMPLE_RATE) for each in found] == [0.1, 0.1, None, None]
+    assert run.outcomes.snapshot()["rejected/sample_rate/str"] == 1
+
+
+def test_timed(run: stepscope.Run, read: Read) -> None:
+    """Functions, coroutines and blocks are timed in milliseconds, also when they raise."""
+    metrics = DatadogMetrics()
+
+    @metrics.timed("f", tags=["a:b"])
+    def work(x: int) -> int:
+        """Work."""
+        return 1 // x
+
+    @metrics.timed("g")
+    async def later() -> int:
+        return 2
+
+    assert (work(1), asyncio.run(later()), work.__doc__) == (1, 2, "Work.")
+    with pytest.raises(ZeroDivisionError):
+        work(0)
+    with metrics.timed("h"):
+        pass
+    found = read(Metric)
+    assert [next(iter(each.values)) for each in found] == ["signal.f", "signal.g", "signal.f", "signal.h"]
+    assert {each.instrument.type for each in found} == {"timing"}
+    assert found[0].attrs == {"a": "b"}
+
+
+def test_bad_input_is_counted(run: stepscope.Run, read: Read) -> None:
+    """Wrong names, values, tags and steps cost themselves only."""
+    metrics = DatadogMetrics()
+    metrics.gauge(17, 1.0)  # type: ignore[arg-type]
+    metrics.gauge("text", "x")
+    metrics.decrement("text", "x")
+    metrics.gauge("good", 1.0, tags=17)
+    collector = create_metrics_collector(run_id=run.id)
+    collector.collect_training_metrics(loss="bad", grad_norm=1.0, learning_rate=None, step="x")  # type: ignore[arg-type]
+    collector.collect_training_metrics(loss=1, grad_norm=1.0, step=1, extra_metrics=[1])  # type: ignore[arg-type]
+    collector.collect_custom_metrics({"nested": {"a": 1}, "bad": object()})
+    keys = [key for each in read(Metric) for key in each.values]
+    assert keys == [
+        "signal.good",
+        "signal.training.loss",
+        "signal.training.grad_norm",
+        "signal.training.step",
+        "signal.custom.nested/a",
+    ]
+    counts = run.outcomes.snapshot()
+    assert sum(count for name, count in counts.items() if name.startswith("rejected/value")) == 7
+
+
+def test_nothing_is_recorded_where_nothing_is_asked_for(place: Path) -> None:
+    """Without a run, and with `enabled=False`, calls do nothing; no run is started."""
+    for metrics in (DatadogMetrics(), DatadogMetrics(enabled=False), get_metrics_client()):
+        metrics.gauge("x", 1.0)
+        metrics.event("a", "b")
+        metrics.service_check("a", "OK")
+    assert stepscope.current_run() is None
+    run = stepscope.init(otel=False)
+    DatadogMetrics(enabled=False).gauge("x", 1.0)
+    run.finish()
+    MetricsCollector.collect_custom_metrics(_collector_after_the_end(), {"x": 1})
+    assert of_user(read_run(place, run.id), Metric) == []
+
+
+def _collector_after_the_end() -> MetricsCollector:
+    collector = create_metrics_collector(run_id="over")
+    stepscope.finish()
+    return collector
+
+
+def test_a_wrong_destination_stops_nobody(place: Path, read: Read) -> None:
+    """Recording goes on without it."""
+    metrics = DatadogMetrics(enabled=True, host="localhost", port=99999999)
+    metrics.gauge("x", 1.0)
+    assert by_key(read(Metric)).keys() == {"signal.x"}
+
+
+def test_sinks_of_the_settings_stay(monkeypatch: pytest.MonkeyPatch, agent: Listener) -> None:
+    """What a person configured is kept beside Datadog; a Datadog of theirs is replaced by what the code says."""
+    monkeypatch.setenv("STEPSCOPE_SINKS", "console,datadog")
+    DatadogMetrics(enabled=True, namespace="other")
+    run = stepscope.current_run()
+    assert run is not None
+    assert [(each.name, getattr(each.config, "namespace", "")) for each in run.settings.sinks] == [
+        ("console", ""),
+        ("datadog", "other"),
+    ]
