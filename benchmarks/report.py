@@ -38,6 +38,23 @@ COLUMNS: dict[str, dict[str, str]] = {
         "op_p99_ms": "operation p99 ms",
         "step_p95_ms": "step p95 ms",
     },
+    "sinks": {
+        "none_us": "no sink, p50 µs",
+        "p50_us": "p50 µs",
+        "times_none": "x no sink",
+        "mean_times_none": "mean, x no sink",
+        "control": "control, x no sink",
+        "rounds": "rounds",
+    },
+    "thread": {"slice_ms": "slice ms", "p99_ms": "p99 ms", "longest_ms": "longest ms", "share": "share of a core"},
+    "delivery": {
+        "per_s": "delivered/s",
+        "stored_per_s": "stored/s",
+        "us_each": "µs each",
+        "shipper_cpu_us": "shipper's processor µs each",
+        "peer_cpu_us": "hub's processor µs each",
+    },
+    "exit": {"process_s": "shipper process, s", "thread_s": "thread, s", "over_s": "beyond the bound, s"},
     "survivors": {
         "kills": "kills",
         "kept": "kept everything old",
@@ -45,8 +62,26 @@ COLUMNS: dict[str, dict[str, str]] = {
         "old_lost": "of these lost",
         "oldest_lost_ms": "oldest lost, ms",
     },
+    "hub_ingest": {"per_s": "per second", "us_each": "µs each", "items": "items", "bytes_each": "bytes each on disk"},
+    "hub_read": {
+        "ms": "best ms",
+        "median_ms": "median ms",
+        "of": "of",
+        "shown": "shown",
+        "spikes_lost": "spikes lost",
+    },
+    "hub_idle": {"cpu_percent": "% of a core", "rss_mb": "memory MB", "ready_s": "ready after s"},
+    "hub_load": {
+        "per_s": "per second",
+        "sent": "sent",
+        "lost": "lost",
+        "late_s": "late s",
+        "p50_ms": "answer p50 ms",
+        "p99_ms": "answer p99 ms",
+        "cpu_percent": "% of a core",
+    },
 }
-RATIO_OF = {"call": "p50_us", "import": "ms", "cpu": "cpu_us"}
+RATIO_OF = {"call": "p50_us", "import": "ms", "cpu": "cpu_us", "hub_read": "ms"}
 _SIGNED = re.compile("_pct$")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 Call = Callable[[int], object]
 
@@ -16,6 +17,17 @@ def percentile(values: Sequence[float], q: float) -> float:
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return float(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
+
+
+def asked(rounds: int, ask: Callable[[], Any]) -> tuple[dict[str, float], Any]:
+    """Ask several times; return the best and the median in milliseconds, and the last answer."""
+    taken = []
+    answer = None
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        answer = ask()
+        taken.append((time.perf_counter() - begun) * 1e3)
+    return {"ms": min(taken), "median_ms": statistics.median(taken)}, answer
 
 
 def clock_cost_ns(call: Call, count: int = 2000) -> float:

@@ -19,7 +19,7 @@ METHOD = (
     "5 rounds there is a new process, because a process can be a few percent faster than another from birth. "
     "Shown is the median over rounds of the ratio to off. The true difference of the control is nothing: "
     "rounds go on, 15 at least and 45 at most, until the control's is within half of the budget, and what it "
-    "then shows is the noise of the machine. Peers are measured at one length, 5 rounds each."
+    "then shows is the noise of the machine. Peers are measured at one length, 3 rounds each."
 )
 OPERATIONS_MS = (0.05, 0.5, 2.3)
 OFF, ON, CONTROL = "off", "on", "control"
@@ -40,7 +40,7 @@ def measure(options: Options, progress: Progress) -> list[Result]:
         results += _one(OURS, PEERS_AT_MS, RECORDS_PER_STEP, (least, most), progress)
     for peer in PEERS:
         if peer in options.subjects:
-            rows = _one(peer, PEERS_AT_MS, GROUPS, (2, 2) if options.quick else (5, 5), progress)
+            rows = _one(peer, PEERS_AT_MS, GROUPS, (2, 2) if options.quick else (3, 3), progress)
             results += [row for row in rows if row.subject == peer]
     return results
 

@@ -14,7 +14,7 @@ from benchmarks.subjects import open_subject
 
 NAME = "memory"
 METHOD = (
-    "10,000 calls of `log` with 100 fresh floats each, 1 ms apart, cut short after 20 s. Growth of the "
+    "10,000 calls of `log` with 100 fresh floats each, 1 ms apart, cut short after 12 s. Growth of the "
     "resident memory of the process and those it started, from after the first 20 calls to the highest of "
     "the samples taken every 200 calls, and to where it rests afterwards. `values` is how many got in."
 )
@@ -24,7 +24,7 @@ CASE = "log(100)"
 
 def measure(options: Options, progress: Progress) -> list[Result]:
     """Log a million values (a tenth in a quick run) into each subject."""
-    calls, limit_s = (1_000, 5) if options.quick else (10_000, 20)
+    calls, limit_s = (1_000, 5) if options.quick else (10_000, 12)
     results = []
     for subject in options.subjects:
         progress(f"memory: {subject}")

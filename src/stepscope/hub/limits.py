@@ -15,6 +15,8 @@ class Limits:
     """Attributes of one record; the others go."""
     text: int = 64 * 1024
     """Characters of one attribute; the rest goes."""
+    depth: int = 64
+    """Lists and dicts inside one another; what lies deeper goes."""
     long_text: int = MEGA
     """Characters of a log's or event's body."""
     keys: int = 20_000

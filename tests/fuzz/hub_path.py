@@ -1,0 +1,115 @@
+"""The way of a request's records through the hub, without its files: scrub, pack, unpack, rows for the store."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from stepscope.hub.limits import Limits
+from stepscope.hub.parcels import Numbers, unpack
+from stepscope.hub.receivers.entry import Entry, Owners
+from stepscope.hub.scrub import Scrubber
+from stepscope.hub.store import native
+from stepscope.hub.store.columns import Block
+from stepscope.hub.store.engine import Engine, Table
+from stepscope.hub.store.engine import Limits as Bounds
+from stepscope.hub.store.write.catalog import Catalog
+from stepscope.hub.store.write.group import UNFIT, build
+from stepscope.hub.tallies import Tallies
+from stepscope.model.ports import Batch
+from stepscope.wire import frames
+
+
+class Tray:
+    """Stands where the intake is, and keeps parcels in memory: a sync for each input would be the whole cost."""
+
+    def __init__(self) -> None:
+        self.parcels: list[bytes] = []
+
+    def submit(self, parcels: Sequence[bytes]) -> "Future[None]":
+        """Take packed parcels."""
+        self.parcels += parcels
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+
+class Nothing:
+    """An engine without a row, in which the catalog looks up runs."""
+
+    version, modern = "0", True
+
+    def query(self, sql: str) -> native.Answer:
+        """Answer every question with no rows, and that for the highest number with 0."""
+        return native.Answer({"run": [0, 0]} if "max(run)" in sql else {})
+
+    def query_many(self, questions: Sequence[str]) -> list[native.Answer]:
+        """Answer one by one."""
+        return [self.query(sql) for sql in questions]
+
+    def execute(self, sql: str) -> None:
+        """Do nothing."""
+
+    def insert(self, table: str, block: Block) -> None:
+        """Write the rows in the engine's format, to see that they can be."""
+        native.encode(block)
+
+    def ask(self, sql: str, limits: Bounds) -> Table:
+        """Answer no stranger."""
+        raise NotImplementedError
+
+    def tree(self, sql: str) -> str | None:
+        """Know no tree."""
+
+    def check(self, table: str) -> list[str]:
+        """Find no damage."""
+        return []
+
+    def close(self) -> None:
+        """Have nothing to close."""
+
+
+class HubPath:
+    """One hub's way in, fresh for each input, so that an input means the same every time."""
+
+    def __init__(self) -> None:
+        self.tallies = Tallies()
+        self._tray = Tray()
+        numbers = Numbers(lambda: 1)
+        self.entry = Entry("fuzz", self._tray, Scrubber(Limits()), self.tallies, numbers, Owners())  # type: ignore[arg-type]
+
+    def finish(self) -> int:
+        """Carry what was taken to the rows of a commit; return how many records there were.
+
+        Everything counted as written must be in the parcels, and everything in the parcels must become rows or be
+        refused by name.
+        """
+        if not self._tray.parcels:
+            assert self.tallies.total("written") == 0
+            return 0
+        packed = frames.pack_batch(1, self._tray.parcels)
+        (found,) = frames.scan(packed, final=True)
+        assert isinstance(found, frames.Frame)
+        _, parcels, bad = unpack(found.payload)
+        assert bad == 0, "a parcel that was packed cannot be read"
+        taken = sum(len(parcel.records) for parcel in parcels)
+        assert taken == self.tallies.total("written"), "records were lost between the request and the journal"
+        _store([parcel.batch() for parcel in parcels])
+        return taken
+
+
+def _store(batches: Sequence[Batch]) -> None:
+    """Make the rows of a commit as the store does."""
+    engine: Engine = Nothing()
+    catalog = Catalog(engine, lambda: 10**18)
+    catalog.load(batch.writer.run for batch in batches)
+    parts = []
+    for batch in batches:
+        try:
+            parts.append((catalog.source(batch.writer), batch.records))
+        except UNFIT:
+            continue  # the commit refuses such a writer by name
+    built = build(catalog, parts, 1)
+    refused = sum(len(refusal.where) for refusal in built.refusals.values())
+    kept = sum(sum(gain.counts.values()) for gain in built.gains)
+    assert kept >= refused
+    for table, block in {**catalog.blocks(), **built.traces, **built.facts}.items():
+        engine.insert(table, block)

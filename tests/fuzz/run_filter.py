@@ -1,0 +1,46 @@
+"""The expressions that pick runs, read and held against runs."""
+
+from collections.abc import Iterator
+
+from stepscope.hub.query import runs
+from stepscope.hub.query.expression import ExpressionError, parse
+from stepscope.hub.store.read.runs import Ending, Latest, RunRow
+
+_COUNTS = dict.fromkeys(("points", "spans", "logs", "events", "alerts", "rejected"), 3)
+_CONFIG = {
+    "config": {"lr": 3e-4, "optim": {"name": "adam"}, "layers": [1, 2], "none": None, "yes": True},
+    "team": "red",
+}
+_VALUES = {"trainer/loss": Latest(float("nan"), 3, 4), "loss": Latest(0.5, 3, 4)}
+ROWS = (
+    RunRow(1, "a", "gpt", "base", 10**18, 10**18, 8, 8, ("h", "i"), 2, 12, _COUNTS, _CONFIG,
+           (Ending(0, 2, 10**18, "finished"),), 10**18, 10**18, _VALUES),
+    RunRow(2, "б", "", "", 0, 0, 1, 1, (), 1, None, _COUNTS),
+)  # fmt: skip
+
+
+def check(data: bytes) -> None:
+    """Read an expression and pick runs with it; a mistake is named with where it is."""
+    text = data.decode(errors="replace")
+    position = 0
+    try:
+        wanted = parse(text)
+        runs.check(wanted)
+        runs.pick(ROWS, wanted, lambda row: "running")
+    except ExpressionError as error:
+        position = error.position
+        str(error).encode()
+    assert 0 <= position <= len(text)
+
+
+def seeds() -> Iterator[bytes]:
+    """What the documentation shows, and each operator."""
+    texts = (
+        'status = running and metrics.loss < 0.5 and config.lr = 3e-4 and (name ~ "base" or tag.team = "red")',
+        'status in (failed, crashed) and started > "2026-11-01" and not project = tiny',
+        "metrics.trainer/loss = nan or alerts > 0",
+        "metrics.\"my key\" >= -1.5e3 or config.optim.name != 'adam' or step not in (1, 2_000, inf)",
+        "not (not hosts = h) and config.layers = 2 and config.yes == true and duration <= 3 and created < 9",
+    )
+    yield b""
+    yield from (text.encode() for text in texts)
