@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Literal
 
 from stepscope.hub.api.params import Param
 from stepscope.hub.query import runs
+from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.runs import RunRow, list_runs, run_ids, run_number
@@ -22,6 +24,10 @@ class Reader:
     state: Callable[[str], str | None]
     now: Callable[[], float]
     project: str | None = None
+    home: Path | None = None
+    """The home folder, where a hub runs on one."""
+    entry: Entry | None = None
+    """The way in for what a request brings, where a hub runs."""
 
     def run(self, id: str) -> RunRow:
         """Find a run; Refused when there is none that may be seen."""
@@ -84,8 +90,9 @@ class Endpoint:
     schema: Schema
     params: tuple[Param, ...] = ()
     attrs: bool = False
-    method: Literal["GET", "POST"] = "GET"
+    method: Literal["GET", "POST", "PUT", "DELETE"] = "GET"
     body: Schema | None = None
+    most_body: int = 1024 * 1024
     media_types: tuple[str, ...] = field(default=("application/json",))
 
 

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from stepscope.hub.refusals import Refusal, Refused
 
-Kind = Literal["text", "integer", "number", "boolean", "choice", "hex"]
+Kind = Literal["text", "integer", "number", "boolean", "choice", "hex", "name"]
 LONGEST_TEXT = 4096
 LEAST, MOST = -(2**63) + 2, 2**63 - 1
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_NAME = "[a-z0-9][a-z0-9_-]{0,62}"
 _ATTR = re.compile(r"attr(?:\.(.+)|\[(.+)\])", re.DOTALL)
 
 
@@ -46,6 +47,8 @@ class Param:
             return "one of " + ", ".join(self.choices)
         if self.kind == "hex":
             return f"{2 * self.width} hexadecimal digits"
+        if self.kind == "name":
+            return "1 to 63 small letters, digits, - and _, the first a letter or digit"
         if self.kind == "text":
             return f"a text of at most {LONGEST_TEXT} characters"
         if self.kind == "integer" and (self.low, self.high) != (LEAST, MOST):
@@ -64,6 +67,8 @@ class Param:
             return {"type": "string", "enum": list(self.choices)}
         if self.kind == "hex":
             return {"type": "string", "pattern": f"^[0-9a-fA-F]{{{2 * self.width}}}$"}
+        if self.kind == "name":
+            return {"type": "string", "pattern": f"^{_NAME}$"}
         if self.kind == "text":
             least = 1 if self.place == "path" else 0
             return {"type": "string", "minLength": least, "maxLength": LONGEST_TEXT}
@@ -112,6 +117,7 @@ _READERS: dict[str, Any] = {
     "boolean": lambda param, given: _WORDS.get(given.lower()),
     "choice": lambda param, given: given if given in param.choices else None,
     "hex": _hex,
+    "name": lambda param, given: given if re.fullmatch(_NAME, given) else None,
 }
 
 

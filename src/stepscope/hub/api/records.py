@@ -42,6 +42,7 @@ def spans(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         min_duration=whole(given["min_ms"], 1e6),
         attrs=given["attrs"],
         trace_id=given["trace_id"],
+        span_id=given["span_id"],
         since=nanoseconds(given["since"]),
         until=nanoseconds(given["until"]),
         slowest=given["sort"] == "slowest",
@@ -113,12 +114,12 @@ _STEP = Param("step", "integer", "at this step")
 _RANK = Param("rank", "integer", "of this rank", low=0, high=2**32 - 1)
 _NAME = Param("name", "text", "with this name")
 _TRACE = Param("trace_id", "hex", "of this trace", width=16)
+_SPAN = Param("span_id", "hex", "of this span", width=8)
 _RECORD_PARAMS = (
     *(EXACT_RUN, _STEP, _RANK, _NAME),
     Param("q", "text", "with this text in name or body, in any case"),
     Param("severity", "choice", "at least this severity: a word or OpenTelemetry's number", choices=_LEVELS),
-    _TRACE,
-    Param("span_id", "hex", "of this span", width=8),
+    *(_TRACE, _SPAN),
     *(SINCE, UNTIL),
     Param("sort", "choice", "in which order", "newest", choices=("newest", "oldest")),
     *(LIMIT, OFFSET),
@@ -137,7 +138,7 @@ ENDPOINTS = (
             Param("status", "choice", "with this status", choices=shapes.STATUSES),
             Param("error", "boolean", "true: failed ones only"),
             Param("min_ms", "number", "that lasted at least so many milliseconds"),
-            *(_TRACE, SINCE, UNTIL),
+            *(_TRACE, _SPAN, SINCE, UNTIL),
             Param("sort", "choice", "in which order", "newest", choices=("newest", "slowest")),
             *(LIMIT, OFFSET),
         ),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 
 import msgspec
 from starlette.requests import Request
@@ -19,13 +20,13 @@ from stepscope.hub.api.openapi import document
 from stepscope.hub.api.table import ENDPOINTS
 from stepscope.hub.api.watching import PATH, Watching, describe
 from stepscope.hub.live import Live
+from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.gate import access_of
 from stepscope.hub.service import Hub
 from stepscope.hub.store.engine import Engine, EngineError
 
 READERS = 4
-MOST_BODY = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Source:
     pool: ThreadPoolExecutor
     version: str
     now: Callable[[], float] = time.time
+    home: Path | None = None
+    entry: Entry | None = None
 
 
 def api_routes(source: Source) -> list[BaseRoute]:
@@ -63,7 +66,7 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
     async def answer(request: Request) -> Response:
         loop = asyncio.get_running_loop()
         try:
-            body = await _body(request) if endpoint.body is not None else b""
+            body = await _body(request, endpoint.most_body) if endpoint.body is not None else b""
             return await loop.run_in_executor(source.pool, _answer, source, endpoint, request, body)
         except Refused as refused:
             return error_response(refused.refusal)
@@ -79,7 +82,8 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: bytes) -
     given = params.check(endpoint.params, request.path_params, request.query_params.multi_items(), attrs=endpoint.attrs)
     if endpoint.body is not None:
         given["body"] = body
-    reader = Reader(source.engine, source.state, source.now, access_of(request.scope).project)
+    project = access_of(request.scope).project
+    reader = Reader(source.engine, source.state, source.now, project, source.home, source.entry)
     found = endpoint.answer(reader, given)
     if isinstance(found, Stream):
         headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
@@ -93,13 +97,15 @@ async def _pieces(pool: ThreadPoolExecutor, pieces: Iterator[bytes]) -> AsyncIte
         yield piece
 
 
-async def _body(request: Request) -> bytes:
-    """The body of a small request; Refused when it is not."""
+async def _body(request: Request, most: int) -> bytes:
+    """The body of a request; Refused when it is larger than it may be."""
     parts: list[bytes] = []
+    size = 0
     async for part in request.stream():
         parts.append(part)
-        if sum(map(len, parts)) > MOST_BODY:
-            raise Refused(Refusal(HTTPStatus(413), f"the body may have {MOST_BODY} bytes"))
+        size += len(part)
+        if size > most:
+            raise Refused(Refusal(HTTPStatus(413), f"the body may have {most} bytes"))
     return b"".join(parts)
 
 
@@ -109,4 +115,5 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     hub.pump.listeners.append(live.take)
     hub.closing.append(live.close)
     hub.ending.append(lambda: pool.shutdown(cancel_futures=True))
-    return api_routes(Source(hub.store.engine, hub.presence.state, live, pool, version))
+    home, entry = hub.home.home, hub.entry("import")
+    return api_routes(Source(hub.store.engine, hub.presence.state, live, pool, version, home=home, entry=entry))

@@ -12,6 +12,7 @@ from stepscope.hub.query.runs import CursorError
 from stepscope.hub.store.read.keys import list_keys, read_lines
 from stepscope.hub.store.read.runs import list_runs, read_writers
 from stepscope.hub.store.read.series import Question, read_series
+from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain
 
 MOST_LINES = 64
@@ -65,7 +66,7 @@ def keys(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/series`."""
     run, x = reader.number(given["run"]), given["x"]
-    wanted = [(key, rank) for key in given["key"] for rank in _ranks(reader, run, key, given)]
+    wanted = [(key, *part) for key in given["key"] for part in _parts(reader, run, key, given)]
     if len(wanted) > MOST_LINES:
         raise bad(f"these are {len(wanted)} lines; ask for {MOST_LINES} at most")
     attempt = given["attempts"]
@@ -75,7 +76,7 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         attempt = int(attempt)
     made = []
     scale = 1.0 if x == "step" else 1e9
-    for key, rank in wanted:
+    for key, rank, attrs in wanted:
         question = Question(
             run=run,
             key=key,
@@ -86,17 +87,25 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             rank=rank,
             attempt=attempt,
             axis=given["axis"],
+            attrs=attrs,
         )
-        made.append(lines.line(key, rank, read_series(reader.engine, question), x))
+        made.append(lines.line(key, rank, read_series(reader.engine, question), x, attrs))
     return {"run": given["run"], "x": x, "series": made}
 
 
-def _ranks(reader: Reader, run: int, key: str, given: dict[str, Any]) -> list[int | None]:
-    """Which ranks get a line: the one asked for, each one, or None for all of them together."""
-    if given["rank"] is not None or not given["by_rank"]:
-        return [given["rank"]]
-    ranks = {line.rank for line in read_lines(reader.engine, run, key=key).values()}
-    return [*sorted(ranks)] if ranks else [None]
+def _parts(reader: Reader, run: int, key: str, given: dict[str, Any]) -> list[tuple[int | None, Attrs | None]]:
+    """Which ranks and attributes get a line: each one where that was asked for, None for all of them together."""
+    by_rank = given["by_rank"] and given["rank"] is None
+    if not by_rank and not given["by_attrs"]:
+        return [(given["rank"], None)]
+    parts: list[tuple[int | None, Attrs | None]] = []
+    for line in read_lines(reader.engine, run, key=key, rank=given["rank"]).values():
+        part = (line.rank if by_rank else given["rank"], line.attrs if given["by_attrs"] else None)
+        if part not in parts:
+            parts.append(part)
+        if len(parts) > MOST_LINES:
+            raise bad(f"{key} has more than {MOST_LINES} lines; ask for one rank, or for all together")
+    return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(given["rank"], None)]
 
 
 _WRITER = thing(
@@ -109,9 +118,9 @@ _KEY = thing(
     first_time=SECONDS, last_time=SECONDS, min=NUMBER, max=NUMBER, last=NUMBER,
 )  # fmt: skip
 _LINE = thing(
-    key=TEXT, rank=maybe(INTEGER), unit=TEXT, axes=many(TEXT), ranks=many(INTEGER), total=INTEGER, shown=INTEGER,
-    superseded=INTEGER, flags=INTEGER, origin=SECONDS, shape={"type": "string", "enum": ["raw", "buckets"]},
-    columns=schemas.table(many(maybe(NUMBER))),
+    key=TEXT, rank=maybe(INTEGER), attrs=maybe(schemas.ATTRS), unit=TEXT, axes=many(TEXT), ranks=many(INTEGER),
+    total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
+    shape={"type": "string", "enum": ["raw", "buckets"]}, columns=schemas.table(many(maybe(NUMBER))),
 )  # fmt: skip
 
 ENDPOINTS = (
@@ -154,6 +163,7 @@ ENDPOINTS = (
             Param("to", "number", "the greatest x"),
             Param("rank", "integer", "of this rank only, not of all together", low=0, high=2**32 - 1),
             Param("by_rank", "boolean", "a line for each rank", default=False),
+            Param("by_attrs", "boolean", "a line for each set of attributes", default=False),
             Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
             Param("axis", "text", "of this step axis only, where a metric has several"),
         ),

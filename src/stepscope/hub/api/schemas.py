@@ -57,6 +57,7 @@ RUN_FIELDS: dict[str, Schema] = {
     "duration": {"type": ["number", "null"], "description": "Seconds from the start to the latest record."},
     "counts": COUNTS,
     "config": ATTRS,
+    "tags": ATTRS,
     "values": table(thing(value=NUMBER, step=STEP, time=SECONDS)),
 }
 SPAN_FIELDS: dict[str, Schema] = {

@@ -57,6 +57,7 @@ ENDPOINTS = (
             next=STEP,
             metrics=many(thing(key=TEXT, unit=TEXT, values=many(_VALUE))),
             ranks=many(_RANK),
+            slow=maybe(thing(text=TEXT, span=TEXT, rank=maybe(INTEGER))),
             open_spans=many(thing(**schemas.SPAN_FIELDS, offset_ms=MS)),
             usual_ms=schemas.table(MS),
             logs=many(RECORD),

@@ -1,14 +1,38 @@
 """All endpoints, in the order in which a path is looked up."""
 
-from stepscope.hub.api import export, records, runs, sql, steps
+from stepscope.hub.api import (
+    dashboards,
+    export,
+    findings,
+    glances,
+    goodput,
+    histograms,
+    pipeline,
+    quantiles,
+    records,
+    runs,
+    sql,
+    steps,
+    tables,
+    traces_io,
+)
 from stepscope.hub.api.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *steps.ENDPOINTS,
     *export.ENDPOINTS,
+    *quantiles.ENDPOINTS,
+    *histograms.ENDPOINTS,
+    *findings.ENDPOINTS,
+    *goodput.ENDPOINTS,
     *runs.ENDPOINTS,
+    *glances.ENDPOINTS,
     *records.ENDPOINTS,
+    *traces_io.ENDPOINTS,
     *sql.ENDPOINTS,
+    *tables.ENDPOINTS,
+    *dashboards.ENDPOINTS,
+    *pipeline.ENDPOINTS,
 )
 
 

@@ -7,16 +7,18 @@ import numpy.typing as npt
 
 from stepscope.hub.store.read.runs import step_of
 from stepscope.hub.store.read.series import Axis, Buckets, Raw, Series
-from stepscope.wire.plain import word
+from stepscope.model.records import Attrs
+from stepscope.wire.plain import plain, word
 
 
-def line(key: str, rank: int | None, series: Series, x: Axis) -> dict[str, Any]:
+def line(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | None = None) -> dict[str, Any]:
     """One line. Of `total` points `shown` marks are given; `flags` has 1 for NaN, 2 for Infinity, 4 for -Infinity."""
     shape: Literal["raw", "buckets"] = "raw" if series.buckets is None else "buckets"
     columns = _buckets(series.buckets, x) if series.buckets is not None else _raw(series.raw, x)
     return {
         "key": key,
         "rank": rank,
+        "attrs": None if attrs is None else plain(attrs),
         "unit": series.unit,
         "axes": series.axes,
         "ranks": series.ranks,

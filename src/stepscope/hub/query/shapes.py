@@ -44,11 +44,19 @@ def run(row: RunRow, state: StateOf) -> dict[str, Any]:
         "duration": round((row.seen - row.started) / 1e9, 6) if row.seen and row.started else None,
         "counts": row.counts,
         "config": plain(config) if isinstance(config, dict) else {},
+        "tags": _tags(row.beginning.get("tags")),
         "values": {
             key: {"value": word(latest.value), "step": latest.step, "time": seconds(latest.time)}
             for key, latest in row.values.items()
         },
     }
+
+
+def _tags(given: Any) -> dict[str, Any]:
+    """Tags by name; those without a value are true."""
+    if isinstance(given, dict):
+        return {str(name): plain(value) for name, value in given.items()}
+    return {str(name): True for name in given} if isinstance(given, (list, tuple)) else {}
 
 
 def writer(row: WriterRow) -> dict[str, Any]:

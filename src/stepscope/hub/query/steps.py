@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stepscope.hub.query import shapes
+from stepscope.hub.query.blame import slow
 from stepscope.hub.query.tree import Node, grow, mark_critical, walk
 from stepscope.hub.store.read.spans import SpanRow
 from stepscope.hub.store.read.steps import Reading, StepValue, StepView
@@ -26,6 +27,7 @@ def step(view: StepView, run: str) -> dict[str, Any]:
         "next": view.following,
         "metrics": metrics(view.values),
         "ranks": ranks(view.spans, view.usual, run, view.begin),
+        "slow": slow(view.spans, view.usual),
         "open_spans": [shapes.span(row, run, view.begin) for row in view.open],
         "usual_ms": {name: shapes.milliseconds(median) for name, median in sorted(view.usual.items())},
         "logs": [shapes.record(row, run) for row in view.logs],

@@ -48,7 +48,11 @@ def _buckets(engine: Engine, keys: dict[int, str], lines: Sequence[int], points:
         f"""SELECT bitShiftRight(series, 32) AS run, minMerge(first_step) AS low, maxMerge(last_step) AS high
         FROM totals WHERE {among} GROUP BY run ORDER BY run"""
     )
-    extents = [(run, 0 if low == NO_STEP else low, high) for run, low, high in ends.rows("run", "low", "high") if high != NO_STEP]
+    extents = [
+        (run, 0 if low == NO_STEP else low, high)
+        for run, low, high in ends.rows("run", "low", "high")
+        if high != NO_STEP
+    ]
     if not extents:
         return []
     numbers, lows, highs = zip(*extents, strict=True)
