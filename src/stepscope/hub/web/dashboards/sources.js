@@ -1,0 +1,85 @@
+// Where a dashboard's charts get their lines: metrics of a run by key, or quantiles along it.
+import { get, runPath } from "../api.js";
+import { marksOf } from "../charts/marks.js";
+import { seriesColour } from "../theme.js";
+
+export const POINTS = 800;
+const AGAIN_MS = 4000, MOST_LINES = 12;
+
+// Which names a pattern means; `*` stands for anything. Case does not matter.
+export function matching(patterns, names) {
+  const found = [];
+  for (const pattern of patterns) {
+    const test = new RegExp("^" + pattern.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\/]/g, "\\$&")).join(".*") + "$", "i");
+    for (const name of names) if (test.test(name) && !found.includes(name)) found.push(name);
+  }
+  return found.slice(0, MOST_LINES);
+}
+
+// The end of a name, as much as tells it from the others.
+export function shortened(names) {
+  const parts = names.map((name) => name.split(/[/.]/));
+  return names.map((name, at) => {
+    for (let many = 1; many <= parts[at].length; many++) {
+      const tail = parts[at].slice(-many).join("/");
+      if (parts.every((other, k) => k === at || other.slice(-many).join("/") !== tail)) return tail;
+    }
+    return name;
+  });
+}
+
+// The lines of some keys of a feed as one chart.
+export function keySource(feed, keys, unit) {
+  const names = shortened(keys.map((each) => each.key));
+  return {
+    watch(told) {
+      const stops = keys.map((each) => feed.watch(each.key, each.attempts, told));
+      return () => stops.forEach((stop) => stop());
+    },
+    read() {
+      const entries = keys.map((each) => feed.entry(each.key));
+      const lines = entries.flatMap((entry, at) => entry.lines.filter((line) => !line.ghost)
+        .map((line) => ({ ...line, id: entry.key, key: entry.key, name: entry.key, short: names[at], colour: seriesColour(at) })));
+      return {
+        lines, loading: entries.some((entry) => entry.loading || entry.stale), error: entries.find((entry) => entry.error)?.error || null,
+        superseded: entries.reduce((sum, entry) => sum + (entry.superseded || 0), 0), unit: unit || entries.find((entry) => entry.unit)?.unit || "",
+      };
+    },
+  };
+}
+
+// Quantiles of keys and spans; asked for again now and then while the run goes on.
+export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
+  const state = { lines: [], loading: true, error: null, superseded: 0, unit };
+  const watchers = new Set();
+  const names = shortened([...keys, ...spans]);
+  let asked = 0, busy = false;
+  async function ask() {
+    busy = true;
+    asked = performance.now();
+    try {
+      const answer = await get(runPath(run, "quantiles"), { key: keys, span: spans, q: levels, x: x === "step" ? "step" : "time", points: 200 });
+      state.lines = answer.series.flatMap((line, at) => levels.map((level, k) => lineOf(line, level, at * levels.length + k, names[at])));
+      state.error = null;
+    } catch (error) { state.error = error; }
+    state.loading = busy = false;
+    for (const told of watchers) told(false);
+  }
+  function lineOf({ name, columns }, level, at, short) {
+    const along = x === "relative" ? columns.x.map((time) => time - origin) : columns.x;
+    const values = columns[`q${level}`] || [];
+    const total = columns.count.reduce((sum, each) => sum + each, 0);
+    const marks = marksOf({ shape: "raw", columns: { x: along, value: values, rank: along.map(() => null) }, total }, POINTS);
+    const said = `p${Math.round(level * 1000) / 10}`;
+    return { id: `${name} ${said}`, rank: null, marks, name: `${name} ${said}`, short: `${short} ${said}`, colour: seriesColour(at), at, origin };
+  }
+  return {
+    watch(told) {
+      watchers.add(told);
+      if (!asked) ask();
+      return () => watchers.delete(told);
+    },
+    read: () => ({ ...state, lines: state.lines.map((line) => ({ ...line, colour: seriesColour(line.at) })) }),
+    stir() { if (watchers.size && !busy && performance.now() - asked > AGAIN_MS) ask(); },
+  };
+}

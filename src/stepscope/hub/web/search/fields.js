@@ -1,0 +1,64 @@
+// Fields that searches share: a run, a text with suggestions, a number, attributes as key=value.
+import { html, useEffect, useId, useState } from "../h.js";
+import { get } from "../api.js";
+import { useAsk } from "../use.js";
+import { Icon } from "../parts/icons.js";
+
+// A field that tells its value when it is left, on Enter, or when a suggestion is taken; `suggestions` are [value, text?].
+export function Field({ label, value, onChange, placeholder, suggestions, width = "12em", type = "text", mono }) {
+  const [text, setText] = useState(value);
+  const list = useId();
+  useEffect(() => setText(value), [value]);
+  const settle = (next) => { if (next !== value) onChange(next); };
+  const typed = (event) => {
+    const next = event.target.value;
+    setText(next);
+    // Taking a suggestion is no typing: browsers tell so.
+    if (event.inputType === "insertReplacementText" || event.inputType === undefined) settle(next.trim());
+  };
+  return html`<label class="field"><span class="field-label">${label}</span>
+    <input type=${type} value=${text} placeholder=${placeholder} list=${suggestions ? list : undefined} style=${{ width }} spellcheck=${false} autocomplete="off"
+      class=${mono ? "mono" : ""} inputmode=${type === "number" ? "decimal" : undefined} onInput=${typed} onBlur=${() => settle(text.trim())}
+      onKeyDown=${(event) => { if (event.key === "Enter") settle(text.trim()); else if (event.key === "Escape") { setText(value); event.target.blur(); } }} />
+    ${suggestions && html`<datalist id=${list}>${suggestions.map(([each, said]) => html`<option key=${each} value=${each}>${said}</option>`)}</datalist>`}
+  </label>`;
+}
+
+// The newest runs, for fields and defaults.
+export function useRuns(limit = 200) {
+  return useAsk((signal) => get("runs", { limit, sort: "-seen" }, signal).then((answer) => answer.runs), [limit]);
+}
+
+export function RunField({ value, onChange, runs, empty = "all runs" }) {
+  const suggestions = (runs || []).map((run) => [run.id, [run.name, run.project, run.status].filter(Boolean).join(" · ")]);
+  return html`<${Field} label="Run" value=${value} onChange=${onChange} placeholder=${empty} suggestions=${suggestions} width="15em" />`;
+}
+
+// Conditions on attributes as chips, and a field that adds one.
+export function Attributes({ values, onChange, names }) {
+  const add = (text) => { if (/^[^=]+=/.test(text)) onChange([...values.filter((each) => each !== text), text]); };
+  const suggestions = (names || []).map((each) => [each.name + "=", `${each.count}`]);
+  return html`<span class="attributes">
+    ${values.map((each) => html`<button type="button" class="chip accent attribute" key=${each} onClick=${() => onChange(values.filter((other) => other !== each))}
+      aria-label=${`Remove ${each}`} title="Remove">${each}<${Icon} name="close" size=${9} /></button>`)}
+    <${Adder} onAdd=${add} suggestions=${suggestions} />
+  </span>`;
+}
+
+function Adder({ onAdd, suggestions }) {
+  const [text, setText] = useState("");
+  const list = useId();
+  const bad = text !== "" && !text.includes("=");
+  const put = () => { if (text.trim() && !bad) { onAdd(text.trim()); setText(""); } };
+  return html`<label class="field"><span class="field-label">Attribute</span>
+    <input value=${text} placeholder="key=value" list=${list} class="mono" style=${{ width: "14em" }} spellcheck=${false} autocomplete="off"
+      title="Write key=value and press Enter" onInput=${(event) => setText(event.target.value)} onBlur=${() => /=./.test(text) && put()}
+      onKeyDown=${(event) => { if (event.key === "Enter") { event.preventDefault(); put(); } }} />
+    <datalist id=${list}>${suggestions.map(([each, said]) => html`<option key=${each} value=${each}>${said}</option>`)}</datalist></label>`;
+}
+
+// The parameters of a question for conditions `key=value`.
+export const attrParams = (values) => Object.fromEntries(values.map((each) => {
+  const at = each.indexOf("=");
+  return [`attr.${each.slice(0, at)}`, each.slice(at + 1)];
+}));

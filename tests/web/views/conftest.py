@@ -1,0 +1,51 @@
+"""A hub that holds what `recorded.py` makes, for all tests of these views."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hub.conftest import RunningHub
+from tests.web.views import recorded
+
+
+@dataclass
+class World:
+    """The hub, and the id of the large trace in it."""
+
+    hub: RunningHub
+    big: str
+
+    def send(self, batches: list[Any]) -> None:
+        """Send batches by the native protocol."""
+        answer = self.hub.post("/v1/stepscope", recorded.native(batches), "application/octet-stream")
+        assert answer.status == 200, answer.body
+
+    def ask(self, path: str) -> Any:
+        """Ask the API."""
+        answer = self.hub.request("GET", path)
+        assert answer.status == 200, answer.body
+        return answer.json()
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The hub with an RL run, a service and a trace of 100,000 spans, all stored."""
+    hub = RunningHub(Path(tmp_path_factory.mktemp("views")) / "home").start()
+    made = World(hub, "")
+    now = time.time_ns()
+    made.send([*recorded.rl_run(now), *recorded.service_run(now)])
+    answer = hub.post(f"/api/spans/import?run={recorded.BIG}", recorded.big_trace(), "application/json")
+    assert answer.status == 200, answer.body
+    brought = json.loads(answer.body)
+    made.big = brought["traces"][0]
+    hub.wait_stored("import", brought["spans"], 60)
+    hub.wait_stored("native", 1)
+    yield made
+    with contextlib.suppress(Exception):
+        hub.kill()

@@ -1,0 +1,146 @@
+"""Health and SQL in the browser, and what all these views owe everyone: no serious finding of axe, no overflow."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.web.conftest import until
+from tests.web.views.conftest import World
+from tests.web.views.recorded import FAILED, RUN, STEPS, trace_of
+
+VIEWS = {
+    "traces": "traces",
+    "waterfall": f"traces?trace={trace_of(FAILED).hex()}&view=waterfall",
+    "flame": f"traces?run={RUN}&at={FAILED}&view=flame",
+    "names": f"traces?run={RUN}&at={FAILED}&view=names",
+    "logs": f"logs?run={RUN}",
+    "dashboards": f"dashboards/rl?run={RUN}",
+    "editor": f"dashboards?new=1&edit=1&run={RUN}",
+    "health": "health",
+    "sql": "sql?q=SELECT+name,+count()+AS+n+FROM+spans+GROUP+BY+name",
+}
+
+
+def test_health_tells_what_became_of_records(world: World, show: Any) -> None:
+    """What came in is counted by receiver, refusals are told with their reason, sizes and lag are there."""
+    bad = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "no ids", "startTimeUnixNano": "1"}]}]}]})
+    world.hub.post("/v1/traces", bad.encode(), "application/json")
+    page = show(world.hub, "health")
+    page.locator(".health-card").first.wait_for()
+    receivers = page.get_by_role("region", name="Ways in")
+    receivers.get_by_text("trace id is not 16 bytes").wait_for()
+    stored = world.hub.health()["receivers"]["import"]["stored"]
+    assert f"{stored:,}".replace(",", "\u202f") in receivers.inner_text()
+    assert "some records were refused" in page.locator(".health-verdict").inner_text()
+    assert "spans" in page.get_by_role("region", name="Store").inner_text()
+    assert "Nothing was set aside." in page.get_by_role("region", name="Quarantine").inner_text()
+
+
+def test_health_shows_sinks_and_quarantine(world: World, show: Any) -> None:
+    """A sink in trouble is named with its trouble."""
+    folder = world.hub.home / "shipping"
+    folder.mkdir(exist_ok=True)
+    report = {
+        "sink": "otlp",
+        "place": "http://c:4318",
+        "counts": {"written": 7, "rejected": 2},
+        "trouble": "connection refused",
+    }
+    path = folder / "otlp@node.report"
+    path.write_text(json.dumps({**report, "unread": 4096, "time": 1.0}))
+    try:
+        page = show(world.hub, "health")
+        sinks = page.get_by_role("region", name="Sinks")
+        sinks.get_by_text("http://c:4318").wait_for()
+        assert "4\u202fKiB" in sinks.inner_text()
+        page.get_by_text("otlp: connection refused").wait_for()
+    finally:
+        path.unlink()
+
+
+def test_sql_answers_as_table_chart_and_file(world: World, show: Any) -> None:
+    """Ctrl-Enter runs a statement; its rows are a table, a chart, and a file."""
+    page = show(world.hub, "sql")
+    area = page.get_by_label("Statement")
+    area.fill("SELECT step, max(duration) / 1e6 AS ms FROM spans WHERE name = 'train.step' GROUP BY step ORDER BY step")
+    area.press("Control+Enter")
+    page.get_by_text(f"{STEPS} rows in").wait_for()
+    assert "919" in page.locator(".vt-row").first.inner_text()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").click()
+    lines = Path(saved.value.path()).read_text().splitlines()
+    assert (lines[0], len(lines)) == ("step,ms", STEPS + 1)
+    page.locator("label", has_text="Chart").click()
+    page.locator(".sql-plot canvas").wait_for()
+    assert "view=chart" in page.url
+    assert "q=SELECT" in page.url
+
+
+@pytest.mark.parametrize(
+    ("statement", "word"),
+    [
+        ("SELECT * FROM file('/etc/passwd')", "file is not allowed"),
+        ("DROP TABLE spans", "only SELECT"),
+        ("SELECT nonsense FROM spans", "nonsense"),
+        ("SELECT * FROM url('http://127.0.0.1/')", "url is not allowed"),
+    ],
+)
+def test_sql_refuses_in_place(world: World, chromium: Any, statement: str, word: str) -> None:
+    """What is no harmless SELECT is refused under the statement, which stays."""
+    page = chromium.new_page()
+    try:
+        page.goto(f"{world.hub.url}/#/sql")
+        area = page.get_by_label("Statement")
+        area.fill(statement)
+        area.press("Control+Enter")
+        page.locator("#sql-said.bad-text").wait_for()
+        assert word in page.locator("#sql-said").inner_text()
+        assert area.input_value() == statement
+    finally:
+        page.close()
+
+
+def test_schema_browser(world: World, show: Any) -> None:
+    """Tables unfold to their columns, and a column goes where the cursor is."""
+    page = show(world.hub, "sql")
+    page.get_by_role("button", name="spans", exact=False).first.wait_for()
+    page.locator(".sql-open", has_text="alerts").click()
+    page.locator(".sql-columns button", has_text="severity").wait_for()
+    page.get_by_label("Statement").fill("SELECT ")
+    page.locator(".sql-columns button", has_text="severity").click()
+    until(page, "document.querySelector('textarea').value === 'SELECT severity'")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_axe_finds_nothing_serious(world: World, show: Any, name: str, theme: str) -> None:
+    """People who cannot see colours, or the page, or use a mouse, are not shut out."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe checks accessibility")
+    page = show(world.hub, VIEWS[name], theme=theme)
+    settled(page)
+    found = axe.Axe().run(page).response["violations"]
+    serious = [
+        (each["id"], [node["html"][:200] for node in each["nodes"][:3]])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_small_screens(world: World, show: Any, name: str) -> None:
+    """At 390 pixels nothing sticks out to the side."""
+    page = show(world.hub, VIEWS[name], width=390, height=844)
+    settled(page)
+    assert page.evaluate("document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth + 1")
+
+
+def settled(page: Any) -> None:
+    """Wait until a view has what it shows."""
+    until(
+        page,
+        """document.querySelector('main .page') && !document.querySelector('.pulse, .dash-wait')
+        && document.querySelector('.vt-row, .trace-row, .trace-flame canvas, .log-line, .health-card, [data-drawn]')""",
+    )
