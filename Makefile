@@ -8,7 +8,7 @@ pip = $(1)/bin/python -m pip --disable-pip-version-check -qq
 # jax, tensorflow and torch are large, so they are installed only for FRAMEWORKS=1 and in CI.
 in_ci := $(filter-out 0 false,$(CI))
 frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
-ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-debian)
+ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-peers)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt check test bench run lock clean
@@ -68,8 +68,13 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 	@$(call pip,$(VENV)) install -r requirements/frameworks.lock
 	@touch $@
 
-$(VENV)/.ready-debian: tools/debian.sh $(VENV)/.ready
-	@sh tools/debian.sh redis-server
+# What tests talk to and pip has no wheel of: servers and a browser from Debian, a daemon from npm, a fuzzer to be built.
+$(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
+	@sh tools/debian.sh chromium clang g++ libclang-rt-dev openssl prometheus redis-server
+	@echo "setup: statsd"
+	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
+	@echo "setup: atheris, which takes five minutes where it must be built"
+	@CLANG_BIN=$$(command -v clang) $(call pip,$(VENV)) install atheris==3.0.0 || echo "setup: no atheris" >&2
 	@touch $@
 
 $(BENCH)/.ready: requirements/bench.lock $(BENCH)/bin/python

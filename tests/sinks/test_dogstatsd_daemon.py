@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +23,10 @@ backends: ["./backends/console"], flushInterval: 600000}}"""
 
 
 def find_daemon(node: str) -> Path | None:
-    """The folder of the npm package, among the global ones or those of NODE_PATH."""
+    """The folder of the npm package: where `make setup` puts it in CI, else of NODE_PATH, else a global one."""
     listed = subprocess.run(["npm", "root", "-g"], capture_output=True, text=True, check=False)
-    roots = [*os.environ.get("NODE_PATH", "").split(os.pathsep), listed.stdout.strip()]
+    named = os.environ.get("NODE_PATH", "").split(os.pathsep)
+    roots = [f"{sys.prefix}/npm/node_modules", *named, listed.stdout.strip()]
     return next((Path(root) / "statsd" for root in roots if root and (Path(root) / "statsd/stats.js").exists()), None)
 
 

@@ -41,6 +41,9 @@ BAD = [
     ("sinks.hub", "import grpc", "grpc only in *_grpc.py"),
     ("hub.query", "import pyarrow", "The engine only in hub/store"),
     ("sdk.app", "import uvicorn", "The web framework only in hub"),
+    ("sdk.shown", "import rich", "The terminal's library only where something is shown"),
+    ("hub.agents", "import mcp", "Model Context Protocol only in its command"),
+    ("sinks.client", "import mlflow", "Destinations are spoken to on the wire, not through their clients"),
 ]
 
 
