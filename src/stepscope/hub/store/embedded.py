@@ -27,6 +27,11 @@ _SERVER = {
     "background_pool_size": 2,
     "background_schedule_pool_size": 2,
     "background_common_pool_size": 2,
+    "max_thread_pool_free_size": 8,
+    "max_parts_cleaning_thread_pool_size": 2,
+    "max_active_parts_loading_thread_pool_size": 4,
+    "max_outdated_parts_loading_thread_pool_size": 2,
+    "max_unexpected_parts_loading_thread_pool_size": 2,
     "mark_cache_size": 128 * MEGA,
     "primary_index_cache_size": 64 * MEGA,
     "index_mark_cache_size": 16 * MEGA,
@@ -34,7 +39,10 @@ _SERVER = {
     "compiled_expression_cache_size": 16 * MEGA,
     "parquet_metadata_cache_size": MEGA,
 }
-"""Small pools and caches: the hub shares its machine with a training job."""
+"""Small pools and caches: the hub shares its machine with a training job.
+
+Left to itself the engine removes old parts with 128 threads, and each keeps most of a megabyte for good.
+"""
 _SESSION = {
     "mutations_sync": 1,
     "alter_sync": 1,
