@@ -2,20 +2,21 @@
 
 from typing import Any
 
-from stepscope.cli.lanes import critical_path, merged, of_attempt, side_by_side
+from stepscope.cli.lanes import critical_path, merged, side_by_side
 
 
-def span(name: str, depth: int, at: float, took: float, usual: float | None = 10.0, attempt: int = 1) -> dict[str, Any]:
+def span(name: str, depth: int, at: float, took: float, usual: float | None = 10.0) -> dict[str, Any]:
     """A span as the hub gives it."""
     return {
-        "name": name, "depth": depth, "offset_ms": at, "duration_ms": took, "usual_ms": usual, "attempt": attempt,
+        "name": name, "depth": depth, "offset_ms": at, "duration_ms": took, "usual_ms": usual,
         "critical_ms": took, "ratio": None, "status": "unset", "message": "",
     }  # fmt: skip
 
 
-def lane(rank: int, *spans: dict[str, Any]) -> dict[str, Any]:
-    """The spans of a rank."""
-    return {"rank": rank, "critical": False, "duration_ms": 0.0, "offset_ms": 0.0, "spans": list(spans)}
+def lane(rank: int, *spans: dict[str, Any], critical: bool = False) -> dict[str, Any]:
+    """The spans of a rank, which last as long as the first."""
+    took = spans[0]["duration_ms"]
+    return {"rank": rank, "critical": critical, "duration_ms": took, "offset_ms": 0.0, "spans": list(spans)}
 
 
 def shown(lanes: list[dict[str, Any]]) -> list[list[str]]:
@@ -25,13 +26,10 @@ def shown(lanes: list[dict[str, Any]]) -> list[list[str]]:
 
 def test_ranks_stand_beside_each_other_and_what_is_slow_is_marked() -> None:
     """A span that one rank does not have is a dash; the rank that ends last has a star."""
-    lanes = of_attempt(
-        [
-            lane(0, span("step", 0, 0, 50), span("load", 1, 0, 40), span("eval", 1, 41, 5, None)),
-            lane(1, span("step", 0, 0, 60), span("load", 1, 0, 10)),
-        ],
-        1,
-    )
+    lanes = [
+        lane(0, span("step", 0, 0, 50), span("load", 1, 0, 40), span("eval", 1, 41, 5, None)),
+        lane(1, span("step", 0, 0, 60), span("load", 1, 0, 10), critical=True),
+    ]
     assert shown(lanes) == [
         ["SPANS", "r0", "r1*", "USUAL"],
         ["step", "50ms!", "60ms!", "10ms"],
@@ -52,18 +50,9 @@ def test_spans_that_repeat_keep_their_own_rows() -> None:
     ]
 
 
-def test_attempts_are_not_mixed() -> None:
-    """The time between two attempts is no time of the step."""
-    both = [lane(0, span("step", 0, 0, 50), span("step", 0, 2000, 20, attempt=2)), lane(1, span("step", 0, 0, 40))]
-    (newest,) = of_attempt(both, 2)
-    assert (newest["duration_ms"], newest["critical"], len(newest["spans"])) == (20, True, 1)
-    assert [each["duration_ms"] for each in of_attempt(both, 1)] == [50, 40]
-    assert of_attempt(both, 3) == []
-
-
 def test_of_many_ranks_the_slowest_are_shown() -> None:
     """And it is said that there are more."""
-    lanes = of_attempt([lane(rank, span("step", 0, 0, 10 + rank)) for rank in range(20)], 1)
+    lanes = [lane(rank, span("step", 0, 0, 10 + rank), critical=rank == 19) for rank in range(20)]
     head, row = [line for line in side_by_side(lanes) if line]
     assert "the 8 slowest of 20 ranks" in head
     assert row.split()[1] == "22ms!"

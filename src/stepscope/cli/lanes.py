@@ -17,19 +17,6 @@ PATH = 6
 Lane = dict[str, Any]
 
 
-def of_attempt(lanes: Sequence[Lane], attempt: int) -> list[Lane]:
-    """The lanes with the spans of one attempt only."""
-    found = []
-    for lane in lanes:
-        spans = [span for span in lane["spans"] if span["attempt"] == attempt]
-        if spans:
-            begin = min(span["offset_ms"] for span in spans)
-            end = max(span["offset_ms"] + (span["duration_ms"] or 0) for span in spans)
-            found.append({**lane, "spans": spans, "offset_ms": begin, "duration_ms": end - begin, "end_ms": end})
-    last = max((lane["end_ms"] for lane in found), default=0)
-    return [{**lane, "critical": lane["end_ms"] == last} for lane in found]
-
-
 def side_by_side(lanes: Sequence[Lane]) -> Iterator[str]:
     """One row for each span of the tree, one column for each rank; `!` is slow, `*` is the rank that ends last."""
     shown = sorted(sorted(lanes, key=lambda lane: -lane["duration_ms"])[:BESIDE], key=lambda lane: lane["rank"])

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.asking import asking
-from stepscope.cli.lanes import SHOWN, critical_path, in_detail, of_attempt, side_by_side
+from stepscope.cli.lanes import SHOWN, critical_path, in_detail, side_by_side
 from stepscope.cli.lines import clock, pairs
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
@@ -27,13 +27,14 @@ def add(commands: Commands) -> None:
 def command(args: argparse.Namespace) -> int:
     """Print the step."""
     with asking(home_of(args), args.run) as (door, run):
-        view = door.get("/api/runs/{run}/steps/{step}", run=run, step=args.step)
-    shown = [] if args.json else lines(view, args.rank, args.attempt)
+        chosen = {} if args.attempt is None else {"attempt": args.attempt}
+        view = door.get("/api/runs/{run}/steps/{step}", run=run, step=args.step, **chosen)
+    shown = [] if args.json else lines(view, args.rank)
     print(dumps(view) if args.json else "\n".join(text.cut(line, text.width()) for line in shown))
     return 0
 
 
-def lines(view: dict[str, Any], rank: int | None = None, attempt: int | None = None) -> Iterator[str]:
+def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
     """A step for people."""
     begin = view["begin"]
     yield text.clean(f"{view['run']}  step {view['step']}  {text.moment(int(begin * 1e9)) if begin else 'no records'}")
@@ -41,7 +42,7 @@ def lines(view: dict[str, Any], rank: int | None = None, attempt: int | None = N
     if view["slow"]:
         yield text.clean(f"slow: {view['slow']['text']}")
     yield from _metrics(view)
-    yield from _spans(view, rank, attempt)
+    yield from _spans(view, rank)
     yield from _records("alerts", view["alerts"])
     yield from _records("logs and events", view["logs"])
     yield from _system(view["system"])
@@ -72,19 +73,17 @@ def _number(value: Any) -> str:
     return f"!{value}" if isinstance(value, str) else text.number(value)
 
 
-def _spans(view: dict[str, Any], rank: int | None, attempt: int | None) -> Iterator[str]:
-    attempts = sorted({span["attempt"] for lane in view["ranks"] for span in lane["spans"]})
-    chosen = attempt if attempt is not None else attempts[-1] if attempts else 1
-    lanes = of_attempt(view["ranks"], chosen)
+def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
+    lanes = view["ranks"]
     if rank is None:
         yield from side_by_side(lanes)
         yield from critical_path(lanes)
     for lane in lanes:
         if rank is not None and lane["rank"] == rank:
             yield from in_detail(lane)
-    others = [number for number in attempts if number != chosen]
+    others = [number for number in view["attempts"] if number != view["attempt"]]
     if others:
-        yield f"this is attempt {chosen}; the step was done in {', '.join(map(str, others))} too: --attempt {others[0]}"
+        yield f"this is attempt {view['attempt']}; the step was done in {', '.join(map(str, others))} too: --attempt {others[0]}"
     if view["open_spans"]:
         yield ""
         yield "still open: " + ", ".join(f"{span['name']} (rank {span['rank']})" for span in view["open_spans"][:SHOWN])

@@ -2,11 +2,8 @@
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
-from stepscope.hub.store import upkeep
-from stepscope.hub.store.columns import Block
-from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.read.distributions import read_distributions
 from stepscope.hub.store.read.keys import list_keys
 from stepscope.hub.store.read.logs import LogQuestion, find_alerts, find_logs
@@ -16,7 +13,7 @@ from stepscope.hub.store.read.spans import SpanQuestion, find_spans, open_spans,
 from stepscope.hub.store.read.steps import read_step
 from stepscope.hub.store.store import Store
 from stepscope.model import names
-from stepscope.model.errors import Reject, Retry
+from stepscope.model.errors import Reject
 from stepscope.model.ports import Batch
 from stepscope.model.records import (
     Alert,
@@ -38,8 +35,6 @@ from stepscope.model.writer import Writer
 T = 1_790_000_000_000_000_000
 NASTY = 'it\'s \\ a "trap"; -- \n\t\0 ünï⛏ %s {x} `y`'
 KEY = "trainer/loss"
-INSERTS = 11
-"""Inserts of a commit with every kind of record, from the writers to the ledger."""
 
 
 def writer(run: str, rank: int = 0, attempt: int = 1) -> Writer:
@@ -313,87 +308,19 @@ class RecordContract:
         assert [(reading.line.rank, reading.value) for reading in view.system] == [(0, 0.9), (1, 0.9)]
         assert (view.previous, view.following) == (59, 61)
 
+    def test_the_spans_of_a_step_are_those_of_one_attempt(self, store: Store, run: str) -> None:
+        """The newest in which a rank came to the step, or the one that is named."""
+        for attempt, rank in ((1, 0), (1, 1), (2, 0)):
+            id = bytes([attempt * 2 + rank] * 8)
+            span = Span(T + attempt * 10**12, 10**6, 5, None, b"t" * 16, id, None, "train.step")
+            store.write(Batch(writer(run, rank, attempt), 0, [span]))
+        number = numbered(store, run)
+        view, first = read_step(store.engine, number, 5), read_step(store.engine, number, 5, attempt=1)
+        assert [(row.rank, row.attempt) for row in view.spans] == [(0, 2), (1, 1)]
+        assert (view.attempt, view.attempts) == (2, [1, 2])
+        assert [(row.rank, row.attempt) for row in first.spans] == [(0, 1), (1, 1)]
+        assert (first.attempt, first.end - first.begin) == (1, 10**6)
+
 
 class StoreContract(WritingContract, LineContract, RecordContract):
     """Everything a store promises; needs the fixtures `store`, an open one, and `run`, a fresh run id."""
-
-
-class Cut:
-    """An engine that fails at one insert: before it reaches the real one, or after, as when an answer is lost."""
-
-    def __init__(self, engine: Engine, at: int, *, after: bool) -> None:
-        self._engine = engine
-        self._left = at
-        self._after = after
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._engine, name)
-
-    def insert(self, table: str, block: Block) -> None:
-        """Insert, or fail."""
-        self._left -= 1
-        if self._left != 0 or self._after:
-            self._engine.insert(table, block)
-        if self._left == 0:
-            raise EngineError("No space left on device", 243)
-
-
-class CutContract:
-    """What a store promises across failures; needs `reopen`, which closes the store given and opens its place again."""
-
-    def test_everything_is_there_after_a_restart(self, reopen: Callable[[Store | None], Store]) -> None:
-        """Values, counts, and which batches are in."""
-        store = reopen(None)
-        store.write(Batch(writer("r"), 0, losses([(1, math.nan), (2, 0.5)])))
-        store = reopen(store)
-        assert store.write_many([Batch(writer("r"), seq, losses([(seq + 2, 1.0)])) for seq in (0, 1)]) == [None, None]
-        assert bits(floats(line(store, "r"))) == bits([math.nan, 0.5, 1.0])
-        assert upkeep.check(store.engine) == []
-
-    def test_a_commit_that_fails_leaves_nothing(self, reopen: Callable[[Store | None], Store]) -> None:
-        """Whichever insert fails, and whether it took effect or not: offered again, all is in, and in once."""
-        store = reopen(None)
-        store.write(_mixed(0))
-        places = [(at, True) for at in range(1, INSERTS + 1)] + [(at, False) for at in (1, 5, INSERTS)]
-        for seq, (at, after) in enumerate(places, 1):
-            cut = Store(Cut(store.engine, at, after=after))  # type: ignore[arg-type]
-            assert isinstance(cut.write_many([_mixed(seq)])[0], Retry)
-            assert cut.write_many([_mixed(seq)]) == [None]
-        assert not any(cut.write_many([_mixed(seq) for seq in range(len(places) + 1)]))
-        _assert_once(cut, range(len(places) + 1))
-
-    def test_a_failed_commit_is_taken_back_by_the_next_process(self, reopen: Callable[[Store | None], Store]) -> None:
-        """What the ledger does not name is gone after a restart, in the totals as well."""
-        store = reopen(None)
-        store.write(_mixed(0))
-        Store(Cut(store.engine, INSERTS - 1, after=True)).write_many([_mixed(1)])  # type: ignore[arg-type]
-        assert upkeep.check(store.engine) != []
-        store = reopen(store)
-        _assert_once(store, range(1))
-        store.write(_mixed(1))
-        _assert_once(store, range(2))
-
-
-def _mixed(seq: int) -> Batch:
-    """A batch with a row for every kind of table; its number is in all of them."""
-    trace = (seq + 1).to_bytes(16, "big")
-    records: list[Record] = [
-        Metric(T + seq, seq, None, "trainer", {"loss": float(seq)}),
-        Metric(T + seq, seq, None, None, {"lat": Histogram(1, 1.0, 1.0, 1.0, (1.0,), (1, 0))}, {}, Instrument()),
-        Span(T + seq, 1, seq, None, trace, trace[8:], None, "step"),
-        Span(T + seq, None, seq, None, trace, b"o" + trace[9:], None, "open"),
-        Log(T + seq, seq, None, None, None, 9, str(seq)),
-        Event(T + seq, seq, None, None, None, 9, names.EVENT_STARTED),
-        Alert(T + seq, seq, None, None, None, 9, "a"),
-    ]
-    return Batch(writer("mixed"), seq, records)
-
-
-def _assert_once(store: Store, seqs: Sequence[int]) -> None:
-    """Every batch is in every table exactly once, and the totals add up."""
-    expected = sorted(seqs)
-    for table in ("metrics", "histograms", "spans", "open_spans", "alerts"):
-        assert sorted(store.engine.query(f"SELECT step FROM {table}")["step"]) == expected, table
-    assert sorted(store.engine.query("SELECT step FROM logs WHERE kind = 2")["step"]) == expected
-    assert len(store.engine.query("SELECT time FROM lifecycle")) == len(expected)
-    assert upkeep.check(store.engine) == []

@@ -9,7 +9,8 @@ import pytest
 
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
-from stepscope.testing.stores import CutContract, StoreContract, line, losses, writer
+from stepscope.testing.cuts import CutContract
+from stepscope.testing.stores import StoreContract, line, losses, writer
 
 pytest.importorskip("chdb")
 

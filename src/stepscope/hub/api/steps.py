@@ -15,7 +15,7 @@ def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/steps/{step}`."""
     run, step = reader.number(given["run"]), given["step"]
     before, after = nearest_anomalies(reader.engine, run, step)
-    view = read_step(reader.engine, run, step, window=given["window"])
+    view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"])
     return {
         **steps.step(view, given["run"]),
         "window": given["window"],
@@ -50,6 +50,8 @@ ENDPOINTS = (
         thing(
             run=TEXT,
             step=INTEGER,
+            attempt=INTEGER,
+            attempts=many(INTEGER),
             begin=SECONDS,
             end=SECONDS,
             duration_ms=MS,
@@ -71,6 +73,7 @@ ENDPOINTS = (
             RUN,
             Param("step", "integer", "the number of the step", required=True, place="path"),
             Param("window", "integer", "so many steps before say what is usual", default=WINDOW, low=1, high=10_000),
+            Param("attempt", "integer", "the spans of this attempt; the newest without", low=1, high=2**31 - 1),
         ),
     ),
 )

@@ -20,6 +20,8 @@ def step(view: StepView, run: str) -> dict[str, Any]:
     return {
         "run": run,
         "step": view.step,
+        "attempt": view.attempt,
+        "attempts": view.attempts,
         "begin": shapes.seconds(view.begin),
         "end": shapes.seconds(view.end),
         "duration_ms": shapes.milliseconds(view.end - view.begin),

@@ -49,9 +49,15 @@ class Reading(Struct, frozen=True):
 
 
 class StepView(Struct, frozen=True):
-    """What happened at a step. `begin` and `end` bound its records in time; both 0 when there are none."""
+    """What happened at a step. `begin` and `end` bound its spans and values; both 0 when there are no records.
+
+    A rank's spans are those of one attempt: the time between two is no time of the step.
+    """
 
     step: int
+    attempt: int
+    attempts: list[int]
+    """All attempts that came to this step."""
     begin: int
     end: int
     values: list[StepValue]
@@ -65,21 +71,26 @@ class StepView(Struct, frozen=True):
     following: int | None
 
 
-def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW) -> StepView:
-    """Read everything about a step."""
+def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, attempt: int | None = None) -> StepView:
+    """Read everything about a step; spans of the newest attempt in which a rank came to it, or of the one named."""
     lines = read_lines(engine, run)
     values = _values(engine, run, step, window, lines)
     spans = find_spans(engine, SpanQuestion(run=run, step=step, limit=MOST))
     spans.sort(key=lambda row: (row.rank, row.span.time, row.span.span_id))
     logs = find_logs(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
     alerts = find_alerts(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
-    times = [value.time for value in values] + [row.record.time for row in (*logs, *alerts)]
-    times += [row.span.time for row in spans]
+    attempts = sorted({each.attempt for each in (*values, *spans, *logs, *alerts)})
+    spans = _of_attempt(spans, attempt)
+    times = [row.span.time for row in spans]
+    times += [value.time for value in values if attempt in (None, value.attempt)]
+    times = times or [row.record.time for row in (*logs, *alerts)]
     ends = [row.span.time + (row.span.duration or 0) for row in spans]
     begin, end = min(times, default=0), max(times + ends, default=0)
     previous, following = _neighbours(engine, step, values, lines)
     return StepView(
         step=step,
+        attempt=attempt or max((row.attempt for row in spans), default=max(attempts, default=1)),
+        attempts=attempts,
         begin=begin,
         end=end,
         values=values,
@@ -92,6 +103,13 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW) -> S
         previous=previous,
         following=following,
     )
+
+
+def _of_attempt(spans: list[SpanRow], attempt: int | None) -> list[SpanRow]:
+    newest: dict[int, int] = {}
+    for row in spans:
+        newest[row.rank] = max(row.attempt, newest.get(row.rank, 0))
+    return [row for row in spans if row.attempt == (attempt or newest[row.rank])]
 
 
 def _values(engine: Engine, run: int, step: int, window: int, lines: dict[int, Line]) -> list[StepValue]:
