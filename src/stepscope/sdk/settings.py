@@ -168,6 +168,10 @@ def _from_file(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
     section = dict(section)
     if "enabled" in section:
         section["disabled"] = not _as_bool(section.pop("enabled"))
+    if endpoint := section.pop("otlp_endpoint", None):  # as a service's own settings have it
+        given = section.get("sinks") or []
+        listed = given.split(",") if isinstance(given, str) else list(given)
+        section["sinks"] = [*listed, {"otlp": {"endpoint": str(endpoint), "protocol": "grpc"}}]
     return section
 
 

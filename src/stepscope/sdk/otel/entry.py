@@ -27,8 +27,9 @@ class Entry:
     def __enter__(self) -> trace.Span:
         self._span = span = self._start(*self._arguments)
         entered = {**current(), SPAN_KEY: span}
-        if context := self._arguments[1]:
-            entered |= {key: context[key] for key in (CARRIED_KEY,) if key in context}
+        context = self._arguments[1]
+        if isinstance(context, dict) and CARRIED_KEY in context:
+            entered[CARRIED_KEY] = context[CARRIED_KEY]
         self._token = attach(entered)
         return span
 

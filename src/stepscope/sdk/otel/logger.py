@@ -101,7 +101,7 @@ class Logger(api.Logger):
         at = int(record.timestamp or record.observed_timestamp or time.time_ns())
         if record.timestamp and is_recorded(at):
             return
-        carried = (record.context or current()).get(CARRIED_KEY, {})
+        carried: Any = (record.context or current()).get(CARRIED_KEY, {})
         attrs = {**carried, **self._said, **clean_attributes(run, record.attributes)}
         for key in INJECTED:
             attrs.pop(key, None)

@@ -79,7 +79,8 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     spans.sort(key=lambda row: (row.rank, row.span.time, row.span.span_id))
     logs = find_logs(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
     alerts = find_alerts(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
-    attempts = sorted({each.attempt for each in (*values, *spans, *logs, *alerts)})
+    came = {value.attempt for value in values} | {row.attempt for row in spans}
+    attempts = sorted(came | {row.attempt for row in (*logs, *alerts)})
     spans = _of_attempt(spans, attempt)
     times = [row.span.time for row in spans]
     times += [value.time for value in values if attempt in (None, value.attempt)]

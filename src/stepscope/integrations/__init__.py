@@ -1,0 +1,1 @@
+"""Frameworks that training code uses, one module each, imported only on use."""

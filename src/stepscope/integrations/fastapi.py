@@ -1,0 +1,41 @@
+"""FastAPI: one span for each request, below the caller's, and the standard metrics of a server."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from opentelemetry import metrics
+
+from stepscope.model.errors import ConfigError
+from stepscope.sdk.otel.seat import SEAT
+from stepscope.sdk.otel.tracer import TracerProvider
+
+
+def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) -> Any:
+    """Have an app's requests recorded in the current run, each as one span; the app itself.
+
+    `excluded_urls` are regular expressions of paths that are not recorded, such as one that clients poll. Needs
+    opentelemetry-instrumentation-fastapi: ConfigError without it.
+    """
+    excluded = excluded_urls if excluded_urls is None or isinstance(excluded_urls, str) else ",".join(excluded_urls)
+    _instrumentor().instrument_app(
+        app,
+        tracer_provider=TracerProvider(SEAT),
+        meter_provider=metrics.get_meter_provider(),
+        excluded_urls=excluded,
+        exclude_spans=["receive", "send"],
+    )
+    return app
+
+
+def uninstrument(app: Any) -> None:
+    """End that."""
+    _instrumentor().uninstrument_app(app)
+
+
+def _instrumentor() -> Any:
+    try:
+        from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
+    except ImportError:
+        text = "integrations.fastapi needs a package: pip install opentelemetry-instrumentation-fastapi"
+        raise ConfigError(text) from None
+    return FastAPIInstrumentor

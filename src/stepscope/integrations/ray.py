@@ -1,0 +1,212 @@
+"""Ray: tasks and actors record into the run of who calls them, each call a span below the caller's."""
+
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+import stepscope
+from stepscope.model.errors import ConfigError
+from stepscope.sdk.carrier import extract, inject
+from stepscope.sdk.context import attach, current, detach
+from stepscope.sdk.otel import propagate
+
+ARGUMENT = "_stepscope"
+"""The keyword argument in which a call brings its run and context."""
+VARIABLE = "STEPSCOPE_CARRIED_RUN"
+RUN_FIELD = "stepscope-run"
+_lock = threading.Lock()
+_said: tuple[Any, str] = (None, "")
+"""The run that was described last, and its description."""
+_joined = ""
+"""The description by which this worker joined its run."""
+
+
+def carried(target: Any = None, /, *, name: str | None = None) -> Any:
+    """Decorate a function or class below `ray.remote`: each call brings the caller's run, trace and keys with it.
+
+    In the worker the run is joined, and a span is around each call of the function, or of each public method of the
+    class, named `Class.method`. Called without Ray, it is a span around the call. Nothing here raises.
+    """
+    if target is None:
+        return lambda given: carried(given, name=name)
+    if not inspect.isclass(target):
+        return _wrap(target, name or str(getattr(target, "__name__", "task")))
+    for method in dir(target):
+        found = inspect.getattr_static(target, method)
+        if inspect.isfunction(found) and (not method.startswith("_") or method == "__call__"):
+            setattr(target, method, _wrap(found, f"{name or target.__name__}.{method}"))
+    return target
+
+
+def runtime_env(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A `runtime_env` for `ray.init` with which every worker joins the current run as it starts, decorated or not.
+
+    What is given is kept. Without a run it is what was given. ConfigError when its setup hook is no function.
+    """
+    env = dict(given or {})
+    run = stepscope.current_run()
+    if run is None:
+        return env
+    variables = {**propagate.environment(), VARIABLE: _describe(run)}
+    env["env_vars"] = {**variables, **env.get("env_vars", {})}
+    other = env.get("worker_process_setup_hook")
+    if other is not None and not callable(other):
+        raise ConfigError("runtime_env: worker_process_setup_hook is no function, so it cannot be called beside ours")
+    env["worker_process_setup_hook"] = join_worker if other is None else functools.partial(_both, other)
+    return env
+
+
+def join_worker() -> None:
+    """Join the run that the worker's environment names; Ray calls it in each worker. Never raises."""
+    _join(os.environ.get(VARIABLE))
+
+
+def _both(other: Callable[[], object]) -> None:
+    join_worker()
+    other()
+
+
+def outgoing() -> dict[str, str]:
+    """What a call brings with it: trace, baggage and keys of the caller, and its run."""
+    carrier = inject()
+    run = stepscope.current_run()
+    if run is not None:
+        carrier[RUN_FIELD] = _describe(run)
+    return carrier
+
+
+def _describe(run: stepscope.Run) -> str:
+    """What a worker needs to join a run, as text; made once for each run."""
+    global _said
+    known, text = _said
+    if known is not run:
+        settings = run.settings
+        said = {
+            "run_id": run.id,
+            "project": run.project,
+            "name": run.name,
+            "home": str(run.home),
+            "service_name": settings.service_name,
+            "resource_attributes": dict(settings.resource_attributes),
+            "otel": settings.otel,
+            "capture_logs": settings.capture_logs,
+            "log_level": settings.log_level,
+        }
+        text = msgspec.json.encode({key: value for key, value in said.items() if value is not None}).decode()
+        _said = (run, text)
+    return text
+
+
+def _join(text: str | None) -> None:
+    """Make a run the current one of this worker; one that it wrote to before is finished."""
+    global _joined
+    if not text or (text == _joined and stepscope.current_run() is not None):
+        return
+    try:
+        wanted = msgspec.json.decode(text)
+        with _lock:
+            run = stepscope.current_run()
+            if run is None or run.id != wanted["run_id"]:
+                joined = stepscope.init(**wanted, probes=False)
+                joined.main = False  # its beginning and end are the caller's to tell
+            _joined = text
+    except Exception as error:
+        run = stepscope.current_run()
+        if run is not None:
+            run.outcomes.add("rejected", "ray", type(error).__name__)
+
+
+class _Inside:
+    """The context that a call brought, and a span in it."""
+
+    __slots__ = ("_carrier", "_name", "_span", "_token")
+
+    def __init__(self, carrier: Any, name: str) -> None:
+        self._carrier = carrier if isinstance(carrier, dict) else None
+        self._name = name
+        self._token: Any = None
+
+    def __enter__(self) -> Any:
+        if self._carrier is not None:
+            _join(self._carrier.get(RUN_FIELD))
+            self._token = attach({**current(), **extract(self._carrier)})
+        self._span = stepscope.span(self._name, **{"ray.call": self._name})
+        return self._span.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._span.__exit__(kind, error, where)
+        if self._token is not None:
+            try:
+                detach(self._token)
+            except (ValueError, RuntimeError):  # a generator that was ended elsewhere
+                pass
+
+
+def _send(invocation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Add what a call brings; Ray calls this in the caller's process, wherever its handle came from."""
+
+    def send(args: Any, kwargs: Any) -> Any:
+        return invocation(args, {**(kwargs or {}), ARGUMENT: outgoing()})
+
+    return send
+
+
+def _wrap(function: Callable[..., Any], name: str) -> Any:
+    wrapped: Any = _same_sort(function, name)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function
+    if ARGUMENT in signature.parameters:  # decorated before
+        return function
+    added = inspect.Parameter(ARGUMENT, inspect.Parameter.KEYWORD_ONLY, default=None)
+    given = list(signature.parameters.values())
+    at = len(given) - (bool(given) and given[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    wrapped.__signature__ = signature.replace(parameters=[*given[:at], added, *given[at:]])
+    wrapped.__ray_invocation_decorator__ = _send
+    del wrapped.__wrapped__  # Ray reads signature and decorator off what is innermost
+    return wrapped
+
+
+def _same_sort(function: Callable[..., Any], name: str) -> Any:
+    """A function of the same sort, for Ray asks which it is, that calls it inside a span."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def later(*args: Any, _stepscope: Any = None, **kwargs: Any) -> Any:
+            with _Inside(_stepscope, name):
+                return await function(*args, **kwargs)
+
+        return later
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def stream(*args: Any, _stepscope: Any = None, **kwargs: Any) -> Any:
+            with _Inside(_stepscope, name):
+                async for item in function(*args, **kwargs):
+                    yield item
+
+        return stream
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def items(*args: Any, _stepscope: Any = None, **kwargs: Any) -> Any:
+            with _Inside(_stepscope, name):
+                yield from function(*args, **kwargs)
+
+        return items
+
+    @functools.wraps(function)
+    def call(*args: Any, _stepscope: Any = None, **kwargs: Any) -> Any:
+        with _Inside(_stepscope, name):
+            return function(*args, **kwargs)
+
+    return call

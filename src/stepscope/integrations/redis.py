@@ -1,0 +1,91 @@
+"""Redis: a span `redis.COMMAND` and a duration for each command of a client; keys and values are not recorded."""
+
+import functools
+import inspect
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import Histogram
+
+from stepscope.sdk.otel.seat import SEAT
+from stepscope.sdk.otel.tracer import Tracer
+
+DURATION = "tuft.redis.operation.duration"
+_MARK = "_stepscope_instrumented"
+
+
+def instrument(client: Any, duration: Histogram | None = None) -> Any:
+    """Record what a client does, sync or asyncio, pipelines too; the client itself. A second time does nothing.
+
+    `duration` is where durations go in seconds, with the attribute `operation`; by default the published histogram
+    of the process's meter.
+    """
+    if not getattr(client, _MARK, False):
+        if duration is None:
+            duration = metrics.get_meter("tuft").create_histogram(DURATION, "s", "Time an operation of Redis took")
+        tracer = Tracer(SEAT, "tuft.redis_store", {})
+        client.execute_command = _timed(client.execute_command, _command, tracer, duration)
+        client.pipeline = _recorded_pipeline(client.pipeline, tracer, duration)
+        setattr(client, _MARK, True)
+    return client
+
+
+def _command(*args: Any, **kwargs: Any) -> str:
+    word = args[0] if args else "UNKNOWN"
+    text = word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)
+    return text.split(" ")[0].upper()
+
+
+def _recorded_pipeline(make: Callable[..., Any], tracer: Tracer, duration: Histogram) -> Callable[..., Any]:
+    """Make pipelines whose execution is one operation."""
+
+    @functools.wraps(make)
+    def pipeline(*args: Any, **kwargs: Any) -> Any:
+        made = make(*args, **kwargs)
+        made.execute = _timed(made.execute, lambda *args, **kwargs: "PIPELINE", tracer, duration)
+        return made
+
+    return pipeline
+
+
+def _timed(call: Any, name: Callable[..., str], tracer: Tracer, duration: Histogram) -> Any:
+    if inspect.iscoroutinefunction(call):
+
+        @functools.wraps(call)
+        async def later(*args: Any, **kwargs: Any) -> Any:
+            with _Operation(name(*args), tracer, duration):
+                return await call(*args, **kwargs)
+
+        return later
+
+    @functools.wraps(call)
+    def now(*args: Any, **kwargs: Any) -> Any:
+        with _Operation(name(*args), tracer, duration):
+            return call(*args, **kwargs)
+
+    return now
+
+
+class _Operation:
+    """One operation: its span and its duration."""
+
+    __slots__ = ("_began", "_duration", "_entry", "_name")
+
+    def __init__(self, name: str, tracer: Tracer, duration: Histogram) -> None:
+        self._name = name
+        self._duration = duration
+        said = {"db.system": "redis", "db.operation": name}
+        self._entry = tracer.start_as_current_span(f"redis.{name}", kind=trace.SpanKind.CLIENT, attributes=said)
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+        self._entry.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._entry.__exit__(kind, error, where)
+        self._duration.record(time.perf_counter() - self._began, {"operation": self._name})

@@ -1,0 +1,182 @@
+"""An event bus: code says what happens, and whoever attached a function to an event is called with it."""
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import stepscope
+from stepscope.training.bus_span import BusSpan
+
+Name = tuple[str, ...]
+"""The name of an event: `("http", "request", "stop")`. Where one is given, `"http.request.stop"` does as well."""
+Function = Callable[[Name, Mapping[str, Any], Mapping[str, Any], Any], object]
+"""Called with the event, its measurements, its metadata, and the config it was attached with."""
+
+FAILURE: Name = ("telemetry", "handler", "failure")
+"""Announces that a function raised and was detached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A function that is called at an event."""
+
+    id: str
+    event: Name
+    function: Function
+    config: Any = None
+
+
+class Bus:
+    """Calls functions at events, on the thread of the caller, in the order in which they were attached.
+
+    No method raises for what a function does: one that raises is detached from all its events and announced by
+    the event `telemetry.handler.failure`. `execute` takes no lock. Nothing is promised about a function that is
+    detached while an event is under way: it may be called once more.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids: dict[str, tuple[Attachment, ...]] = {}
+        self._events: dict[Name, tuple[Attachment, ...]] = {}
+
+    def attach(self, handler_id: Any, event: Any, function: Function, config: Any = None) -> bool:
+        """Have a function called at an event; False when the id is taken or something is wrong, which is counted."""
+        return self.attach_many(handler_id, [event], function, config)
+
+    def attach_many(self, handler_id: Any, events: Iterable[Any], function: Function, config: Any = None) -> bool:
+        """Have a function called at several events; False when the id is taken or something is wrong."""
+        wanted = [event_name(each) for each in events] if _is_several(events) else []
+        if not wanted or None in wanted or not callable(function):
+            reject("attach", events)
+            return False
+        made = tuple(Attachment(str(handler_id), each, function, config) for each in dict.fromkeys(wanted) if each)
+        with self._lock:
+            if str(handler_id) in self._ids:
+                return False
+            self._ids[str(handler_id)] = made
+            for each in made:
+                self._events[each.event] = (*self._events.get(each.event, ()), each)
+        return True
+
+    def detach(self, handler_id: Any) -> bool:
+        """End what was attached under an id; False when there is nothing."""
+        with self._lock:
+            gone = self._ids.pop(str(handler_id), ())
+            for each in gone:
+                left = tuple(other for other in self._events.get(each.event, ()) if other is not each)
+                if left:
+                    self._events[each.event] = left
+                else:
+                    self._events.pop(each.event, None)
+        return bool(gone)
+
+    def attached(self, prefix: Any = ()) -> list[Attachment]:
+        """What is attached to events that begin with a prefix; to all events without one."""
+        begin = () if not prefix else event_name(prefix)
+        if begin is None:
+            return []
+        with self._lock:
+            events = dict(self._events)
+        return [each for event, found in events.items() if event[: len(begin)] == begin for each in found]
+
+    list_handlers = attached
+
+    def execute(self, event: Any, measurements: Any = None, metadata: Any = None) -> None:
+        """Say that something happened. A plain number for measurements is `{"value": number}`."""
+        name = event if type(event) is tuple else event_name(event)
+        called = self._events.get(name, ()) if name is not None and _is_hashable(name) else None
+        if called is None:
+            reject("event", event)
+            return
+        if not called:
+            return
+        if isinstance(measurements, (int, float)):
+            measurements = {"value": measurements}
+        numbers, said = _mapping("measurements", measurements), _mapping("metadata", metadata)
+        for each in called:
+            try:
+                each.function(each.event, numbers, said, each.config)
+            except Exception as error:
+                self._announce(each, error)
+
+    def span(self, prefix: Any, metadata: Any = None, function: Callable[[], Any] | None = None) -> Any:
+        """Run a function between the events `start` and `stop`, or `exception`, which it then raises.
+
+        The function gives `(result, metadata)` or `(result, measurements, metadata)` for `stop`; any other answer is
+        the result itself. For a coroutine function the answer is awaitable. Without a function this is a context
+        manager, sync or async, and the metadata of `stop` is what its `metadata` has become by then.
+        """
+        name = event_name(prefix)
+        if name is None:
+            reject("span", prefix)
+            name = ()
+        made = BusSpan(self.execute, name, _mapping("metadata", metadata))
+        return made if function is None else made.run(function)
+
+    def _announce(self, failed: Attachment, error: Exception) -> None:
+        self.detach(failed.id)
+        run = stepscope.current_run()
+        if run is not None:
+            run.outcomes.add("failed", "bus", type(error).__name__)
+            text = f"{failed.id!r} raised {error!r} at {'.'.join(failed.event)} and is detached"
+            run.outcomes.notice_text(text)
+            run.event(
+                ".".join(FAILURE), {"handler_id": failed.id, "event_name": ".".join(failed.event), "reason": text}
+            )
+        said = {
+            "handler_id": failed.id,
+            "handler_config": failed.config,
+            "event_name": failed.event,
+            "kind": type(error).__name__,
+            "reason": error,
+            "stacktrace": traceback.format_exc(),
+        }
+        if failed.event != FAILURE or self._events.get(FAILURE):
+            self.execute(FAILURE, {"monotonic_time": time.monotonic_ns(), "system_time": time.time_ns()}, said)
+
+
+def event_name(event: Any) -> Name | None:
+    """Read the name of an event: texts in a row, or one with dots; None when it is neither."""
+    if isinstance(event, str):
+        return tuple(event.split(".")) if event else None
+    if not isinstance(event, (tuple, list)) or not event or not all(isinstance(part, str) for part in event):
+        return None
+    return tuple(event)
+
+
+def reject(what: str, found: object) -> None:
+    """Count something that cannot be used."""
+    run = stepscope.current_run()
+    if run is not None:
+        run.outcomes.add("rejected", what, type(found).__name__)
+
+
+def _mapping(what: str, given: Any) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return given
+    reject(what, given)
+    return {}
+
+
+def _is_several(events: Any) -> bool:
+    return isinstance(events, Iterable) and not isinstance(events, (str, bytes, Mapping))
+
+
+def _is_hashable(name: Name) -> bool:
+    try:
+        hash(name)
+    except TypeError:
+        return False
+    return True
+
+
+BUS = Bus()
+"""The bus of the process."""
+execute, span = BUS.execute, BUS.span
+attach, attach_many, detach = BUS.attach, BUS.attach_many, BUS.detach
+attached = list_handlers = BUS.attached

@@ -1,0 +1,168 @@
+"""Metric definitions: which measurement of which event of the bus becomes which metric."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope.model.errors import ConfigError
+from stepscope.sdk.otel.bounds import bounds_for, is_ordered
+from stepscope.training.bus import Name, event_name
+
+KINDS = ("counter", "sum", "last_value", "summary", "distribution")
+ENDS = ("stop", "exception")
+"""How the event of a span may end; a metric named after a span is measured at both."""
+
+_TIMES = {"native": 1e-9, "nanosecond": 1e-9, "microsecond": 1e-6, "millisecond": 1e-3, "second": 1.0}
+_SIZES = {"byte": 1.0, "kilobyte": 1e3, "megabyte": 1e6, "gigabyte": 1e9, "terabyte": 1e12}
+_SPELT = {
+    "native": "ns", "nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s",
+    "byte": "By", "kilobyte": "kBy", "megabyte": "MBy", "gigabyte": "GBy", "terabyte": "TBy", "unit": "",
+}  # fmt: skip
+"""OpenTelemetry's word for a unit."""
+Unit = str | tuple[str, str]
+"""The unit of the metric, or a pair: that of the measurement and that of the metric. `native` is a nanosecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One metric. A definition is told apart by its kind and name."""
+
+    kind: str
+    name: str
+    events: tuple[Name, ...]
+    """The events it is measured at."""
+    measurement: str | Callable[..., Any]
+    """The key of the measurement, or a function of the measurements (and the metadata)."""
+    tags: tuple[str, ...] = ()
+    unit: str = ""
+    factor: float = 1.0
+    """What a measurement is multiplied with to be in the unit of the metric."""
+    buckets: tuple[float, ...] = ()
+    description: str = ""
+    keep: Callable[[Mapping[str, Any]], Any] | None = None
+    """Tells from the metadata whether an event counts."""
+    tag_values: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Makes of the metadata the mapping in which tags are looked up."""
+
+    def value(self, measurements: Mapping[str, Any], metadata: Mapping[str, Any]) -> float | None:
+        """The number to record, in the unit of the metric; None when the event has none for it."""
+        if self.kind == "counter":
+            return 1
+        found: Any = (
+            self.measurement(measurements) if callable(self.measurement) else measurements.get(self.measurement)
+        )
+        if found is None:
+            return None
+        if self.factor == 1.0:
+            return found if isinstance(found, (int, float)) else float(found)
+        return float(found) * self.factor
+
+    def labels(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The tags of an event; one that the metadata lacks, or has as None, is left out."""
+        if not self.tags:
+            return {}
+        known = metadata if self.tag_values is None else self.tag_values(metadata)
+        return {tag: _plain(known[tag]) for tag in self.tags if known.get(tag) is not None}
+
+
+def counter(name: Any, **options: Any) -> Definition:
+    """Count events."""
+    return _define("counter", name, **options)
+
+
+def sum(name: Any, **options: Any) -> Definition:  # the published name
+    """Add measurements up; they may be negative."""
+    return _define("sum", name, **options)
+
+
+def last_value(name: Any, **options: Any) -> Definition:
+    """Keep the last measurement."""
+    return _define("last_value", name, **options)
+
+
+def summary(name: Any, **options: Any) -> Definition:
+    """Sum measurements up: how many, how much, quantiles."""
+    return _define("summary", name, **options)
+
+
+def distribution(name: Any, **options: Any) -> Definition:
+    """Count measurements in buckets: those of `reporter_options`, else such as fit the unit."""
+    return _define("distribution", name, **options)
+
+
+def _define(
+    kind: str,
+    name: Any,
+    *,
+    event_name: Any = None,
+    measurement: Any = None,
+    tags: Sequence[str] = (),
+    unit: Any = "",
+    buckets: Sequence[float] | None = None,
+    reporter_options: Mapping[str, Any] | None = None,
+    description: str = "",
+    keep: Callable[..., Any] | None = None,
+    drop: Callable[..., Any] | None = None,
+    tag_values: Callable[..., Any] | None = None,
+) -> Definition:
+    """Make a definition; ConfigError when it makes no sense, for it is written once and read at the start."""
+    parts = _name(name)
+    if len(parts) < 2 and event_name is None:
+        raise ConfigError(f"metric {name!r}: say an event and a measurement, such as 'http.request.duration'")
+    if keep is not None and drop is not None:
+        raise ConfigError(f"metric {name!r}: give keep or drop, not both")
+    dropped = drop
+    wanted = keep if dropped is None else lambda metadata: not dropped(metadata)
+    word, factor = _unit(name, unit)
+    given = buckets if buckets is not None else (reporter_options or {}).get("buckets")
+    if given is not None and (not given or not is_ordered(given)):
+        raise ConfigError(f"metric {name!r}: buckets {given!r} are not numbers in rising order")
+    if isinstance(tags, str):
+        raise ConfigError(f"metric {name!r}: tags are a list of names, such as [{tags!r}]")
+    return Definition(
+        kind,
+        ".".join(parts),
+        _events(parts, event_name),
+        measurement if measurement is not None else parts[-1],
+        tuple(str(tag) for tag in tags),
+        word,
+        factor,
+        bounds_for(word, given) if kind == "distribution" else (),
+        str(description),
+        wanted,
+        tag_values,
+    )
+
+
+def _events(parts: Name, given: Any) -> tuple[Name, ...]:
+    """The event given, or the metric's name less its last part: that event, or the end of a span of that name."""
+    if given is not None:
+        return (_name(given),)
+    event = parts[:-1]
+    return (event, *((*event, end) for end in ENDS)) if event[-1] not in (*ENDS, "start") else (event,)
+
+
+def _name(given: Any) -> Name:
+    found = event_name(given)
+    if found is None or not all(found):
+        raise ConfigError(f"metric {given!r}: a name is texts in a row, or one with dots, such as 'http.request.count'")
+    return found
+
+
+def _unit(name: Any, unit: Any) -> tuple[str, float]:
+    """The metric's unit in OpenTelemetry's word, and what measurements are multiplied with."""
+    if isinstance(unit, str):
+        return _SPELT.get(unit, unit), 1.0
+    try:
+        given, wanted = unit
+        for known in (_TIMES, _SIZES):
+            if given in known and wanted in known:
+                return _SPELT[wanted], known[given] / known[wanted]
+    except (TypeError, ValueError):
+        pass
+    raise ConfigError(f"metric {name!r}: unit {unit!r} is no pair of units of time ({', '.join(_TIMES)}) or size")
+
+
+def _plain(value: Any) -> Any:
+    """A tag as records take it."""
+    return value if isinstance(value, (str, int, float, bool)) else str(value)

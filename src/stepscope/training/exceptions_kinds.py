@@ -1,0 +1,91 @@
+"""Whose fault an exception is: the errors of a client, and the rules of three dialects."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from stepscope.model.errors import ConfigError
+
+MOST_CAUSES = 32
+
+
+class RequestErrorCategory(Enum):
+    """Whose fault a failed request is."""
+
+    UNKNOWN = "unknown"
+    USER_ERROR = "user"
+    SERVER_ERROR = "server"
+
+
+class RequestFailedError(Exception):
+    """A request that was taken and then failed."""
+
+    def __init__(
+        self,
+        message: str = "",
+        error_category: RequestErrorCategory = RequestErrorCategory.UNKNOWN,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.error_category = error_category
+        self.request_id = request_id
+
+
+class APIStatusError(Exception):
+    """A server answered with a status of failure."""
+
+    def __init__(self, message: str = "", status_code: int = 500, body: Any = None) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.body = body
+
+
+class APIConnectionError(Exception):
+    """A server was not reached."""
+
+
+class APITimeoutError(APIConnectionError):
+    """A server did not answer in time."""
+
+
+_RETRYABLE = {"document": (408, 429), "python": (408,), "elixir": (408, 429)}
+"""Statuses from 400 to 499 that are not the user's fault, in each dialect."""
+_OTHERWISE = {"document": True, "python": False, "elixir": False}
+"""Whether an error that nobody knows is the user's."""
+DIALECTS = tuple(_RETRYABLE)
+
+
+def is_user_error(error: BaseException, dialect: str = "document") -> bool:
+    """Tell whether an error is the user's fault: that of the first error in its chain of causes that says.
+
+    A failed request says by its category; an error with a `status_code` says by it, and 4xx is the user's but for
+    408, and for 429 unless the dialect is `python`; a connection that failed or took too long is not. When no error
+    says, the dialect `document` takes it for the user's, the others do not. ConfigError for an unknown dialect.
+    """
+    check_dialect(dialect)
+    for each in chain(error):
+        category = getattr(each, "error_category", None)
+        if category is not None:
+            return str(getattr(category, "value", category)).lower() in ("user", "user_error")
+        status = getattr(each, "status_code", None)
+        if isinstance(status, int):
+            return 400 <= status < 500 and status not in _RETRYABLE[dialect]
+        if isinstance(each, (APIConnectionError, ConnectionError, TimeoutError)):
+            return False
+    return _OTHERWISE[dialect]
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, what caused it, or what it was raised during, and so on; each once."""
+    seen: set[int] = set()
+    here: BaseException | None = error
+    while isinstance(here, BaseException) and id(here) not in seen and len(seen) < MOST_CAUSES:
+        seen.add(id(here))
+        yield here
+        here = here.__cause__ or (None if here.__suppress_context__ else here.__context__)
+
+
+def check_dialect(dialect: str) -> None:
+    """ConfigError for a dialect that is not known."""
+    if dialect not in DIALECTS:
+        raise ConfigError(f"is_user_error: unknown dialect {dialect!r}; known are {', '.join(DIALECTS)}")

@@ -1,0 +1,86 @@
+"""A poller: measures periodically and says what it measured on the bus."""
+
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+import stepscope
+from stepscope.training.bus import BUS, Bus, reject
+from stepscope.training.poller_runtime import dispatch_runtime_metrics
+
+PERIOD = 10.0
+Measurement = Callable[[], object] | tuple[Any, Callable[[], Any]]
+"""A function that says what it measures by itself, or an event and a function whose answer is its measurements."""
+
+
+class Poller:
+    """Measures every `period` seconds on a thread of its own, first at once, until it is stopped.
+
+    A measurement that raises is not asked again; it is counted and named once.
+    """
+
+    def __init__(
+        self, measurements: Iterable[Measurement] | None = None, period: Any = PERIOD, *, bus: Bus = BUS
+    ) -> None:
+        self._bus = bus
+        self._period: float = period if isinstance(period, (int, float)) and period > 0 else PERIOD
+        if self._period != period:
+            reject("period", period)
+        runtime: list[Measurement] = [lambda: dispatch_runtime_metrics(bus)]
+        self.measurements = runtime if measurements is None else list(measurements)
+        """Those that are still asked."""
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> "Poller":
+        """Begin; a second start does nothing."""
+        if self._thread is None or not self._thread.is_alive():
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._loop, name="stepscope-poller", daemon=True)
+            self._thread.start()
+        return self
+
+    def stop(self, timeout: float = 1.0) -> None:
+        """End, and wait for a measurement that is under way, but no longer than the timeout."""
+        self._stopping.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def poll(self) -> None:
+        """Measure once, now and here."""
+        for each in list(self.measurements):
+            try:
+                self._measure(each)
+            except Exception as error:
+                self.measurements.remove(each)
+                self._give_up(each, error)
+
+    def _measure(self, measurement: Any) -> None:
+        if callable(measurement):
+            measurement()
+            return
+        event, function = measurement
+        self._bus.execute(event, function(), {})
+
+    def _give_up(self, measurement: Any, error: Exception) -> None:
+        run = stepscope.current_run()
+        if run is not None:
+            run.outcomes.add("failed", "poller", type(error).__name__)
+            run.outcomes.notice_text(
+                f"the poller's measurement {measurement!r} raised {error!r}; it is not asked again"
+            )
+
+    def _loop(self) -> None:
+        while True:
+            self.poll()
+            if self._stopping.wait(self._period):
+                return
+
+    def __enter__(self) -> "Poller":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,141 @@
+"""The telemetry of a training service: one `telemetry:` section, one call to begin, one to end."""
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import stepscope
+from stepscope.model.errors import ConfigError
+from stepscope.sdk.otel.tracer import Tracer
+from stepscope.training import starting, tracing
+from stepscope.training.correlation import correlate as correlate
+from stepscope.training.correlation import correlation as correlation
+from stepscope.training.correlation import entered as entered
+from stepscope.training.correlation import extract_context as extract_context
+from stepscope.training.correlation import inject_context as inject_context
+from stepscope.training.service_meters import follow
+from stepscope.training.service_metrics import get_metrics as get_metrics
+from stepscope.training.service_resources import machine
+
+ENDPOINT = "TUFT_OTLP_ENDPOINT"
+DEBUG = "TUFT_OTEL_DEBUG"
+_HTTP_PORT = 4318
+_lock = threading.Lock()
+_own: list[stepscope.Run] = []
+"""The run `init_telemetry` started and nobody shut down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryConfig:
+    """The `telemetry:` section of a service's settings."""
+
+    enabled: bool = False
+    service_name: str = "tuft"
+    otlp_endpoint: str | None = None
+    """Where records go by OTLP over gRPC; else what TUFT_OTLP_ENDPOINT says, else OTLP's own default."""
+    resource_attributes: Mapping[str, str] = field(default_factory=dict)
+    """What is attached to everything that is recorded."""
+
+
+def read_config(source: Any) -> TelemetryConfig:
+    """Read a config: a YAML file, or a mapping, with or without the key `telemetry`; ConfigError names the fix."""
+    if isinstance(source, TelemetryConfig):
+        return source
+    where, content = _content(source)
+    section = content.get("telemetry", content if "telemetry" not in content and not _is_file(source) else {})
+    if section is None:
+        section = {}
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"{where}: expected a mapping under the key `telemetry:`")
+    known = [each.name for each in fields(TelemetryConfig)]
+    unknown = [str(key) for key in section if key not in known]
+    if unknown:
+        raise ConfigError(f"{where}: unknown {', '.join(unknown)} under `telemetry:`; known are {', '.join(known)}")
+    given = {key: value for key, value in section.items() if value is not None}
+    attributes = given.get("resource_attributes", {})
+    if not isinstance(given.get("enabled", False), bool) or not isinstance(attributes, Mapping):
+        raise ConfigError(f"{where}: `enabled` is true or false, and `resource_attributes` is a mapping")
+    given["resource_attributes"] = {str(key): str(value) for key, value in attributes.items()}
+    return TelemetryConfig(**given)
+
+
+def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
+    """Begin recording as a config says: a `TelemetryConfig`, a mapping, or the path of a YAML file; None if disabled.
+
+    Starts a run, or joins the current one. Called again after `shutdown_telemetry` it starts the next; called twice it
+    gives the same. A server that does not answer changes nothing. Further arguments are those of `stepscope.init`.
+    Raises ConfigError for a config that makes no sense, and nothing else.
+    """
+    chosen = TelemetryConfig(enabled=True) if config is None else read_config(config)
+    if not chosen.enabled:
+        return None
+    with _lock:
+        before = stepscope.current_run()
+        usual = {
+            "project": chosen.service_name,
+            "service_name": chosen.service_name,
+            "resource_attributes": dict(chosen.resource_attributes) or None,
+        }
+        run = starting.begin_quietly(_wanted(chosen), **{**usual, **settings})
+        if run is None or not hasattr(run, "duties"):
+            return None
+        if run is not before:
+            _own[:] = [run]
+        machine().watched = True
+        get_metrics()
+        follow()
+        return run
+
+
+def shutdown_telemetry(timeout: float | None = None) -> bool:
+    """End the run that `init_telemetry` started; one that it joined is written out and goes on. Again does nothing."""
+    with _lock:
+        run = _own.pop() if _own else None
+        if run is None:
+            return bool(stepscope.flush(timeout))
+        done = run.finish(timeout=timeout)
+        machine().watched = False
+        return bool(done)
+
+
+def get_tracer(name: str = "tuft") -> Tracer:
+    """The tracer of a module: OpenTelemetry's, writing to the current run; without one it records nothing."""
+    return tracing.get_tracer(name)
+
+
+def _wanted(config: TelemetryConfig) -> dict[str, dict[str, Any]]:
+    """The sinks of a config: a console when debugging, which the settings see to, and OTLP otherwise."""
+    if os.environ.get(DEBUG) == "1":
+        return {}
+    endpoint = config.otlp_endpoint or os.environ.get(ENDPOINT)
+    if not endpoint:
+        return {"otlp": {"protocol": "grpc"}}
+    try:
+        http = urlsplit(str(endpoint)).port == _HTTP_PORT
+    except ValueError:  # the sink says what is wrong with it
+        http = False
+    return {"otlp": {"endpoint": str(endpoint), "protocol": "http/protobuf" if http else "grpc"}}
+
+
+def _is_file(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike))
+
+
+def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(source, Mapping):
+        return "telemetry", source
+    if not _is_file(source):
+        raise ConfigError(f"telemetry: {type(source).__name__} is no config; pass a mapping or the path of a YAML file")
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(source).read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{source} cannot be read: {error}") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{source}: expected a mapping with the key `telemetry:`")
+    return str(source), content

@@ -1,0 +1,219 @@
+"""The events of a client: what it logs goes to the current run, and from there to the event server and every sink."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from enum import Enum
+from types import TracebackType
+from typing import Any
+
+import stepscope
+from stepscope.model.names import SEVERITIES
+from stepscope.sdk.spans import exception_attrs
+from stepscope.training.bus import reject
+from stepscope.training.exceptions_kinds import is_user_error
+
+FLUSH_SECONDS = 5.0
+"""The longest a fatal exception waits until it is in the journal."""
+SESSION_START, SESSION_END = "SESSION_START", "SESSION_END"
+
+
+class QueueState(Enum):
+    """What a server says of the queue a request waits in."""
+
+    ACTIVE = "active"
+    PAUSED_RATE_LIMIT = "paused_rate_limit"
+    PAUSED_CAPACITY = "paused_capacity"
+    UNKNOWN = "unknown"
+
+
+class Telemetry:
+    """Logs the events of one session. No method raises, waits for a server or drops what it took.
+
+    Events go to the current run, which writes them to its journal; a server that is down changes nothing here. A
+    `holder` is kept for the caller and not used. With no run, `log` gives False and nothing is kept.
+    """
+
+    def __init__(self, session_id: str | None = None, holder: Any = None) -> None:
+        self.session_id = None if session_id is None else str(session_id)
+        self.holder = holder
+        self._index = 0
+        self._lock = threading.Lock()
+        self._began = time.monotonic_ns()
+        self._open = False
+
+    def log(self, event_name: str, *, event_data: Any = None, severity: str = "INFO") -> bool:
+        """Record an event with a mapping of data; True when it was taken."""
+        run = stepscope.current_run()
+        if run is None:
+            return False
+        if event_data is not None and not isinstance(event_data, Mapping):
+            reject("event_data", event_data)
+            event_data = None
+        if str(severity).upper() not in SEVERITIES:
+            reject("severity", severity)
+            severity = "INFO"
+        run.event(str(event_name), {**self._session(), **(event_data or {})}, severity)
+        return True
+
+    def log_exception(self, exception: Any, severity: str = "ERROR") -> bool:
+        """Record an exception: a user's error as the event `user_error`, any other with its type, message and stack."""
+        if not isinstance(exception, BaseException):
+            reject("exception", exception)
+            return False
+        if is_user_error(exception, "python"):
+            said = {"error_type": type(exception).__name__, "message": str(exception)}
+            for key in ("status_code", "body"):
+                if getattr(exception, key, None) is not None:
+                    said[key] = getattr(exception, key)
+            return self.log("user_error", event_data=said, severity="WARNING")
+        return self.log("exception", event_data=exception_attrs(exception), severity=severity)
+
+    def log_fatal_exception(self, exception: Any, severity: str = "CRITICAL") -> bool:
+        """Record an exception that ends the work, and wait until it is in the journal, a few seconds at most."""
+        taken = self.log_exception(exception, severity)
+        return self.flush() and taken
+
+    def flush(self, timeout: float = FLUSH_SECONDS) -> bool:
+        """Wait until what was logged is in the journal."""
+        return bool(stepscope.flush(timeout))
+
+    def start(self) -> "Telemetry":
+        """Say that the session starts, once."""
+        with self._lock:
+            opened, self._open = not self._open, True
+        if opened:
+            self._began = time.monotonic_ns()
+            self.log(SESSION_START)
+        return self
+
+    def close(self, timeout: float = FLUSH_SECONDS) -> bool:
+        """Say that the session ends, once and only if it started, and write everything out."""
+        with self._lock:
+            closed, self._open = self._open, False
+        if closed:
+            passed = timedelta(microseconds=(time.monotonic_ns() - self._began) // 1000)
+            self.log(SESSION_END, event_data={"duration": str(passed)})
+        return self.flush(timeout)
+
+    def request(self, request_type: str, **event_data: Any) -> "Request":
+        """Record the life of a request around a block, sync or async: `request.start`, `.complete` or `.error`."""
+        return Request(self, str(request_type), event_data)
+
+    def queue_state(self, state: Any, **event_data: Any) -> bool:
+        """Record a change of the queue: `queue.paused` with its reason, else `queue.` and the state."""
+        word = str(getattr(state, "value", state)).lower()
+        paused, _, reason = word.partition("_")
+        if paused == "paused":
+            return self.log(
+                "queue.paused", event_data={**event_data, "reason": reason or "unknown"}, severity="WARNING"
+            )
+        return self.log(f"queue.{word}", event_data=event_data)
+
+    def polling(
+        self, request_id: str, request_type: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> "FuturePolling":
+        """Record what happens while a future is polled."""
+        return FuturePolling(self, str(request_id), str(request_type), clock)
+
+    def _session(self) -> dict[str, Any]:
+        with self._lock:
+            index = self._index
+            self._index += 1
+        said = {"event_id": str(uuid.uuid4()), "event_session_index": index}
+        return said if self.session_id is None else {"session_id": self.session_id, **said}
+
+    def __enter__(self) -> "Telemetry":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            self.log_fatal_exception(error)
+        self.close()
+
+
+class Request:
+    """One request, from its start to its end."""
+
+    def __init__(self, telemetry: Telemetry, request_type: str, event_data: Mapping[str, Any]) -> None:
+        self._telemetry = telemetry
+        self._type = request_type
+        self._data = dict(event_data)
+        self._began = 0
+
+    def __enter__(self) -> "Request":
+        self._began = time.monotonic_ns()
+        self._telemetry.log("request.start", event_data={"request_type": self._type, **self._data})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        said: dict[str, Any] = {"request_type": self._type, "duration_ms": (time.monotonic_ns() - self._began) / 1e6}
+        if error is None:
+            self._telemetry.log("request.complete", event_data={**said, "status": "success"})
+            return
+        said |= {"error": str(error), "error_type": type(error).__name__, "is_user_error": is_user_error(error)}
+        self._telemetry.log("request.error", event_data=said, severity="ERROR")
+
+    async def __aenter__(self) -> "Request":
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, where)
+
+
+class FuturePolling:
+    """The polling of one future: how often it was asked, and what went wrong."""
+
+    NAME = "APIFuture.result_async"
+
+    def __init__(self, telemetry: Telemetry, request_id: str, request_type: str, clock: Callable[[], float]) -> None:
+        self._telemetry = telemetry
+        self._said = {"request_id": request_id, "request_type": request_type}
+        self._clock = clock
+        self._began = clock()
+        self.iteration = 0
+        """How often it was asked."""
+
+    def poll(self) -> int:
+        """Count one more question; its number, from 1."""
+        self.iteration += 1
+        return self.iteration
+
+    def failed(self, error: BaseException, *, should_retry: bool) -> bool:
+        """Record a question that failed, by its kind: a status, a connection, a timeout, the work, the answer."""
+        said: dict[str, Any] = {
+            **self._said,
+            "should_retry": bool(should_retry),
+            "iteration": self.iteration,
+            "elapsed_time": self._clock() - self._began,
+            "is_user_error": is_user_error(error),
+            "exception": str(error),
+            "exception_type": type(error).__name__,
+        }
+        status = getattr(error, "status_code", None)
+        if status is not None:
+            said["status_code"] = status
+        name = f"{self.NAME}.{_failure(error)}"
+        return self._telemetry.log(name, event_data=said, severity="WARNING" if should_retry else "ERROR")
+
+
+def _failure(error: BaseException) -> str:
+    """The kind of a failed question, as its event is named."""
+    if getattr(error, "status_code", None) is not None:
+        return "api_status_error"
+    names = {each.__name__ for each in type(error).__mro__}
+    if isinstance(error, TimeoutError) or "APITimeoutError" in names:
+        return "timeout"
+    if isinstance(error, ConnectionError) or "APIConnectionError" in names:
+        return "connection_error"
+    if "RequestFailedError" in names:
+        return "application_error"
+    return "validation_error"

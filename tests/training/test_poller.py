@@ -1,0 +1,84 @@
+"""The poller: periodic measurements, those of the Python runtime, and ones that raise."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import stepscope
+from stepscope.training.bus import Bus
+from stepscope.training.poller import Poller
+from stepscope.training.poller_runtime import EventLoopLag, dispatch_runtime_metrics
+
+
+def watched(bus: Bus, *events: str) -> dict[str, list[tuple[Any, Any]]]:
+    """What is said at some events."""
+    seen: dict[str, list[tuple[Any, Any]]] = {each: [] for each in events}
+    bus.attach_many(
+        "watch", list(events), lambda event, measured, said, _: seen[".".join(event)].append((measured, said))
+    )
+    return seen
+
+
+def test_the_runtime() -> None:
+    """Memory, run queues, garbage collection and threads are said with real numbers."""
+    bus = Bus()
+    seen = watched(bus, "vm.memory", "vm.total_run_queue_lengths", "python.gc", "python.threads")
+    dispatch_runtime_metrics(bus)
+    assert seen["vm.memory"][0][0]["total"] > 1_000_000
+    lengths = seen["vm.total_run_queue_lengths"][0][0]
+    assert lengths["total"] == lengths["cpu"] + lengths["io"] >= 1
+    assert seen["python.threads"][0][0]["count"] == threading.active_count()
+    assert [said["generation"] for _, said in seen["python.gc"]] == [0, 1, 2]
+    assert {"pending", "collections", "collected"} <= set(seen["python.gc"][0][0])
+
+
+def test_it_polls_until_it_is_stopped(until: Callable[..., None]) -> None:
+    """At once and then each period; pairs of event and function as well; the thread ends."""
+    bus, calls = Bus(), []
+    seen = watched(bus, "queue")
+    with Poller([lambda: calls.append(1), (("queue",), lambda: {"depth": 4})], 0.01, bus=bus):
+        until(lambda: len(calls) >= 3)
+    assert seen["queue"][0] == ({"depth": 4}, {})
+    assert not [each for each in threading.enumerate() if each.name == "stepscope-poller"]
+
+
+def test_one_that_raises_is_not_asked_again(run: stepscope.Run) -> None:
+    """The others are; it is counted."""
+    calls: list[int] = []
+
+    def bad() -> None:
+        raise OSError("gone")
+
+    poller = Poller([bad, lambda: calls.append(1)], period=-1)
+    poller.poll()
+    poller.poll()
+    assert len(calls) == 2
+    assert bad not in poller.measurements
+    counts = run.outcomes.snapshot()
+    assert (counts["failed/poller/OSError"], counts["rejected/period/int"]) == (1, 1)
+
+
+def test_event_loop_lag(until: Callable[..., None]) -> None:
+    """A loop that answers has a lag; one that is blocked has a growing one; a closed one says nothing."""
+    bus = Bus()
+    seen = watched(bus, "python.event_loop")["python.event_loop"]
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    lag = EventLoopLag(loop, "server", bus)
+    lag()
+    until(lambda: (lag(), len(seen) >= 2)[1])
+    assert seen[0][0]["lag"] >= 0
+    assert seen[0][1] == {"loop": "server"}
+    blocked, free = threading.Event(), threading.Event()
+    loop.call_soon_threadsafe(lambda: (blocked.set(), free.wait(20)))
+    assert blocked.wait(20)
+    until(lambda: (lag(), seen[-1][0]["lag"] > 20_000_000)[1])
+    free.set()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    count = len(seen)
+    lag()
+    assert len(seen) == count

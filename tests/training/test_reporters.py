@@ -1,0 +1,178 @@
+"""Definitions and reporters: values, units, tags and buckets, in the journal, on a console, for Prometheus."""
+
+import io
+import threading
+from typing import Any
+
+import pytest
+
+import stepscope
+from stepscope.model.records import Histogram, Metric
+from stepscope.testing import read_run
+from stepscope.training import definitions
+from stepscope.training.bus import Bus
+from stepscope.training.definitions import counter, distribution, last_value, summary
+from stepscope.training.reporters import console_reporter, journal_reporter
+from stepscope.training.reporters_prometheus import MOST_SETS, PrometheusReporter
+
+ALL = [
+    counter("http.request.count", tags=["status"]),
+    definitions.sum("http.request.bytes", unit="byte"),
+    last_value("queue.depth", description="Items that wait"),
+    summary("http.request.duration", unit=("native", "second")),
+    distribution("http.request.latency", measurement="duration", unit=("native", "millisecond"), buckets=[1, 10]),
+]
+
+
+def fill(bus: Bus) -> None:
+    """Two requests and a queue."""
+    bus.execute("http.request.stop", {"duration": 5_000_000, "bytes": 10}, {"status": 'o"k'})
+    bus.execute("http.request.stop", {"duration": 50_000_000, "bytes": -4}, {"status": 'o"k'})
+    bus.execute("queue", {"depth": 3}, {})
+    bus.execute("queue", {"depth": 2}, {})
+
+
+def test_the_journal(run: stepscope.Run) -> None:
+    """Each kind is a metric of its type, in its unit."""
+    bus = Bus()
+    journal_reporter(ALL, bus)
+    fill(bus)
+    stepscope.finish()
+    found: dict[str, list[Metric]] = {}
+    for each in read_run(run.home, run.id):
+        if isinstance(each, Metric) and each.instrument is not None and each.instrument.scope == "stepscope.bus":
+            found.setdefault(next(iter(each.values)), []).append(each)
+    last = {name: each[-1].values[name] for name, each in found.items()}
+    assert last["http.request.count"] == 2
+    assert last["http.request.bytes"] == 6
+    assert [each.values["queue.depth"] for each in found["queue.depth"]] == [3, 2]
+    samples = found["http.request.duration"]
+    assert [each.values["http.request.duration"] for each in samples] == pytest.approx([0.005, 0.05])
+    assert {(each.instrument.type, each.instrument.unit) for each in samples if each.instrument} == {("histogram", "s")}
+    latency = last["http.request.latency"]
+    assert isinstance(latency, Histogram)
+    assert (latency.bounds, latency.counts) == ((1, 10), (0, 1, 1))
+
+
+def test_a_second_run_counts_from_nothing(run: stepscope.Run) -> None:
+    """A reporter goes on with the next run, whose counters are its own."""
+    bus = Bus()
+    journal_reporter(ALL, bus)
+    for amount in (2, 3):
+        current = stepscope.init(project="again", otel=False)
+        for _ in range(amount):
+            bus.execute("http.request", {}, {})
+        stepscope.finish()
+        counts = [
+            each.values["http.request.count"]
+            for each in read_run(current.home, current.id)
+            if isinstance(each, Metric) and "http.request.count" in each.values
+        ]
+        assert counts[-1] == amount
+
+
+def test_the_console() -> None:
+    """A line for each value; after closing none."""
+    bus, out = Bus(), io.StringIO()
+    with console_reporter(ALL, out, bus):
+        fill(bus)
+    fill(bus)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 10
+    assert lines[0] == 'counter      http.request.count 1 status=o"k'
+    assert "distribution http.request.latency 5 ms" in lines
+
+
+def test_prometheus() -> None:
+    """The page has types, units in names, escaped labels, buckets that add up, and quantiles."""
+    bus = Bus()
+    reporter = PrometheusReporter(ALL, bus)
+    assert reporter.text() == ""
+    fill(bus)
+    page = reporter.text()
+    for line in (
+        "# TYPE http_request_count_total counter",
+        'http_request_count_total{status="o\\"k"} 2',
+        "http_request_bytes 6",
+        "# HELP queue_depth Items that wait",
+        "queue_depth 2",
+        'http_request_duration_seconds{quantile="0.5"} 0.05',
+        "http_request_duration_seconds_count 2",
+        'http_request_latency_milliseconds_bucket{le="1"} 0',
+        'http_request_latency_milliseconds_bucket{le="10"} 1',
+        'http_request_latency_milliseconds_bucket{le="+Inf"} 2',
+        "http_request_latency_milliseconds_sum 55",
+    ):
+        assert line in page.splitlines()
+
+
+def test_prometheus_is_bounded(run: stepscope.Run) -> None:
+    """Tags that differ each time are refused beyond a number, and counted."""
+    bus = Bus()
+    reporter = PrometheusReporter([counter("a.count", tags=["id"])], bus)
+    for number in range(MOST_SETS + 5):
+        bus.execute("a", {}, {"id": number})
+    assert len(reporter.text().splitlines()) == MOST_SETS + 2
+    assert run.outcomes.snapshot()["rejected/tags/dict"] == 5
+
+
+def test_many_threads_lose_nothing() -> None:
+    """Counting is exact however many say something."""
+    bus = Bus()
+    reporter = PrometheusReporter([counter("a.count")], bus)
+
+    def work() -> None:
+        for _ in range(1000):
+            bus.execute("a")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert "a_count_total 4000" in reporter.text()
+
+
+def test_bad_values_cost_themselves(run: stepscope.Run) -> None:
+    """A measurement that is no number, or a function that raises, is counted, and the reporter stays."""
+    bus = Bus()
+    wanted = [last_value("a.x"), last_value("a.y", measurement=lambda measured: measured["no"]), counter("a.count")]
+    reporter = PrometheusReporter([*wanted, counter("a.kept", keep=lambda said: said.get("keep"))], bus)
+    bus.execute("a", {"x": "text"}, {})
+    bus.execute("a", {"x": 1}, {"keep": True})
+    page = reporter.text()
+    assert "a_x 1" in page
+    assert "a_count_total 2" in page
+    assert "a_kept_total 1" in page
+    assert run.outcomes.snapshot()["rejected/measurement/KeyError"] == 2
+    assert run.outcomes.snapshot()["rejected/measurement/ValueError"] == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "short"},
+        {"name": 3},
+        {"name": "a..b"},
+        {"name": "a.b", "unit": ("native", "byte")},
+        {"name": "a.b", "unit": ("x",)},
+        {"name": "a.b", "buckets": [3, 1]},
+        {"name": "a.b", "tags": "status"},
+        {"name": "a.b", "keep": bool, "drop": bool},
+    ],
+)
+def test_wrong_definitions_raise(options: dict[str, Any]) -> None:
+    """A definition is written once and read at the start: there what is wrong is told."""
+    with pytest.raises(stepscope.ConfigError):
+        distribution(**options)
+
+
+def test_an_event_of_its_own_and_dropping() -> None:
+    """`event_name` stands above the name, and `drop` leaves events out."""
+    bus = Bus()
+    made = counter("any.name", event_name="x.y", drop=lambda said: said.get("skip"), tag_values=lambda said: {"t": 1})
+    reporter = PrometheusReporter([made], bus)
+    bus.execute("x.y", {}, {"skip": True})
+    bus.execute("x.y", {}, {})
+    bus.execute("any", {}, {})
+    assert "any_name_total 1" in reporter.text()
