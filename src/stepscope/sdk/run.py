@@ -181,7 +181,12 @@ class Run:
 
     def span(self, name: str, /, **attrs: Any) -> Span:
         """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
-        return Span(self, name, clean_own(attrs) if attrs else attrs, current().get(SPAN_KEY) or self.above)
+        here = current()
+        if attrs:
+            attrs = clean_own(attrs)
+        if CARRIED_KEY in here:
+            attrs = {**here[CARRIED_KEY], **attrs}
+        return Span(self, name, attrs, here.get(SPAN_KEY) or self.above)
 
     def event(
         self,

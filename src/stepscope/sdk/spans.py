@@ -68,8 +68,7 @@ class Span(trace.Span):
     def __init__(self, run: Part, name: str, attrs: dict[str, Any], above: trace.Span | None) -> None:
         self._run = run
         self.name = name
-        said = current().get(CARRIED_KEY)
-        self._attrs = {**said, **attrs} if said else attrs
+        self._attrs = attrs
         self.id = new_span_id()
         if above is None:
             self.trace = new_trace_id()
@@ -287,7 +286,7 @@ class StepSpan(Span):
     _step_token: Any = None
 
     def __init__(self, run: Part, mark: Mark) -> None:
-        super().__init__(run, names.SPAN_STEP, {}, None)
+        super().__init__(run, names.SPAN_STEP, dict(current().get(CARRIED_KEY, ())), None)
         self.mark = mark
         outer = current_span() or run.above
         self.usual = False

@@ -82,8 +82,8 @@ class Tracer(trace.Tracer):
             if above is None and context is None:
                 above = run.above
             attrs = self._attrs(run, attributes) if attributes or self._said else {}
-            if context is not None and (carried := context.get(CARRIED_KEY)):
-                attrs = {**carried, **attrs}  # type: ignore[dict-item]
+            if carried := {**current().get(CARRIED_KEY, {}), **here.get(CARRIED_KEY, {})}:
+                attrs = {**carried, **attrs}
             name = name if type(name) is str else str(name)
             if record_exception and set_status_on_exception:
                 span = Span(run, name, attrs, above)
