@@ -1,0 +1,74 @@
+"""A callback for Keras 3, with any of its backends."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras.callbacks import Callback
+
+from stepscope.integrations.joining import Joined, counted, sort_by_prefix
+
+CATEGORIES = {"val_": "evaluator"}
+EVALUATE = "train.evaluate"
+
+
+class StepscopeCallback(Callback):  # type: ignore[misc]
+    """Records the values of each batch under `trainer/`, of each epoch under `trainer/epoch/` and `evaluator/`.
+
+    Keras's values of a batch are means since the epoch began. Steps are batches, counted on over epochs from
+    `first_step`. Joins the current run, or starts one with the arguments of `stepscope.init` and ends it with `fit`.
+    """
+
+    def __init__(self, *, first_step: int = 0, **settings: Any) -> None:
+        super().__init__()
+        self._joined = Joined(settings)
+        self._before = first_step
+        self._batch = -1
+
+    @property
+    def _step(self) -> int:
+        return self._before + max(self._batch, 0)
+
+    @counted
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Join or start the run."""
+        self._joined.begin({"fit": self.params or {}, "model": self.model.name})
+
+    @counted
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Go to the step of the batch."""
+        self._batch = batch
+        self._joined.enter_step(self._step)
+
+    @counted
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Record the values and leave the step."""
+        self._batch = batch
+        self._joined.leave_step()
+        if self._joined.current is not None and logs:
+            self._joined.current.log(logs, self._step, "trainer")
+
+    @counted
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Begin the evaluation."""
+        self._joined.enter(EVALUATE, "overhead")
+
+    @counted
+    def on_test_end(self, logs: Any = None) -> None:
+        """End the evaluation."""
+        self._joined.leave_phase(EVALUATE)
+
+    @counted
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Record the values of the epoch at its last step."""
+        found = sort_by_prefix(logs or {}, CATEGORIES)
+        own = {f"epoch/{key}": value for key, value in found.pop("trainer", {}).items()}
+        if self._joined.current is not None:
+            for category, values in {**found, "trainer": {**own, "epoch": epoch}}.items():
+                self._joined.current.log(values, self._step, category)
+        self._before += self._batch + 1
+        self._batch = -1
+
+    @counted
+    def on_train_end(self, logs: Any = None) -> None:
+        """End the run, if it was started here."""
+        self._joined.end()

@@ -1,0 +1,76 @@
+"""A callback for Stable-Baselines3: its logger's values, and spans of sampling and training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter
+
+import stepscope
+from stepscope.integrations.joining import Joined, counted, sort_by_prefix
+
+AXIS = "timesteps"
+CATEGORIES = {"train/": "trainer", "rollout/": "actor", "eval/": "evaluator"}
+SAMPLE, TRAIN = "rl.sample", "rl.train"
+_SAID = ("learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "ent_coef", "vf_coef", "seed",
+         "buffer_size", "learning_starts", "tau", "train_freq", "gradient_steps", "n_envs", "policy_class")  # fmt: skip
+
+
+class _Writer(KVWriter):  # type: ignore[misc]
+    """Takes what the logger of an algorithm dumps."""
+
+    def __init__(self, run: stepscope.Run) -> None:
+        self._run = run
+
+    @counted
+    def write(self, key_values: Mapping[str, Any], key_excluded: Mapping[str, Any], step: int = 0) -> None:
+        """Record the values at a number of timesteps."""
+        for category, values in sort_by_prefix(key_values, CATEGORIES, "misc").items():
+            self._run.log(values, step, category, axis=AXIS)
+
+    def close(self) -> None:
+        """Nothing is open here."""
+
+
+class StepscopeCallback(BaseCallback):  # type: ignore[misc]
+    """Records `train/*` under `trainer/`, `rollout/*` under `actor/`, `eval/*` under `evaluator/`, the rest `misc/`.
+
+    The step is the number of timesteps, on the axis `timesteps`. Joins the current run, or starts one with the
+    arguments of `stepscope.init` and ends it with `learn`.
+    """
+
+    def __init__(self, *, verbose: int = 0, **settings: Any) -> None:
+        super().__init__(verbose)
+        self._joined = Joined(settings)
+        self._writer: _Writer | None = None
+
+    @counted
+    def _on_training_start(self) -> None:
+        said = {key: _plain(getattr(self.model, key)) for key in _SAID if hasattr(self.model, key)}
+        run = self._joined.begin({"algorithm": type(self.model).__name__, **said})
+        self._writer = _Writer(run)
+        self.logger.output_formats.append(self._writer)
+
+    @counted
+    def _on_rollout_start(self) -> None:
+        self._joined.leave_phase(TRAIN)
+        self._joined.enter(SAMPLE, "productive")
+
+    @counted
+    def _on_rollout_end(self) -> None:
+        self._joined.leave_phase(SAMPLE)
+        self._joined.enter(TRAIN, "productive")
+
+    def _on_step(self) -> bool:
+        return True
+
+    @counted
+    def _on_training_end(self) -> None:
+        formats = self.logger.output_formats
+        if self._writer in formats:
+            formats.remove(self._writer)
+        self._joined.end()
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)

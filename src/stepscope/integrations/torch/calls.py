@@ -1,0 +1,137 @@
+"""Calls of torch that have no hooks, timed in place: loading a batch, collectives, checkpoints."""
+
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import stepscope
+from stepscope.integrations.torch.gpu import GpuClock
+from stepscope.integrations.torch.phases import BUCKET, Phase
+
+Call = Callable[..., Any]
+Describe = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
+COLLECTIVES = (
+    "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single",
+    "barrier", "broadcast", "broadcast_object_list", "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "scatter",
+)  # fmt: skip
+_inside = threading.local()
+
+
+class Replaced:
+    """A function of torch with a timed one in its place, in every module that shows it."""
+
+    def __init__(self, name: str, places: list[Any], timed: Callable[[Call], Call]) -> None:
+        self._name = name
+        self._earlier = [(place, vars(place)[name]) for place in places if name in vars(place)]
+        self._ours = timed(self._earlier[0][1]) if self._earlier else None
+        for place, _ in self._earlier:
+            setattr(place, name, self._ours)
+
+    def remove(self) -> None:
+        """Put the function back, unless somebody replaced ours: then ours stays in the chain and only passes on."""
+        for place, earlier in self._earlier:
+            if vars(place).get(self._name) is self._ours:
+                setattr(place, self._name, earlier)
+
+
+def timed(
+    clock: GpuClock | None, name: str, bucket: str, describe: Describe, active: list[bool]
+) -> Callable[[Call], Call]:
+    """Make calls of a function spans; a call inside another one that is timed here is not."""
+
+    def around(original: Call) -> Call:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            busy = getattr(_inside, "busy", False)
+            if busy or not active or stepscope.current_run() is None or torch.compiler.is_compiling():
+                return original(*args, **kwargs)
+            _inside.busy = True
+            phase = _open(clock, name, {BUCKET: bucket, **_described(describe, args, kwargs)})
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                _end(phase, None if isinstance(error, StopIteration) else error)
+                raise
+            finally:
+                _inside.busy = False
+            _end(phase, None)
+            return result
+
+        return call
+
+    return around
+
+
+def _open(clock: GpuClock | None, name: str, attrs: dict[str, Any]) -> Phase | None:
+    try:
+        return Phase(clock, name, attrs)
+    except Exception:  # a device in a bad state must show in the call itself, not here
+        return None
+
+
+def _end(phase: Phase | None, error: BaseException | None) -> None:
+    try:
+        if phase is not None:
+            phase.end(error)
+    except Exception:
+        return
+
+
+def _described(describe: Describe, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return describe(args, kwargs)
+    except Exception:
+        return {}
+
+
+def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+def _exchange(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The bytes of the first tensor, and whether the call returns before the exchange is done."""
+    found: dict[str, Any] = {"dl.async": True} if kwargs.get("async_op") else {}
+    first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
+    if first is not None:
+        found["dl.bytes"] = first.nbytes
+    return found
+
+
+def _file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, (str, os.PathLike)):
+            return {"train.checkpoint.path": os.fspath(each)}
+    return {}
+
+
+def loading(active: list[bool]) -> list[Replaced]:
+    """Time how long the loop waits for a batch of a DataLoader."""
+    place = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
+    return [Replaced("__next__", [place], timed(None, "train.data_load", "idle", _batch, active))]
+
+
+def collectives(clock: GpuClock, active: list[bool]) -> list[Replaced]:
+    """Time the collectives that Python code calls; those that DDP starts in C++ are not seen."""
+    if not torch.distributed.is_available():
+        return []
+    inner = importlib.import_module("torch.distributed.distributed_c10d")
+    places = [inner, torch.distributed]
+    return [
+        Replaced(name, places, timed(clock, f"train.collective.{name}", "overhead", _exchange, active))
+        for name in COLLECTIVES
+    ]
+
+
+def checkpoints(active: list[bool]) -> list[Replaced]:
+    """Time `torch.save` and `torch.load`."""
+    places = [importlib.import_module("torch.serialization"), torch]
+    return [
+        Replaced(name, places, timed(None, f"train.checkpoint.{name}", "overhead", _file, active))
+        for name in ("save", "load")
+    ]

@@ -1,0 +1,145 @@
+"""Forward and backward of the outermost module, found anew at each call; no hook stays on a module."""
+
+import contextvars
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+import stepscope
+from stepscope.integrations.torch.gpu import GpuClock
+from stepscope.integrations.torch.phases import BUCKET, Phase, in_backward, quietly
+
+FORWARD = "train.forward"
+INFERENCE = "inference.forward"
+"""A forward pass without gradients: what it is good for depends on who asks, so it has no bucket."""
+BACKWARD = "train.backward"
+_DEPTH = 3
+_MOST_OUTPUTS = 16
+
+
+class ModuleTiming:
+    """Times one forward and one backward at a time; others, of threads beside it, are not timed meanwhile.
+
+    A hook of torch for all modules waits for the next call of any module, which is the outermost one. It is out of
+    the way while that module runs, so the modules inside cost nothing.
+    """
+
+    def __init__(self, clock: GpuClock) -> None:
+        self._clock = clock
+        self._waiting: Any = None
+        self._module: Any = None
+        self._forward: Phase | None = None
+        self._outside: BaseException | None = None
+        """The exception that was being handled when the forward pass began."""
+        self._handle: Any = None
+        self._backward: Phase | None = None
+        methods = (self._enter, self._leave, self._backward_ends, self._backward_begins)
+        self._hooks = [quietly(each) for each in methods]
+
+    def install(self) -> None:
+        """Wait for the next call of a module."""
+        if self._waiting is None:
+            self._waiting = register_module_forward_pre_hook(self._on_call)
+
+    def _on_call(self, module: Any, args: Any) -> None:
+        if torch.compiler.is_compiling():  # asked here, so that a compiled frame depends on nothing below
+            return
+        self._hooks[0](module)
+
+    def _enter(self, run: stepscope.Run, module: Any) -> None:
+        if self._forward is not None or in_backward():
+            return  # another thread, or an activation that is computed again
+        self.settle()
+        if self._waiting is not None:
+            self._waiting.remove()
+            self._waiting = None
+        self._module, self._outside = module, sys.exc_info()[1]
+        self._handle = module.register_forward_hook(self._on_return, always_call=True)
+        attrs = {"train.module": type(module).__name__}
+        if torch.is_grad_enabled():
+            self._forward = Phase(self._clock, FORWARD, {**attrs, BUCKET: "productive"})
+        else:
+            self._forward = Phase(self._clock, INFERENCE, attrs)
+
+    def _on_return(self, module: Any, args: Any, output: Any) -> None:
+        if module is self._module:
+            self._hooks[1](output)
+            self._module = None
+            self.install()
+
+    def _leave(self, run: stepscope.Run, output: Any) -> None:
+        forward, self._forward = self._forward, None
+        error = sys.exc_info()[1]
+        failed = error if error is not self._outside else None
+        self._outside = None
+        if failed is None:
+            self._forget_handle()  # else torch is walking through the hooks; it is taken out before the next call
+        if forward is not None:
+            forward.end(failed)
+        if failed is None and torch.is_grad_enabled():
+            self._await_backward(output)
+
+    def _await_backward(self, output: Any) -> None:
+        """Be told when the gradient of an output is there: the backward pass has begun."""
+        context = contextvars.copy_context()
+        begin = self._hooks[3]
+
+        def on_gradient(gradient: Any) -> None:
+            if self._backward is None:
+                begin(context)
+
+        for tensor in differentiable(output):
+            tensor.register_hook(on_gradient)
+
+    def _backward_begins(self, run: stepscope.Run, context: contextvars.Context) -> None:
+        # torch calls back when the whole pass is over; its own DDP and FSDP learn it in the same way.
+        engine = torch.autograd.Variable._execution_engine
+        self._backward = Phase(self._clock, BACKWARD, {BUCKET: "productive"}, context)
+        engine.queue_callback(self._hooks[2])
+
+    def _backward_ends(self, run: stepscope.Run) -> None:
+        backward, self._backward = self._backward, None
+        if backward is not None:
+            backward.end()
+
+    def settle(self) -> None:
+        """End what an exception left open, and wait for modules again; called where neither pass can be running."""
+        for phase in (self._forward, self._backward):
+            if phase is not None:
+                phase.abandon()
+        self._forward = self._backward = self._module = None
+        self._forget_handle()
+        self.install()
+
+    def _forget_handle(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def remove(self) -> None:
+        """Take every hook out."""
+        self.settle()
+        self._waiting.remove()
+        self._waiting = None
+
+
+def differentiable(output: Any) -> list[Any]:
+    """The first tensors of an output that gradients flow back through."""
+    found = (each for each in _tensors(output, _DEPTH) if each.requires_grad and not each.is_leaf)
+    return [each for each, _ in zip(found, range(_MOST_OUTPUTS), strict=False)]
+
+
+def _tensors(output: Any, depth: int) -> Iterator[Any]:
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif depth and isinstance(output, Mapping):
+        for each in output.values():
+            yield from _tensors(each, depth - 1)
+    elif depth and isinstance(output, (list, tuple)):
+        for each in output:
+            yield from _tensors(each, depth - 1)
+    elif depth and hasattr(output, "__dataclass_fields__"):
+        yield from _tensors(vars(output), depth - 1)

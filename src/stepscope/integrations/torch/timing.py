@@ -1,0 +1,82 @@
+"""Switching the timing of PyTorch on and off."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from stepscope.integrations.torch import calls
+from stepscope.integrations.torch.gpu import GpuClock
+from stepscope.integrations.torch.modules import ModuleTiming
+from stepscope.integrations.torch.optimizers import OptimizerTiming
+
+__all__ = ["instrument", "uninstrument"]
+
+
+class Removable(Protocol):
+    """Something that can be taken out of torch again."""
+
+    def remove(self) -> None:
+        """Take it out."""
+
+
+@dataclass(slots=True)
+class Installed:
+    """What is in torch now."""
+
+    parts: list[Removable] = field(default_factory=list)
+    active: list[bool] = field(default_factory=list)
+    """Not empty while timing is on; functions that somebody else wrapped look at it."""
+
+
+_installed: list[Installed] = []
+
+
+def instrument(
+    *,
+    data: bool = True,
+    modules: bool = True,
+    optimizers: bool = True,
+    collectives: bool = True,
+    checkpoints: bool = True,
+    gpu: bool = True,
+    grad_norm: int = 10,
+) -> None:
+    """Time what PyTorch does in the current run, whichever that is at the time; a second call starts afresh.
+
+    Each part can be left out. `gpu` measures phases on the device too, by events that are read later, never waited
+    for. `grad_norm` is how many optimizer steps lie between two gradient norms; 0 for none. Nothing of this raises
+    into training; what goes wrong is counted.
+    """
+    uninstrument()
+    state = Installed(active=[True])
+    _installed.append(state)
+    clock = GpuClock(gpu and torch.cuda.is_available())
+    passes = ModuleTiming(clock) if modules else None
+    if passes is not None:
+        passes.install()
+        state.parts.append(passes)
+    if optimizers:
+        steps = OptimizerTiming(clock, passes, _whole(grad_norm))
+        steps.install()
+        state.parts.append(steps)
+    if data:
+        state.parts += calls.loading(state.active)
+    if collectives:
+        state.parts += calls.collectives(clock, state.active)
+    if checkpoints:
+        state.parts += calls.checkpoints(state.active)
+
+
+def uninstrument() -> None:
+    """Leave torch as it was before `instrument`; without one nothing happens."""
+    while _installed:
+        state = _installed.pop()
+        state.active.clear()
+        for part in state.parts:
+            part.remove()
+
+
+def _whole(given: Any) -> int:
+    """A number of steps; what is none counts as 0."""
+    return given if isinstance(given, int) and given > 0 else 0

@@ -1,0 +1,75 @@
+"""A callback for the Trainer of Hugging Face Transformers, and for TRL's trainers, which are built on it."""
+
+import os
+from typing import Any
+
+from transformers import TrainerCallback
+
+from stepscope.integrations.joining import Joined, counted, sort_by_prefix
+
+CATEGORIES = {"eval_": "evaluator"}
+EVALUATE = "train.evaluate"
+
+
+class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
+    """Records what the Trainer logs, under `trainer/` and `evaluator/`, and a span for each step and evaluation.
+
+    Joins the current run, or starts one with the arguments of `stepscope.init` and ends it with the training. The
+    step is the Trainer's `global_step`: the first is 1. Nothing raises but ConfigError when training begins.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._joined = Joined(settings)
+
+    @counted
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Join or start the run."""
+        config = {"args": args.to_sanitized_dict(), "max_steps": state.max_steps}
+        model: Any = getattr(more.get("model"), "config", None)
+        if hasattr(model, "to_dict"):
+            config["model"] = model.to_dict()
+        self._joined.begin(config)
+
+    @counted
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Go to the step that the values logged after it will have."""
+        self._joined.enter_step(state.global_step + 1)
+
+    @counted
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Leave the step."""
+        self._joined.leave_step()
+
+    @counted
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
+        """Record what the Trainer logs."""
+        if self._joined.current is not None and logs:
+            for category, values in sort_by_prefix(logs, CATEGORIES).items():
+                self._joined.current.log(values, state.global_step, category)
+
+    @counted
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Begin the evaluation: the Trainer does not say so earlier."""
+        self._joined.enter(EVALUATE, "overhead")
+
+    @counted
+    def on_evaluate(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """End the evaluation."""
+        self._joined.leave_phase(EVALUATE)
+
+    @counted
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **more: Any) -> None:
+        """End the prediction."""
+        self._joined.leave_phase(EVALUATE)
+
+    @counted
+    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Record where a checkpoint lies."""
+        if self._joined.current is not None:
+            path = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+            self._joined.current.event("train.checkpoint", {"path": path}, step=state.global_step)
+
+    @counted
+    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """End the run, if it was started here."""
+        self._joined.end()

@@ -1,0 +1,174 @@
+"""A script written for wandb runs with its import changed, and its values are in the journal."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepscope
+import stepscope.compat.wandb as wandb
+from examples import wandb_script
+from stepscope.journal import layout
+from stepscope.model.records import Alert, Event, Metric
+from stepscope.testing import read_run
+
+Read = Callable[..., list[Any]]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home in which scripts start their runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEPSCOPE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("STEPSCOPE_PROBES", "0")
+    monkeypatch.delenv("STEPSCOPE_SINKS", raising=False)
+    yield tmp_path / "home"
+    wandb.finish()
+
+
+@pytest.fixture
+def read(place: Path) -> Read:
+    """The records of the only run, of one type."""
+
+    def read_back(kind: type) -> list[Any]:
+        stepscope.flush(10)
+        (run,) = layout.list_runs(place)
+        found = [each for each in read_run(place, run) if isinstance(each, kind)]
+        return [each for each in found if getattr(each, "category", None) != "stepscope"]
+
+    return read_back
+
+
+def ending(read: Read) -> str | None:
+    """How the run ended."""
+    return next((each.attrs["status"] for each in read(Event) if each.name == "train.run.finished"), None)
+
+
+def test_the_example(read: Read) -> None:
+    """Each log is a step, keys stay as they are, `define_metric` names the axis."""
+    wandb_script.main(steps=3)
+    metrics = read(Metric)
+    losses = [(each.step, each.values["train/loss"]) for each in metrics if "train/loss" in each.values]
+    assert losses == [(0, 0.1), (1, 0.05), (2, pytest.approx(0.1 / 3))]
+    (validation,) = [each for each in metrics if "val/loss" in each.values]
+    assert (validation.step, validation.axis) == (1, "epoch")
+    events = {each.name: each.attrs for each in read(Event)}
+    assert events["train.run.started"]["config"] == {"lr": 0.1, "epochs": 1}
+    assert events["wandb.init"] == {"tags": ["demo"]}
+    assert events["train.summary"]["val/loss"] == 0.5
+    assert ending(read) == "finished"
+
+
+def test_steps(read: Read) -> None:
+    """`commit=False` stays at the step, a step that is named is that step, and they may go back."""
+    run = wandb.init()
+    run.log({"a": 1}, commit=False)
+    run.log({"b": 1})
+    run.log({"a": 2})
+    run.log({"a": 3}, step=10)
+    run.log({"b": 3}, step=10)
+    run.log({"a": 4}, step=5)
+    wandb.log({"a": 5}, commit=True)
+    assert wandb.run is run
+    wandb.finish()
+    assert [(each.step, each.values) for each in read(Metric)] == [
+        (0, {"a": 1}), (0, {"b": 1}), (1, {"a": 2}), (10, {"a": 3}), (10, {"b": 3}), (5, {"a": 4}), (5, {"a": 5}),
+    ]  # fmt: skip
+
+
+def test_config(read: Read) -> None:
+    """A configuration is read by item or attribute, may be changed, and changes are recorded."""
+    wandb.init(config=argparse.Namespace(lr=0.1))
+    assert wandb.config.lr == wandb.config["lr"] == wandb.config.get("lr") == 0.1
+    wandb.config.update({"depth": 3}, allow_val_change=True)
+    wandb.config.width = 4
+    wandb.config.setdefaults({"lr": 1.0, "seed": 7})
+    assert wandb.config.as_dict() == {"lr": 0.1, "depth": 3, "width": 4, "seed": 7}
+    assert "depth" in wandb.config
+    with pytest.raises(AttributeError):
+        _ = wandb.config.no_such_key
+    wandb.finish()
+    events = [each.attrs for each in read(Event) if each.name == "train.config"]
+    assert events == [{"depth": 3}, {"width": 4}, {"seed": 7}]
+
+
+def test_summary(read: Read) -> None:
+    """The summary has the last value, or what was asked for, or what was set by hand."""
+    run = wandb.init()
+    run.define_metric("loss", summary="min")
+    run.define_metric("*_acc", summary="max")
+    run.define_metric("noise", summary="none")
+    for value in (2.0, 1.0, 3.0):
+        run.log({"loss": value, "val_acc": value, "noise": value, "other": value})
+    wandb.summary["best"] = "epoch 2"
+    assert wandb.summary == {"loss": 1.0, "val_acc": 3.0, "other": 3.0, "best": "epoch 2"}
+    assert run.summary.loss == 1.0
+    wandb.finish()
+    assert next(each.attrs for each in read(Event) if each.name == "train.summary")["best"] == "epoch 2"
+
+
+def test_what_has_no_meaning_is_counted(read: Read) -> None:
+    """Arguments, media and calls that mean nothing here are counted; the numbers beside them are kept."""
+    run = wandb.init(
+        id="a/b c", settings=wandb.Settings(start_method="fork"), resume="allow", dir="/x", config="file.yaml"
+    )
+    assert run.id == "a-b-c"
+    run.log({"loss": 1.0, "picture": wandb.Image([[0]]), "text": "hello"}, sync=True)
+    run.log([1, 2])
+    run.log({"loss": 2.0}, step="many")
+    run.define_metric("loss", summary="mean", goal="minimize")
+    run.log_code(".")
+    wandb.watch(None, log="all")
+    wandb.save("model.pt")
+    assert wandb.login(key="x")
+    inner = stepscope.current_run()
+    assert inner is not None
+    counts = inner.outcomes.snapshot()
+    ignored = {name.removeprefix("ignored/wandb/") for name in counts if name.startswith("ignored/wandb/")}
+    assert ignored == {
+        "init.settings", "init.resume", "init.dir", "init.config", "log.sync", "log.step", "watch", "save",
+        "define_metric.goal", "define_metric.summary=mean", "run.log_code",
+    }  # fmt: skip
+    assert sum(count for name, count in counts.items() if name.startswith("rejected/value")) == 3
+    wandb.finish()
+    assert [each.values for each in read(Metric)] == [{"loss": 1.0}, {"loss": 2.0}]
+
+
+@pytest.mark.parametrize("way", ["code", "block"])
+def test_a_failure(read: Read, way: str) -> None:
+    """An exit code, or an exception in the block of a run, fails it."""
+    if way == "code":
+        wandb.init()
+        wandb.finish(exit_code=1)
+    else:
+        with pytest.raises(ArithmeticError), wandb.init():
+            raise ArithmeticError("diverged")
+    assert ending(read) == "failed"
+
+
+def test_an_alert(read: Read) -> None:
+    """An alert is an alert."""
+    wandb.init()
+    wandb.alert(title="Low accuracy", text="below 0.1", level="WARN", wait_duration=300)
+    (alert,) = read(Alert)
+    assert (alert.name, alert.message, alert.severity) == ("Low accuracy", "below 0.1", 13)
+
+
+def test_before_init_after_finish_and_disabled(place: Path) -> None:
+    """Calls without a run do nothing; a disabled one takes everything and records nothing."""
+    wandb.log({"a": 1})
+    wandb.define_metric("a")
+    wandb.alert("a")
+    assert wandb.run is None
+    assert len(wandb.config) == 0
+    wandb.finish()
+    run = wandb.init(mode="disabled", config={"lr": 1}, reinit=True)
+    run.log({"a": 1})
+    run.watch(None)
+    assert wandb.config.lr == 1
+    wandb.finish()
+    assert not place.exists()
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = wandb.no_such_name
