@@ -83,7 +83,8 @@ def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
             yield from in_detail(lane)
     others = [number for number in view["attempts"] if number != view["attempt"]]
     if others:
-        yield f"this is attempt {view['attempt']}; the step was done in {', '.join(map(str, others))} too: --attempt {others[0]}"
+        also = ", ".join(map(str, others))
+        yield f"this is attempt {view['attempt']}; the step was done in {also} too: --attempt {others[0]}"
     if view["open_spans"]:
         yield ""
         yield "still open: " + ", ".join(f"{span['name']} (rank {span['rank']})" for span in view["open_spans"][:SHOWN])
