@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from stepscope.hub.answers import error_response, json_response, refusal_response
+from stepscope.hub.page import page_routes
 from stepscope.hub.receivers.native import Native
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.receivers.otlp_http import OtlpHttp
@@ -27,14 +28,14 @@ _SESSION_SECONDS = 30 * 24 * 3600
 
 
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """Put the application of a hub together; `routes` are those of the JSON API and of the page."""
+    """Put the application of a hub together; `routes` are those of the JSON API."""
     limit = hub.options.limits.body
     receivers = [
         *OtlpHttp(OtlpReceiver(hub.entry("otlp_http")), limit, hub.pool).routes(),
         *Native(hub.entry("native"), limit, hub.pool).routes(),
     ]
     inner = Starlette(
-        routes=[*receivers, *_own_routes(hub), *routes],
+        routes=[*receivers, *_own_routes(hub), *routes, *page_routes()],
         exception_handlers={HTTPException: _refuse, Exception: _stumble},
     )
     inner.router.redirect_slashes = False

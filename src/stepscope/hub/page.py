@@ -1,0 +1,85 @@
+"""The page: one document and its files, served from memory as they lie in `hub/web`."""
+
+import gzip
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+WEB = Path(__file__).parent / "web"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
+}
+"""What is served; a file of another kind is not there."""
+_PACKED = (".html", ".js", ".css", ".svg")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was when it was last changed."""
+
+    changed: int
+    tag: str
+    kind: str
+    plain: bytes
+    packed: bytes | None
+
+
+class Files:
+    """The files of a folder by name; each is read once, and again when it changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._known: dict[str, _File] = {}
+
+    def answer(self, name: str, request: Request) -> Response:
+        """Answer with a file; browsers keep it but ask whether it changed, so none has a page of yesterday."""
+        file = self._find(name)
+        headers = {"Cache-Control": "no-cache", "ETag": file.tag, "Vary": "Accept-Encoding"}
+        if request.headers.get("if-none-match") == file.tag:
+            return Response(status_code=304, headers=headers)
+        if file.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=file.kind)
+        return Response(file.plain, headers=headers, media_type=file.kind)
+
+    def _find(self, name: str) -> _File:
+        path = Path(os.path.normpath(self._folder / name))
+        kind = _TYPES.get(path.suffix)
+        if kind is None or not path.is_relative_to(self._folder):
+            raise HTTPException(404)
+        try:
+            changed = path.stat().st_mtime_ns
+            known = self._known.get(name)
+            if known is None or known.changed != changed:
+                known = self._known[name] = _read(path, changed, kind)
+        except (OSError, ValueError):
+            raise HTTPException(404) from None
+        return known
+
+
+def _read(path: Path, changed: int, kind: str) -> _File:
+    plain = path.read_bytes()
+    packed = gzip.compress(plain, mtime=0) if path.suffix in _PACKED else None
+    return _File(changed, f'"{hashlib.sha256(plain).hexdigest()[:20]}"', kind, plain, packed)
+
+
+def page_routes(folder: Path = WEB) -> list[BaseRoute]:
+    """Make the routes of the page: the document at `/`, its files under `/web/`."""
+    files = Files(folder)
+
+    async def document(request: Request) -> Response:
+        return files.answer("index.html", request)
+
+    async def file(request: Request) -> Response:
+        return files.answer(request.path_params["name"], request)
+
+    return [Route("/", document, methods=["GET"]), Route("/web/{name:path}", file, methods=["GET"])]

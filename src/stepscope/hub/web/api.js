@@ -1,0 +1,96 @@
+// The JSON API: questions with errors that can be shown, and the live stream.
+
+const HIDDEN = 30000;   // milliseconds after which a hidden page lets go of its stream
+
+export class ApiError extends Error {
+  constructor(message, status, code) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+// The address of a question; lists repeat their parameter, null and undefined are left out.
+export function address(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(params)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "") query.append(key, one);
+    }
+  }
+  const search = query.toString();
+  return "api/" + path + (search ? "?" + search : "");
+}
+
+// The path of a run: an id may hold anything but is one part of the path.
+export const runPath = (id, ...rest) => ["runs", encodeURIComponent(id), ...rest].join("/");
+
+export const get = (path, params, signal) => ask(address(path, params), { signal });
+
+export const post = (path, body, signal) =>
+  ask(address(path), { method: "POST", signal, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
+export async function ask(url, options) {
+  let response;
+  try {
+    response = await fetch(url, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The hub does not answer.", 0, "unreachable");
+  }
+  if (response.ok) return response.json();
+  const told = await response.json().then((body) => body.error, () => null);
+  if (response.status === 401) dispatchEvent(new CustomEvent("stepscope:token"));
+  throw new ApiError(told?.message || response.statusText || `status ${response.status}`, response.status, told?.code || "");
+}
+
+// Watch what is being stored: `on` maps the names of events (records, runs, gap, hello, beat) to functions of their data.
+// `on.state` is told "open" and "lost". Comes back by itself, with its cursor. Returns the function that ends it.
+// A page that nobody looks at lets go of its stream, since browsers allow six connections to a hub over all tabs.
+export function live(params, on) {
+  let source = null, ended = false, timer = 0, cursor = null, wait = 1000;
+  const names = ["hello", "records", "runs", "gap", "beat"];
+
+  function open() {
+    clearTimeout(timer);
+    if (ended || source) return;
+    source = new EventSource(address("live", { ...params, cursor }));
+    source.onopen = () => { wait = 1000; on.state?.("open"); };
+    // The browser would come back with the cursor of this address; we come back with the latest.
+    source.onerror = () => { on.state?.("lost"); again(); };
+    for (const name of names) {
+      source.addEventListener(name, (event) => {
+        if (event.lastEventId) cursor = event.lastEventId;
+        const data = JSON.parse(event.data);
+        if (name === "hello") cursor ??= data.cursor;
+        on[name]?.(data);
+      });
+    }
+  }
+
+  function close() {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  }
+
+  function again() {
+    close();
+    timer = setTimeout(open, wait);
+    wait = Math.min(wait * 2, 15000);
+  }
+
+  function seen() {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(close, HIDDEN);
+    else open();
+  }
+
+  document.addEventListener("visibilitychange", seen);
+  open();
+  return () => {
+    ended = true;
+    document.removeEventListener("visibilitychange", seen);
+    close();
+  };
+}

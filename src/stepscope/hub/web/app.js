@@ -1,0 +1,85 @@
+// The shell: navigation, theme, the view that the address names, and the door where the hub asks for a token.
+import { html, render, useEffect, useErrorBoundary, useState } from "./h.js";
+import { ask } from "./api.js";
+import { go, href, useRoute } from "./router.js";
+import { Empty, Failure, Loading } from "./parts/states.js";
+import { IconButton } from "./parts/toolbar.js";
+import { nextTheme, useTheme } from "./theme.js";
+import { VIEWS } from "./views.js";
+
+const loaded = new Map();
+
+function App() {
+  const { name, parts, query } = useRoute();
+  const view = VIEWS.find((each) => each.name === (name || "runs"));
+  const [locked, setLocked] = useState(false);
+  useEffect(() => {
+    const lock = () => setLocked(true);
+    addEventListener("stepscope:token", lock);
+    return () => removeEventListener("stepscope:token", lock);
+  }, []);
+  return html`<a class="skip" href="#main" onClick=${skip}>Skip to content</a>
+    <${Header} view=${view} />
+    <main id="main" tabindex="-1">
+      ${locked ? html`<${Door} />`
+        : view ? html`<${Outlet} key=${view.name} view=${view} parts=${parts} query=${query} />`
+          : html`<${Empty} title="There is no such page"><a href=${href("runs")}>All runs</a><//>`}
+    </main>`;
+}
+
+function skip(event) {
+  event.preventDefault();
+  document.getElementById("main").focus();
+}
+
+function Header({ view }) {
+  const [theme, setTheme] = useTheme();
+  const here = view?.within || view?.name;
+  return html`<header class="top">
+    <a class="brand" href=${href("runs")}><img src="web/icon.svg" alt="" width="20" height="20" /><span>Stepscope</span></a>
+    <nav aria-label="Views">${VIEWS.filter((each) => each.title).map((each) => html`
+      <a key=${each.name} href=${href(each.name)} aria-current=${each.name === here ? "page" : undefined}>${each.title}</a>`)}
+    </nav>
+    <${IconButton} icon=${{ light: "sun", dark: "moon", auto: "auto" }[theme]} label=${`Theme: ${theme}`} onClick=${() => setTheme(nextTheme(theme))} />
+  </header>`;
+}
+
+function Outlet({ view, parts, query }) {
+  const [module, setModule] = useState(loaded.get(view.name) || null);
+  const [failed, setFailed] = useState(null);
+  const [broken, repair] = useErrorBoundary((error) => console.error(error));
+  useEffect(() => {
+    document.title = (view.title || "Run") + " · Stepscope";
+    if (module) return;
+    view.load().then((found) => { loaded.set(view.name, found); setModule(() => found); }, setFailed);
+  }, [view.name]);
+  if (failed) return html`<${Failure} error=${{ message: `This view cannot be loaded: ${failed.message}` }} again=${() => location.reload()} />`;
+  if (broken) return html`<${Failure} error=${{ message: `This view stumbled: ${broken.message}` }} again=${repair} />`;
+  if (!module) return html`<${Loading} />`;
+  return html`<${module.default} parts=${parts} query=${query} />`;
+}
+
+// The hub wants a token: it becomes a cookie that no script can read.
+function Door() {
+  const [message, setMessage] = useState("");
+  const enter = async (event) => {
+    event.preventDefault();
+    const token = new FormData(event.target).get("token");
+    try {
+      await ask("api/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token }) });
+      location.reload();
+    } catch (error) {
+      setMessage(error.message);
+    }
+  };
+  return html`<form class="door panel" onSubmit=${enter}>
+    <h1>This hub asks for a token</h1>
+    <p>Whoever runs it makes one with <code>stepscope hub token create --scope read</code>.</p>
+    <label>Token <input name="token" type="password" autocomplete="current-password" required autofocus /></label>
+    <button class="button primary">Enter</button>
+    ${message && html`<p role="alert" class="bad-text">${message}</p>`}
+  </form>`;
+}
+
+if (!location.hash) go(href("runs"), { replace: true });
+render(html`<${App} />`, document.getElementById("app"));

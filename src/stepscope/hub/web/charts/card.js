@@ -1,0 +1,145 @@
+// A chart as a card: name, value under the cursor, the plot, and how much of the data is on screen.
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
+import { count, number } from "../parts/format.js";
+import { IconButton } from "../parts/toolbar.js";
+import { useShownTheme } from "../theme.js";
+import { Plot } from "./plot.js";
+import { sayX } from "./scales.js";
+import { inSight } from "./sight.js";
+
+// `source` gives lines: watch(told) -> stop, and read() -> { lines, loading, error, superseded, unit }.
+// `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover }.
+export function ChartCard({ title, hint, source, look, on, group, pinned, onPin, wide, onWide, empty }) {
+  const card = useRef(null), place = useRef(null), plot = useRef(null), readout = useRef(null);
+  const [near, setNear] = useState(false);
+  const [state, setState] = useState(() => ({ ...source.read(), n: 0 }));
+  const latest = useRef({});
+  latest.current = { look, on };
+  const theme = useShownTheme();
+
+  useEffect(() => inSight(card.current, setNear), []);
+  useEffect(() => {
+    if (!near) return undefined;
+    let timer = 0;
+    const told = (live) => {
+      draw(live);
+      // Words follow the lines at their own pace.
+      if (!live) { clearTimeout(timer); timer = 0; setState({ ...source.read() }); }
+      else if (!timer) timer = setTimeout(() => { timer = 0; setState({ ...source.read() }); }, 500);
+    };
+    const stop = source.watch(told);
+    setState({ ...source.read() });
+    return () => { clearTimeout(timer); stop(); };
+  }, [near, source]);
+
+  // The plot lives while the card is near the screen; another kind of scale is another plot.
+  useLayoutEffect(() => {
+    if (!near) return undefined;
+    const through = {
+      zoom: (...args) => latest.current.on.zoom?.(...args), reset: () => latest.current.on.reset?.(),
+      pick: (mark) => latest.current.on.pick?.(mark, plot.current), hover: (mark) => say(mark),
+    };
+    plot.current = new Plot(place.current, what(), through, group);
+    plot.current.show(what());
+    return () => { plot.current.destroy(); plot.current = null; };
+  }, [near, look.log, look.kind, group]);
+  useEffect(() => draw(false), [look, theme, wide]);
+
+  const what = () => ({ ...latest.current.look, lines: source.read().lines });
+  function draw(live) { plot.current?.show(what(), !live); }
+
+  function say(mark) {
+    const text = readout.current;
+    if (!text) return;
+    text.textContent = mark ? words(mark, plot.current, latest.current.look) : "";
+    card.current.classList.toggle("attended", !!mark);
+  }
+
+  function keys(event) {
+    if (event.target !== place.current) return;
+    const { key } = event;
+    if (["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"].includes(key)) plot.current?.key(key, event.shiftKey);
+    else if (key === "Enter" && plot.current?.mark) on.pick?.(plot.current.mark, plot.current);
+    else if (key === "0" || key === "Backspace") on.reset?.();
+    else if (key === "+" || key === "=" || key === "-") magnify(key === "-" ? 2 : 0.5);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  function magnify(factor) {
+    const [low, high] = plot.current.rangeOfX();
+    const middle = plot.current.mark?.x ?? (low + high) / 2, half = (high - low) * factor / 2;
+    on.zoom?.(middle - half, middle + half);
+  }
+
+  const lines = state.lines.filter((line) => !line.ghost);
+  const flagged = lines.reduce((all, line) => all | line.marks.flagged, 0);
+  return html`<section class=${"chart panel" + (wide ? " wide" : "")} ref=${card} data-key=${hint || title} aria-label=${title}>
+    <header class="chart-head">
+      <h3 title=${hint || title}>${title}${state.unit && html`<span class="chart-unit">${state.unit}</span>`}</h3>
+      ${flagged ? html`<span class="chip bad chart-flag" title="Some values are not finite; ⊗ and △ mark where">${flagWords(flagged)}</span>` : null}
+      <output class="chart-readout mono" ref=${readout}></output>
+      <span class="chart-last mono">${lastWords(lines)}</span>
+      <span class="chart-tools">
+        ${onPin && html`<${IconButton} icon="pin" label=${pinned ? `Unpin ${title}` : `Pin ${title}`} on=${pinned} onClick=${onPin} />`}
+        ${onWide && html`<${IconButton} icon="wide" label=${wide ? `Make ${title} small` : `Make ${title} wide`} on=${wide} onClick=${onWide} />`}
+      </span>
+    </header>
+    <div class="chart-plot" ref=${place} tabindex="0" role="application" aria-roledescription="chart"
+      aria-label=${`${title}: arrow keys move, up goes to the highest, down to the lowest, Enter opens the step`} onKeyDown=${keys}>
+      ${note(state, lines, empty)}
+    </div>
+    <footer class="chart-foot">
+      ${lines.length > 1 ? html`<${Legend} lines=${lines} plot=${plot} />` : null}
+      <span class="chart-count">${countWords(state, lines)}</span>
+    </footer>
+  </section>`;
+}
+
+function Legend({ lines, plot }) {
+  const focus = (id) => plot.current?.show({ ...plot.current.what, focus: id });
+  return html`<span class="chart-legend">${lines.slice(0, 12).map((line) => html`
+    <span key=${line.id} onPointerEnter=${() => focus(line.id)} onPointerLeave=${() => focus(null)} title=${line.name}>
+      <i style=${{ background: line.colour }}></i>${line.short || line.name}</span>`)}
+    ${lines.length > 12 ? html`<span>and ${lines.length - 12} more</span>` : null}</span>`;
+}
+
+function note(state, lines, empty) {
+  if (state.error) return html`<p class="chart-note bad-text" role="alert">${state.error.message}</p>`;
+  if (lines.some((line) => line.marks.length)) return null;
+  return html`<p class="chart-note">${state.loading || !lines.length ? "" : empty || "No points here"}</p>`;
+}
+
+function flagWords(flags) {
+  return [flags & 1 && "NaN", flags & 2 && "+∞", flags & 4 && "−∞"].filter(Boolean).join(" ");
+}
+
+function lastWords(lines) {
+  if (lines.length !== 1 || !lines[0].marks.length) return "";
+  return number(lines[0].marks.mid.at(-1), 4);
+}
+
+function countWords(state, lines) {
+  if (!lines.length) return "";
+  const total = lines.reduce((sum, line) => sum + line.marks.total, 0), shown = lines.reduce((sum, line) => sum + line.marks.length, 0);
+  const older = state.superseded ? `, ${count(state.superseded)} superseded` : "";
+  return `${count(total)} points, ${count(shown)} shown${older}`;
+}
+
+// What the cursor is on: where, the value, and how far the values spread there.
+function words({ line, i, x }, plot, look) {
+  const { marks } = line, mid = marks.mid[i];
+  const flag = marks.flags[i] ? " " + flagWords(marks.flags[i]) : "";
+  const spread = mid !== null && marks.high[i] > marks.low[i] ? ` [${number(marks.low[i], 3)} … ${number(marks.high[i], 3)}]` : "";
+  const who = plot.what.lines.filter((each) => !each.ghost).length > 1 ? ` ${line.short || line.name}` : "";
+  const near = flagAt(plot, look.flags);
+  return `${sayX(look.kind, x)}${who}  ${mid === null ? "" : number(mid, 4)}${spread}${flag}${near ? "  ⚑ " + near : ""}`;
+}
+
+function flagAt(plot, flags) {
+  const left = plot?.u.cursor.left;
+  if (!flags?.length || left === undefined || left < 0) return "";
+  const found = flags.filter((flag) => Math.abs(plot.u.valToPos(flag.x, "x") - left) < 4).slice(0, 3);
+  return found.map(({ record }) => record.name || record.body).join(", ");
+}

@@ -1,0 +1,156 @@
+// A line as marks: stretches of x with extremes, sum and count, so that no spike is lost however many points there are.
+// Points can be added; beyond the limit stretches widen, extremes stay. Memory is bounded by the limit.
+import { real } from "../parts/format.js";
+
+export const NAN = 1, PLUS = 2, MINUS = 4;
+
+export class Marks {
+  constructor(limit) {
+    this.limit = limit;
+    this.width = 0;
+    this.version = 0;
+    this.total = 0;
+    this.clear();
+  }
+
+  clear() {
+    this.x = []; this.last = []; this.low = []; this.high = []; this.mid = [];
+    this.sum = []; this.good = []; this.flags = []; this.lowRank = []; this.highRank = [];
+    this.wide = false;
+    this.flagged = 0;
+  }
+
+  get length() { return this.x.length; }
+
+  // Add a point; later ones usually come later in x, but any order is right.
+  add(x, value, rank = 0) {
+    const n = this.x.length;
+    this.total++;
+    this.version++;
+    const at = n === 0 || x > this.last[n - 1] ? n : this.find(x);
+    if (at < n && (this.x[at] === x || (x >= this.x[at] && x <= this.last[at]))) this.merge(at, x, value, rank);
+    else if (at === n && n > 0 && this.width > 0 && x < this.x[n - 1] + this.width) this.merge(n - 1, x, value, rank);
+    else this.insert(at, x, value, rank);
+    if (this.x.length > 2 * this.limit) this.widen();
+  }
+
+  // The first mark that ends at x or later.
+  find(x) {
+    let low = 0, high = this.x.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.last[middle] < x) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+
+  // The mark nearest to x.
+  nearest(x) {
+    const at = this.find(x), n = this.x.length;
+    if (at >= n) return n - 1;
+    return at > 0 && x - this.last[at - 1] < this.x[at] - x ? at - 1 : at;
+  }
+
+  merge(at, x, value, rank) {
+    if (x > this.last[at]) this.last[at] = x;
+    if (!Number.isFinite(value)) { this.flag(at, value); return; }
+    this.good[at]++;
+    this.sum[at] += value;
+    this.mid[at] = this.sum[at] / this.good[at];
+    if (this.low[at] === null || value < this.low[at]) { this.low[at] = value; this.lowRank[at] = rank; }
+    if (this.high[at] === null || value > this.high[at]) { this.high[at] = value; this.highRank[at] = rank; }
+    if (this.high[at] > this.low[at]) this.wide = true;
+  }
+
+  insert(at, x, value, rank) {
+    const finite = Number.isFinite(value), known = finite ? value : null;
+    const put = (array, item) => { if (at === array.length) array.push(item); else array.splice(at, 0, item); };
+    put(this.x, x); put(this.last, x); put(this.low, known); put(this.high, known); put(this.mid, known);
+    put(this.sum, finite ? value : 0); put(this.good, finite ? 1 : 0); put(this.flags, 0);
+    put(this.lowRank, rank); put(this.highRank, rank);
+    if (!finite) this.flag(at, value);
+  }
+
+  flag(at, value) {
+    const kind = Number.isNaN(value) ? NAN : value > 0 ? PLUS : MINUS;
+    this.flags[at] |= kind;
+    this.flagged |= kind;
+  }
+
+  // Join marks until no more than the limit are left; each stretch of x is as wide as the others.
+  widen() {
+    const n = this.x.length, span = this.last[n - 1] - this.x[0];
+    const width = Math.max(this.width * 2, span / this.limit) || 1;
+    const old = { ...this }, origin = this.x[0];
+    this.clear();
+    let place = -1;
+    for (let i = 0; i < n; i++) {
+      const bucket = Math.floor((old.x[i] - origin) / width), at = this.x.length - 1;
+      if (bucket !== place) {
+        place = bucket;
+        this.x.push(old.x[i]); this.last.push(old.last[i]); this.low.push(old.low[i]); this.high.push(old.high[i]);
+        this.mid.push(old.mid[i]); this.sum.push(old.sum[i]); this.good.push(old.good[i]); this.flags.push(old.flags[i]);
+        this.lowRank.push(old.lowRank[i]); this.highRank.push(old.highRank[i]);
+        continue;
+      }
+      this.last[at] = Math.max(this.last[at], old.last[i]);
+      this.sum[at] += old.sum[i];
+      this.good[at] += old.good[i];
+      this.flags[at] |= old.flags[i];
+      if (old.good[i] > 0) this.extremes(at, old, i);
+      this.mid[at] = this.good[at] ? this.sum[at] / this.good[at] : null;
+    }
+    this.wide = this.low.some((low, i) => low !== null && this.high[i] > low);
+    this.flagged = old.flagged;
+    this.width = width;
+  }
+
+  extremes(at, old, i) {
+    if (this.low[at] === null || old.low[i] < this.low[at]) { this.low[at] = old.low[i]; this.lowRank[at] = old.lowRank[i]; }
+    if (this.high[at] === null || old.high[i] > this.high[at]) { this.high[at] = old.high[i]; this.highRank[at] = old.highRank[i]; }
+  }
+}
+
+// The marks of a line as the API gives it.
+export function marksOf(line, limit) {
+  const marks = new Marks(limit), columns = line.columns;
+  if (line.shape === "raw") {
+    for (let i = 0; i < columns.x.length; i++) marks.add(columns.x[i], real(columns.value[i]), columns.rank[i]);
+  } else {
+    const n = columns.x.length;
+    marks.x = columns.x; marks.last = columns.x_last;
+    marks.low = columns.min.map(finite); marks.high = columns.max.map(finite); marks.mid = columns.mean.map(finite);
+    marks.good = columns.count.map((count, i) => marks.mid[i] === null ? 0 : count);
+    marks.sum = marks.good.map((count, i) => count ? marks.mid[i] * count : 0);
+    marks.flags = columns.flags;
+    marks.lowRank = new Array(n).fill(null); marks.highRank = new Array(n).fill(null);
+    marks.wide = true;
+    marks.flagged = columns.flags.reduce((all, flag) => all | flag, 0);
+    if (n > 1) marks.width = (columns.x_last[n - 1] - columns.x[0]) / n;
+  }
+  marks.total = line.total;
+  return marks;
+}
+
+const finite = (value) => typeof value === "number" ? value : null;
+
+// y over another metric instead of the step: both lines come by step; marks of y take the value that x had there.
+export function over(xs, ys) {
+  const made = new Marks(ys.limit);
+  if (!xs.length) return made;
+  const order = [];
+  for (let i = 0; i < ys.length; i++) {
+    const at = xs.mid[xs.nearest(ys.x[i])];
+    if (at !== null && at !== undefined) order.push([at, i]);
+  }
+  order.sort((a, b) => a[0] - b[0]);
+  for (const [at, i] of order) {
+    made.x.push(at); made.last.push(at);
+    for (const name of ["low", "high", "mid", "sum", "good", "flags", "lowRank", "highRank"]) made[name].push(ys[name][i]);
+  }
+  made.steps = order.map(([, i]) => [ys.x[i], ys.last[i]]);
+  made.wide = ys.wide;
+  made.flagged = ys.flagged;
+  made.total = ys.total;
+  return made;
+}

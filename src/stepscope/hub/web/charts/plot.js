@@ -1,0 +1,234 @@
+// One chart on uPlot: it has the axes, the cursor and the selection; lines are drawn from marks in draw.js.
+import uPlot from "../vendor/uplot.js";
+import { colour } from "../theme.js";
+import { drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
+import { forget, repaint } from "./painter.js";
+import { rangeX, rangeY, spanY, tickLog, tickX, tickY } from "./scales.js";
+
+const FONT = "11px Inter, system-ui, sans-serif";
+const AXIS = 54;
+
+// what: { lines, flags, window: [from, to] | null, kind: step|time|relative|metric, log, weight, focus, under(u): draws behind the lines }
+// on: { zoom(from, to), reset(), pick(mark), hover(mark|null) }
+export class Plot {
+  constructor(element, what, on, group) {
+    this.element = element;
+    this.what = what;
+    this.on = on;
+    this.paintedAt = 0;
+    this.mark = null;
+    this.hidden = 0;
+    this.nonFinite = 0;
+    this.dot = document.createElement("div");
+    this.dot.className = "chart-dot";
+    this.u = new uPlot(this.options(group), [[0, 1], [0, 1]], element);
+    this.u.over.append(this.dot);
+    this.listen();
+  }
+
+  options(group) {
+    const { width, height } = this.size();
+    const axis = { stroke: () => colour("--axis"), font: FONT, grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false } };
+    return {
+      width, height, padding: [8, 12, 0, 0],
+      legend: { show: false },
+      cursor: {
+        y: false, points: { show: false }, drag: { x: true, y: false, setScale: false },
+        sync: group ? { key: group, scales: ["x", null], setSeries: false } : undefined,
+      },
+      scales: {
+        x: { time: false, range: () => this.rangeOfX() },
+        y: { distr: this.what.log ? 3 : 1, log: 10, range: () => this.rangeOfY() },
+      },
+      axes: [
+        { ...axis, size: 24, gap: 5, space: this.what.kind === "time" ? 76 : 56, values: tickX(this.what.kind), grid: { show: false } },
+        { ...axis, size: AXIS, gap: 6, space: 28, values: this.what.log ? tickLog : tickY },
+      ],
+      series: [{}, { show: false, scale: "y" }],
+      hooks: {
+        draw: [() => this.draw()],
+        setCursor: [() => this.moved()],
+        setSelect: [() => this.selected()],
+      },
+    };
+  }
+
+  size() {
+    return { width: Math.max(this.element.clientWidth, 120), height: Math.max(this.element.clientHeight, 80) };
+  }
+
+  rangeOfX() { return rangeX(this.what.lines, this.what.window); }
+
+  rangeOfY() {
+    const span = spanY(this.what.lines, this.rangeOfX(), this.what.log, this.what.weight);
+    this.hidden = span.hidden || 0;
+    return rangeY(span, this.what.log);
+  }
+
+  // Show something else; a change of the scale's kind needs a new plot, which the caller makes.
+  show(what, now = true) {
+    this.what = what;
+    repaint(this, now);
+  }
+
+  paint() {
+    if (!this.element.isConnected) return;
+    const { width, height } = this.size();
+    if (width !== this.u.width || height !== this.u.height) this.u.setSize({ width, height });
+    // Within a batch everything is drawn once, now, so that the painter knows what it cost.
+    this.u.batch(() => {
+      const [left, right] = this.rangeOfX(), [bottom, top] = this.rangeOfY();
+      this.u.setData([[left, right], [bottom, top]], false);
+      this.u.setScale("x", { min: left, max: right });
+      this.u.setScale("y", { min: bottom, max: top });
+      this.u.redraw(false, true);
+    });
+    if (this.mark) this.place();
+  }
+
+  draw() {
+    const { lines, flags, log, weight, focus } = this.what, ctx = this.u.ctx, { left, top, width, height } = this.u.bbox;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(left, top - 1, width, height + 2);
+    ctx.clip();
+    this.what.under?.(this.u);
+    drawFlags(this.u, flags || []);
+    if (typeof this.what.marker === "number") drawMarker(this.u, this.what.marker);
+    for (const line of lines) if (line.ghost) drawLine(this.u, line, { weight, log });
+    for (const line of lines) {
+      if (!line.ghost && line.id !== focus) drawLine(this.u, line, { weight, log, faint: focus !== undefined && focus !== null });
+    }
+    const front = lines.find((line) => line.id === focus);
+    if (front) drawLine(this.u, front, { weight, log });
+    ctx.restore();
+    this.nonFinite = drawNonFinite(this.u, lines);
+    this.element.dataset.drawn = String(lines.reduce((sum, line) => sum + line.marks.length, 0));
+    this.element.dataset.nonfinite = String(this.nonFinite);
+  }
+
+  // The cursor moved, here or in a chart beside.
+  moved() {
+    const { left, top } = this.u.cursor;
+    if (left === undefined || left < 0) return this.attend(null);
+    return this.attend(this.at(this.u.posToVal(left, "x"), top));
+  }
+
+  // The mark nearest to x, of the line nearest to y where one is given.
+  at(x, top = null) {
+    let best = null;
+    for (const line of this.what.lines) {
+      if (line.ghost || !line.marks.length) continue;
+      const i = this.sought(line.marks, x);
+      const value = line.marks.mid[i] ?? line.marks.low[i];
+      const away = top === null || top < 0 || value === null ? 0 : Math.abs(this.u.valToPos(this.near(line.marks, i, top), "y") - top);
+      if (!best || away < best.away) best = { line, i, away, x: line.marks.x[i] };
+    }
+    return best;
+  }
+
+  // Among the marks within a few pixels, the one that stands out most: that is what someone points at.
+  sought(marks, x) {
+    const reach = Math.abs(this.u.posToVal(4, "x") - this.u.posToVal(0, "x"));
+    let best = marks.nearest(x), height = -1;
+    for (let i = Math.max(0, marks.find(x - reach)); i < marks.length && marks.x[i] <= x + reach; i++) {
+      const out = marks.flags[i] ? Infinity : marks.mid[i] === null ? -1 : marks.high[i] - marks.low[i] + Math.abs(this.step(marks, i));
+      if (out > height * 3 + 1e-12) { height = out; best = i; }
+    }
+    return height > 0 && this.standsOut(marks, best, height) ? best : marks.nearest(x);
+  }
+
+  step(marks, i) {
+    const before = marks.mid[i - 1], after = marks.mid[i + 1], here = marks.mid[i];
+    const side = [before, after].filter((value) => value !== null && value !== undefined);
+    return side.length ? here - side.reduce((a, b) => a + b) / side.length : 0;
+  }
+
+  standsOut(marks, i, height) {
+    const { min, max } = this.u.scales.y;
+    return height === Infinity || height > (max - min) * 0.12;
+  }
+
+  // Which of a mark's values the pointer is nearest to.
+  near(marks, i, top) {
+    const values = [marks.high[i], marks.low[i], marks.mid[i]].filter((value) => value !== null);
+    const away = (value) => Math.abs(this.u.valToPos(value, "y") - top);
+    return values.reduce((a, b) => away(b) < away(a) ? b : a, values[0] ?? 0);
+  }
+
+  attend(mark) {
+    this.mark = mark;
+    this.place();
+    this.on.hover?.(mark);
+  }
+
+  place() {
+    const { mark, dot } = this;
+    const value = mark && this.valueOf(mark);
+    if (value === null || value === undefined) { dot.style.display = "none"; return; }
+    dot.style.display = "block";
+    dot.style.background = mark.line.colour;
+    dot.style.transform = `translate(${this.u.valToPos(mark.x, "x")}px, ${this.u.valToPos(value, "y")}px)`;
+  }
+
+  // The value of a mark that is worth showing: the extreme that stands out, else the mean.
+  valueOf({ line: { marks }, i }) {
+    const mid = marks.mid[i];
+    if (mid === null || mid === undefined) return null;
+    const up = marks.high[i] - mid, down = mid - marks.low[i], { min, max } = this.u.scales.y;
+    if (Math.max(up, down) < (max - min) * 0.12) return mid;
+    return up >= down ? marks.high[i] : marks.low[i];
+  }
+
+  selected() {
+    const { left, width } = this.u.select;
+    if (width < 5) return;
+    const from = this.u.posToVal(left, "x"), to = this.u.posToVal(left + width, "x");
+    this.u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+    this.dragged = performance.now();
+    this.on.zoom?.(from, to);
+  }
+
+  listen() {
+    const over = this.u.over;
+    over.addEventListener("click", () => {
+      if (performance.now() - (this.dragged || 0) < 250 || !this.mark) return;
+      const { mark } = this;
+      clearTimeout(this.picking);
+      // Only where a second click can follow, to leave a zoom, is it waited for.
+      this.picking = setTimeout(() => this.on.pick?.(mark), this.what.window ? 240 : 0);
+    });
+    over.addEventListener("dblclick", () => { clearTimeout(this.picking); this.on.reset?.(); });
+    this.observer = new ResizeObserver(() => repaint(this, true));
+    this.observer.observe(this.element);
+  }
+
+  // Move the attention with the keyboard: by marks, to the ends, or to the highest and lowest.
+  key(name, fast) {
+    const line = this.mark?.line || this.what.lines.find((each) => !each.ghost && each.marks.length);
+    if (!line) return;
+    const { marks } = line, { min, max } = this.u.scales.x;
+    const first = marks.find(min);
+    let end = first;
+    while (end < marks.length && marks.x[end] <= max) end++;
+    const here = this.mark ? Math.min(this.mark.i, marks.length - 1) : name === "ArrowLeft" ? end : first - 1, pace = fast ? 10 : 1;
+    const best = (values, better) => {
+      let found = -1;
+      for (let i = first; i < end; i++) if (values[i] !== null && (found < 0 || better(values[i], values[found]))) found = i;
+      return found;
+    };
+    const to = { ArrowRight: here + pace, ArrowLeft: here - pace, Home: first, End: end - 1,
+      ArrowUp: best(marks.high, (a, b) => a > b), ArrowDown: best(marks.low, (a, b) => a < b) }[name];
+    const i = Math.max(first, Math.min(end - 1, to));
+    if (i < 0 || i >= marks.length) return;
+    this.u.setCursor({ left: this.u.valToPos(marks.x[i], "x"), top: -10 }, false);
+    this.attend({ line, i, x: marks.x[i], away: 0 });
+    this.u.over.parentNode.querySelector(".u-cursor-x")?.classList.remove("u-off");
+  }
+
+  destroy() {
+    forget(this);
+    this.observer.disconnect();
+    this.u.destroy();
+  }
+}

@@ -1,0 +1,79 @@
+// Axes: what range to show, where ticks stand and how they are written.
+import { clock, count, lasting, number } from "../parts/format.js";
+import { smooth } from "./smooth.js";
+
+// The extent of x over all lines.
+export function spanX(lines) {
+  let low = Infinity, high = -Infinity;
+  for (const { marks } of lines) {
+    if (!marks.length) continue;
+    low = Math.min(low, marks.x[0]);
+    high = Math.max(high, marks.last[marks.length - 1]);
+  }
+  return low <= high ? [low, high] : null;
+}
+
+export function rangeX(lines, window) {
+  const whole = spanX(lines) || [0, 1];
+  let low = window?.[0] ?? whole[0], high = window?.[1] ?? whole[1];
+  if (!(high > low)) { const pad = Math.abs(low) > 1 ? 0.5 : 0.5; low -= pad; high += pad; }
+  return [low, high];
+}
+
+// The extent of y within a stretch of x; `positive` leaves out what a log scale cannot show.
+export function spanY(lines, [from, to], positive, weight) {
+  let low = Infinity, high = -Infinity, hidden = 0;
+  for (const { marks } of lines) {
+    const first = marks.find(from), soft = weight > 0 ? smooth(marks, weight) : null;
+    for (let i = first; i < marks.length && marks.x[i] <= to; i++) {
+      for (const value of soft ? [marks.low[i], marks.high[i], soft[i]] : [marks.low[i], marks.high[i]]) {
+        if (value === null) continue;
+        if (positive && value <= 0) { hidden++; continue; }
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+    }
+  }
+  return low <= high ? { low, high, hidden } : { low: positive ? 0.1 : 0, high: 1, hidden };
+}
+
+export function rangeY(span, log) {
+  let { low, high } = span;
+  if (log) {
+    if (high / low < 1.0001) return [low / 2, high * 2];
+    const pad = Math.pow(high / low, 0.06);
+    return [low / pad, high * pad];
+  }
+  if (high - low < Math.abs(high) * 1e-9) { const pad = Math.abs(high) * 0.1 || 1; return [low - pad, high + pad]; }
+  const pad = (high - low) * 0.07;
+  // A range that only just misses zero is better with it.
+  const start = low >= 0 && low - pad < 0 ? 0 : low - pad;
+  return [start, high + pad];
+}
+
+export function tickX(kind) {
+  if (kind === "time") return (u, ticks) => ticks.map((tick) => clock(tick).slice(-8));
+  if (kind === "relative") return (u, ticks) => ticks.map((tick) => tick < 0 ? "" : lasting(tick));
+  return (u, ticks) => ticks.map((tick) => Number.isInteger(tick) ? count(tick, { brief: true }) : number(tick, 4));
+}
+
+export function tickY(u, ticks) {
+  const most = Math.max(...ticks.map((tick) => Math.abs(tick ?? 0)));
+  const [size, unit] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => most >= (least === 1e3 ? 1e4 : least)) || [1, ""];
+  return ticks.map((tick) => tick === null ? "" : most >= 1e12 ? number(tick, 4) : tick === 0 ? "0" : number(Number((tick / size).toPrecision(8)), 5) + unit);
+}
+
+// On a log scale only powers of ten are written, unless there are too few of them.
+export function tickLog(u, ticks) {
+  const isPower = (tick) => Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-9;
+  const powers = ticks.filter((tick) => tick > 0 && isPower(tick)).length;
+  const keep = (tick) => powers >= 2 ? isPower(tick) : /^[125]/.test(tick.toExponential());
+  return ticks.map((tick) => tick && keep(tick) ? number(tick, 3) : "");
+}
+
+export function sayX(kind, x) {
+  if (x === null || x === undefined) return "";
+  if (kind === "time") return clock(x, { exact: true });
+  if (kind === "relative") return x < 60 ? number(x, 4) + "s" : lasting(x);
+  return kind === "step" ? "step " + count(Math.round(x)) : number(x, 5);
+}

@@ -1,0 +1,9 @@
+// Preact and htm under one roof: every module of the page takes them from here.
+import { h } from "./vendor/preact.js";
+import htm from "./vendor/htm.js";
+
+export { Fragment, render, createContext } from "./vendor/preact.js";
+export {
+  useCallback, useContext, useEffect, useErrorBoundary, useId, useLayoutEffect, useMemo, useReducer, useRef, useState,
+} from "./vendor/hooks.js";
+export const html = htm.bind(h);

@@ -1,0 +1,89 @@
+// Where we are: `#/name/part/part?key=value&key=value`. Everything a view shows is in it, so every view can be shared.
+import { useEffect, useMemo, useState } from "./h.js";
+
+const watchers = new Set();
+
+export function parse(hash) {
+  const text = hash.replace(/^#\/?/, "");
+  const [path, query = ""] = text.split(/\?(.*)/s);
+  const parts = path.split("/").filter(Boolean).map(plain);
+  return { name: parts[0] || "", parts: parts.slice(1), query: new URLSearchParams(query) };
+}
+
+function plain(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
+// The address of a view: href("runs", "ID", { x: "step" }). Parameters that are null, undefined, "" or false are left out.
+export function href(...where) {
+  const query = typeof where.at(-1) === "object" ? where.pop() : {};
+  const search = queryText(query);
+  return "#/" + where.map(encodeURIComponent).join("/") + (search ? "?" + search : "");
+}
+
+function queryText(query) {
+  if (query instanceof URLSearchParams) return query.toString().replaceAll("%2F", "/");
+  const made = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "" && one !== false) made.append(key, one === true ? "1" : one);
+    }
+  }
+  return made.toString().replaceAll("%2F", "/");
+}
+
+let here = parse(location.hash);
+export const route = () => here;
+
+export function go(address, { replace = false } = {}) {
+  if (address === location.hash) return;
+  history[replace ? "replaceState" : "pushState"](null, "", address);
+  moved();
+}
+
+// Change some parameters of the present address; the rest stays.
+export function change(values, { replace = true } = {}) {
+  const query = new URLSearchParams(here.query);
+  for (const [key, value] of Object.entries(values)) {
+    query.delete(key);
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "" && one !== false) query.append(key, one === true ? "1" : one);
+    }
+  }
+  go(href(here.name, ...here.parts, query), { replace });
+}
+
+function moved() {
+  here = parse(location.hash);
+  for (const watcher of [...watchers]) watcher(here);
+}
+
+addEventListener("hashchange", moved);
+addEventListener("popstate", moved);
+
+export function useRoute() {
+  const [now, set] = useState(here);
+  useEffect(() => {
+    set(here);
+    watchers.add(set);
+    return () => watchers.delete(set);
+  }, []);
+  return now;
+}
+
+// One parameter of the address as state: const [x, setX] = useParam("x", "step").
+export function useParam(key, fallback = "") {
+  const { query } = useRoute();
+  const value = query.get(key) ?? fallback;
+  const set = useMemo(() => (next, options) => change({ [key]: next === fallback ? null : next }, options), [key, fallback]);
+  return [value, set];
+}
+
+// A parameter that can be there several times.
+export function useParams(key) {
+  const { query } = useRoute();
+  const text = JSON.stringify(query.getAll(key));
+  const values = useMemo(() => JSON.parse(text), [text]);
+  const set = useMemo(() => (next, options) => change({ [key]: next }, options), [key]);
+  return [values, set];
+}

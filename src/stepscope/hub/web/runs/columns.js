@@ -1,0 +1,66 @@
+// The columns of the table of runs: which there are, how each is drawn, and which of them are shown.
+import { html } from "../h.js";
+import { href } from "../router.js";
+import { ago, clock, count, lasting, number, plain } from "../parts/format.js";
+import { Status } from "../parts/toolbar.js";
+import { Spark } from "./spark.js";
+
+const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
+
+export const FIXED = {
+  status: { title: "status", width: "98px", sortable: "status", cell: (run) => html`<${Status} status=${run.status} />` },
+  name: { title: "run", width: "minmax(190px, 2fr)", sortable: "name",
+    cell: (run) => html`<a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a><span class="muted run-project">${run.project}</span>` },
+  step: { title: "step", width: "84px", align: "right", sortable: "step", cell: (run) => html`<span>${count(run.step)}</span>` },
+  rate: { title: "steps/s", width: "72px", align: "right", hint: "Lately while it runs, else over the whole run",
+    cell: (run) => html`<span>${rate(run)}</span>` },
+  spark: { title: "course", width: "130px", cell: (run, { sparks }) => html`<${Spark} spark=${sparks.get(run.id)} />` },
+  alerts: { title: "alerts", width: "62px", align: "right", sortable: "alerts",
+    cell: (run) => run.counts.alerts ? html`<span class="bad-text">⚑ ${count(run.counts.alerts, { brief: true })}</span>` : html`<span class="muted">–</span>` },
+  duration: { title: "duration", width: "84px", align: "right", sortable: "duration", cell: (run) => html`<span>${lasting(run.duration)}</span>` },
+  started: { title: "started", width: "92px", align: "right", sortable: "started",
+    cell: (run, { now }) => html`<span title=${clock(run.started, { exact: true })}>${ago(run.started, now)}</span>` },
+  tags: { title: "tags", width: "minmax(90px, 1fr)", cell: (run) => Object.entries(run.tags || {}).slice(0, 4).map(([name, value]) => html`<span class="chip" key=${name}>${value === true ? name : `${name}=${plain(value)}`}</span>`) },
+  ranks: { title: "ranks", width: "56px", align: "right", sortable: "ranks", cell: (run) => html`<span>${run.ranks}</span>` },
+  attempts: { title: "attempts", width: "72px", align: "right", sortable: "attempts", cell: (run) => html`<span>${run.attempts}</span>` },
+  hosts: { title: "hosts", width: "110px", sortable: "hosts", cell: (run) => html`<span>${run.hosts.join(", ")}</span>` },
+  points: { title: "points", width: "80px", align: "right", sortable: "points", cell: (run) => html`<span>${count(run.counts.points, { brief: true })}</span>` },
+  id: { title: "id", width: "190px", sortable: "id", cell: (run) => html`<code>${run.id}</code>` },
+};
+
+export const DEFAULTS = ["status", "name", "step", "rate", "metrics", "spark", "alerts", "duration", "started", "tags"];
+
+// A column by its name: a fixed one, metrics.KEY or config.PATH.
+export function column(id, given) {
+  const make = (fields) => ({ id, ...fields, cell: (run) => fields.cell(run, given) });
+  if (FIXED[id]) return make(FIXED[id]);
+  if (id.startsWith("metrics.")) {
+    const key = id.slice(8);
+    return make({ title: key.slice(key.indexOf("/") + 1), hint: key, width: "96px", align: "right", sortable: id, cell: (run) => value(run.values[key]) });
+  }
+  if (id.startsWith("config.")) {
+    return make({ title: id.slice(7), hint: id, width: "104px", align: "right", sortable: id, cell: (run) => html`<span>${plain(at(run.config, id.slice(7)))}</span>` });
+  }
+  return null;
+}
+
+function value(latest) {
+  if (!latest) return html`<span class="muted">–</span>`;
+  const odd = typeof latest.value === "string";
+  return html`<span class=${"mono" + (odd ? " bad-text" : "")}>${number(latest.value, 4)}</span>`;
+}
+
+function rate(run) {
+  if (run.lately !== undefined && run.status === "running") return number(run.lately, 3);
+  return run.step !== null && run.duration > 0 ? number((run.step + 1) / run.duration, 3) : "–";
+}
+
+// The metrics that are shown when nobody chose: a loss, a reward or score, and one more, those of most runs.
+export function usualMetrics(metrics) {
+  const own = metrics.map(({ name }) => name).filter((name) => !/^(stepscope|system)\//.test(name));
+  const first = (test) => own.find((name) => test.test(name));
+  const found = [first(/(^|\/)(train_?)?loss$/) || first(/loss/), first(/reward|return/), first(/acc(uracy)?$|score|perplexity|kl$/)].filter(Boolean);
+  return [...new Set(found.length ? found : own.slice(0, 2))].slice(0, 3);
+}
+
+export const groupOf = (run, by) => by.startsWith("config.") ? plain(at(run.config, by.slice(7))) : by === "hosts" ? run.hosts.join(", ") : plain(run[by]);

@@ -1,0 +1,60 @@
+// The values of a step: what is usual, and what each rank had; the stranger a value, the stronger its colour.
+import { html, useState } from "../h.js";
+import { number, real, signed } from "../parts/format.js";
+import { Switch } from "../parts/toolbar.js";
+import { Matrix } from "./matrix.js";
+
+const MOST = 8;
+
+export function Values({ step, rank, onRank }) {
+  const [all, setAll] = useState(false);
+  const rows = step.metrics.filter(({ key }) => all || !/^(system|stepscope)\//.test(key)).map(rowOf).sort((a, b) => b.out - a.out || a.key.localeCompare(b.key));
+  if (!step.metrics.length) return null;
+  const hidden = step.metrics.length - rows.length;
+  const ranks = columnsOf(rows, rank);
+  const dropped = new Set(rows.flatMap((row) => [...row.by.keys()])).size - ranks.length;
+  return html`<section class="step-part" aria-label="Values">
+    <header><h3>Values</h3><span class="muted">against the ${step.window} steps before</span>
+      ${hidden > 0 || all ? html`<${Switch} label="all" on=${all} onChange=${setAll} />` : null}</header>
+    <${Matrix} label="Values of each rank" focus=${step.step + " " + rank}><table class="plain matrix">
+      <thead><tr><th scope="col">metric</th><th scope="col" class="num">usual</th>
+        ${ranks.map((each) => html`<th scope="col" key=${each} class=${"num" + (each === rank ? " at" : "")}>
+          <button type="button" class="rank-button" aria-pressed=${String(each === rank)} onClick=${() => onRank(each === rank ? null : each)}>rank ${each}</button></th>`)}
+      </tr></thead>
+      <tbody>${rows.map((row) => html`<tr key=${row.key}><th scope="row" title=${row.key}>${row.key}</th>
+        <td class="num muted">${row.mean === null ? "–" : number(row.mean, 4)}</td>
+        ${ranks.map((each) => html`<${Cell} key=${each} value=${row.by.get(each)} at=${each === rank} />`)}</tr>`)}</tbody>
+    </table><//>
+    ${dropped > 0 && html`<p class="muted note">${dropped} more ranks are nearer to what is usual.</p>`}
+  </section>`;
+}
+
+function Cell({ value, at }) {
+  if (!value) return html`<td class=${"num" + (at ? " at" : "")}>–</td>`;
+  const finite = Number.isFinite(real(value.value)), z = value.z === null ? 0 : Math.abs(value.z);
+  const odd = !finite ? " odd-3" : z >= 10 ? " odd-3" : z >= 6 ? " odd-2" : z >= 3 ? " odd-1" : "";
+  const title = value.before ? `${signed(real(value.delta), 3)} against the mean${value.z === null ? "" : `, ${signed(value.z, 3)} deviations`}` : "nothing before to compare with";
+  return html`<td class=${"num" + odd + (at ? " at" : "")} title=${title}>${number(value.value, 4)}
+    <span class="delta">${value.delta === null ? "" : signed(real(value.delta), 2)}</span></td>`;
+}
+
+function rowOf({ key, values }) {
+  const by = new Map();
+  let out = 0, mean = 0, n = 0;
+  for (const value of values) {
+    by.set(value.rank, value);
+    out = Math.max(out, outOf(value));
+    if (value.mean !== null && Number.isFinite(real(value.mean))) { mean += real(value.mean); n++; }
+  }
+  return { key, by, out, mean: n ? mean / n : null };
+}
+
+const outOf = (value) => !Number.isFinite(real(value.value)) ? 1e9 : value.z === null || Math.abs(value.z) < 3 ? 0 : Math.abs(value.z);
+
+// Which ranks get a column: all where they fit, else the strangest.
+function columnsOf(rows, rank) {
+  const out = new Map();
+  for (const row of rows) for (const [each, value] of row.by) out.set(each, Math.max(out.get(each) || 0, outOf(value)));
+  const strange = [...out].sort((a, b) => (b[0] === rank) - (a[0] === rank) || b[1] - a[1] || a[0] - b[0]).slice(0, MOST);
+  return strange.map(([each]) => each).sort((a, b) => a - b);
+}

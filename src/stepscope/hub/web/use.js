@@ -1,0 +1,109 @@
+// Hooks that views share: asking the API, watching it live, sizes, keys, remembered choices.
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./h.js";
+import { live } from "./api.js";
+
+// Ask: ask(signal) is called anew when `deps` change, and by `again()`. What was known stays visible meanwhile.
+// Returns { value, error, loading, again, set }.
+export function useAsk(ask, deps) {
+  const [state, setState] = useState({ value: undefined, error: null, loading: true });
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    const control = new AbortController();
+    let gone = false;
+    setState((old) => ({ ...old, loading: true }));
+    ask(control.signal).then(
+      (value) => { if (!gone) setState({ value, error: null, loading: false }); },
+      (error) => { if (!gone && error.name !== "AbortError") setState((old) => ({ ...old, error, loading: false })); },
+    );
+    return () => { gone = true; control.abort(); };
+  }, [...deps, turn]);
+  const again = useCallback(() => setTurn((n) => n + 1), []);
+  const set = useCallback((change) => setState((old) => ({
+    ...old, value: typeof change === "function" ? change(old.value) : change,
+  })), []);
+  return { ...state, again, set };
+}
+
+// Watch the live stream while shown; the newest `on` is the one that is called. Returns "open", "lost" or "".
+export function useLive(params, on, deps) {
+  const latest = useRef(on);
+  latest.current = on;
+  const [state, setState] = useState("");
+  useEffect(() => {
+    if (params === null) return undefined;
+    const through = { state: setState };
+    for (const name of ["hello", "records", "runs", "gap", "beat"]) through[name] = (data) => latest.current[name]?.(data);
+    return live(params, through);
+  }, deps);
+  return state;
+}
+
+// The size of an element: const [ref, { width, height }] = useSize().
+export function useSize() {
+  const ref = useRef(null);
+  const [size, setSize] = useState({ width: 0, height: 0 });
+  useLayoutEffect(() => {
+    const element = ref.current;
+    const measure = () => setSize((old) => {
+      const width = element.clientWidth, height = element.clientHeight;
+      return old.width === width && old.height === height ? old : { width, height };
+    });
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return [ref, size];
+}
+
+// Call `act(event)` for a key pressed anywhere but in a field.
+export function useKey(key, act, deps = []) {
+  useEffect(() => {
+    const pressed = (event) => {
+      if (event.key !== key || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.target.closest?.("input, textarea, select, [contenteditable]") && key !== "Escape") return;
+      act(event);
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, deps);
+}
+
+// A choice remembered in this browser.
+export function useKept(name, fallback) {
+  const [value, setValue] = useState(() => kept(name, fallback));
+  const set = useCallback((next) => setValue((old) => {
+    const made = typeof next === "function" ? next(old) : next;
+    keep(name, made);
+    return made;
+  }), [name]);
+  return [value, set];
+}
+
+export function kept(name, fallback) {
+  try { return JSON.parse(localStorage.getItem("stepscope." + name)) ?? fallback; } catch { return fallback; }
+}
+
+export function keep(name, value) {
+  try { localStorage.setItem("stepscope." + name, JSON.stringify(value)); } catch { /* private windows have none */ }
+}
+
+// The value as it was when it last stood still for `ms`.
+export function useSettled(value, ms = 200) {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), ms);
+    return () => clearTimeout(timer);
+  }, [value, ms]);
+  return settled;
+}
+
+// The time in seconds, renewed every `ms` while the page is visible.
+export function useNow(ms = 1000) {
+  const [now, setNow] = useState(Date.now() / 1000);
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) setNow(Date.now() / 1000); }, ms);
+    return () => clearInterval(timer);
+  }, [ms]);
+  return now;
+}

@@ -1,0 +1,44 @@
+// Runs over each other: their curves in one set of charts, and how their configurations differ.
+import { html } from "../h.js";
+import { get, runPath } from "../api.js";
+import { change, go, href, useParam, useParams } from "../router.js";
+import { useAsk } from "../use.js";
+import { useShownTheme, seriesColour } from "../theme.js";
+import { Asked, Empty } from "../parts/states.js";
+import { IconButton, Status } from "../parts/toolbar.js";
+import { Adder } from "../compare/adder.js";
+import { Diff } from "../compare/diff.js";
+import { Overlay } from "../compare/overlay.js";
+
+const MOST = 12;
+
+export default function CompareView() {
+  const [ids] = useParams("run");
+  const [tab, setTab] = useParam("tab", "charts");
+  const wanted = ids.slice(0, MOST);
+  const theme = useShownTheme();
+  const asked = useAsk((signal) => readAll(wanted, signal), [wanted.join("\n")]);
+  if (!wanted.length) {
+    return html`<div class="page"><${Empty} title="Pick runs to compare">Tick two or more in <a href=${href("runs")}>the table of runs</a>, or add one here.
+      <${Adder} taken=${[]} onAdd=${(id) => go(href("compare", { run: [id] }))} /><//></div>`;
+  }
+  return html`<div class="page compare">
+    <${Asked} asked=${asked} what="Reading the runs">${(runs) => html`
+      <ul class="compare-runs" aria-label="Runs">
+        ${runs.map((run, at) => html`<li key=${run.id}><i style=${{ background: seriesColour(at) }}></i><a href=${href("run", run.id)}>${run.name || run.id}</a><${Status} status=${run.status} />
+          <${IconButton} icon="close" label=${`Take ${run.name || run.id} out`} onClick=${() => change({ run: wanted.filter((id) => id !== run.id) })} /></li>`)}
+        ${wanted.length < MOST && html`<li><${Adder} taken=${wanted} onAdd=${(id) => change({ run: [...wanted, id] })} /></li>`}
+      </ul>
+      ${ids.length > MOST && html`<p class="muted">The first ${MOST} of ${ids.length} are compared.</p>`}
+      <nav class="tabs compare-tabs" aria-label="Parts of the comparison">${[["charts", "Charts"], ["config", "Configuration"]].map(([name, title]) => html`
+        <button key=${name} type="button" aria-current=${tab === name ? "page" : undefined} onClick=${() => setTab(name)}>${title}</button>`)}</nav>
+      ${tab === "config" ? html`<${Diff} runs=${runs} />` : html`<${Overlay} key=${wanted.join("\n")} runs=${runs} theme=${theme} />`}
+    `}<//></div>`;
+}
+
+async function readAll(ids, signal) {
+  return Promise.all(ids.map(async (id) => {
+    const [run, keys] = await Promise.all([get(runPath(id), {}, signal), get(runPath(id, "keys"), {}, signal)]);
+    return { ...run, keys: keys.keys };
+  }));
+}

@@ -1,0 +1,109 @@
+// One run: its facts, what went wrong, its charts, and the step that someone pointed at.
+import { html, useEffect, useMemo, useRef, useState } from "../h.js";
+import { get, runPath } from "../api.js";
+import { change, href, useParam } from "../router.js";
+import { useAsk, useLive } from "../use.js";
+import { Asked, Empty } from "../parts/states.js";
+import { Charts } from "../run/charts.js";
+import { RunHead } from "../run/head.js";
+import { Overview } from "../run/overview.js";
+import { StepDrawer } from "../step/drawer.js";
+
+export default function RunView({ parts }) {
+  const id = parts[0];
+  if (!id) return html`<${Empty} title="Which run?"><a href=${href("runs")}>All runs</a><//>`;
+  return html`<${OneRun} key=${id} id=${id} />`;
+}
+
+function OneRun({ id }) {
+  const run = useAsk((signal) => get(runPath(id), {}, signal), [id]);
+  const keys = useAsk((signal) => get(runPath(id, "keys"), {}, signal).then((answer) => answer.keys), [id]);
+  const feeds = useRef(new Set());
+  const notes = useAsk((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
+  const findings = useAsk((signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)).then((answer) => answer.findings), [id]);
+  const [tab, setTab] = useParam("tab", "charts");
+  const [step] = useParam("step");
+  const [at] = useParam("at");
+  const watching = useWatching(id, { run, keys, notes, findings, feeds });
+  const open = useMemo(() => (number, rank) => change({ step: number, at: rank ?? null }, { replace: !!step }), [step]);
+  const close = useMemo(() => () => change({ step: null, at: null }), []);
+  const going = run.value && ["running", "stalled"].includes(run.value.status);
+  useEffect(() => {
+    // A run that dies says nothing, so it is asked after.
+    const timer = going ? setInterval(() => { if (!document.hidden) run.again(); }, 10000) : 0;
+    return () => clearInterval(timer);
+  }, [going]);
+  useEffect(() => {
+    if (run.value) document.title = `${run.value.name || id} · Stepscope`;
+  }, [run.value?.name]);
+  return html`<div class=${"page run" + (step ? " with-drawer" : "")}>
+    <${Asked} asked=${run} what="Reading the run">${(found) => html`
+      <${RunHead} run=${found} findings=${findings.value} tab=${tab} setTab=${setTab} onStep=${open} live=${watching} />
+      ${tab === "overview"
+        ? html`<${Overview} run=${found} />`
+        : html`<${Asked} asked=${keys} what="Reading its metrics">${(list) => html`
+            <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value || []} feeds=${feeds.current} onStep=${open} step=${step} />`}<//>`}
+    `}<//>
+    ${step !== "" && html`<${StepDrawer} run=${id} step=${Number(step)} at=${at === "" ? null : Number(at)} onStep=${open} onClose=${close} />`}
+  </div>`;
+}
+
+// The charts come first; flags, and what looks through the whole run, wait until the first of them has its line.
+async function drawn(feeds, signal) {
+  for (let turn = 0; turn < 30; turn++) {
+    if ([...feeds].some((feed) => [...feed.entries.values()].some((entry) => entry.lines.length))) return;
+    await new Promise((done) => setTimeout(done, 100));
+    signal.throwIfAborted();
+  }
+}
+
+async function readNotes(id, signal) {
+  const [alerts, events] = await Promise.all([
+    get("alerts", { run: id, sort: "oldest", limit: 500 }, signal),
+    get("logs", { run: id, kind: "event", sort: "oldest", limit: 500 }, signal),
+  ]);
+  return [...alerts.alerts, ...events.logs].filter((note) => !/^(stepscope|train\.run)\./.test(note.name || ""));
+}
+
+// Keep everything up to date from one stream; nothing is asked for again but what the stream cannot tell.
+function useWatching(id, { run, keys, notes, findings, feeds }) {
+  const later = useRef({});
+  const soon = (name, act, ms = 800) => {
+    later.current[name] ??= setTimeout(() => { later.current[name] = undefined; act(); }, ms);
+  };
+  const progress = useRef({});
+  const [, redraw] = useState(0);
+  useEffect(() => () => Object.values(later.current).forEach(clearTimeout), []);
+  const begun = useRef(false);
+  return useLive({ run: id, kind: ["metric", "event", "alert"] }, {
+    hello: () => {
+      if (!begun.current) for (const feed of feeds.current) feed.begin();
+      begun.current = true;
+    },
+    records: (data) => {
+      let unknown = false;
+      for (const feed of feeds.current) feed.take(data);
+      for (const [key, { step, time }] of Object.entries(data.points || {})) {
+        if (keys.value && !keys.value.some((each) => each.key === key)) unknown = true;
+        note(progress.current, step, time);
+      }
+      if (unknown) soon("keys", keys.again);
+      const news = [...(data.alerts || []), ...(data.events || [])];
+      if (news.length) soon("run", () => { run.again(); findings.again(); }, 1200);
+      const shown = news.filter((each) => !/^(stepscope|train\.run)\./.test(each.name || ""));
+      if (shown.length) notes.set((old) => [...(old || []), ...shown].slice(-1000));
+      soon("facts", () => {
+        const { step, time } = progress.current;
+        run.set((old) => old && { ...old, step: Math.max(old.step ?? 0, step ?? 0), seen: Math.max(old.seen || 0, time || 0),
+          duration: old.started && time ? Math.max(old.duration || 0, time - old.started) : old.duration });
+        redraw((n) => n + 1);
+      }, 500);
+    },
+    gap: () => { for (const feed of feeds.current) feed.refresh(); run.again(); keys.again(); notes.again(); },
+  }, [id]);
+}
+
+function note(progress, steps, times) {
+  for (const step of steps) if (step !== null && !(progress.step >= step)) progress.step = step;
+  for (const time of times) if (!(progress.time >= time)) progress.time = time;
+}

@@ -1,0 +1,115 @@
+"""A real browser before a real hub: Debian's Chromium driven by Playwright, and runs that the SDK wrote."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("chdb", reason="the hub's store needs chDB")
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is driven by playwright")
+
+from tests.hub.conftest import PACKAGE, RunningHub  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--force-device-scale-factor=1", "--enable-precise-memory-info"]
+SECONDS = 30_000
+"""Milliseconds that anything on the page may take before a test fails."""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser."""
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed (apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Opened:
+    """Pages of a test and what they complained of."""
+
+    browser: Any
+    contexts: list[Any] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def __call__(
+        self, hub: RunningHub, address: str = "", *, width: int = 1280, height: int = 800, theme: str = "light"
+    ) -> Any:
+        """Open a view; errors on the page and requests that leave the machine are remembered."""
+        context = self.browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+        self.contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(SECONDS)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        page.on("request", lambda request: self._foreign(hub, request.url))
+        page.goto(f"{hub.url}/#/{address}")
+        return page
+
+    def _foreign(self, hub: RunningHub, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.port != hub.port:
+            self.complaints.append(f"asked {url}")
+
+
+@pytest.fixture
+def show(chromium: Any) -> Iterator[Opened]:
+    """Open views of a hub; the test fails when one of them complains."""
+    opened = Opened(chromium)
+    yield opened
+    for context in opened.contexts:
+        context.close()
+    assert opened.complaints == []
+
+
+def train(home: Path, first: int, last: int, ranks: int = 4, run: str = "four-ranks") -> None:
+    """Run `training.py` on some ranks at once, to its end."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
+    here = {"PYTHONPATH": str(PACKAGE), "STEPSCOPE_HOME": str(home), "STEPSCOPE_RUN_ID": run, "STEPSCOPE_PROBES": "0"}
+    line = [sys.executable, str(Path(__file__).with_name("training.py")), str(first), str(last), "0.004"]
+    started = [
+        subprocess.Popen(line, env={**kept, **here, "RANK": str(rank), "WORLD_SIZE": str(ranks)})
+        for rank in range(ranks)
+    ]
+    for process in started:
+        process.wait(120)
+
+
+def wait_for(is_true: Callable[[], object], seconds: float = 60) -> None:
+    """Ask until something is true."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, f"not true within {seconds} s"
+        time.sleep(0.05)
+
+
+def until(page: Any, script: str, seconds: float = 60) -> Any:
+    """Ask a page until a script's value is true, and return it; our policy forbids Playwright's own way, an eval."""
+    deadline = time.monotonic() + seconds
+    while not (found := page.evaluate(script)):
+        assert time.monotonic() < deadline, f"not true within {seconds} s: {script}"
+        page.wait_for_timeout(30)
+    return found
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with a run of four ranks in which things went wrong, crashed and resumed; see training.py."""
+    home = tmp_path_factory.mktemp("web") / "home"
+    train(home, 0, 250)
+    train(home, 230, 300)
+    hub = RunningHub(home).start()
+    wait_for(lambda: hub.request("GET", "/api/runs/four-ranks").json().get("counts", {}).get("spans", 0) >= 7680)
+    yield hub
+    hub.kill()

@@ -1,0 +1,199 @@
+"""Charts tell the truth: every spike, every NaN, how much is shown, and the step behind a point."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepscope
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, until, wait_for
+from tests.web.training import NAN, NAN_RANK, SPIKE, SPIKE_RANK
+
+MILLION = 1_000_000
+LONE_SPIKE = 654_321
+
+
+@pytest.fixture(scope="module")
+def million(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with a run of a million points, one of which is a spike, and a run of 200 metrics; the SDK wrote both."""
+    home: Path = tmp_path_factory.mktemp("million") / "home"
+    run = stepscope.init(project="web", name="million", run_id="million", home=home, probes=False)
+    for step in range(MILLION):
+        run.log({"loss": 1e6 if step == LONE_SPIKE else 1.0 + (step % 97) / 970}, step=step)
+        if step % 20_000 == 0:
+            run.flush()
+    run.finish(timeout=60)
+    run = stepscope.init(project="web", name="many", run_id="many", home=home, probes=False)
+    for step in range(100):
+        run.log({f"layer{n:03d}/norm": n + step / 10 for n in range(200)}, step=step)
+    run.finish(timeout=60)
+    hub = RunningHub(home).start()
+    for name, points in (("million", MILLION), ("many", 20_000)):
+        wait_for(lambda name=name, points=points: _points(hub, name) >= points, 120)
+    yield hub
+    hub.kill()
+
+
+def _points(hub: RunningHub, run: str) -> int:
+    found = hub.request("GET", f"/api/runs/{run}").json().get("counts", {})
+    return int(found.get("points", 0))
+
+
+PIXELS = """(key) => {
+  const card = document.querySelector(`.chart[data-key="${key}"]`), canvas = card?.querySelector("canvas");
+  if (!canvas || !(Number(card.querySelector(".chart-plot").dataset.drawn) > 0)) return null;
+  const { width, height } = canvas, data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  const style = getComputedStyle(document.documentElement).getPropertyValue("--series-1").trim();
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(style.slice(at, at + 2), 16));
+  const found = [];
+  for (let x = 0; x < width; x++) {
+    for (let y = 0; y < height; y++) {
+      const at = (y * width + x) * 4, blue = data[at + 2] - data[at];
+      if (data[at + 3] > 40 && blue > 40 && data[at] < 220) { found.push([x, y]); break; }
+    }
+  }
+  return { width, height, top: found };
+}"""
+"""The uppermost pixel of the line's colour in each column of a chart."""
+
+
+def top_of(page: Any, key: str) -> dict[str, Any]:
+    """Wait until a chart is drawn, then tell where its line is."""
+    until(page, f"document.querySelector('.chart[data-key={json.dumps(key)}] .chart-plot')?.dataset.drawn > 0")
+    page.wait_for_timeout(300)
+    found: dict[str, Any] = page.evaluate(PIXELS, key)
+    return found
+
+
+def test_one_spike_in_a_million_points_is_drawn(million: RunningHub, show: Opened) -> None:
+    """Its pixels reach the top of the chart where it belongs, and the chart says how many points there are."""
+    page = show(million, "run/million")
+    drawn = top_of(page, "loss")
+    highest = min(y for _, y in drawn["top"])
+    spike = [x for x, y in drawn["top"] if y <= highest + 2]
+    others = [y for x, y in drawn["top"] if abs(x - spike[0]) > 6]
+    assert highest < drawn["height"] * 0.2
+    assert min(others) > drawn["height"] * 0.6
+    plot = page.evaluate(
+        "(() => { const o = document.querySelector('.u-over'); return [o.offsetLeft, o.offsetWidth]; })()"
+    )
+    place = (sum(spike) / len(spike) - plot[0]) / plot[1]
+    assert place == pytest.approx(LONE_SPIKE / MILLION, abs=0.01)
+    words = page.locator('.chart[data-key="loss"] .chart-count').inner_text().replace("\u202f", "")
+    assert words.startswith("1000000 points, ")
+    assert int(words.split(", ")[1].split()[0]) <= 1600
+
+
+def test_click_on_the_spike_of_a_million_opens_its_step(million: RunningHub, show: Opened) -> None:
+    """A mark stands for hundreds of steps; the one that is opened is the spike's."""
+    page = show(million, "run/million")
+    drawn = top_of(page, "loss")
+    x, y = min(drawn["top"], key=lambda place: place[1])
+    page.locator('.chart[data-key="loss"] canvas').hover(position={"x": x, "y": y + 1}, force=True)
+    page.mouse.down()
+    page.mouse.up()
+    page.get_by_role("dialog").get_by_text("1e6").first.wait_for()
+    assert f"step={LONE_SPIKE}" in page.url
+
+
+def test_zoom_reads_every_point_again(million: RunningHub, show: Opened) -> None:
+    """Within a small range each point is a mark of its own."""
+    page = show(million, f"run/million?from={LONE_SPIKE - 100}&to={LONE_SPIKE + 99}")
+    top_of(page, "loss")
+    until(page, "/^200 points, 200 shown/.test(document.querySelector('.chart-count').innerText)")
+
+
+def test_two_hundred_series_stay_lazy(million: RunningHub, show: Opened) -> None:
+    """All cards are there, only those near the window have a canvas, and scrolling to the end draws the last."""
+    page = show(million, "run/many")
+    until(page, "document.querySelectorAll('.chart').length >= 200")
+    top_of(page, "layer000/norm")
+    assert page.evaluate("document.querySelectorAll('.chart canvas').length") < 60
+    page.evaluate("document.querySelector('.chart[data-key=\"layer199/norm\"]').scrollIntoView()")
+    top_of(page, "layer199/norm")
+    assert page.evaluate("document.querySelectorAll('.chart canvas').length") < 60
+
+
+def test_nan_is_marked(trained: RunningHub, show: Opened) -> None:
+    """The chart has a sign where the value was not a number, a word for it, and the sign's pixels."""
+    page = show(trained, "run/four-ranks")
+    top_of(page, "trainer/margin")
+    card = page.locator('.chart[data-key="trainer/margin"]')
+    assert card.locator(".chart-plot").get_attribute("data-nonfinite") == "1"
+    assert card.locator(".chart-flag").inner_text() == "NaN"
+    red = page.evaluate(
+        """() => { const canvas = document.querySelector('.chart[data-key="trainer/margin"] canvas');
+        const { width, height } = canvas, lower = height * 0.7;
+        const data = canvas.getContext("2d").getImageData(0, lower, width, height - lower).data;
+        let n = 0;
+        for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200 && data[i] - data[i + 1] > 90) n++;
+        return n; }"""
+    )
+    assert red > 20
+
+
+def test_click_on_a_spike_opens_its_step_on_its_rank(trained: RunningHub, show: Opened) -> None:
+    """Of four ranks the one that spiked is named, with the value, the log of that step and the alert."""
+    page = show(trained, "run/four-ranks")
+    drawn = top_of(page, "trainer/loss")
+    x, y = min(drawn["top"], key=lambda place: place[1])
+    page.locator('.chart[data-key="trainer/loss"] canvas').hover(position={"x": x, "y": y + 2}, force=True)
+    page.mouse.down()
+    page.mouse.up()
+    dialog = page.get_by_role("dialog", name=f"Step {SPIKE}")
+    dialog.get_by_text(f"trainer/loss is 41.5 on rank {SPIKE_RANK}").wait_for()
+    dialog.get_by_text("corrupt shard").wait_for()
+    dialog.get_by_text("loss spike").first.wait_for()
+    assert f"step={SPIKE}&at={SPIKE_RANK}" in page.url
+
+
+def test_click_on_a_nan_opens_its_step_on_its_rank(trained: RunningHub, show: Opened) -> None:
+    """The sign at the edge is as good as a point."""
+    page = show(trained, "run/four-ranks")
+    top_of(page, "trainer/margin")
+    place = page.evaluate(
+        f"""(() => {{ const over = document.querySelector('.chart[data-key="trainer/margin"] .u-over');
+        const o = over.getBoundingClientRect(); return [o.left + o.width * {NAN} / 299, o.bottom - 8]; }})()"""
+    )
+    page.mouse.move(*place)
+    page.mouse.down()
+    page.mouse.up()
+    page.get_by_role("dialog").get_by_text(f"trainer/margin is NaN on rank {NAN_RANK}").wait_for()
+    assert f"step={NAN}&at={NAN_RANK}" in page.url
+
+
+def test_log_scale_is_true_below_one(trained: RunningHub, show: Opened) -> None:
+    """A value of 3e-4 that halves goes down by the same way as any other that halves."""
+    page = show(trained, "run/four-ranks?log=1&q=trainer/lr")
+    drawn = top_of(page, "trainer/lr")
+    by_column = dict(drawn["top"])
+    over = page.evaluate(
+        "(() => { const o = document.querySelector('.u-over'); return [o.offsetLeft, o.offsetWidth]; })()"
+    )
+
+    def height(step: int) -> int:
+        column = round(over[0] + over[1] * step / 299)
+        return min(y for x, y in by_column.items() if abs(x - column) <= 1)
+
+    # The warm-up is linear: 5, 10, 20, 40 are each twice the one before, up to the slow decay over them.
+    first, second = height(5) - height(10), height(10) - height(20)
+    assert first == pytest.approx(second, abs=4)
+    assert first > 5
+
+
+def test_ranks_one_by_one_and_attempts_in_grey(trained: RunningHub, show: Opened) -> None:
+    """Each rank can have its own line, and what a later attempt did again is counted."""
+    page = show(trained, "run/four-ranks?rank=each&q=trainer/loss")
+    top_of(page, "trainer/loss")
+    until(page, "document.querySelectorAll('.chart-legend span').length === 4")
+    until(page, "/80 superseded/.test(document.querySelector('.chart-count').innerText)")
+
+
+def test_x_can_be_time_or_another_metric(trained: RunningHub, show: Opened) -> None:
+    """The same points are drawn over the wall clock, the time since the start, or tokens."""
+    for x in ("time", "relative", "trainer/tokens"):
+        page = show(trained, f"run/four-ranks?x={x}&q=trainer/loss")
+        assert len(top_of(page, "trainer/loss")["top"]) > 200, x

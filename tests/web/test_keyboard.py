@@ -1,0 +1,58 @@
+"""Everything can be reached without a mouse and read without eyes."""
+
+import pytest
+
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, until
+from tests.web.training import SPIKE, SPIKE_RANK
+
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="accessibility is checked with axe")
+
+VIEWS = (
+    "runs",
+    "run/four-ranks",
+    "run/four-ranks?tab=overview",
+    "run/four-ranks?step=120&at=2",
+    "compare?run=four-ranks",
+)
+
+
+def test_from_the_runs_to_the_cause_by_keyboard(trained: RunningHub, show: Opened) -> None:
+    """Enter opens the run, Tab reaches its loss, up goes to the highest point, Enter names the cause; Escape leaves."""
+    page = show(trained, "runs")
+    page.get_by_text("four-ranks").wait_for()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('vt-row')"):
+            break
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot')?.dataset.drawn > 0")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('.chart[data-key=\"trainer/loss\"] .chart-plot')"):
+            break
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name=f"Step {SPIKE}")
+    dialog.get_by_text(f"trainer/loss is 41.5 on rank {SPIKE_RANK}").wait_for()
+    page.keyboard.press("n")
+    page.get_by_role("dialog", name="Step 200").get_by_text("trainer/margin is NaN on rank 1").wait_for()
+    page.keyboard.press("Escape")
+    until(page, "!document.querySelector('.drawer')")
+    assert page.evaluate("document.activeElement.classList.contains('chart-plot')")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_serious(trained: RunningHub, show: Opened, view: str, theme: str) -> None:
+    """Names, roles, contrast and focus are as the rules of WCAG want them."""
+    page = show(trained, view, theme=theme)
+    until(page, "document.querySelector('main').innerText.length > 60 && !document.querySelector('.state .pulse')")
+    page.wait_for_timeout(500)
+    found = axe.Axe().run(page)
+    serious = [
+        f"{each['id']}: {each['nodes'][0]['html'][:160]} {each['nodes'][0].get('failureSummary', '')[:200]}"
+        for each in found.response["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []

@@ -1,0 +1,104 @@
+"""The page is served whole, by strict rules, and asks nobody but its hub."""
+
+import gzip
+import re
+from typing import Any
+
+import pytest
+
+from stepscope.hub.page import WEB
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, until
+from tools.vendor import FOLDER, SUMS, sums
+
+VIEWS = ("runs", "run/four-ranks", "run/four-ranks?tab=overview", "run/four-ranks?step=120", "compare?run=four-ranks")
+
+
+def test_document_and_files_are_served_with_a_strict_policy(trained: RunningHub) -> None:
+    """Scripts come from the hub alone, none inline; browsers ask whether files changed."""
+    for path in ("/", "/web/app.js", "/web/theme.css", "/web/vendor/uplot.js", "/web/vendor/inter.woff2"):
+        answer = trained.request("GET", path)
+        assert answer.status == 200
+        policy = answer.headers["content-security-policy"]
+        assert "script-src 'self';" in policy
+        assert "default-src 'none'" in policy
+        assert answer.headers["cache-control"] == "no-cache"
+    for path in ("/web/../app.py", "/web/%2e%2e/app.py", "/web/README.md", "/web/none.js", "/web/", "/web/a%00.js"):
+        assert trained.request("GET", path).status == 404, path
+
+
+def test_files_are_packed_and_kept_until_they_change(trained: RunningHub) -> None:
+    """A browser that has a file is told so, and one that can unpack gets fewer bytes."""
+    plain = trained.request("GET", "/web/vendor/uplot.js")
+    packed = trained.request("GET", "/web/vendor/uplot.js", headers={"accept-encoding": "gzip, br"})
+    assert gzip.decompress(packed.body) == plain.body
+    assert len(packed.body) < len(plain.body) / 2
+    again = trained.request("GET", "/web/vendor/uplot.js", headers={"if-none-match": plain.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_document_has_no_inline_code() -> None:
+    """No script and no style stands in the document, and nothing in it comes from elsewhere."""
+    text = (WEB / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r"<script(?![^>]*\bsrc=)", text) == []
+    assert "<style" not in text
+    assert "//" not in re.sub(r"<!doctype html>", "", text)
+
+
+def test_every_file_of_the_document_is_there() -> None:
+    """Imports of modules and styles lead to files, so that no view breaks only when it is opened."""
+    missing = []
+    for path in [*WEB.rglob("*.js"), *WEB.rglob("*.css")]:
+        if "vendor" in path.parts:
+            continue
+        text = path.read_text(encoding="utf-8")
+        found = re.findall(r"""(?:from|import)\s*\(?\s*["'](\.[^"']+)["']|url\(["']([^"')]+)["']\)""", text)
+        missing += [
+            f"{path.name}: {one or other}" for one, other in found if not (path.parent / (one or other)).is_file()
+        ]
+    assert missing == []
+
+
+def test_document_loads_all_shared_modules_at_once() -> None:
+    """The shell, the parts and the charts are named in the document, so that no module waits for another to name it."""
+    text = (WEB / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'rel="modulepreload" href="web/([^"]+)"', text))
+    folders = (WEB, WEB / "vendor", WEB / "parts", WEB / "charts")
+    assert named == {path.relative_to(WEB).as_posix() for folder in folders for path in folder.glob("*.js")}
+
+
+def test_vendored_files_are_what_was_fetched() -> None:
+    """Nobody edits them by hand."""
+    assert sums(FOLDER) == (FOLDER / SUMS).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_views_fit_their_window(trained: RunningHub, show: Opened, width: int, theme: str) -> None:
+    """No view is wider than the window; none complains, none asks another machine (see `show`)."""
+    for view in VIEWS:
+        page = show(trained, view, width=width, theme=theme)
+        until(page, "document.querySelector('main').innerText.length > 40")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+
+
+def test_unknown_view_and_unknown_run_say_so(trained: RunningHub, chromium: Any) -> None:
+    """Wrong addresses are answered in words."""
+    page = chromium.new_page()
+    page.goto(f"{trained.url}/#/nowhere")
+    page.get_by_text("There is no such page").wait_for()
+    page.goto(f"{trained.url}/#/run/none")
+    page.get_by_text("there is no run 'none'").wait_for()
+    page.close()
+
+
+def test_theme_can_be_chosen(trained: RunningHub, show: Opened) -> None:
+    """The button goes from the system's theme to light to dark, and the choice is kept."""
+    page = show(trained, "runs", theme="dark")
+    root = "document.documentElement.dataset.theme"
+    assert page.evaluate(root) == "dark"
+    page.get_by_label("Theme: auto").click()
+    assert page.evaluate(root) == "light"
+    page.reload()
+    page.get_by_label("Theme: light").wait_for()
+    assert page.evaluate(root) == "light"

@@ -1,0 +1,123 @@
+"""The table of runs: thousands of them smooth, a filter that helps, groups, comparison, and a first page."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepscope.hub.home import HubHome
+from stepscope.hub.store.store import open_store
+from stepscope.model import names
+from stepscope.model.ports import Batch
+from stepscope.model.records import Event, Metric, Record
+from stepscope.model.writer import Writer
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, until
+
+MANY = 5000
+START = 1_790_000_000 * 10**9
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with five thousand runs, stored directly: starting so many trainers would take an hour."""
+    home: Path = tmp_path_factory.mktemp("crowd") / "home"
+    place = HubHome(home)
+    store = open_store(place.store)
+    store.write_many([_batch(number) for number in range(MANY)])
+    store.close()
+    place.close()
+    hub = RunningHub(home).start()
+    yield hub
+    hub.kill()
+
+
+def _batch(number: int) -> Batch:
+    begun, name = START + number * 10**9, f"sweep {number:04d}"
+    writer = Writer(id=f"w{number}", run=f"run-{number:04d}", project=f"p{number % 5}", name=name, wall_ns=begun)
+    config = {"lr": 10.0 ** -(number % 6), "optimizer": {"name": "adam" if number % 2 else "sgd"}}
+    started = {"config": config, "tags": {"team": "red"}}
+    records: list[Record] = [
+        Event(begun, None, None, None, None, 9, names.EVENT_STARTED, started),
+        Metric(begun + 10**9, 1, None, "trainer", {"loss": 2 + number / MANY}),
+        Metric(begun + 2 * 10**9, 2, None, "trainer", {"loss": 1 + number / MANY}),
+        Event(begun + 3 * 10**9, None, None, None, None, 9, names.EVENT_FINISHED, {"status": "finished"}),
+    ]
+    return Batch(writer, 1, records)
+
+
+def test_thousands_of_runs_scroll(crowd: RunningHub, show: Opened) -> None:
+    """All are there, a screenful is drawn, and the end is a key away."""
+    page = show(crowd, "runs")
+    until(page, f"document.querySelector('[role=grid]')?.getAttribute('aria-rowcount') === '{MANY + 1}'")
+    assert page.evaluate("document.querySelectorAll('.vt-row').length") < 60
+    assert page.locator(".vt-row").first.inner_text().startswith("✓")
+    page.locator('.vt-row[data-row="0"]').focus()
+    page.keyboard.press("End")
+    page.get_by_text("sweep 0000").wait_for()
+    assert page.evaluate("document.activeElement.dataset.row") == str(MANY - 1)
+    assert page.evaluate("document.querySelectorAll('.vt-row').length") < 60
+    until(page, "document.querySelectorAll('.spark polyline').length > 10")
+
+
+def test_filter_completes_and_explains(crowd: RunningHub, show: Opened) -> None:
+    """Fields, operators and values are offered as one types; a mistake is explained where it stands."""
+    page = show(crowd, "runs")
+    field = page.get_by_role("combobox", name="Filter runs")
+    field.click()
+    field.type("metrics.trainer/lo")
+    page.get_by_role("option").filter(has_text="metrics.trainer/loss").wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Tab")
+    assert field.input_value() == "metrics.trainer/loss "
+    page.get_by_role("option").filter(has_text="<=").wait_for()
+    field.type("< 1.002 and project = p")
+    page.get_by_role("option").filter(has_text="p3").wait_for()
+    field.type("3")
+    page.keyboard.press("Enter")
+    page.get_by_text("2 of 5\u202f000 runs").wait_for()
+    assert page.locator(".vt-row").count() == 2
+    assert "filter=metrics.trainer" in page.url
+    field.fill("statsu = running")
+    page.get_by_role("alert").filter(has_text="runs have no field 'statsu'").wait_for()
+    show.complaints[:] = [each for each in show.complaints if "400" not in each]  # browsers log what we explain
+
+
+def test_groups_sorting_and_columns(crowd: RunningHub, show: Opened) -> None:
+    """Runs can be grouped by a setting, sorted by a column, and shown with more columns; the address has it."""
+    page = show(crowd, "runs?group=config.optimizer.name&filter=project+%3D+p1")
+    page.locator(".vt-row.heading").filter(has_text="sgd").wait_for()
+    page = show(crowd, "runs")
+    page.get_by_role("button", name="loss", exact=True).click()
+    until(page, "location.hash.includes('sort=-metrics.trainer/loss')")
+    page.get_by_text("sweep 4999").wait_for()
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_role("checkbox", name="lr").check()
+    page.get_by_role("columnheader", name="lr").wait_for()
+
+
+def test_picked_runs_are_compared(crowd: RunningHub, show: Opened) -> None:
+    """Two ticks and a button lead to their curves over each other and to what differs in their settings."""
+    page = show(crowd, "runs")
+    page.locator('.vt-row[data-row="0"]').focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Compare 2").click()
+    until(page, "document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot')?.dataset.drawn === '4'")
+    page.get_by_role("button", name="Configuration").click()
+    changed = page.locator(".diff .changed")
+    changed.first.wait_for()
+    assert page.get_by_role("rowheader", name="lr").count() == 1
+
+
+def test_first_page_shows_what_to_paste(tmp_path: Path, show: Opened) -> None:
+    """A hub without runs shows the lines that make one."""
+    hub = RunningHub(tmp_path / "home").start()
+    try:
+        page = show(hub)
+        page.get_by_text("No runs yet").wait_for()
+        assert "stepscope.init(" in page.locator(".code").first.inner_text()
+        page.close()
+    finally:
+        hub.kill()
