@@ -16,6 +16,7 @@ import pytest
 import stepscope
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record
+from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
 
 RUN = "e2e"
@@ -55,6 +56,14 @@ class Program:
 
 Start = Callable[..., Program]
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def outside_any_step() -> Iterator[None]:
+    """No step that a test left open is the step of the next one's records."""
+    yield
+    stepscope.finish()
+    current_mark.set(None)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def conversation(home: Path, talk: Callable[[Any, Ask], Awaitable[None]]) -> Non
 
             await talk(client, ask)
 
-    asyncio.run(asyncio.wait_for(run(), 100))
+    with ThreadPoolExecutor(1) as pool:  # a browser of other tests may keep a loop on this thread
+        pool.submit(lambda: asyncio.run(asyncio.wait_for(run(), 100))).result()
 
 
 async def everything(client: Any, ask: Ask) -> None:

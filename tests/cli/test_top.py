@@ -161,9 +161,11 @@ def terminal(*arguments: str, rows: int = 24, columns: int = 80) -> Iterator[tup
 def seen(here: int, word: str, seconds: float = 30.0) -> str:
     """Read the screen until a word is on it."""
     got, deadline = "", time.monotonic() + seconds
+    ready = select.poll()  # unlike select.select it takes any number of open files
+    ready.register(here, select.POLLIN)
     while word not in got:
         assert time.monotonic() < deadline, got[-2000:]
-        if select.select([here], [], [], 0.1)[0]:
+        if ready.poll(100):
             got += os.read(here, 65536).decode("utf-8", "replace")
     return got
 

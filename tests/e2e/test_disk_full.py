@@ -36,7 +36,7 @@ TRAINER = """
             with run.step(index):
                 run.log({"index": index, "filler/" + "x" * 100: 0.5})
         print("I/O in the loop:", [name for who, name in touched[before:] if who == me])
-        print(phase, "is safe:", run.flush(3 if phase == "mended" else 0.5), flush=True)
+        print(phase, "is safe:", bool(run.flush(3 if phase == "mended" else 0.5)), flush=True)
     reached("end")
 """
 
