@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from opentelemetry import context
 
 import stepscope
 from stepscope.model.ports import Batch
@@ -60,10 +61,11 @@ Python = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(autouse=True, scope="module")
 def outside_any_step() -> Iterator[None]:
-    """No step that a test left open is the step of the next one's records."""
+    """No step and no span that a test left open is around the records of the next one."""
     yield
     stepscope.finish()
     current_mark.set(None)
+    context.attach(context.Context())
 
 
 @pytest.fixture

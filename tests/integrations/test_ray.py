@@ -40,7 +40,8 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=env)
     try:
         answers = visit()
-        spans = wait_for(run, {"Actor.call_other", "later.inside", "renamed", "decorated"})
+        hooked = {"plain.inside"} if request.param == "hook" else set()
+        spans = wait_for(run, {"Actor.call_other", "later.inside", "renamed", "decorated"} | hooked)
     finally:
         ray.shutdown()
         stepscope.finish()

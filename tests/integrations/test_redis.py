@@ -1,6 +1,7 @@
 """A real Redis server: commands, pipelines and failures of sync and asyncio clients are spans without keys."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ redis = pytest.importorskip("redis", reason="redis is not installed")
 
 
 @pytest.fixture(autouse=True)
-def current() -> None:
+def current(place: Path) -> None:
     """A run that is the process's OpenTelemetry provider."""
     stepscope.init(project="redis", shipper="none")
 
