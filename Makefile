@@ -68,13 +68,11 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 	@$(call pip,$(VENV)) install -r requirements/frameworks.lock
 	@touch $@
 
-# What tests talk to and pip has no wheel of: servers and a browser from Debian, a daemon from npm, a fuzzer to be built.
+# What tests talk to and pip has no wheel of: servers and a browser from Debian, a daemon from npm.
 $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
-	@sh tools/debian.sh chromium clang g++ libclang-rt-dev openssl prometheus redis-server
+	@sh tools/debian.sh chromium openssl prometheus redis-server
 	@echo "setup: statsd"
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
-	@echo "setup: atheris, which takes five minutes where it must be built"
-	@CLANG_BIN=$$(command -v clang) $(call pip,$(VENV)) install atheris==3.0.0 || echo "setup: no atheris" >&2
 	@touch $@
 
 $(BENCH)/.ready: requirements/bench.lock $(BENCH)/bin/python

@@ -8,7 +8,7 @@ import atheris
 
 from tests.fuzz.target import NAMES, PLANTED, load
 
-LIMITS = ("-rss_limit_mb=1500", "-timeout=10", "-use_value_profile=1", "-print_final_stats=1")
+LIMITS = ("-rss_limit_mb=4000", "-timeout=10", "-use_value_profile=1", "-print_final_stats=1")
 """What one input may cost: memory of the process, seconds of one input."""
 
 

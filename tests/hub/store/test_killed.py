@@ -56,7 +56,9 @@ while True:
 def lines(process: "subprocess.Popen[str]", seconds: float) -> Iterator[int]:
     """What the process acknowledged, until it dies or so much time has passed since its last word."""
     assert process.stdout is not None
-    while select.select([process.stdout], [], [], seconds)[0]:
+    ready = select.poll()  # unlike select.select it takes any number of open files
+    ready.register(process.stdout, select.POLLIN)
+    while ready.poll(seconds * 1000):
         line = process.stdout.readline()
         if not line.endswith("\n"):
             return
