@@ -95,3 +95,29 @@ def test_every_sink_has_a_page_and_can_be_stored(name: str) -> None:
         assert msgspec.json.decode(packed, type=type(chosen.config)) == chosen.config
     page = (PAGES / f"{name}.md").read_text()
     assert page.startswith("# ")
+
+
+ADDRESSED = {
+    "datadog": ("url", {"transport": "http", "api_key": "k"}),
+    "hub": ("url", {}),
+    "mlflow": ("uri", {}),
+    "otlp": ("endpoint", {}),
+    "tinker": ("url", {}),
+}
+
+
+@pytest.mark.parametrize("bad", ["http://h:99999", "http://h:port", "http://h:0", "ftp://h", "http://", "h"])
+@pytest.mark.parametrize("name", ADDRESSED)
+def test_an_address_that_cannot_be_is_refused_before_training_starts(name: str, bad: str) -> None:
+    """Not by the shipper, an hour later, in a log that nobody reads."""
+    option, others = ADDRESSED[name]
+    with pytest.raises(ConfigError, match=rf"sinks: {name}: .*use http"):
+        registry.parse([{name: {option: bad, **others}}], {})
+
+
+@pytest.mark.parametrize("name", ["datadog", "hub", "mlflow", "tinker"])
+def test_a_timeout_is_above_nothing(name: str) -> None:
+    """A sink that may take no time could never deliver."""
+    option, others = ADDRESSED[name]
+    with pytest.raises(ConfigError, match=f"sinks: {name}: timeout is a number of seconds above 0"):
+        registry.parse([{name: {option: "http://h:1", "timeout": 0, **others}}], {})

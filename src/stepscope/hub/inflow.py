@@ -63,7 +63,7 @@ class Inflow:
                 error = stumble
                 continue
             for item in found:
-                self._receivers[_key(item.batch)] = item.receiver
+                self._receivers[item.batch.key] = item.receiver
                 batches.append(item.batch)
                 count += len(item.batch.records)
             if found and limit >= READ_BYTES:
@@ -75,7 +75,7 @@ class Inflow:
 
     def receiver(self, batch: Batch) -> str:
         """Name the receiver that took a batch of the group under way."""
-        return self._receivers.get(_key(batch), "")
+        return self._receivers.get(batch.key, "")
 
     def settle(self) -> None:
         """Take note that the group is stored; OSError when the cursors could not be saved, and will be again."""
@@ -96,7 +96,3 @@ class Inflow:
         if self._unsaved:
             self._cursors.save()
             self._unsaved, self._saved_at = False, self._clock()
-
-
-def _key(batch: Batch) -> tuple[str, str, int]:
-    return batch.writer.run, batch.writer.id, batch.seq

@@ -52,7 +52,7 @@ class StoreSink:
             raise max(waiting, key=lambda each: each.after or 0.0)
         self._tries = self._blamed = 0
         for batch in batches if self._refused else ():
-            self._refused.pop(_key(batch), None)
+            self._refused.pop(batch.key, None)
         if where:
             raise Reject("; ".join(sorted(reasons)[:3]), where)
         return {}
@@ -64,8 +64,8 @@ class StoreSink:
         reasons = set()
         for batch, outcome in zip(batches, outcomes, strict=True):
             if isinstance(outcome, Reject):
-                self._refused[_key(batch)] = outcome
-            refused = self._refused.get(_key(batch)) if self._refused else None
+                self._refused[batch.key] = outcome
+            refused = self._refused.get(batch.key) if self._refused else None
             if refused is not None:
                 where += [start + index for index in refused.where]
                 reasons.add(str(refused))
@@ -74,7 +74,3 @@ class StoreSink:
 
     def close(self) -> None:
         """Leave the store open."""
-
-
-def _key(batch: Batch) -> tuple[str, str, int]:
-    return batch.writer.run, batch.writer.id, batch.seq

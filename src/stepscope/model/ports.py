@@ -14,6 +14,16 @@ class Batch(NamedTuple):
     seq: int
     records: list[Record]
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells it from all others: the run, the writer in it, the number."""
+        return self.writer.run, self.writer.id, self.seq
+
+
+def offer_key(batches: "Sequence[Batch]") -> tuple[object, ...]:
+    """What tells whether batches are the same, and as long, as those offered before."""
+    return tuple((*batch.key, len(batch.records)) for batch in batches)
+
 
 Write = Callable[[Batch], None]
 """Take a batch. Returning means *safe*; the only refusals are `Retry` and `Reject`."""

@@ -25,6 +25,15 @@ BLAMES_A_RECORD = frozenset({400, 413, 422, 500})
 """The statuses for which one record, or their number, may be to blame; others are about the address or the token."""
 
 
+def is_address(url: str) -> bool:
+    """Tell whether a URL names a web server: http or https, a host, and a port that can be."""
+    parts = urlsplit(url)
+    try:
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or too large
+        return False
+
+
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
     """Whom to trust and who we are; all files are PEM."""
 

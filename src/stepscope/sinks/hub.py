@@ -8,7 +8,7 @@ import msgspec
 
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch
-from stepscope.sinks.http import BLAMES_A_RECORD, RETRYABLE, Answer, Connection, Tls, compress, retry_after
+from stepscope.sinks.http import BLAMES_A_RECORD, RETRYABLE, Answer, Connection, Tls, compress, is_address, retry_after
 from stepscope.sinks.proxies import is_here
 from stepscope.sinks.registry import convert
 from stepscope.wire import frames
@@ -34,10 +34,7 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         made = convert("hub", {**{key: value for key, value in said.items() if value}, **options}, cls)
         if made.compression not in ("auto", "gzip", "none"):
             raise ConfigError(f"sinks: hub: compression {made.compression!r} is not known; use auto, gzip or none")
-        if not made.timeout > 0:
-            raise ConfigError("sinks: hub: timeout is a number of seconds above 0")
-        parts = urlsplit(made.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_address(made.url):
             raise ConfigError(f"sinks: hub: url {made.url!r} is not usable; use http://HOST:PORT or https://HOST:PORT")
         Tls(certificate=made.certificate).check()
         return made

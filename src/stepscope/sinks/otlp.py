@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from stepscope.model.errors import ConfigError, Reject, Retry
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, offer_key
 from stepscope.sinks.otlp_variables import Target, Wish, targets
 from stepscope.sinks.registry import convert
 from stepscope.wire.otlp.encode.request import OPEN_SPAN, Request, encode
@@ -127,7 +127,7 @@ class OtlpSink:
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send what is not sent yet. Spans still open are passed over: they come again when they end."""
         deadline = self._clock() + self.timeout
-        key = _key(batches)
+        key = offer_key(batches)
         if self._under_way.key != key:
             self._under_way = _Delivery(key)
         way = self._under_way
@@ -163,7 +163,3 @@ class OtlpSink:
             return
         if partial.rejected:
             way.refused[partial.message or "partial success"] += partial.rejected
-
-
-def _key(batches: Sequence[Batch]) -> tuple[object, ...]:
-    return tuple((batch.writer.run, batch.writer.id, batch.seq, len(batch.records)) for batch in batches)

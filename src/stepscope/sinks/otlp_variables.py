@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError
-from stepscope.sinks.http import Tls
+from stepscope.sinks.http import Tls, is_address
 from stepscope.wire.otlp.names import SIGNALS, Signal
 
 Protocol = Literal["http/protobuf", "http/json", "grpc"]
@@ -80,11 +80,7 @@ def _url(signal: Signal, wish: Wish, env: Mapping[str, str], protocol: str, inse
     if protocol == "grpc" and "://" not in url:
         url = f"{'http' if insecure else 'https'}://{url}"
     parts = urlsplit(url)
-    try:
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if not is_address(url):
         raise ConfigError(f"sinks: otlp: endpoint {url!r} is not usable; use http://HOST:PORT or https://HOST:PORT")
     if protocol == "grpc":
         return urlunsplit((parts.scheme, parts.netloc, "", "", ""))

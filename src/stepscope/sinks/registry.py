@@ -164,6 +164,10 @@ def convert(name: str, options: Mapping[str, Any], kind: type[Options]) -> Optio
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"sinks: {name} has no option {key!r}{hint} Known: {', '.join(known)}")
     try:
-        return msgspec.convert(dict(options), kind, strict=False)
+        made = msgspec.convert(dict(options), kind, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"sinks: {name}: {error}") from None
+    timeout = getattr(made, "timeout", None)
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(f"sinks: {name}: timeout is a number of seconds above 0")
+    return made

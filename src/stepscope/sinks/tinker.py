@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError, Reject, Retry
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, offer_key
 from stepscope.model.records import KINDS, Span, kind
 from stepscope.model.writer import Writer
-from stepscope.sinks.http import Answer, Connection, Tls, retry_after
+from stepscope.sinks.http import Answer, Connection, Tls, is_address, retry_after
 from stepscope.sinks.registry import convert
 from stepscope.wire import tinker as wire
 
@@ -40,11 +40,8 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if isinstance(given.get("kinds"), str):
             given["kinds"] = [part.strip() for part in given["kinds"].split(",") if part.strip()]
         made = convert("tinker", {**{key: value for key, value in said.items() if value}, **given}, cls)
-        parts = urlsplit(made.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_address(made.url):
             raise ConfigError(f"sinks: tinker: url {made.url!r} is not usable; use http://HOST:PORT or https://HOST")
-        if not made.timeout > 0:
-            raise ConfigError("sinks: tinker: timeout is a number of seconds above 0")
         if not made.kinds:
             raise ConfigError(f"sinks: tinker: kinds names none; known: {', '.join(KINDS)}")
         Tls(certificate=made.certificate).check()
@@ -106,7 +103,7 @@ class TinkerSink:
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send what is not sent yet; kinds that were not asked for, and spans still open, are passed over."""
         deadline = self._clock() + self.timeout
-        key = tuple((batch.writer.run, batch.writer.id, batch.seq, len(batch.records)) for batch in batches)
+        key = offer_key(batches)
         if key != self._key:
             self._begin(batches)
             self._key = key

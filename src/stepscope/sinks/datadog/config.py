@@ -11,6 +11,7 @@ from msgspec import structs
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
 from stepscope.sinks.datadog.agent import Address, Agent, DogStatsdSink, most_bytes_of
+from stepscope.sinks.http import is_address
 from stepscope.sinks.registry import convert
 from stepscope.wire.datadog.spelling import tag
 from stepscope.wire.datadog.translate import Spelling, Translator
@@ -114,14 +115,11 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return "http" if not has_agent and self.api_key else "dogstatsd"
 
     def _check(self) -> None:
-        if not self.timeout > 0:
-            raise ConfigError("sinks: datadog: timeout is a number of seconds above 0")
         if self.transport == "http":
             if not self.api_key:
                 raise ConfigError("sinks: datadog: the HTTP intake needs an API key: set `api_key` or DD_API_KEY")
             for url in (self.intake, self.logs_intake):
-                parts = urlsplit(url)
-                if parts.scheme not in ("http", "https") or not parts.hostname:
+                if not is_address(url):
                     raise ConfigError(f"sinks: datadog: {url!r} is not usable; use https://HOST, or `site` alone")
         elif find_spec("datadog") is None:
             fix = "pip install 'stepscope[datadog]', or set DD_API_KEY to need no Agent"

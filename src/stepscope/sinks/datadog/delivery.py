@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stepscope.model.errors import Reject
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, offer_key
 from stepscope.wire.datadog.items import Item, is_timely
 from stepscope.wire.datadog.translate import Translator
 
@@ -25,7 +25,7 @@ class Delivery:
 
     def begin(self, batches: Sequence[Batch]) -> None:
         """Go on where the last offer of the same batches ended, else start; what became too old is counted."""
-        key = tuple((batch.writer.run, batch.writer.id, batch.seq, len(batch.records)) for batch in batches)
+        key = offer_key(batches)
         if key != self._key:
             self._forget()
             self.items, self._refused = self._translator.translate(batches)

@@ -25,8 +25,3 @@ def by_run(batches: Sequence[Batch]) -> dict[str, list[Entry]]:
         entries += [Entry(index, batch.writer, record) for index, record in enumerate(batch.records, at)]
         at += len(batch.records)
     return found
-
-
-def key_of(batches: Sequence[Batch]) -> tuple[object, ...]:
-    """Tell whether batches are the same that were offered before."""
-    return tuple((batch.writer.run, batch.writer.id, batch.seq, len(batch.records)) for batch in batches)

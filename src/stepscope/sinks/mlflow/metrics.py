@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, offer_key
 from stepscope.model.records import Alert, Event, Log, Metric
 from stepscope.model.writer import Writer
 from stepscope.sinks.mlflow.ends import Ends, is_dead
-from stepscope.sinks.mlflow.entries import Entry, by_run, key_of
+from stepscope.sinks.mlflow.entries import Entry, by_run
 from stepscope.sinks.mlflow.runs import Found, Runs
 from stepscope.sinks.mlflow.server import Refused, Server
 from stepscope.sinks.mlflow.target import Target
@@ -50,7 +50,7 @@ class MetricsSink:
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send what is not sent yet. The same point twice is stored once: MLflow's key holds all of it."""
         self._server.allow(self.timeout)
-        key = key_of(batches)
+        key = offer_key(batches)
         if self._under_way.key != key:
             self._under_way = _Delivery(key)
         way = self._under_way

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError
-from stepscope.sinks.http import Tls
+from stepscope.sinks.http import Tls, is_address
 from stepscope.sinks.registry import convert
 from stepscope.wire.mlflow.names import TRACES
 
@@ -64,8 +64,6 @@ def read_target(options: Mapping[str, Any], env: Mapping[str, str]) -> Target:
     """Read options and MLflow's variables; ConfigError names the fix."""
     said = {option: env[name] for option, name in VARIABLES.items() if env.get(name)}
     given = convert("mlflow", {**said, **options}, Options)
-    if not given.timeout > 0:
-        raise ConfigError("sinks: mlflow: timeout is a number of seconds above 0")
     uri, credentials = _address(given.uri)
     name = env.get("MLFLOW_EXPERIMENT_NAME") or None
     experiment = given.experiment if given.experiment is not None else name or env.get("MLFLOW_EXPERIMENT_ID")
@@ -87,11 +85,7 @@ def read_target(options: Mapping[str, Any], env: Mapping[str, str]) -> Target:
 def _address(uri: str) -> tuple[str, tuple[str, str] | None]:
     """Check an address; without credentials, and without a path of the API that was copied with it."""
     parts = urlsplit(uri)
-    try:
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if not is_address(uri):
         kept = uri if "@" not in uri else parts.scheme
         raise ConfigError(
             f"sinks: mlflow: uri {kept!r} is no tracking server; use http://HOST:PORT, and for a database or a folder "

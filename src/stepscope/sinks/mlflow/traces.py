@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stepscope.model.errors import Reject, Retry
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, offer_key
 from stepscope.model.records import Record, Span
 from stepscope.model.writer import Writer
 from stepscope.sinks.http import compress
-from stepscope.sinks.mlflow.entries import Entry, by_run, key_of
+from stepscope.sinks.mlflow.entries import Entry, by_run
 from stepscope.sinks.mlflow.runs import Found, Runs
 from stepscope.sinks.mlflow.server import NoAnswer, Refused, Server
 from stepscope.sinks.mlflow.target import Target
@@ -68,7 +68,7 @@ class TracesSink:
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send the spans that have ended and are not sent yet. A span sent twice is stored once: it has an id."""
         self._server.allow(self.timeout)
-        key = key_of(batches)
+        key = offer_key(batches)
         if self._under_way.key != key:
             self._under_way = _Delivery(key)
         way, bad = self._under_way, 0
