@@ -10,6 +10,7 @@ from opentelemetry.context import Context
 
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import CARRIED_KEY, attach, current
+from stepscope.sdk.otel.seat import SEAT
 
 FIELD = "stepscope-carried"
 MOST = 32
@@ -41,8 +42,8 @@ def inject(carrier: dict[str, str] | None = None) -> dict[str, str]:
         propagate.inject(written)
         if attrs := carried():
             written[FIELD] = msgspec.json.encode(attrs).decode()
-    except Exception:
-        return written
+    except Exception as error:
+        _count("inject", error)
     return written
 
 
@@ -52,5 +53,11 @@ def extract(carrier: Mapping[str, str] | None) -> Context:
         context = propagate.extract(dict(carrier or {}), Context())
         found = msgspec.json.decode(carrier[FIELD]) if carrier and FIELD in carrier else None
         return Context({**context, CARRIED_KEY: clean(found)}) if isinstance(found, dict) else context
-    except Exception:
+    except Exception as error:
+        _count("extract", error)
         return Context()
+
+
+def _count(what: str, error: Exception) -> None:
+    if SEAT.run is not None:
+        SEAT.run.outcomes.add("rejected", what, type(error).__name__)

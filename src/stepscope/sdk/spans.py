@@ -277,7 +277,7 @@ class Span(trace.Span):
 
     def blame(self, error: BaseException) -> None:
         """Set the ERROR status to what an exception says."""
-        self.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {_text(error)}")
+        self.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {message_of(error)}")
 
 
 class StepSpan(Span):
@@ -334,12 +334,13 @@ def exception_attrs(error: BaseException) -> dict[str, Any]:
         stack = f"(no stack: {type(inner).__name__})"
     return {
         "exception.type": name,
-        "exception.message": _text(error),
+        "exception.message": message_of(error),
         "exception.stacktrace": stack[-LONGEST:],
     }
 
 
-def _text(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """What an exception says; not all can say it."""
     try:
         return str(error)[:LONGEST]
     except Exception:

@@ -9,6 +9,7 @@ from typing import Any
 
 import stepscope
 from stepscope.training.bus_span import BusSpan
+from stepscope.training.counting import reject
 
 Name = tuple[str, ...]
 """The name of an event: `("http", "request", "stop")`. Where one is given, `"http.request.stop"` does as well."""
@@ -145,13 +146,6 @@ def event_name(event: Any) -> Name | None:
     if not isinstance(event, (tuple, list)) or not event or not all(isinstance(part, str) for part in event):
         return None
     return tuple(event)
-
-
-def reject(what: str, found: object) -> None:
-    """Count something that cannot be used."""
-    run = stepscope.current_run()
-    if run is not None:
-        run.outcomes.add("rejected", what, type(found).__name__)
 
 
 def _mapping(what: str, given: Any) -> Mapping[str, Any]:

@@ -221,7 +221,7 @@ def _detached(value: Any) -> Any:
     """A value without what it was computed from, which would keep a whole graph in memory."""
     try:
         return value.detach() if hasattr(value, "detach") else value
-    except Exception:
+    except Exception:  # recording the value counts it as rejected; here it is only remembered
         return None
 
 
@@ -233,5 +233,5 @@ def _read(value: Any) -> Any:
         if hasattr(value, "item"):
             return value.item()
         return values.read("loss", value)
-    except Exception:
+    except Exception:  # counted when it was recorded; a summary has no number for it
         return None

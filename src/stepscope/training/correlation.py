@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 
 from stepscope.sdk import carrier as texts
 from stepscope.sdk.context import attach, current, detach
-from stepscope.training.bus import reject
+from stepscope.training.counting import reject
 
 PREFIX = "tuft."
 KEYS = (

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import stepscope
 from stepscope.training.exceptions_kinds import APIConnectionError as APIConnectionError
 from stepscope.training.exceptions_kinds import APIStatusError as APIStatusError
 from stepscope.training.exceptions_kinds import APITimeoutError as APITimeoutError
@@ -77,5 +78,7 @@ def _record(args: tuple[Any, ...], function: Callable[..., Any], error: Exceptio
         telemetry.log(name, event_data=data, severity="CRITICAL" if fatal else "ERROR")
         if fatal and hasattr(telemetry, "flush"):
             telemetry.flush()
-    except Exception:
-        return
+    except Exception as problem:
+        run = stepscope.current_run()
+        if run is not None:
+            run.outcomes.add("failed", "capture_exceptions", type(problem).__name__)

@@ -52,6 +52,6 @@ def is_number(value: Any) -> bool:
         return True
     try:
         values.read("", value)
-    except Exception:
+    except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
         return False
     return True

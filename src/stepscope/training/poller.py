@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
-from stepscope.training.bus import BUS, Bus, reject
+from stepscope.training.bus import BUS, Bus
+from stepscope.training.counting import reject
 from stepscope.training.poller_runtime import dispatch_runtime_metrics
 
 PERIOD = 10.0

@@ -10,7 +10,8 @@ from typing import Any, TextIO
 import stepscope
 from stepscope.model.records import Instrument
 from stepscope.training import points
-from stepscope.training.bus import BUS, Bus, Name, reject
+from stepscope.training.bus import BUS, Bus, Name
+from stepscope.training.counting import reject
 from stepscope.training.definitions import Definition
 from stepscope.training.service_meters import follow, meters
 

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from stepscope.training.bus import BUS, Bus, reject
+from stepscope.training.bus import BUS, Bus
+from stepscope.training.counting import reject
 from stepscope.training.definitions import Definition
 from stepscope.training.reporters import Reporter
 

@@ -12,7 +12,7 @@ from typing import Any
 import stepscope
 from stepscope.model.names import SEVERITIES
 from stepscope.sdk.spans import exception_attrs
-from stepscope.training.bus import reject
+from stepscope.training.counting import reject
 from stepscope.training.exceptions_kinds import is_user_error
 
 FLUSH_SECONDS = 5.0

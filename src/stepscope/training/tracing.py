@@ -14,7 +14,9 @@ import stepscope
 from stepscope.model import names
 from stepscope.sdk.otel.seat import Seat
 from stepscope.sdk.otel.tracer import Tracer, TracerProvider
+from stepscope.sdk.spans import message_of
 from stepscope.training import starting
+from stepscope.training.counting import reject
 
 F = TypeVar("F", bound=Callable[..., Any])
 _GRPC_PORT = 4317
@@ -103,7 +105,7 @@ class TracingContext:
                 entry = self._tracer.start_as_current_span(self._name, attributes=attributes)
                 return entry, entry.__enter__()
             except Exception as error:  # a tracer that cannot is no reason to stop training
-                _count("tracer", error)
+                reject("tracer", error)
         own = stepscope.span(self._name, **attributes)
         return own, own.__enter__()
 
@@ -115,7 +117,7 @@ class TracingContext:
         entry, span = self._entered.pop()
         if error is not None and kind is not GeneratorExit:
             span.set_attribute("error.type", type(error).__name__)
-            span.set_attribute("error.message", _text(error))
+            span.set_attribute("error.message", message_of(error))
         try:
             entry.__exit__(kind, error, where)
         except Exception as raised:
@@ -246,18 +248,5 @@ def _mapping(attributes: Any) -> dict[str, Any]:
         return {}
     if isinstance(attributes, Mapping):
         return {str(key): value for key, value in attributes.items()}
-    _count("attributes", attributes)
+    reject("attributes", attributes)
     return {}
-
-
-def _count(what: str, found: object) -> None:
-    run = stepscope.current_run()
-    if run is not None:
-        run.outcomes.add("rejected", what, type(found).__name__)
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "(no message)"

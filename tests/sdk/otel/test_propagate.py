@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 
 import stepscope
 from stepscope.model.records import Span
+from stepscope.sdk import carrier as texts
 from stepscope.sdk.otel.propagate import environment
 from stepscope.testing import read_run, recorded
 
@@ -35,6 +36,13 @@ def test_a_carrier_leads_out_and_in_again() -> None:
     assert carrier["traceparent"] == f"00-{found['client'].trace_id.hex()}-{found['client'].span_id.hex()}-01"
     assert found["server"].parent_id == found["client"].span_id
     assert baggage.get_baggage("tenant", context) == "a b"
+
+
+def test_an_unreadable_carrier_is_counted() -> None:
+    """Carried attributes that are no JSON lead to an empty context, and the run says so."""
+    with recorded(otel=True) as recording:
+        assert not texts.extract({texts.FIELD: "{no json"})
+        assert recording.run.outcomes.snapshot()["rejected/extract/DecodeError"] == 1
 
 
 @pytest.mark.parametrize("flags", ["00", "01", "03", "ff"])

@@ -11,7 +11,7 @@ import torch
 
 import stepscope
 from stepscope.integrations.torch.gpu import GpuClock
-from stepscope.integrations.torch.phases import BUCKET, Phase
+from stepscope.integrations.torch.phases import BUCKET, Phase, failed
 
 Call = Callable[..., Any]
 Describe = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
@@ -49,18 +49,19 @@ def timed(
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             busy = getattr(_inside, "busy", False)
-            if busy or not active or stepscope.current_run() is None or torch.compiler.is_compiling():
+            run = stepscope.current_run()
+            if busy or not active or run is None or torch.compiler.is_compiling():
                 return original(*args, **kwargs)
             _inside.busy = True
-            phase = _open(clock, name, {BUCKET: bucket, **_described(describe, args, kwargs)})
+            phase = _open(run, clock, name, {BUCKET: bucket}, lambda: describe(args, kwargs))
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
-                _end(phase, None if isinstance(error, StopIteration) else error)
+                _end(run, phase, None if isinstance(error, StopIteration) else error)
                 raise
             finally:
                 _inside.busy = False
-            _end(phase, None)
+            _end(run, phase, None)
             return result
 
         return call
@@ -68,26 +69,22 @@ def timed(
     return around
 
 
-def _open(clock: GpuClock | None, name: str, attrs: dict[str, Any]) -> Phase | None:
+def _open(
+    run: stepscope.Run, clock: GpuClock | None, name: str, attrs: dict[str, Any], describe: Callable[[], dict[str, Any]]
+) -> Phase | None:
     try:
-        return Phase(clock, name, attrs)
-    except Exception:  # a device in a bad state must show in the call itself, not here
+        return Phase(clock, name, {**attrs, **describe()})
+    except Exception as problem:
+        failed(run, name, problem)
         return None
 
 
-def _end(phase: Phase | None, error: BaseException | None) -> None:
+def _end(run: stepscope.Run, phase: Phase | None, error: BaseException | None) -> None:
     try:
         if phase is not None:
             phase.end(error)
-    except Exception:
-        return
-
-
-def _described(describe: Describe, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return describe(args, kwargs)
-    except Exception:
-        return {}
+    except Exception as problem:
+        failed(run, "the end of a call", problem)
 
 
 def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

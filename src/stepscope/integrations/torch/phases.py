@@ -49,10 +49,15 @@ def quietly(work: Callable[..., None]) -> Callable[..., None]:
         try:
             work(run, *arguments)
         except Exception as error:
-            run.outcomes.add("failed", "torch", type(error).__name__)
-            run.outcomes.notice("torch", work.__name__, f"timing torch failed in {work.__name__}: {error!r}")
+            failed(run, work.__name__, error)
 
     return hook
+
+
+def failed(run: stepscope.Run, work: str, error: Exception) -> None:
+    """Count what went wrong in a timing, and name it once; a device in a bad state shows in torch's own call."""
+    run.outcomes.add("failed", "torch", type(error).__name__)
+    run.outcomes.notice("torch", work, f"timing torch failed in {work}: {error!r}")
 
 
 def in_backward() -> bool:
