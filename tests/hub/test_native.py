@@ -62,15 +62,15 @@ def test_native(start_hub: StartHub) -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        (b"", 200),
-        (head(), 200),
-        (batch(0, metric(0)), 400),
-        (head()[:-1], 400),
-        (head() + batch(0, metric(0))[:-1], 400),
-        (head() + b"\0" * 50 + batch(0, metric(0)), 400),
-        (head(run=""), 400),
-        (frames.frame(msgspec.msgpack.encode((0, {"id": 1}))), 400),
-        (b"x" * 100, 400),
+        pytest.param(b"", 200, id="nothing"),
+        pytest.param(head(), 200, id="head"),
+        pytest.param(batch(0, metric(0)), 400, id="no-head"),
+        pytest.param(head()[:-1], 400, id="cut-head"),
+        pytest.param(head() + batch(0, metric(0))[:-1], 400, id="cut-batch"),
+        pytest.param(head() + b"\0" * 50 + batch(0, metric(0)), 400, id="zeros-between"),
+        pytest.param(head(run=""), 400, id="no-run"),
+        pytest.param(frames.frame(msgspec.msgpack.encode((0, {"id": 1}))), 400, id="wrong-type"),
+        pytest.param(b"x" * 100, 400, id="no-frame"),
     ],
 )
 def test_bad_frames(hub: RunningHub, body: bytes, status: int) -> None:

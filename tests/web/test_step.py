@@ -53,3 +53,19 @@ def test_overview_has_what_the_run_was_told(trained: RunningHub, show: Opened) -
     attempts = page.get_by_role("region", name="Attempts").locator("tbody tr")
     assert attempts.count() == 2
     assert page.get_by_role("region", name="Processes").locator("tbody tr").count() == 8
+
+
+def test_goodput_band_is_what_the_spans_add_up_to(trained: RunningHub, show: Opened) -> None:
+    """The band is as wide as the shares of the API say, and the longest phase is named first."""
+    said = trained.request("GET", "/api/runs/four-ranks/goodput").json()
+    page = show(trained, "run/four-ranks?tab=overview")
+    goodput = page.get_by_role("region", name="Goodput")
+    goodput.locator("tbody tr").first.wait_for()
+    shown = {name: share for name, share in said["shares"].items() if share > 0}
+    assert {"productive", "idle", "unaccounted"} <= set(shown)
+    whole = goodput.locator(".goodput-band").bounding_box()["width"]
+    for name, share in shown.items():
+        width = goodput.locator(f".goodput-band .of-{name}").bounding_box()["width"]
+        assert abs(width / whole - share) < 0.02, name
+    longest = max(said["phases"], key=said["phases"].__getitem__)
+    assert goodput.locator("tbody tr td").first.inner_text() == longest

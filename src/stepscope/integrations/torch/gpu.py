@@ -68,7 +68,7 @@ class GpuClock:
         device = torch.cuda.current_device()
         free = self._free.get(device)
         event = free.pop() if free else torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(device))  # without a stream torch looks for the device anew, slowly
         return Mark(device, event)
 
     def measure(self, phase: str, begin: Mark | None) -> None:

@@ -1,12 +1,14 @@
-// What a run is: configuration, environment, commit, attempts and processes.
+// What a run is: the use of its time, configuration, environment, commit, attempts and processes.
 import { html, useState } from "../h.js";
 import { clock, count, flat, lasting, plain } from "../parts/format.js";
 import { Search } from "../parts/toolbar.js";
 import { Empty } from "../parts/states.js";
+import { Goodput } from "./goodput.js";
 
 export function Overview({ run }) {
   const { git, ...rest } = run.environment || {};
   return html`<div class="overview">
+    <${Goodput} run=${run} />
     <${Settings} title="Configuration" settings=${run.config} empty="No configuration was given to init." />
     <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }} empty="Nothing is known of where it ran." />
     <${Attempts} run=${run} />
