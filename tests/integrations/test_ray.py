@@ -13,7 +13,7 @@ import stepscope
 from stepscope.integrations import ray as ours
 from stepscope.model.records import Log, Span
 from stepscope.testing import read_batches
-from stepscope.training.correlation import correlate
+from stepscope.training.service.correlation import correlate
 from tests.integrations import ray_work
 
 ray = pytest.importorskip("ray", reason="ray is not installed")

@@ -10,7 +10,7 @@ import stepscope
 from stepscope.model import names
 from stepscope.model.records import Metric, Record
 from stepscope.testing import read_run
-from stepscope.training.datadog import get_metrics_client
+from stepscope.training.collector.datadog import get_metrics_client
 from tests.sinks.dogstatsd_listener import Line, Listener
 
 Read = Callable[..., list[Any]]

@@ -11,7 +11,7 @@ from stepscope.model import names
 from stepscope.model.records import Event, Metric
 from stepscope.testing import read_run
 from stepscope.training.collector import MetricsCollector, create_metrics_collector
-from stepscope.training.datadog import DatadogMetrics, get_metrics_client
+from stepscope.training.collector.datadog import DatadogMetrics, get_metrics_client
 from tests.sinks.dogstatsd_listener import Listener
 from tests.training.conftest import Read, Until, arrived, by_key, of_user
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import stepscope
 from stepscope.training.bus import Bus
-from stepscope.training.poller import Poller
-from stepscope.training.poller_runtime import EventLoopLag, dispatch_runtime_metrics
+from stepscope.training.bus.poller import Poller
+from stepscope.training.bus.runtime import EventLoopLag, dispatch_runtime_metrics
 
 
 def watched(bus: Bus, *events: str) -> dict[str, list[tuple[Any, Any]]]:

@@ -9,11 +9,10 @@ import pytest
 import stepscope
 from stepscope.model.records import Histogram, Metric
 from stepscope.testing import read_run
-from stepscope.training import definitions
-from stepscope.training.bus import Bus
-from stepscope.training.definitions import counter, distribution, last_value, summary
-from stepscope.training.reporters import console_reporter, journal_reporter
-from stepscope.training.reporters_prometheus import MOST_SETS, PrometheusReporter
+from stepscope.training.bus import Bus, definitions
+from stepscope.training.bus.definitions import counter, distribution, last_value, summary
+from stepscope.training.bus.prometheus import MOST_SETS, PrometheusReporter
+from stepscope.training.bus.reporters import console_reporter, journal_reporter
 
 ALL = [
     counter("http.request.count", tags=["status"]),

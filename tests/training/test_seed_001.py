@@ -23,8 +23,8 @@ from stepscope.training.service import (
     read_config,
     shutdown_telemetry,
 )
-from stepscope.training.service_metrics import INSTRUMENTS, attribute
-from stepscope.training.service_resources import GAUGES, machine
+from stepscope.training.service.metrics import INSTRUMENTS, attribute
+from stepscope.training.service.resources import GAUGES, machine
 from tests.training.conftest import Read
 
 Until = Callable[..., None]

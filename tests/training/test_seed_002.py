@@ -8,7 +8,7 @@ import pytest
 
 import stepscope
 from stepscope.model.records import Event
-from stepscope.training.exceptions import (
+from stepscope.training.events.exceptions import (
     APIConnectionError,
     APIStatusError,
     APITimeoutError,
@@ -17,7 +17,7 @@ from stepscope.training.exceptions import (
     capture_exceptions,
     is_user_error,
 )
-from stepscope.training.telemetry import QueueState, Telemetry
+from stepscope.training.events.telemetry import QueueState, Telemetry
 from tests.training.conftest import Read
 
 logger = logging.getLogger("tinkex")

@@ -12,11 +12,11 @@ from stepscope.model.records import Event, Histogram, Metric
 from stepscope.testing import read_run
 from stepscope.training import bus as telemetry_bus
 from stepscope.training.bus import attach_many, detach, execute, list_handlers, span
-from stepscope.training.definitions import Definition, counter, distribution, last_value
-from stepscope.training.poller import Poller
-from stepscope.training.poller_runtime import dispatch_vm_metrics
-from stepscope.training.reporters import journal_reporter
-from stepscope.training.telemetry import Telemetry
+from stepscope.training.bus.definitions import Definition, counter, distribution, last_value
+from stepscope.training.bus.poller import Poller
+from stepscope.training.bus.reporters import journal_reporter
+from stepscope.training.bus.runtime import dispatch_vm_metrics
+from stepscope.training.events.telemetry import Telemetry
 from tests.training.conftest import Read
 
 EVENTS = [

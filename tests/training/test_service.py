@@ -225,7 +225,7 @@ def test_every_workflow_metric(recorded: Recorded) -> None:
     for each in recorded.metrics:
         for name, value in each.values.items():
             last.setdefault(name, {})[tuple(sorted(each.attrs.items()))] = value
-    from stepscope.training.service_metrics import INSTRUMENTS
+    from stepscope.training.service.metrics import INSTRUMENTS
 
     assert set(INSTRUMENTS) <= set(last)
     assert last["tuft.training.models.active"][(("base_model", "base"),)] == 0

@@ -13,7 +13,7 @@ import stepscope
 from stepscope.model.names import SEVERITIES
 from stepscope.sdk.spans import exception_attrs
 from stepscope.training.counting import reject
-from stepscope.training.exceptions_kinds import is_user_error
+from stepscope.training.events.kinds import is_user_error
 
 FLUSH_SECONDS = 5.0
 """The longest a fatal exception waits until it is in the journal."""

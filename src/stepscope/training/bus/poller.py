@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
-from stepscope.training.bus import BUS, Bus
+from stepscope.training.bus.dispatch import BUS, Bus
+from stepscope.training.bus.runtime import dispatch_runtime_metrics
 from stepscope.training.counting import reject
-from stepscope.training.poller_runtime import dispatch_runtime_metrics
 
 PERIOD = 10.0
 Measurement = Callable[[], object] | tuple[Any, Callable[[], Any]]

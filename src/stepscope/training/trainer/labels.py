@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.model.records import Value
 from stepscope.sinks import console
-from stepscope.training.categories import normalize
+from stepscope.training.trainer.categories import normalize
 
 
 class MetricRegistry:

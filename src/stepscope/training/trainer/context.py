@@ -10,10 +10,11 @@ import stepscope
 from stepscope.model.records import Value
 from stepscope.sdk.context import current_span
 from stepscope.sdk.off import OffRun
-from stepscope.training import evaluation, fields, starting
-from stepscope.training.categories import Category, known
-from stepscope.training.dist import DistInfo
-from stepscope.training.labels import MetricRegistry
+from stepscope.training import starting
+from stepscope.training.trainer import evaluation, fields
+from stepscope.training.trainer.categories import Category, known
+from stepscope.training.trainer.dist import DistInfo
+from stepscope.training.trainer.labels import MetricRegistry
 
 _NO_METRICS = frozenset(("startup", "config_trace"))
 """Messages of events whose numbers are settings, not measurements."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import stepscope
-from stepscope.training.bus_span import BusSpan
+from stepscope.training.bus.work import BusSpan
 from stepscope.training.counting import reject
 
 Name = tuple[str, ...]

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from stepscope.training.bus import BUS, Bus
+from stepscope.training.bus.dispatch import BUS, Bus
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import stepscope
-from stepscope.training.exceptions_kinds import APIConnectionError as APIConnectionError
-from stepscope.training.exceptions_kinds import APIStatusError as APIStatusError
-from stepscope.training.exceptions_kinds import APITimeoutError as APITimeoutError
-from stepscope.training.exceptions_kinds import RequestErrorCategory as RequestErrorCategory
-from stepscope.training.exceptions_kinds import RequestFailedError as RequestFailedError
-from stepscope.training.exceptions_kinds import check_dialect
-from stepscope.training.exceptions_kinds import is_user_error as is_user_error
-from stepscope.training.telemetry import Telemetry
+from stepscope.training.events.kinds import APIConnectionError as APIConnectionError
+from stepscope.training.events.kinds import APIStatusError as APIStatusError
+from stepscope.training.events.kinds import APITimeoutError as APITimeoutError
+from stepscope.training.events.kinds import RequestErrorCategory as RequestErrorCategory
+from stepscope.training.events.kinds import RequestFailedError as RequestFailedError
+from stepscope.training.events.kinds import check_dialect
+from stepscope.training.events.kinds import is_user_error as is_user_error
+from stepscope.training.events.telemetry import Telemetry
 
 
 def capture_exceptions(

@@ -10,10 +10,10 @@ from typing import Any, TextIO
 import stepscope
 from stepscope.model.records import Instrument
 from stepscope.training import points
-from stepscope.training.bus import BUS, Bus, Name
+from stepscope.training.bus.definitions import Definition
+from stepscope.training.bus.dispatch import BUS, Bus, Name
 from stepscope.training.counting import reject
-from stepscope.training.definitions import Definition
-from stepscope.training.service_meters import follow, meters
+from stepscope.training.service.meters import follow, meters
 
 Take = Callable[[Definition, float, dict[str, Any]], None]
 """Takes one value of a metric, in its unit, with its tags."""

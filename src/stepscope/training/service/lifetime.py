@@ -12,14 +12,9 @@ import stepscope
 from stepscope.model.errors import ConfigError
 from stepscope.sdk.otel.tracer import Tracer
 from stepscope.training import starting, tracing
-from stepscope.training.correlation import correlate as correlate
-from stepscope.training.correlation import correlation as correlation
-from stepscope.training.correlation import entered as entered
-from stepscope.training.correlation import extract_context as extract_context
-from stepscope.training.correlation import inject_context as inject_context
-from stepscope.training.service_meters import follow
-from stepscope.training.service_metrics import get_metrics as get_metrics
-from stepscope.training.service_resources import machine
+from stepscope.training.service.meters import follow
+from stepscope.training.service.metrics import get_metrics
+from stepscope.training.service.resources import machine
 
 ENDPOINT = "TUFT_OTLP_ENDPOINT"
 DEBUG = "TUFT_OTEL_DEBUG"

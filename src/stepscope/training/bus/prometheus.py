@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from stepscope.training.bus import BUS, Bus
+from stepscope.training.bus.definitions import Definition
+from stepscope.training.bus.dispatch import BUS, Bus
+from stepscope.training.bus.reporters import Reporter
 from stepscope.training.counting import reject
-from stepscope.training.definitions import Definition
-from stepscope.training.reporters import Reporter
 
 MOST_SETS = 2000
 """Sets of tags a metric may have; values of further ones are counted as rejected."""

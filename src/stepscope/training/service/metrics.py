@@ -6,7 +6,7 @@ from typing import Any
 
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
 
-from stepscope.training.service_meters import meters
+from stepscope.training.service.meters import meters
 
 METER = "tuft"
 

@@ -9,8 +9,8 @@ import stepscope
 from stepscope.model import names
 from stepscope.sdk import values
 from stepscope.training import points, starting
-from stepscope.training.datadog import NAMESPACE, is_enabled, record_event, sink_options
-from stepscope.training.history import FAMILIES, History
+from stepscope.training.collector.datadog import NAMESPACE, is_enabled, record_event, sink_options
+from stepscope.training.collector.history import FAMILIES, History
 
 Tags = Any
 """`key:value` texts, or a mapping."""

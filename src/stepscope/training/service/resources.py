@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from stepscope.sdk.probes.watch import available
-from stepscope.training.service_meters import meters
+from stepscope.training.service.meters import meters
 
 METER = "tuft.resources"
 FRESH_SECONDS = 0.5
