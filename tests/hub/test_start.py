@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.conftest import StartHub, spawn
-
 pytest.importorskip("chdb")
+
+from stepscope.hub.serve import _listen
+from tests.hub.conftest import StartHub, spawn
 
 
 def refused(home: Path, *arguments: str) -> str:
@@ -115,3 +116,10 @@ def test_moved_store(start_hub: StartHub) -> None:
     (hub.home / "hub" / "store").rename(hub.home / "hub" / "store.old")
     hub.start()
     hub.wait_stored("folder", 1)
+
+
+def test_answers_do_not_wait_for_acks() -> None:
+    """The listening socket names its protocol: only then does asyncio switch Nagle's algorithm off for connections."""
+    listener = _listen("127.0.0.1", 0, "--port")
+    with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+        assert accepted.proto == socket.IPPROTO_TCP
