@@ -3,6 +3,7 @@
 import gzip
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -37,6 +38,29 @@ def test_files_are_packed_and_kept_until_they_change(trained: RunningHub) -> Non
     assert (again.status, again.body) == (304, b"")
 
 
+def test_files_of_the_version_that_the_document_names_are_kept_for_good(trained: RunningHub) -> None:
+    """Each file of the document is named below its version; one of another version is asked for again."""
+    text = trained.request("GET", "/").body.decode()
+    named = re.findall(r'="(web/[^"]+)"', text)
+    assert named
+    versions = {name.split("/")[1] for name in named}
+    assert len(versions) == 1
+    for name in named:
+        assert "immutable" in trained.request("GET", f"/{name}").headers["cache-control"], name
+    other = trained.request("GET", "/web/@000000000000/app.js")
+    assert (other.status, other.headers["cache-control"]) == (200, "no-cache")
+    assert trained.request("GET", f"/web/{versions.pop()}/../../app.py").status == 404
+
+
+def test_first_questions_are_asked_once(trained: RunningHub, show: Opened) -> None:
+    """What early.js asks before the modules are there is not asked again by them."""
+    page = show(trained, "run/four-ranks")
+    until(page, "performance.getEntriesByName('stepscope:line').length > 0")
+    asked = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
+    paths = [urlsplit(each).path for each in asked]
+    assert paths.count("/api/runs/four-ranks") == paths.count("/api/runs/four-ranks/keys") == 1
+
+
 def test_document_has_no_inline_code() -> None:
     """No script and no style stands in the document, and nothing in it comes from elsewhere."""
     text = (WEB / "index.html").read_text(encoding="utf-8")
@@ -64,7 +88,8 @@ def test_document_loads_all_shared_modules_at_once() -> None:
     text = (WEB / "index.html").read_text(encoding="utf-8")
     named = set(re.findall(r'rel="modulepreload" href="web/([^"]+)"', text))
     folders = (WEB, WEB / "vendor", WEB / "parts", WEB / "charts")
-    assert named == {path.relative_to(WEB).as_posix() for folder in folders for path in folder.glob("*.js")}
+    there = {path.relative_to(WEB).as_posix() for folder in folders for path in folder.glob("*.js")}
+    assert named == there - {"early.js"}
 
 
 def test_vendored_files_are_what_was_fetched() -> None:

@@ -1,4 +1,8 @@
-"""The page: one document and its files, served from memory as they lie in `hub/web`."""
+"""The page: one document and its files, served from memory as they lie in `hub/web`.
+
+The document names each file below a version, `/web/@VERSION/NAME`, which changes with any of them: browsers keep
+those for good, and only ask for the document anew. `/web/NAME` is the file as it is now.
+"""
 
 import gzip
 import hashlib
@@ -20,7 +24,9 @@ _TYPES = {
     ".woff2": "font/woff2",
 }
 """What is served; a file of another kind is not there."""
-_PACKED = (".html", ".js", ".css", ".svg")
+_PACKED = (".js", ".css", ".svg")
+ASK, KEEP = "no-cache", "public, max-age=31536000, immutable"
+"""Ask whether it changed, so that none has a page of yesterday; or never ask again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +46,20 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._known: dict[str, _File] = {}
+        self.version = ""
+        """A short name for all files as they were when the document was last asked for."""
 
-    def answer(self, name: str, request: Request) -> Response:
-        """Answer with a file; browsers keep it but ask whether it changed, so none has a page of yesterday."""
+    def document(self) -> str:
+        """The document, naming files of the version they have now."""
+        found = sorted(path for path in self._folder.rglob("*") if path.suffix in _TYPES)
+        known = "".join(f"{path}{path.stat().st_mtime_ns}" for path in found)
+        self.version = hashlib.sha256(known.encode()).hexdigest()[:12]
+        return self._find("index.html").plain.decode().replace('="web/', f'="web/@{self.version}/')
+
+    def answer(self, name: str, request: Request, keep: str) -> Response:
+        """Answer with a file; `keep` is what a browser may do with it."""
         file = self._find(name)
-        headers = {"Cache-Control": "no-cache", "ETag": file.tag, "Vary": "Accept-Encoding"}
+        headers = {"Cache-Control": keep, "ETag": file.tag, "Vary": "Accept-Encoding"}
         if request.headers.get("if-none-match") == file.tag:
             return Response(status_code=304, headers=headers)
         if file.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
@@ -77,9 +92,13 @@ def page_routes(folder: Path = WEB) -> list[BaseRoute]:
     files = Files(folder)
 
     async def document(request: Request) -> Response:
-        return files.answer("index.html", request)
+        return Response(files.document(), headers={"Cache-Control": ASK}, media_type=_TYPES[".html"])
 
     async def file(request: Request) -> Response:
-        return files.answer(request.path_params["name"], request)
+        name, keep = request.path_params["name"], ASK
+        if name.startswith("@"):
+            version, _, name = name[1:].partition("/")
+            keep = KEEP if version == files.version else ASK
+        return files.answer(name, request, keep)
 
     return [Route("/", document, methods=["GET"]), Route("/web/{name:path}", file, methods=["GET"])]

@@ -7,6 +7,7 @@ import { IconButton } from "./parts/toolbar.js";
 import { nextTheme, useTheme } from "./theme.js";
 import { VIEWS } from "./views.js";
 
+const ICON = new URL("icon.svg", import.meta.url).href;
 const loaded = new Map();
 
 function App() {
@@ -36,7 +37,7 @@ function Header({ view }) {
   const [theme, setTheme] = useTheme();
   const here = view?.within || view?.name;
   return html`<header class="top">
-    <a class="brand" href=${href("runs")}><img src="web/icon.svg" alt="" width="20" height="20" /><span>Stepscope</span></a>
+    <a class="brand" href=${href("runs")}><img src=${ICON} alt="" width="20" height="20" /><span>Stepscope</span></a>
     <nav aria-label="Views">${VIEWS.filter((each) => each.title).map((each) => html`
       <a key=${each.name} href=${href(each.name)} aria-current=${each.name === here ? "page" : undefined}>${each.title}</a>`)}
     </nav>

@@ -1,6 +1,7 @@
-// Who draws when: charts that changed wait in a queue, and each frame draws only as many as it has time for.
+// Who draws when: charts that changed wait in a queue. A frame draws as many as it has time for where someone waits for
+// them, and one where data streams: to put a canvas on the screen costs the browser more than drawing on it costs us.
 const BUDGET = 5;   // milliseconds of a frame
-const REST = 120;   // milliseconds between two drawings of one chart while data streams
+const REST = 250;   // milliseconds between two drawings of one chart while data streams
 
 const waiting = new Map();
 let frame = 0, timer = 0;
@@ -25,7 +26,7 @@ function paint(begin) {
     waiting.delete(plot);
     plot.paintedAt = begin;
     plot.paint();
-    if (performance.now() - started > BUDGET) { later = 0; break; }
+    if (!now || performance.now() - started > BUDGET) { later = 0; break; }
   }
   if (!waiting.size) return;
   if (later === 0) frame = requestAnimationFrame(paint);

@@ -103,7 +103,9 @@ export class Plot {
     if (front) drawLine(this.u, front, { weight, log });
     ctx.restore();
     this.nonFinite = drawNonFinite(this.u, lines);
-    this.element.dataset.drawn = String(lines.reduce((sum, line) => sum + line.marks.length, 0));
+    const drawn = lines.reduce((sum, line) => sum + line.marks.length, 0);
+    if (drawn && !(this.element.dataset.drawn > 0)) performance.mark("stepscope:line");   // seen in the browser's tools
+    this.element.dataset.drawn = String(drawn);
     this.element.dataset.nonfinite = String(this.nonFinite);
   }
 
