@@ -70,7 +70,7 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 
 # What tests talk to and pip has no wheel of: servers and a browser from Debian, a daemon from npm.
 $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
-	@sh tools/debian.sh chromium openssl prometheus redis-server
+	@sh tools/debian.sh chromium openssh-client openssh-server openssl prometheus redis-server
 	@echo "setup: statsd"
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
 	@touch $@
