@@ -32,8 +32,8 @@ check: setup ## lint, types, import contracts, map, sizes, links; stops at the f
 	@echo "check: sizes"       && $(VENV)/bin/python tools/sizes.py
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
 
-test: setup ## run the tests
-	@$(VENV)/bin/python -m pytest $(ARGS)
+test: setup ## run the tests, two files at a time (ARGS=-n0 for one)
+	@$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 bench: $(BENCH)/.ready-package ## measure Stepscope and its peers in one run, in an environment of their own
 	@$(BENCH)/bin/python benchmarks/run.py $(ARGS)

@@ -44,7 +44,7 @@ def test_bench_has_an_environment_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("target", "command"),
-    [("run", "stepscope demo --exit"), ("test", "pytest --exit"), ("bench", "run.py --exit")],
+    [("run", "stepscope demo --exit"), ("test", "--dist loadfile --exit"), ("bench", "run.py --exit")],
 )
 def test_arguments_are_passed_on(target: str, command: str) -> None:
     """ARGS reaches the program that the target runs."""

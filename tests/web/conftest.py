@@ -24,9 +24,9 @@ SECONDS = 30_000
 """Milliseconds that anything on the page may take before a test fails."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The browser."""
+    """The browser; its driver has an event loop running in this thread, so it does not outlive the tests of a file."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (apt-get install chromium)")
     with playwright.sync_playwright() as driver:
