@@ -14,7 +14,9 @@ import pytest
 
 import stepscope
 from tests.sinks.faults import refused
-from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer, serving
+from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
+from tests.sinks.mlflow_peer import peer as peer
+from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow_settings import doctor
 
 pytest.importorskip("mlflow", reason="mlflow is not installed")
@@ -95,16 +97,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.stop()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    """MLflow on the near side."""
-    with serving(tmp_path_factory.mktemp("mlflow")) as made:
-        yield made
-
-
-def test_runbook(machine: Machine, server: MlflowServer, tmp_path: Path, until: Until) -> None:
+def test_runbook(machine: Machine, server: MlflowServer, peer: MlflowPeer, tmp_path: Path, until: Until) -> None:
     """The doctor tells closed, open and nothing behind apart; what a cut line held up arrives, each point once."""
-    peer = MlflowPeer(server)
     with refused() as there:
         port = there
     uri, home = f"http://127.0.0.1:{port}", tmp_path / "home"
@@ -133,4 +127,3 @@ def test_runbook(machine: Machine, server: MlflowServer, tmp_path: Path, until: 
         run.finish(wait=60)
         until(lambda: len(peer.steps()) >= STEPS, 60)
     assert sorted(peer.steps()) == list(range(STEPS))
-    peer.close()

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import pytest
+
 START_SECONDS = 150.0
 API = "/api/2.0/mlflow/"
 
@@ -276,3 +278,18 @@ def serving(folder: Path) -> Iterator[MlflowServer]:
         yield server
     finally:
         server.kill()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    """One server for all tests of a file, each with an experiment of its own."""
+    with serving(tmp_path_factory.mktemp("mlflow")) as made:
+        yield made
+
+
+@pytest.fixture
+def peer(server: MlflowServer) -> Iterator[MlflowPeer]:
+    """A fresh experiment."""
+    made = MlflowPeer(server)
+    yield made
+    made.close()

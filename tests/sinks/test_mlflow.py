@@ -13,28 +13,15 @@ from stepscope.model.writer import Writer
 from stepscope.sinks.mlflow.config import Mlflow
 from stepscope.sinks.mlflow.metrics import NO_LOGS
 from stepscope.testing.sinks import SinkContract, closing
-from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer, serving
+from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
+from tests.sinks.mlflow_peer import peer as peer
+from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow_settings import doctor
 
 pytest.importorskip("mlflow", reason="mlflow, whose server is the peer, is not installed")
 pytestmark = pytest.mark.timeout(300)
 
 T = 1_700_000_000_000_000_000
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    """One server for all tests here, each with an experiment of its own."""
-    with serving(tmp_path_factory.mktemp("mlflow")) as made:
-        yield made
-
-
-@pytest.fixture
-def peer(server: MlflowServer) -> Iterator[MlflowPeer]:
-    """A fresh experiment."""
-    made = MlflowPeer(server)
-    yield made
-    made.close()
 
 
 def open_parts(peer: MlflowPeer, **options: Any) -> list[Sink]:

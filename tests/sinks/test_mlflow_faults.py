@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +23,15 @@ from stepscope.sinks.mlflow.runs import FOLLOW_SECONDS, SETTLE_SECONDS
 from stepscope.sinks.mlflow.target import Target
 from stepscope.sinks.mlflow.traces import LINK_SECONDS, LOOK_SECONDS, TRIES, TracesSink
 from tests.conftest import PACKAGE, Python, Start
-from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, Passed, serving
+from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, Passed
+from tests.sinks.mlflow_peer import peer as peer
+from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow import batch, finished, linked, loss, span
 
 pytest.importorskip("mlflow", reason="mlflow, whose server is the peer, is not installed")
 pytestmark = pytest.mark.timeout(400)
 
 KILLS = int(os.environ.get("STEPSCOPE_TEST_KILLS", "4"))
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    """One server for all tests here, each with an experiment of its own."""
-    with serving(tmp_path_factory.mktemp("mlflow")) as made:
-        yield made
-
-
-@pytest.fixture
-def peer(server: MlflowServer) -> Iterator[MlflowPeer]:
-    """A fresh experiment."""
-    made = MlflowPeer(server)
-    yield made
-    made.close()
 
 
 class Clock:

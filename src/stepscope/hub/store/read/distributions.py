@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.conditions import between
 from stepscope.hub.store.read.keys import Line, read_lines
 from stepscope.hub.store.read.runs import step_of
 from stepscope.hub.store.write.histograms import FIELDS, Distribution, restore
@@ -34,14 +35,10 @@ def read_distributions(
     lines = read_lines(engine, run, key=key, rank=rank)
     if not lines:
         return []
-    conditions = [f"series IN {literal.integers(lines)}"]
-    if since is not None:
-        conditions.append(f"time >= {int(since)}")
-    if until is not None:
-        conditions.append(f"time <= {int(until)}")
+    where = " AND ".join((f"series IN {literal.integers(lines)}", *between(since, until)))
     columns = ("series", "attempt", "step", "time", "start", *FIELDS)
     found = engine.query(
-        f"""SELECT {", ".join(columns)} FROM histograms WHERE {" AND ".join(conditions)}
+        f"""SELECT {", ".join(columns)} FROM histograms WHERE {where}
         ORDER BY time DESC, series LIMIT {int(limit)}"""
     )
     return [

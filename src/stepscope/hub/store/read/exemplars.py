@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.conditions import between
 from stepscope.hub.store.read.keys import Line, read_lines
 from stepscope.hub.store.read.runs import step_of
 from stepscope.model.records import Attrs
@@ -36,12 +37,10 @@ def read_exemplars(
     lines = read_lines(engine, run, key=key, rank=rank)
     if not lines:
         return []
-    conditions = [f"series IN {literal.integers(lines)}"]
-    conditions += [f"time >= {int(since)}"] if since is not None else []
-    conditions += [f"time <= {int(until)}"] if until is not None else []
+    where = " AND ".join((f"series IN {literal.integers(lines)}", *between(since, until)))
     columns = ("series", "attempt", "step", "time", "value", "trace_id", "span_id", "attr_names", "attr_values")
     found = engine.query(
-        f"""SELECT {", ".join(columns)}, attr_types FROM exemplars WHERE {" AND ".join(conditions)}
+        f"""SELECT {", ".join(columns)}, attr_types FROM exemplars WHERE {where}
         ORDER BY time DESC, series LIMIT {int(limit)}"""
     )
     return [

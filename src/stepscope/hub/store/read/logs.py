@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read import conditions
 from stepscope.hub.store.read.runs import step_of
-from stepscope.hub.store.read.spans import carries
 from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Log
 
 _COLUMNS = (
@@ -73,26 +73,21 @@ def _find(engine: Engine, table: str, question: LogQuestion) -> list[LogRow]:
 
 
 def _conditions(question: LogQuestion) -> list[str]:
-    exact = {"run": question.run, "step": question.step, "rank": question.rank}
-    found = [f"{name} = {int(value)}" for name, value in exact.items() if value is not None]
+    found = [
+        *conditions.exactly(run=question.run, step=question.step, rank=question.rank),
+        *conditions.named(question.name),
+        *conditions.traced(question.trace_id, question.span_id),
+        *conditions.between(question.since, question.until),
+        *conditions.carrying(question.attrs),
+    ]
     if question.kind is not None:
         found.append(f"kind = {_KINDS[question.kind]}")
-    if question.name is not None:
-        found.append(f"name = {literal.text(question.name)}")
     if question.severity is not None:
         found.append(f"severity >= {int(question.severity)}")
     if question.text:
         needle = literal.text(question.text)
         found.append(f"(positionCaseInsensitiveUTF8(body, {needle}) + positionCaseInsensitiveUTF8(name, {needle}) > 0)")
-    if question.trace_id is not None:
-        found.append(f"trace_id = {literal.fixed(question.trace_id)}")
-    if question.span_id is not None:
-        found.append(f"span_id = {literal.fixed(question.span_id)}")
-    if question.since is not None:
-        found.append(f"time >= {int(question.since)}")
-    if question.until is not None:
-        found.append(f"time <= {int(question.until)}")
-    return found + [carries(name, text) for name, text in question.attrs.items()]
+    return found
 
 
 def _row(row: Sequence[Any]) -> LogRow:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read import conditions
 from stepscope.hub.store.read.runs import step_of
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.records import Link, Span, SpanEvent
@@ -61,28 +62,16 @@ def find_spans(engine: Engine, question: SpanQuestion) -> list[SpanRow]:
 
 
 def _conditions(question: SpanQuestion) -> list[str]:
-    exact = {"run": question.run, "step": question.step, "rank": question.rank, "status": question.status}
-    found = [f"{name} = {int(value)}" for name, value in exact.items() if value is not None]
-    if question.name is not None:
-        found.append(f"name = {literal.text(question.name)}")
+    found = [
+        *conditions.exactly(run=question.run, step=question.step, rank=question.rank, status=question.status),
+        *conditions.named(question.name),
+        *conditions.traced(question.trace_id, question.span_id),
+        *conditions.between(question.since, question.until),
+        *conditions.carrying(question.attrs),
+    ]
     if question.min_duration is not None:
         found.append(f"duration >= {int(question.min_duration)}")
-    if question.trace_id is not None:
-        found.append(f"trace_id = {literal.fixed(question.trace_id)}")
-    if question.span_id is not None:
-        found.append(f"span_id = {literal.fixed(question.span_id)}")
-    if question.since is not None:
-        found.append(f"time >= {int(question.since)}")
-    if question.until is not None:
-        found.append(f"time <= {int(question.until)}")
-    return found + [carries(name, text) for name, text in question.attrs.items()]
-
-
-def carries(name: str, text: str) -> str:
-    """The condition that a record has an attribute with a value of this text."""
-    quoted = literal.text(name)
-    value = f"attr_values[indexOf(attr_names, {quoted})]"
-    return f"(has(attr_names, {quoted}) AND {value} = {literal.text(text)})"
+    return found
 
 
 def _whereabouts(engine: Engine, trace_id: bytes) -> str:
