@@ -68,10 +68,11 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 	@$(call pip,$(VENV)) install -r requirements/frameworks.lock
 	@touch $@
 
-# What tests talk to and pip has no wheel of: servers and a browser from Debian, a daemon from npm.
+# What only some tests need: servers and a browser from Debian, a fuzzer where it has a wheel, a daemon from npm.
 $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
 	@sh tools/debian.sh chromium openssh-client openssh-server openssl prometheus redis-server
 	@echo "setup: statsd"
+	@$(call pip,$(VENV)) install --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
 	@touch $@
 
