@@ -7,7 +7,8 @@ MASK = "[redacted]"
 
 _SECRET = re.compile(
     r"api[-_. ]?key|access[-_. ]?key|private[-_. ]?key|authorization|^auth$|passw(or)?d|passphrase|secret|cookie"
-    r"|credential|bearer|session[-_. ]?key|^pwd$|^x-amz-security-token$"
+    r"|credential|bearer|session[-_. ]?key|(^|[-_. ])pwd$|^x-amz-security-token$|auth[-_. ]?header"
+    r"|(openai|anthropic|cohere|mistral|gemini|google|azure|aws|gcp|hf|huggingface|wandb|datadog|comet)[-_. ]?key$"
     r"|(^|[-_. /])(auth|access|api|id|refresh|security|session|hf|github|gh|wandb|csrf|write|read)?[-_. ]?token$",
     re.IGNORECASE,
 )

@@ -87,16 +87,35 @@ def after_fork() -> None:
     _span_ids = itertools.count(_random.getrandbits(62) + 1)
 
 
-def _unknown(value: object) -> object:
-    """Write a value msgpack has no word for as its text, whatever it is."""
+def text_of(value: object) -> str:
+    """The text of anything; not all objects can say theirs."""
     try:
         return str(value)
     except Exception:
         return f"<{type(value).__name__}>"
 
 
-pack = msgpack.Encoder(enc_hook=_unknown).encode
-"""Pack attributes and records of any content."""
+pack = msgpack.Encoder(enc_hook=text_of).encode
+"""Pack attributes and records; UnicodeEncodeError or OverflowError for texts and integers that cannot be written."""
+
+
+def pack_any(record: tuple[Any, ...]) -> bytes:
+    """Pack a record of any content: what cannot be written as it is becomes a text that can."""
+    try:
+        return pack(record)
+    except (UnicodeEncodeError, OverflowError):
+        return pack(_writable(record))
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return str(value)
+    if isinstance(value, Mapping):
+        return {_writable(key): _writable(inner) for key, inner in value.items()}
+    return [_writable(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
 
 pack_numbers = msgpack.Encoder().encode
 """Pack a record of plain numbers; TypeError when there is anything else in it."""

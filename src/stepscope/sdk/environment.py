@@ -27,7 +27,7 @@ def _safe_arguments(arguments: list[str]) -> list[str]:
     hide = False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
-        secret = name.startswith("-") and is_secret(name.lstrip("-"))
+        secret = (name.startswith("-") or bool(equals)) and is_secret(name.lstrip("-+"))  # `key=value` is Hydra's way
         safe.append(MASK if hide else f"{name}={MASK}" if secret and equals else argument)
         hide = secret and not equals
     return safe

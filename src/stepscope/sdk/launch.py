@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from stepscope.journal.layout import slug
+from stepscope.model.errors import ConfigError
 
 
 class Launch(NamedTuple):
@@ -101,8 +102,11 @@ def _first(env: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
     for name in names:
         try:
             return int(env[name])
-        except (KeyError, ValueError):
+        except KeyError:
             continue
+        except ValueError:
+            if name.startswith("STEPSCOPE_") and env[name].strip():
+                raise ConfigError(f"{name}={env[name]!r} is not a whole number") from None
     return default
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.model.records import LOG
 from stepscope.sdk.attributes import LONGEST, clean
-from stepscope.sdk.context import CARRIED_KEY, current, current_ids, pack
+from stepscope.sdk.context import CARRIED_KEY, current, current_ids, pack_any
 from stepscope.sdk.ports import Part
 from stepscope.sdk.spans import exception_attrs
 
@@ -40,7 +40,7 @@ class RunHandler(logging.Handler):
                 _attrs(record),
                 record.name,
             )
-            run.recorder.put(pack(line))
+            run.recorder.put(pack_any(line))
         except Exception as error:
             run.outcomes.add("rejected", "log", type(error).__name__)
 

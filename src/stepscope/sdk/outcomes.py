@@ -38,9 +38,9 @@ class Outcomes:
         finally:
             self._lock.release()
 
-    def reject(self, key: str, reason: str) -> None:
-        """Count a value that can not be kept, and note it once for its key."""
-        self.add("rejected", "value", reason)
+    def reject(self, key: str, reason: str, count: int = 1) -> None:
+        """Count values that can not be kept, and note it once for their key."""
+        self.add("rejected", "value", reason, count)
         self.notice("rejected", key, f"{key!r}: a value was rejected ({reason}); the other values were kept")
 
     def notice(self, topic: str, about: str, text: str) -> None:

@@ -25,7 +25,9 @@ from stepscope.sdk.context import (
     new_span_id,
     new_trace_id,
     pack,
+    pack_any,
     pack_numbers,
+    text_of,
 )
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.journaling import open_journal
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from stepscope.sdk.goodput import Folding
 
 _time_ns = time.time_ns
+MOST_SECONDS = 365 * 86400.0
 
 
 class Run:
@@ -120,6 +123,8 @@ class Run:
                     step, axis = mark
             elif type(step) is not int:
                 step = operator.index(step)
+            if axis is not None and type(axis) is not str:
+                axis = text_of(axis)
             if category is not None:
                 category = names.CATEGORIES.get(category) or _category(category)
             # One addition in C tells whether all values are plain numbers; it is skipped once tensors were seen,
@@ -143,7 +148,7 @@ class Run:
             if not isinstance(metrics, Mapping):
                 self.outcomes.reject("log", f"metrics are a {type(metrics).__name__}, not a dict")
                 return
-            number = self._step_number(step)
+            number = self._step_number(step, len(metrics))
             if number is None:
                 return
             flat, held = values.flatten(metrics, self.outcomes.reject)
@@ -162,22 +167,22 @@ class Run:
         """Record what the probes read, at the step the run is in."""
         self.recorder.put(pack((METRIC, _time_ns(), *self.mark, "system", readings)))
 
-    def _step_number(self, step: Any) -> int | None:
-        """Check a step; None, and a counted rejection, when it is no 64-bit integer."""
+    def _step_number(self, step: Any, lost: int = 1) -> int | None:
+        """Check a step; None, and so many counted rejections, when it is no 64-bit integer."""
         try:
             number = operator.index(step)
-        except TypeError:
-            self.outcomes.reject("step", f"step is a {type(step).__name__}, not an integer")
+        except Exception:
+            self.outcomes.reject("step", f"step is a {type(step).__name__}, not an integer", lost)
             return None
         if not -(2**63) <= number < 2**63:
-            self.outcomes.reject("step", "step is beyond 64 bits")
+            self.outcomes.reject("step", "step is beyond 64 bits", lost)
             return None
         return number
 
     def step(self, n: int, name: str = "step") -> Span:
         """Open the root span of step `n`; inside it every record carries the step. `name` names the axis."""
-        number = n if type(n) is int else self._step_number(n)
-        return StepSpan(self, Mark(number, None if name == "step" else str(name)))
+        number = n if type(n) is int and -(2**63) <= n < 2**63 else self._step_number(n)
+        return StepSpan(self, Mark(number, None if name == "step" else text_of(name)))
 
     def span(self, name: str, /, **attrs: Any) -> Span:
         """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
@@ -186,7 +191,7 @@ class Run:
             attrs = clean_own(attrs)
         if CARRIED_KEY in here:
             attrs = {**here[CARRIED_KEY], **attrs}
-        return Span(self, name, attrs, here.get(SPAN_KEY) or self.above)
+        return Span(self, name if type(name) is str else text_of(name), attrs, here.get(SPAN_KEY) or self.above)
 
     def event(
         self,
@@ -196,8 +201,11 @@ class Run:
         *,
         step: int | None = None,
     ) -> None:
-        """Record that something happened. Events are never dropped for want of room."""
-        self._note(EVENT, name, severity, step, clean(data))
+        """Record that something happened. Data that is no dict is kept as its `value`.
+
+        Events and alerts are the last to go for want of room: only when they alone fill it.
+        """
+        self._note(EVENT, name, severity, step, data)
 
     def alert(
         self,
@@ -209,21 +217,21 @@ class Run:
         **attrs: Any,
     ) -> None:
         """Record something a person should be told."""
-        self._note(ALERT, name, severity, step, str(message), clean(attrs))
+        self._note(ALERT, name, severity, step, attrs, text_of(message))
 
     def exception(self, error: BaseException, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Record an exception with its type, message and stack."""
         self.event(names.EVENT_EXCEPTION, {**exception_attrs(error), **attrs}, severity)
 
-    def _note(self, kind: int, name: str, severity: str, step: int | None, *rest: Any) -> None:
+    def _note(self, kind: int, name: str, severity: str, step: int | None, data: Any, *said: str) -> None:
         try:
             at = self.mark if step is None else Mark(self._step_number(step), None)
-            number = names.SEVERITIES.get(str(severity).upper(), 9)
-            if said := current().get(CARRIED_KEY):
-                rest = (*rest[:-1], {**said, **rest[-1]})
-            self.recorder.put(pack((kind, _time_ns(), *at, *current_ids(), number, str(name), *rest)))
+            number = names.SEVERITIES.get(text_of(severity).upper(), 9)
+            given = data if data is None or isinstance(data, Mapping) else {"value": data}
+            attrs = {**current().get(CARRIED_KEY, {}), **clean(given)}
+            self.recorder.put(pack_any((kind, _time_ns(), *at, *current_ids(), number, text_of(name), *said, attrs)))
         except Exception as error:
-            self.outcomes.reject(str(name), f"{type(error).__name__}")
+            self.outcomes.reject(text_of(name), f"{type(error).__name__}")
 
     @property
     def mark(self) -> Mark:
@@ -247,7 +255,7 @@ class Run:
 
         Does not wait for sinks: `undelivered` of the answer is what they do not have at this moment.
         """
-        safe = self.flusher.flush(self.settings.exit_timeout if timeout is None else timeout)
+        safe = self.flusher.flush(self._bounded(timeout))
         return Standing(safe, self.undelivered() if safe else None)
 
     def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> Standing:
@@ -260,7 +268,7 @@ class Run:
         self._finished = True
         if self.status == "running":
             self.status = status if status in names.STATUSES else "finished"
-        deadline = time.monotonic() + (self.settings.exit_timeout if timeout is None else timeout)
+        deadline = time.monotonic() + self._bounded(timeout)
         self.duties.close()
         if not self.main and not self.flusher.started and not self.recorder.buffer:
             return NOTHING_LEFT  # a child that recorded nothing leaves nothing
@@ -274,7 +282,17 @@ class Run:
         safe = self.flusher.stop(max(deadline - time.monotonic(), 0))
         for each in self.finishing:
             each(deadline)
-        return self._delivered(safe, time.monotonic() + wait) if wait else Standing(safe, self._left(deadline))
+        if wait:
+            return self._delivered(safe, time.monotonic() + self._bounded(wait))
+        return Standing(safe, self._left(deadline))
+
+    def _bounded(self, seconds: Any) -> float:
+        """A time to wait that a clock can count: as long as wanted, a year at most; what is none is `exit_timeout`."""
+        try:
+            number = float(seconds)
+        except (TypeError, ValueError, OverflowError):
+            return self.settings.exit_timeout
+        return self.settings.exit_timeout if number != number else min(max(number, 0.0), MOST_SECONDS)
 
     def _delivered(self, safe: bool, until: float) -> Standing:
         while (left := self.undelivered()) != 0 and time.monotonic() < until:

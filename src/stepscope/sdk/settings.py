@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 FILE = "stepscope.yaml"
 MIB = 1024 * 1024
 SHIPPERS = ("process", "thread", "none")
+MOST_SECONDS = 86_400
+"""The longest interval or timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def load(
     merged: dict[str, Any] = {}
     for source, values in (
         ("OTEL_* variables", _from_otel(env)),
-        (FILE, _from_file(env, folder or Path())),
+        (str(_file(env, folder or Path())), _from_file(env, folder or Path())),
         ("STEPSCOPE_* variables", _from_env(env)),
         ("init", {key: value for key, value in arguments.items() if value is not None}),
     ):
@@ -142,18 +144,22 @@ def _from_otel(env: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
+def _file(env: Mapping[str, str], folder: Path) -> Path:
+    named = env.get("STEPSCOPE_CONFIG")
+    return Path(named) if named else folder / FILE
+
+
 def _from_file(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """Read the `telemetry:` part of stepscope.yaml in the working folder, or of STEPSCOPE_CONFIG."""
-    named = env.get("STEPSCOPE_CONFIG")
-    path = Path(named) if named else folder / FILE
+    path = _file(env, folder)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        if named:
-            raise ConfigError(f"STEPSCOPE_CONFIG names {named}, which does not exist") from None
+        if env.get("STEPSCOPE_CONFIG"):
+            raise ConfigError(f"STEPSCOPE_CONFIG names {path}, which does not exist") from None
         return {}
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # the latter: it is not UTF-8
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         import yaml
     except ImportError:
@@ -165,12 +171,15 @@ def _from_file(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
     section = content.get("telemetry", {}) if isinstance(content, dict) else None
     if not isinstance(section, dict):
         raise ConfigError(f"{path}: expected a mapping under the key `telemetry:`")
-    section = dict(section)
+    section = {str(key): value for key, value in section.items()}
     if "enabled" in section:
-        section["disabled"] = not _as_bool(section.pop("enabled"))
+        try:
+            section["disabled"] = not _as_bool(section.pop("enabled"))
+        except ValueError as error:
+            raise ConfigError(f"{path}: enabled is not valid: {error}") from None
     if endpoint := section.pop("otlp_endpoint", None):  # as a service's own settings have it
         given = section.get("sinks") or []
-        listed = given.split(",") if isinstance(given, str) else list(given)
+        listed = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else [given]
         section["sinks"] = [*listed, {"otlp": {"endpoint": str(endpoint), "protocol": "grpc"}}]
     return section
 
@@ -185,13 +194,14 @@ def _checked(key: str, value: Any, source: str) -> Any:
     parse: Callable[[Any], Any] = _PARSERS.get(key, _as_text)
     try:
         return parse(value)
-    except (TypeError, ValueError, RuntimeError, OSError) as error:  # the latter two: no home, no working folder
+    except (TypeError, ValueError, OverflowError, RuntimeError, OSError) as error:  # the last two: no home, no folder
         raise ConfigError(f"{source}: {key}={value!r} is not valid: {error}") from None
 
 
 def _as_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("expected a text that is not empty")
+    value.encode()  # a half of a character cannot be written
     return value
 
 
@@ -202,7 +212,7 @@ def _as_run_id(value: Any) -> str:
 
 
 def _as_path(value: Any) -> Path:
-    if not isinstance(value, (str, os.PathLike)) or not str(value):
+    if not isinstance(value, (str, os.PathLike)) or not str(value) or "\0" in str(value):
         raise ValueError("expected a path")
     return Path(value).expanduser().absolute()
 
@@ -228,15 +238,15 @@ def _as_bool(value: Any) -> bool:
 
 def _positive(value: Any) -> float:
     number = float(value)
-    if not 0 < number < float("inf"):
-        raise ValueError("expected a number of seconds above 0")
+    if not 0 < number <= MOST_SECONDS:
+        raise ValueError(f"expected a number of seconds above 0, {MOST_SECONDS} at most")
     return number
 
 
 def _seconds(value: Any) -> float:
     number = float(value)
-    if not 0 <= number < float("inf"):
-        raise ValueError("expected a number of seconds, 0 or more")
+    if not 0 <= number <= MOST_SECONDS:
+        raise ValueError(f"expected a number of seconds, 0 to {MOST_SECONDS}")
     return number
 
 

@@ -24,6 +24,7 @@ from stepscope.sdk.context import (
     new_span_id,
     new_trace_id,
     pack,
+    pack_any,
     settled,
 )
 from stepscope.sdk.ports import PackedLink, Part
@@ -174,13 +175,13 @@ class Span(trace.Span):
                 packed = self._packed_whole()
             if len(packed) <= LONGEST:
                 return packed
-        except OverflowError:
+        except (OverflowError, UnicodeEncodeError):
             pass
         self._attrs = clean(self._attrs)
         return self._packed_whole()
 
     def _packed_whole(self) -> bytes:
-        return pack((
+        return pack_any((
             SPAN, self.start, self.duration, *self.mark, self.trace, self.id, self.parent, self.name,
             self.kind_number, self.status, self.message, self._attrs, self._events, self._links, self.scope,
         ))  # fmt: skip

@@ -7,11 +7,13 @@ from fractions import Fraction
 from typing import Any
 
 from stepscope.sdk import tensors
+from stepscope.sdk.context import text_of
 from stepscope.sdk.scalars import Number, Refused, plain
 
 DEPTH = 16
 """How deep nested dicts are followed."""
-
+MOST_NESTED = 10_000
+"""Dicts inside one call of `log` that are followed; one that holds itself would have no end."""
 
 Reader = Callable[[str, Any], "Number | tensors.Held"]
 _readers: dict[type, Reader] = {}
@@ -30,7 +32,7 @@ def flatten(
     Each value that is no number is passed to `refuse` with its key and reason.
     """
     flat: dict[str, Any] = {}
-    _flatten("", metrics, flat, refuse, DEPTH)
+    _flatten("", metrics, flat, refuse, DEPTH, [MOST_NESTED])
     held = [value for value in flat.values() if type(value) is tensors.Held]
     if held:
         tensors.freeze(held)
@@ -38,7 +40,12 @@ def flatten(
 
 
 def _flatten(
-    prefix: str, metrics: Mapping[Any, Any], flat: dict[str, Any], refuse: Callable[[str, str], None], depth: int
+    prefix: str,
+    metrics: Mapping[Any, Any],
+    flat: dict[str, Any],
+    refuse: Callable[[str, str], None],
+    depth: int,
+    left: list[int],
 ) -> None:
     for raw, value in metrics.items():
         kind = type(value)
@@ -49,8 +56,11 @@ def _flatten(
                 flat[key] = read(key, value)
             elif depth == 0:
                 refuse(key, "too deep")
+            elif left[0] == 0:
+                refuse(key, "too many dicts")
             else:
-                _flatten(f"{key}/", value, flat, refuse, depth - 1)
+                left[0] -= 1
+                _flatten(f"{key}/", value, flat, refuse, depth - 1, left)
         except Refused as reason:
             refuse(key, str(reason))
         except Exception as error:
@@ -59,7 +69,7 @@ def _flatten(
 
 def _text(key: Any) -> str:
     """A key as a text that can be written, whatever it was."""
-    text = key if type(key) is str else str(key)
+    text = key if type(key) is str else text_of(key)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

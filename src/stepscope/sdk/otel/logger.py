@@ -10,7 +10,7 @@ from opentelemetry.util.types import AnyValue, Attributes
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import EVENT, LOG
 from stepscope.sdk.attributes import clean, clean_value
-from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack
+from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
 from stepscope.sdk.logs import INJECTED, is_ours, is_recorded
 from stepscope.sdk.otel.seat import SCOPE, Seat, clean_attributes, said_by_scope
 from stepscope.sdk.ports import Part
@@ -114,9 +114,9 @@ class Logger(api.Logger):
         if record.event_name:
             if self._name:
                 attrs[f"{SCOPE}name"] = self._name
-            packed = pack((EVENT, *head, severity or INFO, str(record.event_name), attrs, body))
+            packed = pack_any((EVENT, *head, severity or INFO, str(record.event_name), attrs, body))
         else:
-            packed = pack((LOG, *head, severity, body, attrs, self._name))
+            packed = pack_any((LOG, *head, severity, body, attrs, self._name))
         run.recorder.put(packed)
 
 

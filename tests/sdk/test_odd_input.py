@@ -1,0 +1,171 @@
+"""What nobody should give to a run, and somebody will: kept as well as it can be, or counted, and never raised."""
+
+import argparse
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.model.errors import ConfigError
+from stepscope.model.records import Alert, Event, Log, Metric, Span
+from stepscope.model.redaction import MASK
+from stepscope.sdk import launch, settings
+from stepscope.sdk.attributes import CUT, clean
+from stepscope.sdk.environment import _safe_arguments
+from stepscope.testing import Recording, recorded
+
+
+class Mute:
+    """An object that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+@dataclass
+class Settings:
+    """A configuration as programs have it."""
+
+    lr: float = 0.1
+    api_key: str = "sk-1"
+
+
+def own(recording: Recording, kind: type) -> list[Any]:
+    """The records of a kind that the test itself made."""
+    made = [record for record in recording.records if isinstance(record, kind)]
+    return [record for record in made if not str(getattr(record, "name", "")).startswith(("train.run", "stepscope"))]
+
+
+def test_dicts_that_hold_themselves() -> None:
+    """Neither a metric nor an attribute that holds itself many times is followed for ever."""
+    itself: dict[str, Any] = {"loss": 1.0}
+    for key in "abc":
+        itself[key] = itself
+    again: list[Any] = []
+    again.extend([again] * 20)
+    with recorded() as recording:
+        recording.run.log(itself, step=1)
+        recording.run.event("odd", {"list": again})
+    row = next(record for record in recording.records if isinstance(record, Metric) and record.step == 1)
+    assert row.values["loss"] == row.values["a/loss"] == 1.0
+    assert recording.run.outcomes.snapshot()["rejected/value/too many dicts"] > 0
+    assert len(own(recording, Event)) == 1
+    assert CUT in str(clean({"list": again}))
+
+
+def test_words_of_any_kind() -> None:
+    """Names, keys and messages that are no texts, or cannot be, become texts; every record can be read again."""
+    with recorded() as recording:
+        run = recording.run
+        run.event("milestone", "reached 100")  # type: ignore[arg-type]
+        run.event(Mute(), {Mute(): Mute()})  # type: ignore[arg-type, dict-item]
+        run.alert("loud", Mute(), Mute())  # type: ignore[arg-type]
+        run.log({"loss": 1.0}, step=3, axis=5)  # type: ignore[arg-type]
+        for name in (None, 5, Mute()):
+            with run.span(name):  # type: ignore[arg-type]
+                pass
+        with run.step(4, name=Mute()):  # type: ignore[arg-type]
+            run.log({"loss": 2.0})
+    assert [event.attrs for event in own(recording, Event)][:1] == [{"value": "reached 100"}]
+    assert [event.name for event in own(recording, Event)] == ["milestone", "<Mute>"]
+    assert [alert.message for alert in own(recording, Alert)] == ["<Mute>"]
+    assert [span.name for span in own(recording, Span)] == ["None", "5", "<Mute>", "train.step"]
+    axes = {row.values["loss"]: row.axis for row in own(recording, Metric) if "loss" in row.values}
+    assert axes == {1.0: "5", 2.0: "<Mute>"}
+
+
+def test_halves_of_characters() -> None:
+    """A surrogate in a text costs that character, not the record."""
+    with recorded(capture_logs=True) as recording:
+        recording.run.event("path", {"path": "/\udcff", "size": 3})
+        with recording.run.span("work\ud800", file="\udcff"):
+            pass
+        logging.getLogger("trainer").warning("half \ud800")
+    (event,) = own(recording, Event)
+    assert event.attrs == {"path": "/?", "size": 3}
+    assert [(span.name, span.attrs["file"]) for span in own(recording, Span)] == [("work?", "?")]
+    assert [line.body for line in own(recording, Log)] == ["half ?"]
+
+
+def test_steps_beyond_64_bits() -> None:
+    """A step that cannot be written is counted, and what is recorded inside is kept without it."""
+    with recorded() as recording:
+        with recording.run.step(2**70):
+            recording.run.event("inside")
+        recording.run.log({"a": 1.0, "b": 2.0, "c": 3.0}, step="x")  # type: ignore[arg-type]
+    assert [event.step for event in own(recording, Event)] == [None]
+    counts = recording.run.outcomes.snapshot()
+    assert counts["rejected/value/step is beyond 64 bits"] == 1
+    assert counts["rejected/value/step is a str, not an integer"] == 3
+
+
+@pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 10**400, "x", -1])
+def test_times_no_clock_can_count(seconds: Any) -> None:
+    """A timeout of any kind ends `flush` and `finish` as it should."""
+    with recorded() as recording:
+        recording.run.log({"loss": 1.0})
+        recording.run.flush(seconds)
+        assert recording.run.finish(timeout=seconds, wait=seconds) is not None
+
+
+def test_numpy_and_settings_in_attributes() -> None:
+    """Numbers of numpy stay numbers; objects of settings are looked into, so that their secrets are masked."""
+    found = clean({
+        "score": np.float32(0.5),
+        "count": np.int64(3),
+        "row": np.array([1, 2]),
+        "settings": Settings(),
+        "arguments": argparse.Namespace(lr=1, password="p"),
+    })  # fmt: skip
+    assert found == {
+        "score": 0.5,
+        "count": 3,
+        "row": [1, 2],
+        "settings": {"lr": 0.1, "api_key": "[redacted]"},
+        "arguments": {"lr": 1, "password": "[redacted]"},
+    }
+
+
+def test_secrets_by_other_names() -> None:
+    """Keys of services, headers and passwords in words people use; arguments in Hydra's way."""
+    given = {"openai_key": 1, "db_pwd": 2, "auth_header": 3, "sort_key": 4, "primary_key": 5}
+    assert [key for key, value in clean(given).items() if value == MASK] == ["openai_key", "db_pwd", "auth_header"]
+    safe = _safe_arguments(["train.py", "api_key=sk-X", "+model.password=Y", "lr=3", "--token", "Z"])
+    assert safe == ["train.py", "api_key=[redacted]", "+model.password=[redacted]", "lr=3", "--token", "[redacted]"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"project": "\ud800"},
+        {"home": "a\0b"},
+        {"flush_interval": 10**400},
+        {"flush_interval": 1e10},
+        {"exit_timeout": 1e10},
+    ],
+)
+def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+    """What would stumble later is refused by `init`."""
+    with pytest.raises(ConfigError):
+        settings.load(wrong, {})
+
+
+@pytest.mark.parametrize("text", [b"{enabled: maybe}", b"{name: \xff}", b"{5: 1}", b"{sinks: 5, otlp_endpoint: e}"])
+def test_files_that_cannot_be(tmp_path: Any, text: bytes) -> None:
+    """A wrong file is refused, and named."""
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"telemetry: " + text)
+    with pytest.raises(ConfigError, match=r"mine\.yaml|sinks"):
+        settings.load({}, {"STEPSCOPE_CONFIG": str(path)})
+
+
+def test_a_rank_that_is_none() -> None:
+    """Our own variable must be a number; those of launchers are not ours to judge."""
+    with pytest.raises(ConfigError, match="STEPSCOPE_RANK"):
+        launch.detect({"STEPSCOPE_RANK": "x"})
+    assert launch.detect({"RANK": "x", "SLURM_PROCID": "2"}).rank == 2
