@@ -32,8 +32,16 @@ def add(commands: Commands) -> None:
     made.add_argument("--journal-bytes", type=size, default=4 * 2**30, metavar="SIZE", help=waiting)
     made.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve TLS with this certificate (PEM)")
     made.add_argument("--tls-key", type=Path, metavar="FILE", help="and this key")
-    made.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a name of it")
-    made.add_argument("--allow-origin", action="append", default=[], metavar="URL", help="a page that may")
+    made.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which browsers may reach this hub, beside its address",
+    )
+    made.add_argument(
+        "--allow-origin", action="append", default=[], metavar="URL", help="a page elsewhere that may ask the JSON API"
+    )
     made.set_defaults(command=command)
     _add_tokens(made)
 
@@ -43,7 +51,7 @@ def _add_home(made: argparse.ArgumentParser) -> None:
 
 
 def _add_tokens(made: argparse.ArgumentParser) -> None:
-    parts = made.add_subparsers(title="more", metavar="token")
+    parts = made.add_subparsers(title="more", metavar="[token ...]")
     token = parts.add_parser("token", help="say who may use the hub", description="say who may use the hub")
     verbs = token.add_subparsers(metavar="create|list|revoke", required=True)
     create = verbs.add_parser("create", help="make a token and show it once")

@@ -41,7 +41,7 @@ class Outcomes:
     def reject(self, key: str, reason: str, count: int = 1) -> None:
         """Count values that can not be kept, and note it once for their key."""
         self.add("rejected", "value", reason, count)
-        self.notice("rejected", key, f"{key!r}: a value was rejected ({reason}); the other values were kept")
+        self.notice("rejected", key, f"{key!r} was rejected ({reason}) and counted; training goes on")
 
     def notice(self, topic: str, about: str, text: str) -> None:
         """Keep a warning for the flusher to print, once per topic and subject; never prints here."""
