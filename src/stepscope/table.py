@@ -12,15 +12,16 @@ def read(
     run: str,
     *,
     what: What = "metrics",
-    keys: Sequence[str] = (),
+    keys: str | Sequence[str] = (),
     rank: int | None = None,
     home: Path | str | None = None,
     pandas: bool = False,
 ) -> Any:
     """Read a run into a `pyarrow.Table`, or a pandas `DataFrame`: one row for each point, span, log or alert.
 
-    The hub is asked when one has the home folder open; else its engine is started here and reads the journals
-    first. Needs `pip install 'stepscope[hub]'`. StepscopeError when there is no such run.
+    `keys` is one metric or several; all are read without any. The hub is asked when one has the home folder open;
+    else its engine is started here and reads the journals first. Needs `pip install 'stepscope[hub]'`.
+    StepscopeError when there is no such run.
     """
     from stepscope.hub.door import open_door
     from stepscope.hub.store import arrow
@@ -30,7 +31,8 @@ def read(
     data = io.BytesIO()
     with open_door(place) as door:
         path = "/api/runs/{run}/export"
-        door.copy(data, path, run=run, format="arrow", what=what, key=list(keys), rank=rank)
+        wanted = [keys] if isinstance(keys, str) else list(keys)
+        door.copy(data, path, run=run, format="arrow", what=what, key=wanted, rank=rank)
     data.seek(0)
     table = arrow.read_stream(data)
     return table.to_pandas() if pandas else table

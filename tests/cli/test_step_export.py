@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
 from stepscope import read
+from tests.cli.journals import alert, log, metric, span, write
 
 PROGRAM = """
 import stepscope
@@ -63,6 +65,7 @@ def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
     assert cli("step", "nobody", "1").returncode == 2
     table = read("e2e", keys=["trainer/loss"], home=home)
     assert table.column("value").to_pylist()[55] == 9.0
+    assert read("e2e", keys="trainer/loss", home=home).equals(table)
 
 
 def test_without_a_hub(cli: Cli, home: Path, tmp_path: Path) -> None:
@@ -86,3 +89,27 @@ def test_with_a_hub(cli: Cli, home: Path, tmp_path: Path, until: Callable[..., N
     finally:
         hub.send_signal(signal.SIGTERM)
         assert hub.wait(30) == 0
+
+
+def test_the_attempt_that_is_named(tmp_path: Path) -> None:
+    """Its values, spans, logs and alerts alone; an attempt that never came to the step is refused by name."""
+    for attempt in (1, 2):
+        line = msgspec.structs.replace(log(f"said by attempt {attempt}"), step=5)
+        records = [metric(step, loss=float(attempt)) for step in range(3 + attempt, 7)]
+        records += [span(f"work{attempt}", attempt, 10**6, step=5), line, alert(f"alert{attempt}", step=5)]
+        write(tmp_path, "R", records, attempt=attempt, token=f"a{attempt}")
+
+    def step(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        line = [sys.executable, "-m", "stepscope.cli.main", "step", "R", *arguments, "--home", str(tmp_path)]
+        return subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=False)
+
+    first = step("5", "--attempt", "1")
+    assert first.returncode == 0, first.stderr
+    assert re.search(r"trainer/loss +0 +1 ", first.stdout)
+    assert "this is attempt 1; the step was done in 2 too: --attempt 2" in first.stdout
+    for word in ("work", "alert", "said by attempt "):
+        assert f"{word}1" in first.stdout
+        assert f"{word}2" not in first.stdout
+    refused = step("4", "--attempt", "2")
+    assert refused.returncode == 2
+    assert "attempt 2 never came to step 4; attempt 1 did" in refused.stderr

@@ -122,6 +122,16 @@ def test_a_hub_that_runs_is_left_alone(home: Path, capsys: pytest.CaptureFixture
     assert "http://127.0.0.1:1) has" in capsys.readouterr().err
 
 
+def test_options_may_follow_the_verb(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--home` and `--json` mean the same before and behind info, check and compact."""
+    assert main(["store", "check", "--home", str(home)]) == 0
+    assert capsys.readouterr().out.startswith("the store is sound")
+    assert main(["store", "info", "--json", "--home", str(home)]) == 0
+    assert json.loads(capsys.readouterr().out)["points"] == 4000
+    assert main(["store", "--json", "--home", str(home), "info"]) == 0
+    assert json.loads(capsys.readouterr().out)["points"] == 4000
+
+
 def test_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A home without a store is not given one."""
     pytest.importorskip("chdb")

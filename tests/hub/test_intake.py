@@ -1,5 +1,6 @@
 """The hub's own journal: group commit, bounds, failures of the disk; and parcels through it."""
 
+import shutil
 import threading
 import time
 from concurrent.futures import Future
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.hub.backlog import Backlog
+from stepscope.hub.home import HubHome
 from stepscope.hub.intake import Intake
 from stepscope.hub.parcels import MOST_BYTES, Numbers, Parcel, pack, pack_parts, pack_whole
 from stepscope.hub.tallies import Tallies
@@ -113,6 +115,40 @@ def test_broken_disk(tmp_path: Path) -> None:
     intake.submit([parcel(1)]).result(10)
     intake.close()
     assert [item.batch.seq for item in backlog(tmp_path).read()] == [1]
+
+
+def test_folder_that_is_not_ours(tmp_path: Path) -> None:
+    """Nothing is acknowledged and nothing made while the folder is another's; afterwards it goes on."""
+    place = HubHome(tmp_path / "home")
+    intake = Intake(place.journal, WRITER, check=place.check)
+    intake.submit([parcel(0)]).result(10)
+    place.home.rename(tmp_path / "moved")
+    with pytest.raises(Retry, match="was deleted, moved or replaced under the hub"):
+        intake.submit([parcel(1)]).result(10)
+    assert not place.home.exists()
+    (tmp_path / "moved").rename(place.home)
+    intake.submit([parcel(2)]).result(10)
+    intake.close()
+    place.close()
+    assert [item.batch.seq for item in backlog(place.folder).read()] == [0, 2]
+
+
+def test_folder_that_goes_while_it_is_written(tmp_path: Path) -> None:
+    """What the journal wrote into a folder made anew is not acknowledged."""
+    place = HubHome(tmp_path / "home")
+    looks: list[int] = []
+
+    def check() -> None:
+        place.check()
+        if not looks:
+            shutil.rmtree(place.home)
+        looks.append(1)
+
+    intake = Intake(place.journal, WRITER, check=check)
+    with pytest.raises(Retry, match="was deleted"):
+        intake.submit([parcel(0)]).result(10)
+    intake.close()
+    place.close()
 
 
 def test_no_space(tmp_path: Path) -> None:

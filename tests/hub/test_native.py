@@ -59,6 +59,18 @@ def test_native(start_hub: StartHub) -> None:
     assert str(found[2][1]) == "nan"
 
 
+def test_any_number_of_keys(start_hub: StartHub) -> None:
+    """Our own SDK is not bound in its metric keys: all are taken, and all are stored."""
+    hub = start_hub()
+    made = [Metric(1, seq, None, None, {f"k{seq}/{key}": 1.0 for key in range(1000)}) for seq in range(21)]
+    body = head() + b"".join(batch(seq, record) for seq, record in enumerate(made))
+    answer = hub.post("/v1/stepscope", body, OCTETS).json()
+    assert (answer["written"], answer["rejected"]) == (21, {})
+    hub.wait_stored("native", 21)
+    assert hub.stop() == 0
+    assert list(stored_columns(hub.home, "SELECT count() AS n FROM series")["n"]) == [21_000]
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [

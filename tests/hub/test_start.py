@@ -1,6 +1,8 @@
 """How a hub starts, refuses to start, and stops."""
 
+import shutil
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -52,6 +54,15 @@ def test_busy_port(tmp_path: Path, option: str) -> None:
     assert option in said
 
 
+@pytest.mark.parametrize("option", ["--port", "--grpc-port"])
+@pytest.mark.parametrize("port", ["99999", "-1"])
+def test_no_port(tmp_path: Path, option: str, port: str) -> None:
+    """A number that is no port is named, with the option and what is one."""
+    other = "--grpc-port" if option == "--port" else "--port"
+    said = refused(tmp_path / "home", option, port, other, "0")
+    assert f"{option} {port} is no port: choose one up to 65535" in said
+
+
 def test_two_hubs(start_hub: StartHub) -> None:
     """A second hub on the same folder says who has it."""
     hub = start_hub()
@@ -101,6 +112,29 @@ def test_missing_certificate(tmp_path: Path) -> None:
     missing = str(tmp_path / "no.pem")
     assert "--tls-key" in refused(tmp_path / "home", "--tls-cert", missing)
     assert missing in refused(tmp_path / "home", "--tls-cert", missing, "--tls-key", missing)
+
+
+def test_files_that_are_no_certificate(tmp_path: Path) -> None:
+    """What --tls-cert and --tls-key name is looked at before any port is taken, and blamed by itself."""
+    note = tmp_path / "note.txt"
+    note.write_text("not a certificate")
+    said = refused(tmp_path / "home", "--tls-cert", str(note), "--tls-key", str(note))
+    assert f"{note} and {note} are not a certificate and its key" in said
+    assert "taken" not in said
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_keys_that_do_not_open_the_certificate(tmp_path: Path) -> None:
+    """The key of another certificate, and one with a password that nobody is there to give, are refused."""
+    cert, other, locked = tmp_path / "cert.pem", tmp_path / "other.pem", tmp_path / "locked.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-subj", "/CN=localhost"]
+    cipher = ["-passout", "pass:secret", "-keyout", str(locked), "-out", str(cert)]
+    subprocess.run([*make, *cipher], check=True, capture_output=True)
+    plain = ["-nodes", "-keyout", str(other), "-out", str(tmp_path / "unused.pem")]
+    subprocess.run([*make, *plain], check=True, capture_output=True)
+    for key in (other, locked):
+        said = refused(tmp_path / "home", "--tls-cert", str(cert), "--tls-key", str(key))
+        assert f"{cert} and {key} are not a certificate and its key" in said
 
 
 def test_moved_store(start_hub: StartHub) -> None:

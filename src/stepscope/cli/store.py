@@ -2,6 +2,7 @@
 
 import argparse
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.cli import text
@@ -25,6 +26,9 @@ def add(commands: Commands) -> None:
     verbs.add_parser("info", help="tables, rows, bytes, times, schema").set_defaults(command=show_info)
     verbs.add_parser("check", help="read every part; 1 when something is wrong").set_defaults(command=check)
     verbs.add_parser("compact", help="merge all parts, and say what it saved").set_defaults(command=compact)
+    for verb in verbs.choices.values():
+        verb.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="the folder of all journals")
+        verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
 def show_info(args: argparse.Namespace) -> int:

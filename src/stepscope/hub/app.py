@@ -32,7 +32,7 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     limit = hub.options.limits.body
     receivers = [
         *OtlpHttp(OtlpReceiver(hub.entry("otlp_http")), limit, hub.pool).routes(),
-        *Native(hub.entry("native"), limit, hub.pool).routes(),
+        *Native(hub.entry("native", ours=True), limit, hub.pool).routes(),
     ]
     inner = Starlette(
         routes=[*receivers, *_own_routes(hub), *routes, *page_routes()],

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import IO
 
-from stepscope.model.errors import ConfigError
+from stepscope.model.errors import ConfigError, Retry
 
 MARKER = "STEPSCOPE_HUB"
 _TEXT = "This folder belongs to a Stepscope hub. Stop the hub before you move or delete it.\n"
 _OURS = {"runs", "cursors", "hub", "stepscope.yaml"}
+_WITHOUT_MARKER = {"tokens.json", "lock", "journal", "cursors"}
+"""What may be there before a hub was: tokens, and what another wrote when its folder was deleted under it."""
 
 
 class HubHome:
@@ -39,6 +41,21 @@ class HubHome:
             self._lock.truncate()
             self._lock.write(f"{os.getpid()} {address}\n")
             self._lock.flush()
+
+    def trouble(self) -> str:
+        """Say what is wrong when the folder that was opened is not at its path any more; else nothing."""
+        lock = self._lock
+        try:
+            if lock is not None and os.path.samestat(os.fstat(lock.fileno()), os.stat(self.folder / "lock")):
+                return ""
+        except (OSError, ValueError):
+            pass
+        return f"{self.folder} was deleted, moved or replaced under the hub: put it back, or start the hub anew"
+
+    def check(self) -> None:
+        """Raise Retry when the folder is not at its path: what is written there now would be lost."""
+        if trouble := self.trouble():
+            raise Retry(trouble, after=10.0)
 
     def forget_cursors(self) -> None:
         """Make everything be read again, for a store that is new."""
@@ -84,7 +101,7 @@ def _claim(home: Path, folder: Path) -> None:
             "Choose an empty or a new folder with --home"
         )
     folder.mkdir(exist_ok=True, mode=0o700)
-    strange = set(os.listdir(folder)) - {"tokens.json", "lock"}
+    strange = set(os.listdir(folder)) - _WITHOUT_MARKER
     if strange:
         raise ConfigError(
             f"{folder} is not a hub's folder: it holds {', '.join(sorted(strange)[:3])}. "

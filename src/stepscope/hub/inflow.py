@@ -40,7 +40,10 @@ class Inflow:
         *,
         group_records: int = GROUP_RECORDS,
         clock: Callable[[], float] = time.monotonic,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check = check
+        """Raises Retry when the folder of the cursors is not there any more."""
         self._sources, self._cursors, self._tallies = sources, cursors, tallies
         self._group_records, self._clock = group_records, clock
         self._receivers: dict[tuple[str, str, int], str] = {}
@@ -92,7 +95,8 @@ class Inflow:
             source.rewind()
 
     def save(self) -> None:
-        """Save the cursors if they moved."""
+        """Save the cursors if they moved; Retry when their folder is gone, and is not made anew."""
         if self._unsaved:
+            self._check()
             self._cursors.save()
             self._unsaved, self._saved_at = False, self._clock()

@@ -31,8 +31,11 @@ class Intake:
         most_waiting: int = 256 * MEGA,
         spare_bytes: int = 64 * MEGA,
         written: Callable[[], None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
+        self._check = check
+        """Raises Retry when the folder is not ours to write to any more."""
         self.written = written
         """Called after each group is safe."""
         self._journal = Journal(folder, writer, segment_bytes=min(SEGMENT_BYTES, most_bytes // 8), fsync=True)
@@ -131,8 +134,12 @@ class Intake:
     def _write(self, group: Sequence[tuple[Sequence[bytes], int, "Future[None]"]]) -> None:
         refusal: Retry | None = None
         try:
+            self._check()  # the journal makes a folder anew that is gone, where nobody would look for it
             for part in _frames([parcel for parcels, _, _ in group for parcel in parcels]):
                 self.size += self._journal.append(part)
+            self._check()
+        except Retry as error:
+            refusal = error
         except Exception as error:  # whatever it is: a client that comes again loses nothing
             refusal = Retry(f"the hub's journal cannot be written: {error}", after=5.0)
         self.trouble = str(refusal or "")

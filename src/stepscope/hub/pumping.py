@@ -9,6 +9,7 @@ from stepscope.hub.backlog import Item
 from stepscope.hub.inflow import Inflow
 from stepscope.hub.tallies import Tallies
 from stepscope.journal.quarantine import Quarantine
+from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.pump import Progress, Pump
 
@@ -107,7 +108,7 @@ class Pumping:
         self._pump.close()
         try:
             self._inflow.save()
-        except OSError as error:
+        except (OSError, Retry) as error:
             self._pump.trouble = f"the hub cannot save how far it has read: {error}"
 
     def _told(self, outcome: str, batches: Sequence[Batch], reason: str) -> None:

@@ -2,7 +2,6 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import structs
@@ -143,8 +142,3 @@ def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> An
         lost[CUT] += 1
         return value[: limits.text]
     return value
-
-
-def rejections(lost: "Counter[str]") -> Iterable[tuple[str, int]]:
-    """What of the losses are whole records."""
-    return [(reason, count) for reason, count in lost.items() if reason == TOO_MANY_KEYS]

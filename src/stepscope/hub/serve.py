@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -24,6 +25,7 @@ DRAIN_SECONDS = 5.0
 SWITCH_SECONDS = 0.0005
 """How long a thread that is at work keeps the others waiting; with Python's 5 ms, a request of 1 MiB that comes while
 the store is busy waits for many turns."""
+_LAST_PORT = 65535
 Routes = Callable[[Hub], Sequence[BaseRoute]]
 
 
@@ -117,6 +119,8 @@ def _config(app: object, options: HubOptions) -> uvicorn.Config:
 
 
 def _listen(host: str, port: int, option: str) -> socket.socket:
+    if not 0 <= port <= _LAST_PORT:
+        raise ConfigError(f"{option} {port} is no port: choose one up to {_LAST_PORT}, or 0 for one that is free")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named, so that asyncio knows the protocol and sends each answer without waiting for the ack of its headers.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -134,9 +138,21 @@ def _listen(host: str, port: int, option: str) -> socket.socket:
 
 
 def _check_tls(options: HubOptions) -> None:
-    for path in options.tls or ():
+    if options.tls is None:
+        return
+    for path in options.tls:
         if not path.is_file():
             raise ConfigError(f"there is no file {path}: --tls-cert and --tls-key name PEM files")
+    certificate, key = options.tls
+    try:
+        # No password: a hub has nobody to ask for it.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except OSError as error:
+        why = str(error.strerror or error).partition(" (_ssl")[0]
+        raise ConfigError(
+            f"{certificate} and {key} are not a certificate and its key ({why}): "
+            "--tls-cert and --tls-key name PEM files, the key without a password"
+        ) from error
 
 
 def _bracketed(host: str) -> str:

@@ -83,12 +83,12 @@ class Hub:
         self.pool = ThreadPoolExecutor(2, "stepscope-body")
         """Works on large bodies; two threads, so that two at most are unpacked in memory at a time."""
         cursors = Cursors(home.folder, SINK)
-        self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes)
+        self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
         self.backlog = Backlog(home.journal, cursors, self.tallies, self.intake.measure)
         self.folder = FolderReceiver(home.home, cursors, self.tallies, self.scrubber.mask)
-        inflow = Inflow((self.backlog, self.folder), cursors, self.tallies)
+        inflow = Inflow((self.backlog, self.folder), cursors, self.tallies, check=home.check)
         aside = Quarantine(home.home, SINK)
-        self.pump = Pumping(StoreSink(store), inflow, aside, self.tallies, idle=self.folder.next_due)
+        self.pump = Pumping(StoreSink(store, home.check), inflow, aside, self.tallies, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Upkeep(self._retain)
         self.expired = 0
@@ -103,9 +103,9 @@ class Hub:
         self._began = time.monotonic()
         self._size: tuple[float, int] = (0.0, 0)
 
-    def entry(self, receiver: str) -> Entry:
-        """Make the way in for a receiver."""
-        return Entry(receiver, self.intake, self.scrubber, self.tallies, self._numbers, self._owners)
+    def entry(self, receiver: str, *, ours: bool = False) -> Entry:
+        """Make the way in for a receiver, `ours` being the one of our own SDK."""
+        return Entry(receiver, self.intake, self.scrubber, self.tallies, self._numbers, self._owners, ours=ours)
 
     def start(self) -> None:
         """Begin to move records into the store."""
@@ -137,7 +137,7 @@ class Hub:
 
     def health(self) -> dict[str, Any]:
         """Say how the hub fares."""
-        trouble = self.intake.trouble or self.pump.trouble or self.upkeep.trouble
+        trouble = self.home.trouble() or self.intake.trouble or self.pump.trouble or self.upkeep.trouble
         return {
             "status": "ok" if not trouble else "degraded",
             "trouble": trouble,

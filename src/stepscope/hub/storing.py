@@ -1,6 +1,6 @@
 """The store as a sink: one commit for each group, told by number, so stored once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from stepscope.hub.store.engine import EngineError
@@ -30,14 +30,17 @@ class StoreSink:
     divisible = False
     timeout = 600.0
 
-    def __init__(self, store: Keeps) -> None:
+    def __init__(self, store: Keeps, check: Callable[[], None] = lambda: None) -> None:
         self._store = store
+        self._check = check
+        """Raises Retry when the folder of the store is not there any more."""
         self._tries = self._blamed = 0
         self._refused: dict[tuple[str, str, int], Reject] = {}
         """Refusals of batches that a group holds which was not taken whole yet; the store names them once."""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Store batches in one commit; what was stored before is passed over."""
+        self._check()
         try:
             outcomes = self._store.write_many(batches)
         except EngineError as error:

@@ -20,6 +20,7 @@ from stepscope.hub.api.openapi import document
 from stepscope.hub.api.table import ENDPOINTS
 from stepscope.hub.api.watching import PATH, Watching, describe
 from stepscope.hub.live import Live
+from stepscope.hub.receivers.body import read_body
 from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.gate import access_of
@@ -66,7 +67,8 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
     async def answer(request: Request) -> Response:
         loop = asyncio.get_running_loop()
         try:
-            body = await _body(request, endpoint.most_body) if endpoint.body is not None else b""
+            wanted = endpoint.body is not None
+            body = await read_body(request, endpoint.most_body, source.pool) if wanted else b""
             return await loop.run_in_executor(source.pool, _answer, source, endpoint, request, body)
         except Refused as refused:
             return error_response(refused.refusal)
@@ -95,18 +97,6 @@ async def _pieces(pool: ThreadPoolExecutor, pieces: Iterator[bytes]) -> AsyncIte
     loop = asyncio.get_running_loop()
     while (piece := await loop.run_in_executor(pool, next, pieces, None)) is not None:
         yield piece
-
-
-async def _body(request: Request, most: int) -> bytes:
-    """The body of a request; Refused when it is larger than it may be."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > most:
-            raise Refused(Refusal(HTTPStatus(413), f"the body may have {most} bytes"))
-    return b"".join(parts)
 
 
 def mount(hub: Hub, version: str) -> list[BaseRoute]:

@@ -40,7 +40,7 @@ async def read_body(request: Request, limit: int, pool: Executor) -> bytes:
 
 def too_large(limit: int) -> Refusal:
     """Refuse a body for its size."""
-    return Refusal(HTTPStatus(413), f"the body is larger than {limit} bytes; send smaller batches")
+    return Refusal(HTTPStatus(413), f"the body is larger than {limit} bytes; send less at a time")
 
 
 async def _collect(request: Request, limit: int) -> bytes | None:

@@ -40,8 +40,12 @@ class Entry:
         tallies: Tallies,
         numbers: Numbers,
         owners: "Owners",
+        *,
+        ours: bool = False,
     ) -> None:
         self.receiver = receiver
+        self._ours = ours
+        """Whether our own SDK sends here: it may use any number of metric keys, as in a folder beside the hub."""
         self._intake = intake
         self._scrubber = scrubber
         self._tallies = tallies
@@ -60,7 +64,7 @@ class Entry:
             return
         lost: Counter[str] = Counter()
         self._scrubber.scrub_attrs(writer.resource, lost)
-        kept = self._scrubber.scrub(writer.run, records, lost)
+        kept = self._scrubber.scrub(None if self._ours else writer.run, records, lost)
         load.rejected[TOO_MANY_KEYS] += lost.pop(TOO_MANY_KEYS, 0)
         load.cut += lost
         if seq is None:

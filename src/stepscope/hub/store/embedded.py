@@ -1,5 +1,6 @@
 """The embedded engine: chDB, the ClickHouse engine in a wheel, on one folder."""
 
+import json
 import os
 import re
 import tempfile
@@ -22,6 +23,8 @@ DATABASE = "stepscope"
 MEGA = 1024 * 1024
 NOT_ENOUGH_SPACE = 243
 _CODE = re.compile(r"Code: (\d+)\. DB::(?:Exception|ErrnoException): (.*)", re.DOTALL)
+_OCTETS = re.compile(r"(?:(?:Array|Nullable|LowCardinality)\()*FixedString\(\d+\)+")
+"""Types of ids, and of lists of them."""
 _lines = msgspec.json.Decoder(list[Any])
 _SERVER = {
     "background_pool_size": 2,
@@ -108,8 +111,10 @@ class Chdb:
         """Run a stranger's SELECT in a session of its own that can neither write nor change a setting."""
         with self._guarded(limits) as connection:
             answer = _run(connection, sql, "JSONCompactEachRowWithNamesAndTypes")
-        names, types, *rows = _lines.decode_lines(answer)
-        return Table(names, types, rows[: limits.rows], len(rows) > limits.rows)
+        names, types, *rows = map(_row, answer.splitlines())
+        octets = [_OCTETS.fullmatch(type) is not None for type in types]
+        readable = [list(map(_readable, row, octets)) for row in rows[: limits.rows]]
+        return Table([_readable(name) for name in names], types, readable, len(rows) > limits.rows)
 
     def tree(self, sql: str) -> str | None:
         """Show the syntax tree of a statement. It is a stranger's: what follows a semicolon would run, too."""
@@ -165,7 +170,6 @@ class Chdb:
             "max_ast_depth": 200,
             "max_ast_elements": 5000,
             "allow_introspection_functions": 0,
-            "output_format_json_validate_utf8": 1,
         }
         connection = self._enter(self._connect(settings))
         try:
@@ -242,6 +246,24 @@ def _refusal(error: Exception) -> EngineError:
     if found is None:
         return EngineError(str(error))
     return EngineError(found[2].strip(), int(found[1]))
+
+
+def _row(line: bytes) -> list[Any]:
+    """Read a line of JSON with whatever bytes in its texts; those that are no UTF-8 become lone surrogates."""
+    row: list[Any] = json.loads(line.decode("utf-8", "surrogateescape"))
+    return row
+
+
+def _readable(cell: Any, octets: bool = False) -> Any:
+    """A cell as people can read it: raw octets in hexadecimal, texts without what is no UTF-8."""
+    if isinstance(cell, str):
+        raw = cell.encode("utf-8", "surrogateescape")
+        return raw.hex() if octets else raw.decode("utf-8", "replace")
+    if isinstance(cell, list):
+        return [_readable(each, octets) for each in cell]
+    if isinstance(cell, dict):
+        return {_readable(key): _readable(value) for key, value in cell.items()}
+    return cell
 
 
 def _parts(answer: bytes) -> list[tuple[str, bool, str]]:

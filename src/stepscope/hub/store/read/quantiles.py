@@ -101,10 +101,6 @@ def read_histograms(engine: Engine, run: int, key: str, x: Literal["step", "time
     return made[::-1]
 
 
-def _restored(cells: Sequence[Any]) -> Distribution:
-    return restore(dict(zip(FIELDS, cells, strict=True)))
-
-
 def _extent(engine: Engine, sql: str) -> tuple[int, int] | None:
     low, high, count = next(engine.query(sql).rows("a", "b", "n"))
     return (low, high) if count else None

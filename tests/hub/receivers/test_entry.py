@@ -1,0 +1,31 @@
+"""The way in that network receivers share."""
+
+from pathlib import Path
+
+import pytest
+
+from stepscope.hub.intake import Intake
+from stepscope.hub.limits import Limits
+from stepscope.hub.parcels import Numbers
+from stepscope.hub.receivers.entry import Entry, Load, Owners
+from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
+from stepscope.hub.tallies import Tallies
+from stepscope.model.records import Metric
+from stepscope.model.writer import Writer
+
+WRITER = Writer(id="w", run="r", project="p")
+
+
+@pytest.mark.parametrize(("ours", "refused"), [(True, {}), (False, {TOO_MANY_KEYS: 2})])
+@pytest.mark.parametrize("seq", [None, 7])
+def test_keys(tmp_path: Path, ours: bool, refused: dict[str, int], seq: int | None) -> None:
+    """Metric keys are bound for clients that are not ours, also for an import, which numbers its own batches."""
+    intake = Intake(tmp_path / "journal" / "intake", WRITER)
+    scrubber = Scrubber(Limits(keys=2))
+    entry = Entry("test", intake, scrubber, Tallies(), Numbers(), Owners(), ours=ours)
+    load = Load()
+    entry.add(load, WRITER, [Metric(1, 1, None, None, {key: 1.0}) for key in "abcd"], None, seq)
+    entry.hand_over(load).result(10)
+    intake.close()
+    assert +load.rejected == refused
+    assert load.taken == 4 - sum(refused.values())
