@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stepscope.cli import doctor
 from stepscope.cli.main import main
 from stepscope.journal import layout
+from stepscope.sdk.lines import Report
 from tests.cli.journals import metric, write
 
 
@@ -123,3 +125,29 @@ def test_little_space_is_a_warning_and_none_a_failure(tmp_path: Path, monkeypatc
     assert list(doctor.check_home(tmp_path))[1].mark == "warn"
     monkeypatch.setattr(doctor, "_NO_SPACE", free * 2)
     assert list(doctor.check_home(tmp_path))[1].mark == "fail"
+
+
+@pytest.mark.parametrize("name", ["local", "[]"])
+def test_no_sink_to_send_to(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """The journal needs no probe: one sentence says so."""
+    assert main(["doctor", "--sink", name]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert f"{name} is no sink to send to" in told.err
+
+
+def test_what_keeps_a_sink_from_taking_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a shipper said last of a sink is a warning with advice, until it fares well again."""
+    folder = tmp_path / "shipping"
+    folder.mkdir()
+    report = Report("hub-1", "http://hub:4318", {"retried": 9}, "HTTP 401: this token is not known", 4096, 1000.0)
+    (folder / "hub-1@here.report").write_bytes(msgspec.json.encode(report))
+    (folder / "torn@here.report").write_bytes(b"{")
+    found = examine(tmp_path, capsys)["delivery"]
+    assert found["mark"] == "warn"
+    assert "hub-1 (http://hub:4318)" in found["text"]
+    assert "this token is not known; show a token" in found["text"]
+    assert found["data"]["unread"] == 4096
+    well = msgspec.structs.replace(report, trouble="", time=2000.0)
+    (folder / "hub-1@all.report").write_bytes(msgspec.json.encode(well))
+    assert "delivery" not in examine(tmp_path, capsys)

@@ -1,6 +1,7 @@
-"""`stepscope quarantine` covers what the hub's own store refused, with and without a hub."""
+"""`stepscope quarantine`: what sinks and the hub's own store refused, and to whom it is offered again."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Metric, Span
 from stepscope.model.writer import Writer
 from stepscope.sinks.hub import Hub
+from stepscope.sinks.registry import parse
 from tests.hub.conftest import StartHub, start_hub, stored_columns
+from tests.sinks.test_hub import HubPeer
 
 __all__ = ["start_hub"]
 
@@ -22,9 +25,13 @@ GOOD = Metric(T, 1, None, "trainer", {"loss": 0.5})
 BAD = Span(T, 5, 1, None, b"short", b"too", None, "span")
 
 
-@pytest.fixture(autouse=True)
-def _engine() -> None:
-    pytest.importorskip("chdb")
+@pytest.fixture
+def peers() -> Iterator[list[HubPeer]]:
+    """Two servers that speak a hub's protocol."""
+    made = [HubPeer(), HubPeer()]
+    yield made
+    for each in made:
+        each.stop()
 
 
 def listed(home: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -87,3 +94,27 @@ def test_retry_stores_once(
         hub.wait_stored("native", 3)
         assert hub.stop() == 0
     assert steps(hub.home) == [1, 2]
+
+
+def test_a_sink_gets_only_what_it_refused(
+    tmp_path: Path, peers: list[HubPeer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another hub's lots stay, whether the sink is named by its name, its options or its id."""
+    wishes = [{"hub": {"url": peer.url}} for peer in peers]
+    ids = [parse([wish])[0].id for wish in wishes]
+    for number, name in enumerate(ids):
+        Quarantine(tmp_path, name).set_aside(Batch(WRITER, number, [GOOD]), "not you")
+    Quarantine(tmp_path, SINK).set_aside(Batch(WRITER, 2, [GOOD]), "no place")
+    retry = ["quarantine", "--home", str(tmp_path), "retry", "--sink"]
+    monkeypatch.setenv("STEPSCOPE_HUB_URL", peers[0].url)
+    assert main([*retry, "hub"]) == 0
+    assert [len(peer.steps()) for peer in peers] == [1, 0]
+    assert {each["sink"] for each in listed(tmp_path, capsys)} == {ids[1], SINK}
+    assert main([*retry, json.dumps([wishes[0]])]) == 2
+    assert f"name one with --sink ({ids[1]}, {SINK})" in capsys.readouterr().err
+    assert main([*retry, ids[1]]) == 2
+    assert f"how to reach {ids[1]} is not known any more" in capsys.readouterr().err
+    monkeypatch.setenv("STEPSCOPE_SINKS", json.dumps([wishes[1]]))
+    assert main([*retry, ids[1]]) == 0
+    assert [len(peer.steps()) for peer in peers] == [1, 1]
+    assert {each["sink"] for each in listed(tmp_path, capsys)} == {SINK}

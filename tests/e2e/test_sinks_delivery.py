@@ -317,10 +317,10 @@ def test_console_lines(python: Python) -> None:
 def test_refused_then_retried(python: Python, home: Path, server: Server) -> None:
     """What a server refused is in quarantine with its words, can be shown, and is taken when offered again."""
     python(TRAIN, 0, 10, env={"STEPSCOPE_SHIPPER": "none"})
-    server.decide = lambda got: Reply(403, {}, b"\x08\x07\x12\x08not you!") if got.path == "/v1/metrics" else Reply()
+    server.decide = lambda got: Reply(404, {}, b"\x08\x07\x12\x08not you!") if got.path == "/v1/metrics" else Reply()
     assert command(home, "ship", "--sink", sinks(server)).returncode == 0
     listed = json.loads(command(home, "quarantine", "--json", "list").stdout)
-    assert {each["reason"] for each in listed} == {"HTTP 403: not you!"}
+    assert {each["reason"] for each in listed} == {"HTTP 404: not you!"}
     shown = command(home, "quarantine", "show", listed[0]["id"])
     assert "trainer" in shown.stdout
     assert command(home, "quarantine", "retry", "--sink", sinks(server)).returncode == 1

@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,39 @@ def _output(program: str, *, tty: bool) -> str:
     os.close(ours)
     assert process.wait(30) == 0
     return b"".join(parts).decode()
+
+
+def test_letters_that_the_terminal_lacks() -> None:
+    """They are printed as escapes, and cost neither their line nor the alert beside it; with a progress line too."""
+    program = r"""
+        from stepscope.sinks.console import Console
+        from stepscope.model.ports import Batch
+        from stepscope.model.records import Alert, Metric
+        from stepscope.model.writer import Writer
+        alert = Alert(1, 1, None, None, None, 17, "NaN", "\u640d \ud800")
+        records = [Metric(1, 1, None, "trainer", {"h\u00e9": 0.5}), alert]
+        sink = Console().open()
+        sink.write([Batch(Writer(id="w", run="r", project="p"), 0, records)])
+        sink.close()
+    """
+    for encoding, key, message in (("ascii", r"H\xe9", r"\u640d \ud800"), ("utf-8", "H\u00e9", "\u640d \\ud800")):
+        env = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONIOENCODING": encoding, "TERM": "xterm"}
+        line = [sys.executable, "-c", textwrap.dedent(program)]
+        wanted = [f"TRAINER - {key}: 0.500000", f"ALERT - ERROR NaN: {message}"]
+        piped = subprocess.run(line, env=env, capture_output=True, check=True).stdout.decode()
+        assert piped.splitlines() == wanted
+        main, child = pty.openpty()
+        subprocess.run(line, env=env, stdout=child, check=True)
+        os.close(child)
+        shown = read_all(main)
+        assert all(each in shown for each in wanted)
+
+
+def read_all(fd: int) -> str:
+    """What was written to a terminal that nobody writes to any more."""
+    found = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(fd, 65536):
+            found += part
+    os.close(fd)
+    return found.decode()

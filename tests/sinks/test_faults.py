@@ -17,12 +17,15 @@ from stepscope.model.ports import Sink
 from stepscope.model.records import Metric
 from stepscope.model.writer import Writer
 from stepscope.pump import Pump
+from stepscope.sinks.datadog.intake import IntakeSink
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.otlp import Otlp
+from stepscope.sinks.tinker import Tinker
 from stepscope.testing.sinks import closing, example_batches
+from stepscope.wire.datadog.translate import Spelling, Translator
 from stepscope.wire.otlp.replies import Status
 from tests.sinks.faults import Relay, blackhole, refused, silent
-from tests.sinks.servers import Reply, http_date
+from tests.sinks.servers import Reply, Server, http_date
 from tests.sinks.test_hub import HubPeer
 from tests.sinks.test_otlp_grpc import GrpcPeer
 from tests.sinks.test_otlp_http import OtlpPeer
@@ -188,6 +191,59 @@ def test_answers(tmp_path: Path, kind: str, peer: Any, fault: str) -> None:
         for lot in quarantine.lots():
             sink.write([lot.batch])
     assert sorted(peer.steps()) == list(range(COUNT))
+
+
+class Accepting(Server):
+    """Takes everything, in Tinker's words, which are good enough for Datadog."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.success = Reply(body=b'{"status": "accepted"}')
+
+
+def open_intake(url: str) -> Sink:
+    """The sink of Datadog's intake, at the time of the journal."""
+    return IntakeSink(url, url, "k", Translator(Spelling()), timeout=5.0, now=lambda: 0.0)
+
+
+DENIALS: dict[str, tuple[Callable[[], Any], Callable[[str], Sink], Any]] = {
+    "otlp_http": (OtlpPeer, lambda url: sink_of("otlp_http", url), Reply(403, {}, b"not you")),
+    "otlp_grpc": (GrpcPeer, lambda url: sink_of("otlp_grpc", url), Status(16, "not you")),
+    "hub": (HubPeer, lambda url: sink_of("hub", url), Reply(401, {}, b'{"error": {"message": "not you"}}')),
+    "tinker": (
+        Accepting,
+        lambda url: Tinker.read({"url": url, "kinds": "metric"}, {}).open(),
+        Reply(401, {}, b'{"detail": "not you"}'),
+    ),
+    "datadog": (Accepting, open_intake, Reply(403, {}, b'{"errors": ["not you"]}')),
+}
+"""A server of each kind, the sink for it, and how it says that a token is wrong; MLflow has tests of its own."""
+
+
+@pytest.mark.parametrize("kind", DENIALS)
+def test_a_wrong_token_keeps_everything_in_the_journal(tmp_path: Path, kind: str) -> None:
+    """However long nobody mends it, nothing is refused and the trouble is named; afterwards all is taken."""
+    write_journal(tmp_path)
+    make, opened, denial = DENIALS[kind]
+    peer, now = make(), 0.0
+    answers = peer.refusals if isinstance(peer, GrpcPeer) else peer.replies
+    answers += [denial] * 1000
+    try:
+        with closing(opened(f"http://127.0.0.1:{port_of(peer)}")) as sink:
+            pump = Pump(sink, Following(tmp_path, "s"), Quarantine(tmp_path, "s"), clock=lambda: now)
+            while now < 3600:
+                now += pump.step().wait
+            assert {key.partition("/")[0] for key in pump.counts} == {"retried"}
+            assert 40 < pump.counts["retried"] < 200, "it is asked seldom, and not given up"
+            assert ("not you" in pump.trouble, pump.is_stuck, pump.at_end) == (True, True, False)
+            assert Following(tmp_path, "s").unread() > 0
+            answers.clear()
+            while not pump.at_end:
+                now += pump.step().wait
+            assert (pump.counts["written"], pump.trouble) == (COUNT, "")
+    finally:
+        peer.stop()
+    assert not list(Quarantine(tmp_path, "s").lots())
 
 
 RESTARTS: dict[str, Callable[[int], Any]] = {

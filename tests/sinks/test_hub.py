@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,18 @@ import msgspec
 import pytest
 
 import stepscope
+from stepscope.hub.home import tokens_path
+from stepscope.hub.security.tokens import Tokens
 from stepscope.journal.following import Following
-from stepscope.journal.quarantine import Quarantine
+from stepscope.journal.quarantine import Quarantine, quarantined
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Sink
 from stepscope.model.records import Metric
 from stepscope.pump import Pump
+from stepscope.sdk.registrations import register
+from stepscope.sdk.shipping import Shipping, ship
 from stepscope.sinks.hub import Hub, pack
+from stepscope.sinks.registry import parse
 from stepscope.testing.sinks import SinkContract, closing, example_batches
 from stepscope.wire import frames
 from tests.hub.conftest import StartHub, start_hub, stored_columns
@@ -135,3 +141,53 @@ def test_a_real_hub_stores_each_record_once(start_hub: StartHub, tmp_path: Path)
     assert hub.stop() == 0
     sql = "SELECT count() AS n FROM metrics WHERE series IN (SELECT series FROM series WHERE key = 'trainer/loss')"
     assert int(stored_columns(hub.home, sql)["n"][0]) == 3000
+
+
+def test_a_real_hub_with_another_token(start_hub: StartHub, tmp_path: Path) -> None:
+    """A wrong token delivers nothing, says so and refuses no record; the right one delivers all of it."""
+    home = tmp_path / "trainer"
+    _, token = Tokens(tokens_path(tmp_path / "hub")).create(["ingest"])
+    hub = start_hub(home=tmp_path / "hub")
+    wrong = [{"hub": {"url": hub.url, "token": "wrong"}}]
+    run = stepscope.init(
+        run_id="far", home=home, probes=False, capture_logs=False, otel=False, sinks=wrong, shipper="thread"
+    )
+    for step in range(100):
+        run.log({"loss": float(step)}, step=step, category="trainer")
+    left = run.finish(wait=1)
+    assert (left.done, (left.undelivered or 0) > 1000) == (False, True)
+    assert quarantined(home) == []
+    shipping = Shipping(home, sinks=parse([{"hub": {"url": hub.url, "token": token}}]))
+    try:
+        assert ship(shipping, wait=False, seconds=30)
+    finally:
+        shipping.stop(5)
+    (report,) = shipping.reports()
+    assert (report.trouble, report.unread, set(report.counts)) == ("", 0, {"written"})
+    assert hub.stop() == 0
+    sql = "SELECT count() AS n FROM metrics WHERE series IN (SELECT series FROM series WHERE key = 'trainer/loss')"
+    assert int(stored_columns(hub.home, sql)["n"][0]) == 100
+
+
+def test_a_token_that_is_mended_reaches_the_shipper_at_work(peer: HubPeer, tmp_path: Path) -> None:
+    """A later run with the right token has what an earlier one left delivered too, without a new shipper."""
+    known = {"authorization": "Bearer right"}
+    denial = Reply(401, {}, b'{"error": {"message": "not you"}}')
+    peer.decide = lambda got: peer.success if known.items() <= got.headers.items() else denial
+    run = stepscope.init(run_id="far", home=tmp_path, probes=False, capture_logs=False, otel=False, shipper="none")
+    for step in range(10):
+        run.log({"loss": 1.0}, step=step, category="trainer")
+    run.finish()
+    register(tmp_path, "far", "h", parse([{"hub": {"url": peer.url, "token": "wrong"}}]))
+    shipping = Shipping(tmp_path)
+    try:
+        assert not ship(shipping, wait=False, seconds=1)
+        (line,) = shipping.lines.values()
+        assert "401: not you" in line.report().trouble
+        os.utime(tmp_path / "shipping" / "far@h.want", (1, 1))
+        register(tmp_path, "another", "h", parse([{"hub": {"url": peer.url, "token": "right"}}]))
+        assert ship(shipping, wait=False, seconds=30)
+    finally:
+        shipping.stop(5)
+    assert set(peer.steps()) == set(range(10))
+    assert quarantined(tmp_path) == []

@@ -113,6 +113,19 @@ def test_a_sick_server_is_waited_for(peer: MlflowPeer) -> None:
     assert sorted(peer.steps()) == [1, 2]
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_spans_wait_for_a_token_that_is_mended(peer: MlflowPeer, status: int) -> None:
+    """Traces that the server does not let in are no refusal of spans, however long it lasts."""
+    clock = Clock()
+    sink = TracesSink(target(peer), clock=clock)
+    peer.decide = lambda passed: Deed(status, {}, b"not you")
+    for _ in range(3):
+        with pytest.raises(Retry, match=f"HTTP {status}: not you"):
+            sink.write([batch(span(1))])
+        clock.now += 3600
+    sink.close()
+
+
 def test_a_record_on_which_the_server_breaks(peer: MlflowPeer, tmp_path: Path) -> None:
     """One record is set aside, the others arrive."""
     write_run(tmp_path, 300)

@@ -89,12 +89,12 @@ class TestContract(SinkContract):
     """Every sink's contract."""
 
 
-RETRYABLE = {1, 4, 10, 11, 14, 15}
+RETRYABLE = {1, 4, 7, 10, 11, 14, 15, 16}
 
 
 @pytest.mark.parametrize("code", range(1, 17))
 def test_codes(peer: GrpcPeer, sink: Sink, code: int) -> None:
-    """Six codes mean try again; a full server only when it says when."""
+    """Six codes of OTLP, and two about who we are, mean try again; a full server only when it says when."""
     peer.refusals = [Status(code, "no")]
     with pytest.raises(Retry if code in RETRYABLE else Reject, match=r"gRPC [A-Z_]+: no"):
         sink.write(example_batches())
@@ -131,3 +131,11 @@ def test_nobody_there(peer: GrpcPeer, sink: Sink) -> None:
     peer.stop()
     with pytest.raises(Retry, match="UNAVAILABLE"):
         sink.write(example_batches())
+
+
+def test_a_password_in_the_address_is_not_the_host(peer: GrpcPeer) -> None:
+    """The host alone is told to gRPC, so no error of its resolver can tell the password."""
+    made = Otlp.read({"endpoint": f"http://ada:PASS@127.0.0.1:{peer.port}", "protocol": "grpc"}, {}).open()
+    assert not made.write(example_batches())
+    assert sorted(peer.steps()) == list(range(10))
+    made.close()

@@ -67,9 +67,9 @@ def test_all_signals_arrive_on_one_connection_each(peer: OtlpPeer, sink: Sink) -
     assert "Stepscope" in peer.received[0].headers["user-agent"]
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("status", [401, 403, 407, 429, 502, 503, 504])
 def test_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
-    """These four statuses, and no other, mean try again."""
+    """The four statuses of OTLP, and those about who we are, mean try again; no other does."""
     peer.replies = [Reply(status)]
     with pytest.raises(Retry, match=str(status)) as caught:
         sink.write(example_batches())
@@ -78,7 +78,7 @@ def test_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
     assert peer.steps() == list(range(10))
 
 
-@pytest.mark.parametrize("status", [302, 304, 400, 401, 403, 404, 405, 408, 413, 415, 500, 501])
+@pytest.mark.parametrize("status", [302, 304, 400, 404, 405, 408, 413, 415, 500, 501])
 def test_not_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
     """Everything else is a refusal of the request's records; the other requests are delivered."""
     peer.replies = [Reply(status, {"Location": "http://127.0.0.1:1/login"}, b"no")]

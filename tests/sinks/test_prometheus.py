@@ -16,14 +16,17 @@ from typing import Any
 
 import pytest
 
+import stepscope
 from stepscope.cli.probe import probe
 from stepscope.model import names
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Histogram, Instrument, Metric, Record, Summary
 from stepscope.model.writer import Writer
-from stepscope.sinks.prometheus.series import SETS, TOO_MANY, TWO_KINDS
+from stepscope.sdk.shipping import Shipping, ship
+from stepscope.sinks.prometheus.series import SETS, SWEEP_SECONDS, TOO_MANY, TWO_KINDS, Series
 from stepscope.sinks.prometheus.sink import Prometheus, PrometheusSink
+from stepscope.sinks.registry import parse
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
 
 NOW = 1_700_000_001.0
@@ -327,3 +330,44 @@ def test_a_real_prometheus_scrapes_it(prometheus: tuple[PrometheusSink, str]) ->
     assert int(ask(address, "stepscope_forward_count")[0]["value"][1]) >= 1
     assert ask(address, "stepscope_tokens_total")[0]["value"][1] == "5"
     assert ask(address, 'up{job="stepscope"}')[0]["value"][1] == "1"
+
+
+class LookedThrough(Series):
+    """Counts how often all series are looked through."""
+
+    looks = 0
+
+    def _sweep(self, oldest: float) -> None:
+        self.looks += 1
+        super()._sweep(oldest)
+
+
+def test_values_without_a_place_cost_little() -> None:
+    """Series are looked through once in a while, not for each value that is refused; what became stale makes room."""
+    series = LookedThrough(namespace="", most=100, stale_seconds=10.0)
+    many = Metric(T, None, None, None, {f"key_{number}": 1.0 for number in range(1000)})
+    assert series.take(WRITERS[0], many, NOW) == [TOO_MANY] * 900
+    assert series.take(WRITERS[0], many, NOW + SWEEP_SECONDS / 2) == [TOO_MANY] * 900
+    assert series.looks == 1
+    later = Metric(T + 20 * 10**9, None, None, None, {f"new_{number}": 1.0 for number in range(50)})
+    assert series.take(WRITERS[0], later, NOW + 20) == []
+    assert series.looks == 2
+    assert {family.name for family in series.families(NOW + 20)} == {f"new_{number}" for number in range(50)}
+
+
+def test_the_report_says_the_real_port(tmp_path: Path) -> None:
+    """With any port that is free, the report names the one that was taken; the sink's id stays."""
+    (chosen,) = parse([{"prometheus": {"port": 0}}], {})
+    run = stepscope.init(run_id="far", home=tmp_path, probes=False, capture_logs=False, otel=False, shipper="none")
+    run.log({"loss": 0.5}, step=1, category="trainer")
+    run.finish()
+    shipping = Shipping(tmp_path, sinks=[chosen])
+    try:
+        assert ship(shipping, wait=False, seconds=30)
+        (report,) = shipping.reports()
+        with urllib.request.urlopen(report.place, timeout=10) as answer:
+            assert "stepscope_trainer_loss" in answer.read().decode()
+    finally:
+        shipping.stop(5)
+    (last,) = shipping.reports()
+    assert (last.place, last.sink) == (report.place, chosen.id)

@@ -24,6 +24,14 @@ NAME = "collector.test"
 """A host that only the proxy knows."""
 
 
+@pytest.mark.parametrize("proxy", ["http://ada:PA/SS@proxy:3128", "http://[::1", "http://ada:PASS@proxy:99999"])
+def test_a_broken_proxy_is_a_wrong_setting(proxy: str) -> None:
+    """It is named by its variable, for its own words may be those of the password."""
+    with pytest.raises(ConfigError, match="HTTPS_PROXY") as caught:
+        find_proxy("https", NAME, 443, {"HTTPS_PROXY": proxy})
+    assert "PA" not in str(caught.value)
+
+
 class TestProxy:
     """Passes everything on to one server: requests with a whole address, and tunnels."""
 

@@ -1,6 +1,7 @@
 """`stepscope doctor`: look for what could keep this machine from recording, and say what to do."""
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import platform
@@ -11,15 +12,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from stepscope import __version__
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
+from stepscope.cli.probe import advise
 from stepscope.cli.probe import probe as probe_sink
 from stepscope.journal import layout
 from stepscope.model.errors import ConfigError
 from stepscope.model.redaction import redact
-from stepscope.sdk import launch, settings
+from stepscope.sdk import launch, registrations, settings
+from stepscope.sdk.lines import Report
 from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
 from stepscope.wire import frames
@@ -158,6 +163,20 @@ def _examine(path: Path) -> tuple[int, int]:
     return len(data), sum(isinstance(found, frames.Damage) for found in frames.scan(data))
 
 
+def check_delivery(home: Path) -> Iterator[Finding]:
+    """What keeps sinks from taking what is in the journals, as their shippers said last."""
+    reports = []
+    for path in registrations.folder(home).glob("*.report"):
+        with contextlib.suppress(OSError, ValueError):
+            reports.append(msgspec.json.decode(path.read_bytes(), type=Report))
+    latest = {report.sink: report for report in sorted(reports, key=lambda report: report.time)}
+    for report in latest.values():
+        if report.trouble:
+            when = text.moment(int(report.time * 1e9))
+            told = f"{report.sink} ({report.place}) at {when}: {advise(report.trouble)}"
+            yield Finding(WARN, "delivery", told, report)
+
+
 def check_probes(home: Path) -> Iterator[Finding]:
     """What can be read of the machine, and why the rest can not."""
     found, reasons = watch.survey()
@@ -184,6 +203,7 @@ CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     check_settings,
     check_home,
     check_journals,
+    check_delivery,
     check_probes,
     check_launcher,
 )

@@ -20,6 +20,7 @@ _ADVICE = (
     ("HTTP 401", "show a token or key that the server knows"),
     ("HTTP 403: Invalid Host header", "the server does not know itself by this name: mlflow server --allowed-hosts"),
     ("HTTP 403", "this token may not write there"),
+    ("HTTP 407", "the proxy wants a name and a password: HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"),
     ("HTTP 404", "the server is there, the path is not: check the path of the address"),
     ("HTTP 405", "something else than the server we look for answers there: check the port"),
     ("HTTP 3", "the server sends us elsewhere, perhaps to a login page: use the address behind it"),
@@ -29,6 +30,7 @@ _ADVICE = (
         "a tunnel with nothing behind it (start the server at its far end), or a server restarting",
     ),
     ("gRPC UNAUTHENTICATED", "show a token or key that the server knows"),
+    ("gRPC PERMISSION_DENIED", "this token may not write there"),
     ("gRPC UNIMPLEMENTED", "the server has no such service: is this an OTLP/gRPC port?"),
     ("gRPC UNAVAILABLE", "nothing answers gRPC there: server down, tunnel closed, or an HTTP port"),
 )
@@ -43,9 +45,15 @@ class Outcome(NamedTuple):
 
 
 def probe(name: str) -> Iterator[Outcome]:
-    """Send a record to each sink of that name in the settings, or to one with default options."""
+    """Send a record to each sink of that name in the settings, or to one with default options.
+
+    ConfigError when that is none.
+    """
     configured = [each for each in settings.load({}).sinks if each.name == name]
-    for chosen in configured or registry.parse(name if name.startswith("[") else [name]):
+    found = configured or registry.parse(name if name.startswith("[") else [name])
+    if not found:
+        raise ConfigError(f"{name} is no sink to send to: the journal is always there, `stepscope doctor` looks at it")
+    for chosen in found:
         yield Outcome(*_try(chosen))
 
 

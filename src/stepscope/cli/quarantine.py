@@ -34,7 +34,8 @@ def add(commands: Commands) -> None:
     show.set_defaults(command=show_lot)
     retry = verbs.add_parser("retry", help="offer lots to their sinks again; those taken are deleted")
     retry.add_argument("lot", nargs="*", help="their ids; all when none is named")
-    retry.add_argument("--sink", action="append", metavar="SINK", help="where to: a name, or JSON, as in `sinks:`")
+    about = "only what this sink refused: its id as in `list`, a name, or JSON as in `sinks:`"
+    retry.add_argument("--sink", action="append", metavar="SINK", help=about)
     retry.set_defaults(command=retry_lots)
 
 
@@ -83,14 +84,16 @@ def show_lot(args: argparse.Namespace) -> int:
 def retry_lots(args: argparse.Namespace) -> int:
     """Offer lots again; 0 when all were taken."""
     home = home_of(args)
-    known = {each.id: each for wish in registrations.wishes(home) for each in wish.sinks}
-    known.update({each.id: each for each in chosen_sinks(args.sink)})
+    known = _known(home, args.sink or [])
+    lots = _named(home, args.lot)
+    if args.sink:
+        lots = _refused_by(_meant(home, args.sink, known), lots)
     left = 0
     with contextlib.ExitStack() as undo:
         sinks: dict[str, Sink] = {}
-        for name, quarantine, lot in _named(home, args.lot):
+        for name, quarantine, lot in lots:
             if name not in sinks:
-                sinks[name] = _open(home, name, known, given=bool(args.sink), undo=undo)
+                sinks[name] = _open(home, name, known, undo)
             outcome = _retry(sinks[name], name, quarantine, lot)
             left += bool(outcome)
             print(f"{lot.id}: {text.clean(outcome) or f'{lot.note.records} records taken'}")
@@ -107,11 +110,49 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
     return chosen
 
 
-def _open(home: Path, name: str, known: dict[str, Chosen], *, given: bool, undo: contextlib.ExitStack) -> Sink:
+def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
+    """The sinks that can be reached, by id: of the runs and of the settings; these only where they are needed."""
+    wishes = sorted(registrations.wishes(home), key=lambda wish: wish.since)
+    known = {each.id: each for wish in wishes for each in wish.sinks}
+    if not given or set(given) & set(quarantined(home)):
+        known |= {each.id: each for each in chosen_sinks(None)}
+    return known
+
+
+def _meant(home: Path, given: list[str], known: dict[str, Chosen]) -> set[str]:
+    """The ids of the sinks that were named; those that were told with their options are known from now on."""
+    found, ids = set(), {STORE, *quarantined(home), *known}
+    for each in given:
+        if each in ids:
+            found.add(each)
+            continue
+        named = {chosen.id: chosen for chosen in chosen_sinks([each])}
+        known |= named
+        found |= named.keys()
+    return found
+
+
+def _refused_by(sinks: set[str], lots: list[tuple[str, Quarantine, Lot]]) -> list[tuple[str, Quarantine, Lot]]:
+    """Keep what these very sinks refused; ConfigError names the others when that is nothing."""
+    found = [each for each in lots if each[0] in sinks]
+    others = sorted({name for name, _, _ in lots})
+    if others and not found:
+        raise ConfigError(
+            f"nothing that {', '.join(sorted(sinks))} refused is in quarantine, but there is what others did: "
+            f"name one with --sink ({', '.join(others)})"
+        )
+    return found
+
+
+def _open(home: Path, name: str, known: dict[str, Chosen], undo: contextlib.ExitStack) -> Sink:
     """Open the sink that lots are for; what is opened is closed with `undo`."""
-    if name == STORE and not given:
+    if name == STORE:
         return _open_store(home, undo)
-    sink: Sink = _target(name, known, given=given).config.open()
+    if name not in known:
+        raise ConfigError(
+            f"how to reach {name} is not known any more: give its options to --sink, or to STEPSCOPE_SINKS"
+        )
+    sink: Sink = known[name].config.open()
     undo.callback(sink.close)
     return sink
 
@@ -129,14 +170,6 @@ def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
     return StoreSink(undo.enter_context(opened(home)))
-
-
-def _target(name: str, known: dict[str, Chosen], *, given: bool) -> Chosen:
-    if name in known:
-        return known[name]
-    if given:
-        return next(iter(known.values()))
-    raise ConfigError(f"how to reach {name} is not known any more: name it with --sink, or set STEPSCOPE_SINKS")
 
 
 def _retry(sink: Sink, name: str, quarantine: Quarantine, lot: Lot) -> str:

@@ -54,6 +54,11 @@ class _Opening:
         except Retry:
             return False
 
+    @property
+    def place(self) -> str:
+        """As the sink says, where it knows better than its options."""
+        return str(getattr(self._sink, "place", self._config.place))
+
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Open the sink unless it is, and write."""
         return self._opened().write(batches)
@@ -95,7 +100,7 @@ class Line:
         packed = getattr(chosen.config, "packed", False)
         unpack = frames.unpack_raw_batch if packed or sliced else frames.unpack_batch
         self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember, unpack=unpack)
-        sink = _Opening(chosen.config)
+        sink = self._sink = _Opening(chosen.config)
         source = Slices(self.following, lambda: sink.divisible) if sliced and not packed else self.following
         self.pump = Pump(sink, source, Quarantine(home, chosen.id), group_bytes=group_bytes)
         self._watch = Watch(chosen.id, chosen.config.place, tell) if tell is not None else None
@@ -128,8 +133,7 @@ class Line:
             unread = self.following.unread_now()
         except (OSError, RuntimeError):  # the thread is adding a writer just now
             unread = -1
-        place = self.chosen.config.place
-        return Report(self.chosen.id, place, counts, self.pump.trouble, unread, time.time())
+        return Report(self.chosen.id, self._sink.place, counts, self.pump.trouble, unread, time.time())
 
     def _loop(self) -> None:
         while not self._stopping:

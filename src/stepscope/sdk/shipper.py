@@ -58,11 +58,10 @@ def begin(run: Run) -> None:
     remote = tuple(each for each in run.settings.sinks if each.config.remote)
     run.undelivered = lambda: undelivered(run, remote)
     near = [each for each in run.settings.sinks if not each.config.remote]
-    far = [each for each in run.settings.sinks if each.config.remote]
     if run.settings.shipper == "thread":
-        near, far = near + far, []
-    if far and run.settings.shipper == "process":
-        call = Call(run, tuple(far))
+        near += remote
+    if remote and run.settings.shipper == "process":
+        call = Call(run, remote)
         run.duties.collectors.append(call)
         run.finishing.append(call.leave)
     if near:

@@ -42,13 +42,16 @@ class Shipping:
             name: dict.fromkeys(layout.list_runs(self.home), 0.0) for name in self._given
         }
         if not self._given:
-            for wish in registrations.wishes(self.home, self.host):
+            for wish in sorted(registrations.wishes(self.home, self.host), key=lambda wish: wish.since):
                 for chosen in wish.sinks:
-                    wanted[chosen.id] = chosen
+                    wanted[chosen.id] = chosen  # who asked last knows the token best
                     runs.setdefault(chosen.id, {})[wish.run] = wish.since
         self._runs = runs
-        for name in wanted.keys() - self.lines.keys():
-            self.lines[name] = self._line(wanted[name])
+        for name, chosen in wanted.items():
+            line = self.lines.get(name)
+            # One with other options, such as a token that was mended, takes over when the write under way is done.
+            if line is None or (line.chosen != chosen and line.stop(0.0)):
+                self.lines[name] = self._line(chosen)
 
     def is_done(self) -> bool:
         """Whether all is delivered and no trainer is about to write more."""

@@ -11,7 +11,7 @@ from stepscope.model.names import SEVERITIES, severity_word
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
 from stepscope.sinks.registry import convert, wants_debug
-from stepscope.sinks.terminal import Pace, Terminal, has_terminal
+from stepscope.sinks.terminal import Pace, Terminal, has_terminal, printable
 from stepscope.wire.plain import dumps, plain
 
 LABELS = {
@@ -162,7 +162,7 @@ def number(value: Value) -> str:
 
 def _print(text: str) -> None:
     try:
-        sys.stdout.write(f"{text}\n")
+        sys.stdout.write(f"{printable(text, sys.stdout)}\n")
         sys.stdout.flush()
     except (OSError, ValueError):  # a closed terminal: the journal has it all
         pass

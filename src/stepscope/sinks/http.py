@@ -5,33 +5,51 @@ import email.utils
 import gzip
 import http.client
 import os
+import re
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
 from stepscope.model.errors import ConfigError, Retry
+from stepscope.model.redaction import is_secret
 from stepscope.sinks.proxies import find_proxy
 
 MOST_ANSWER = 1024 * 1024
-RETRYABLE = frozenset({429, 502, 503, 504})
-"""The statuses that OTLP lets a client try again after; the hub uses the same."""
+DENIED = frozenset({401, 403, 407})
+"""The statuses about who we are: no record is to blame, so all of them wait until somebody mends the token."""
+RETRYABLE = DENIED | {429, 502, 503, 504}
+"""The statuses that are waited for: these, and those that OTLP lets a client try again after; the hub uses the same."""
 BLAMES_A_RECORD = frozenset({400, 413, 422, 500})
-"""The statuses for which one record, or their number, may be to blame; others are about the address or the token."""
+"""The statuses for which one record, or their number, may be to blame; others are about the address."""
 
 
 def is_address(url: str) -> bool:
     """Tell whether a URL names a web server: http or https, a host, and a port that can be."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or too large
+    except ValueError:  # a port that is no number, or too large; half an IPv6 address
         return False
+
+
+def without_secrets(url: str) -> str:
+    """Write an address without the name and password in it, and without parameters that are called a secret."""
+    if not is_address(url):  # nobody knows where its parts end
+        return re.sub(r"^(\w+://)?.*@", r"\1", url, flags=re.DOTALL)
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    told = parse_qsl(parts.query, keep_blank_values=True)
+    kept = [(key, value) for key, value in told if not is_secret(key)]
+    if host == parts.netloc and kept == told:
+        return url
+    query = parts.query if kept == told else urlencode(kept)
+    return urlunsplit(parts._replace(netloc=host, query=query))
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +102,11 @@ class Connection:
         env: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not is_address(url):
+            shown = without_secrets(url)
+            raise ConfigError(f"{shown!r} is no address of a server: expected http://HOST:PORT or https://HOST:PORT")
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{url!r} is no address of a server: expected http://HOST:PORT or https://HOST:PORT")
-        self._host, self._port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+        self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._proxy = find_proxy(parts.scheme, self._host, self._port, os.environ if env is None else env)
         self._context = (tls or Tls()).context() if parts.scheme == "https" else None
         self._clock = clock

@@ -8,7 +8,17 @@ import msgspec
 
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch
-from stepscope.sinks.http import BLAMES_A_RECORD, RETRYABLE, Answer, Connection, Tls, compress, is_address, retry_after
+from stepscope.sinks.http import (
+    BLAMES_A_RECORD,
+    RETRYABLE,
+    Answer,
+    Connection,
+    Tls,
+    compress,
+    is_address,
+    retry_after,
+    without_secrets,
+)
 from stepscope.sinks.proxies import is_here
 from stepscope.sinks.registry import convert
 from stepscope.wire import frames
@@ -35,14 +45,15 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if made.compression not in ("auto", "gzip", "none"):
             raise ConfigError(f"sinks: hub: compression {made.compression!r} is not known; use auto, gzip or none")
         if not is_address(made.url):
-            raise ConfigError(f"sinks: hub: url {made.url!r} is not usable; use http://HOST:PORT or https://HOST:PORT")
+            shown = without_secrets(made.url)
+            raise ConfigError(f"sinks: hub: url {shown!r} is not usable; use http://HOST:PORT or https://HOST:PORT")
         Tls(certificate=made.certificate).check()
         return made
 
     @property
     def place(self) -> str:
         """The hub's address."""
-        return self.url
+        return without_secrets(self.url)
 
     @property
     def remote(self) -> bool:

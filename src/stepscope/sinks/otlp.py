@@ -9,6 +9,7 @@ import msgspec
 
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch, offer_key
+from stepscope.sinks.http import without_secrets
 from stepscope.sinks.otlp_variables import Target, Wish, targets
 from stepscope.sinks.registry import convert
 from stepscope.wire.otlp.encode.request import OPEN_SPAN, Request, encode
@@ -61,7 +62,7 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def place(self) -> str:
         """The URLs of all signals."""
-        return " ".join(target.url for target in self.targets.values())
+        return " ".join(without_secrets(target.url) for target in self.targets.values())
 
     @property
     def remote(self) -> bool:

@@ -1,4 +1,4 @@
-"""OTLP over gRPC: raw bytes through grpcio, codes read exactly as the specification has them."""
+"""OTLP over gRPC: raw bytes through grpcio, codes read as the specification has them, but a wrong token waits."""
 
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ _RETRYABLE = frozenset(
         grpc.StatusCode.OUT_OF_RANGE,
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DATA_LOSS,
+        # Not in the specification: these are about who we are, and no record is to blame.
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
     }
 )
 _BLAMES_A_RECORD = frozenset(
@@ -75,7 +78,8 @@ def _refusal(error: Any, request: Request) -> Retry | Reject:
 
 def _channel(target: Target) -> Any:
     parts = urlsplit(target.url)
-    address = parts.netloc if parts.port else f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}"
+    host = parts.netloc.rpartition("@")[2]
+    address = host if parts.port else f"{host}:{443 if parts.scheme == 'https' else 80}"
     # Its own connection for each, and a first try at once after an outage: the pump does the waiting.
     options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
     if is_here(

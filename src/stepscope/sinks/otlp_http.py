@@ -1,4 +1,4 @@
-"""OTLP over HTTP: protobuf or JSON, statuses read exactly as the specification has them."""
+"""OTLP over HTTP: protobuf or JSON, statuses read as the specification has them, but a wrong token is waited for."""
 
 import time
 from collections.abc import Callable

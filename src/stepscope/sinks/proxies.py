@@ -27,7 +27,11 @@ def find_proxy(scheme: str, host: str, port: int, env: Mapping[str, str]) -> Pro
     url = _said(env, f"{scheme}_proxy") or _said(env, "all_proxy")
     if not url:
         return None
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        number = parts.port or 80
+    except ValueError:  # its words may hold a part of the password
+        raise ConfigError(f"the proxy ({scheme.upper()}_PROXY) cannot be used: only http://HOST:PORT can") from None
     if parts.scheme != "http" or not parts.hostname:
         shown = f"{parts.scheme}://{parts.hostname or ''}"
         raise ConfigError(f"the proxy {shown} ({scheme.upper()}_PROXY) cannot be used: only http://HOST:PORT can")
@@ -35,7 +39,7 @@ def find_proxy(scheme: str, host: str, port: int, env: Mapping[str, str]) -> Pro
     if parts.username:
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         headers["Proxy-Authorization"] = f"Basic {base64.b64encode(secret).decode()}"
-    return Proxy(parts.hostname, parts.port or 80, headers)
+    return Proxy(parts.hostname, number, headers)
 
 
 def is_here(host: str) -> bool:

@@ -24,6 +24,12 @@ def has_terminal(stream: Any = None) -> bool:
     return True
 
 
+def printable(text: str, stream: Any) -> str:
+    """Write letters that a stream's encoding lacks as escapes: one of them must not cost the whole text."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
 class Terminal:
     """Prints lines above one line of progress; standard output itself is left as it is."""
 
@@ -42,10 +48,11 @@ class Terminal:
         try:
             if progress and not self._live.is_started:
                 self._live.start()
-            text = "\n".join(lines)
+            text = printable("\n".join(lines), self._console.file)
             if text:
                 self._console.print(text)
             if progress:
+                progress = printable(progress, self._console.file)
                 self._live.update(progress[: max(self._console.width - 1, 1)], refresh=True)
         except (OSError, ValueError):
             pass

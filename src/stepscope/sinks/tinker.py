@@ -14,12 +14,12 @@ from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch, offer_key
 from stepscope.model.records import KINDS, Span, kind
 from stepscope.model.writer import Writer
-from stepscope.sinks.http import Answer, Connection, Tls, is_address, retry_after
+from stepscope.sinks.http import DENIED, Answer, Connection, Tls, is_address, retry_after, without_secrets
 from stepscope.sinks.registry import convert
 from stepscope.wire import tinker as wire
 
 Kind = Literal["metric", "span", "log", "event", "alert"]
-_WAIT = frozenset({408, 409, 425, 429})
+_WAIT = DENIED | {408, 409, 425, 429}
 _LOT = frozenset({400, 413, 422})
 
 
@@ -41,7 +41,8 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             given["kinds"] = [part.strip() for part in given["kinds"].split(",") if part.strip()]
         made = convert("tinker", {**{key: value for key, value in said.items() if value}, **given}, cls)
         if not is_address(made.url):
-            raise ConfigError(f"sinks: tinker: url {made.url!r} is not usable; use http://HOST:PORT or https://HOST")
+            shown = without_secrets(made.url)
+            raise ConfigError(f"sinks: tinker: url {shown!r} is not usable; use http://HOST:PORT or https://HOST")
         if not made.kinds:
             raise ConfigError(f"sinks: tinker: kinds names none; known: {', '.join(KINDS)}")
         Tls(certificate=made.certificate).check()
@@ -50,7 +51,7 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def place(self) -> str:
         """The service's address."""
-        return self.url
+        return without_secrets(self.url)
 
     @property
     def remote(self) -> bool:

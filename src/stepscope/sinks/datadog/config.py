@@ -11,7 +11,7 @@ from msgspec import structs
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
 from stepscope.sinks.datadog.agent import Address, Agent, DogStatsdSink, most_bytes_of
-from stepscope.sinks.http import is_address
+from stepscope.sinks.http import is_address, without_secrets
 from stepscope.sinks.registry import convert
 from stepscope.wire.datadog.spelling import tag
 from stepscope.wire.datadog.translate import Spelling, Translator
@@ -66,7 +66,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def place(self) -> str:
         """The Agent's address, or the intake's."""
-        return self.intake if self.transport == "http" else str(self.agent)
+        return without_secrets(self.intake) if self.transport == "http" else str(self.agent)
 
     @property
     def remote(self) -> bool:
@@ -120,7 +120,8 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise ConfigError("sinks: datadog: the HTTP intake needs an API key: set `api_key` or DD_API_KEY")
             for url in (self.intake, self.logs_intake):
                 if not is_address(url):
-                    raise ConfigError(f"sinks: datadog: {url!r} is not usable; use https://HOST, or `site` alone")
+                    shown = without_secrets(url)
+                    raise ConfigError(f"sinks: datadog: {shown!r} is not usable; use https://HOST, or `site` alone")
         elif find_spec("datadog") is None:
             fix = "pip install 'stepscope[datadog]', or set DD_API_KEY to need no Agent"
             raise ConfigError(f"sinks: datadog: DogStatsD needs Datadog's client: {fix}")
@@ -138,10 +139,10 @@ def _agent(env: Mapping[str, str]) -> dict[str, Any]:
     """Read where the Agent is: a URL goes first, then a socket, then host and port."""
     url = _first(env, ("DD_DOGSTATSD_URL",))
     if url:
-        parts = urlsplit(url)
-        if parts.scheme in _SOCKET_SCHEMES:
-            return {"socket": url}
         try:
+            parts = urlsplit(url)
+            if parts.scheme in _SOCKET_SCHEMES:
+                return {"socket": url}
             if parts.scheme == "udp" and parts.hostname:
                 return {"host": parts.hostname, "port": parts.port or 8125}
         except ValueError:

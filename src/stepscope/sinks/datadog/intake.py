@@ -9,14 +9,13 @@ import msgspec
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.datadog.delivery import Delivery
-from stepscope.sinks.http import Answer, Connection, retry_after
+from stepscope.sinks.http import DENIED, Answer, Connection, retry_after, without_secrets
 from stepscope.wire.datadog.bodies import ROUTES, SETS, next_body, route_of
 from stepscope.wire.datadog.items import Item
 from stepscope.wire.datadog.translate import Translator
 
-_KEY_TROUBLE = frozenset({401, 403})
 _LOT = frozenset({400, 413, 422})
-_WAIT = frozenset({408, 429})
+_WAIT = DENIED | {408, 429}
 
 
 class IntakeSink:
@@ -87,10 +86,8 @@ class IntakeSink:
         reason = self._reason(answer)
         if answer.status in _WAIT or answer.status >= 500:
             raise Retry(reason, self._after(answer))
-        # A key that is not known is not known for the rest either.
-        count = len(items) if answer.status in _KEY_TROUBLE else body.held
-        self._delivery.reject(reason, items[:count], together=answer.status in _LOT)
-        del items[:count]
+        self._delivery.reject(reason, items[: body.held], together=answer.status in _LOT)
+        del items[: body.held]
 
     def _after(self, answer: Answer) -> float | None:
         said = retry_after(answer.headers, self._now)
@@ -101,8 +98,9 @@ class IntakeSink:
 
     def _reason(self, answer: Answer) -> str:
         text = "; ".join(_errors(answer)) or answer.body[:200].decode("utf-8", "replace")
-        if answer.status in _KEY_TROUBLE:
-            text = f"the API key is not valid at {self._url}: check DD_API_KEY, and DD_SITE for the region. {text}"
+        if answer.status in (401, 403):
+            where = without_secrets(self._url)
+            text = f"the API key is not valid at {where}: check DD_API_KEY, and DD_SITE for the region. {text}"
         elif answer.status == 413:
             text = f"too large for one request. {text}"
         return f"HTTP {answer.status}: {text[:300]}".rstrip(": .")

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError
-from stepscope.sinks.http import Tls, is_address
+from stepscope.sinks.http import Tls, is_address, without_secrets
 from stepscope.sinks.registry import convert
 from stepscope.wire.mlflow.names import TRACES
 
@@ -84,16 +84,16 @@ def read_target(options: Mapping[str, Any], env: Mapping[str, str]) -> Target:
 
 def _address(uri: str) -> tuple[str, tuple[str, str] | None]:
     """Check an address; without credentials, and without a path of the API that was copied with it."""
-    parts = urlsplit(uri)
     if not is_address(uri):
-        kept = uri if "@" not in uri else parts.scheme
+        shown = without_secrets(uri)
         raise ConfigError(
-            f"sinks: mlflow: uri {kept!r} is no tracking server; use http://HOST:PORT, and for a database or a folder "
+            f"sinks: mlflow: uri {shown!r} is no tracking server; use http://HOST:PORT, and for a database or a folder "
             "start one: mlflow server --backend-store-uri sqlite:///mlflow.db"
         )
+    parts = urlsplit(uri)
     path = parts.path.rstrip("/").removesuffix(TRACES).removesuffix("/api/2.0/mlflow").rstrip("/")
     found = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", "")), found
+    return without_secrets(urlunsplit((parts.scheme, parts.netloc, path, "", ""))), found
 
 
 def _authorization(given: Options, credentials: tuple[str, str] | None) -> str | None:

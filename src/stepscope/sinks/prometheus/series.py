@@ -17,6 +17,8 @@ TOO_MANY = "more series than `max_series`"
 TWO_KINDS = "a name that is already a metric of another kind"
 SETS = "a set: Prometheus has no place for it"
 STEP_KEY = "train.step"
+SWEEP_SECONDS = 1.0
+"""Between two looks for stale series while there is no place for new ones: each look goes through all of them."""
 _SAMPLES = ("histogram", "distribution", "timing")
 _STEP_METRIC = Instrument(cumulative=False)
 
@@ -50,6 +52,8 @@ class Series:
         self._namespace, self._most, self._stale = namespace, most, stale_seconds * 1e9
         self._families: dict[str, _Known] = {}
         self._count = 0
+        self._swept = float("-inf")
+        """What counted as stale at the last look."""
         self._temporality = Temporality("cumulative", most)
         self._lock = threading.Lock()
 
@@ -95,7 +99,8 @@ class Series:
                 return TWO_KINDS
             before = known.series.get(told) if known is not None else None
             if before is None and self._count >= self._most:
-                self._sweep(oldest)
+                if abs(oldest - self._swept) >= SWEEP_SECONDS * 1e9:
+                    self._sweep(oldest)
                 if self._count >= self._most:
                     return TOO_MANY
             if before is None or time >= before.time:
@@ -106,6 +111,7 @@ class Series:
 
     def _sweep(self, oldest: float) -> None:
         """Forget series that said nothing for too long."""
+        self._swept = oldest
         for name, known in list(self._families.items()):
             for key in [key for key, each in known.series.items() if each.time < oldest]:
                 del known.series[key]

@@ -67,6 +67,8 @@ class PrometheusSink:
         self._config, self._now = config, now
         self._series = Series(namespace=config.namespace, most=config.max_series, stale_seconds=config.stale)
         self._exposition: Exposition | None = None
+        self._shown_on = config.port
+        """The last port it was shown on."""
         self._refused: Counter[str] = Counter()
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
@@ -88,6 +90,11 @@ class PrometheusSink:
             self._exposition = None
 
     @property
+    def place(self) -> str:
+        """The address that scrapers fetch, with the port that was free when any would do."""
+        return msgspec.structs.replace(self._config, port=self._shown_on).place
+
+    @property
     def port(self) -> int:
         """The port it is shown on; 0 before the first write."""
         return self._exposition.port if self._exposition is not None else 0
@@ -98,6 +105,7 @@ class PrometheusSink:
         host, port = self._config.host, self._config.port
         try:
             self._exposition = Exposition(host, port, self._families)
+            self._shown_on = self._exposition.port
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise Retry(f"port {port} is taken by another process: set another `port`") from error

@@ -1,0 +1,67 @@
+"""Addresses of web servers: which are one, and how they are shown without what is secret in them."""
+
+from typing import Any
+
+import pytest
+
+from stepscope.model.errors import ConfigError
+from stepscope.sinks import registry
+from stepscope.sinks.http import Connection, is_address, without_secrets
+
+PLACES: dict[str, dict[str, Any]] = {
+    "hub": {"url": "http://ada:PASS@host:1/x"},
+    "otlp": {"endpoint": "http://ada:PASS@host:1"},
+    "tinker": {"url": "http://ada:PASS@host:1/x"},
+    "mlflow": {"uri": "http://ada:PASS@host:1"},
+    "datadog": {"transport": "http", "api_key": "k", "url": "https://ada:PASS@host:1"},
+}
+BROKEN = ("http://[::1", "http://ada:PASS@[::1", "http://ada:PASS@host:99999", "http://ada:PA/SS@host", "ada:PASS@host")
+
+
+@pytest.mark.parametrize("url", [*BROKEN, "host:1", "ftp://host", "http://", "http://host:0", ""])
+def test_what_is_no_address(url: str) -> None:
+    """Whatever is written there is an answer, never an error of the parser."""
+    assert not is_address(url)
+    with pytest.raises(ConfigError):
+        Connection(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://host:1/path?a=b#c", "http://host:1/path?a=b#c"),
+        ("HTTP://Host/a@b", "HTTP://Host/a@b"),
+        ("https://ada:PASS@host:1/path?a=b", "https://host:1/path?a=b"),
+        ("http://ada:P@SS@[::1]:4318", "http://[::1]:4318"),
+        ("http://host/v1?api_key=PASS&team=x", "http://host/v1?team=x"),
+        ("http://ada:PA/SS@host", "http://host"),
+        ("postgresql://ada:PASS@host/db", "postgresql://host/db"),
+        ("ada:PASS@host", "host"),
+    ],
+)
+def test_without_secrets(url: str, shown: str) -> None:
+    """Name, password and secret parameters go; an address without them stays as it was written."""
+    assert without_secrets(url) == shown
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_no_place_tells_a_password(name: str) -> None:
+    """What reports, runs and the doctor show of a sink has the host and not the password; its id does not know it."""
+    for chosen in registry.parse([{name: PLACES[name]}], {}):
+        assert "host:1" in chosen.config.place
+        assert "PASS" not in repr(chosen)
+        assert "ada" not in repr(chosen)
+    other = {key: str(value).replace("PASS", "changed") for key, value in PLACES[name].items()}
+    ids = [[each.id for each in registry.parse([{name: options}], {})] for options in (PLACES[name], other)]
+    assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("url", BROKEN)
+def test_a_broken_address_is_a_wrong_setting(name: str, url: str) -> None:
+    """Every sink says so in its own words, without the password."""
+    options = {key: url if key in ("url", "endpoint", "uri") else value for key, value in PLACES[name].items()}
+    with pytest.raises(ConfigError, match="http") as caught:
+        registry.parse([{name: options}], {})
+    assert "PASS" not in str(caught.value)
+    assert "SS@" not in str(caught.value)
