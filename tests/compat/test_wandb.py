@@ -1,10 +1,12 @@
 """A script written for wandb runs with its import changed, and its values are in the journal."""
 
 import argparse
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stepscope
@@ -172,3 +174,64 @@ def test_before_init_after_finish_and_disabled(place: Path) -> None:
     assert not place.exists()
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = wandb.no_such_name
+
+
+def test_steps_and_axes_of_numpy(read: Read) -> None:
+    """A step is an integer whoever made it; one that is none is counted, and the steps go on by themselves."""
+    run = wandb.init()
+    run.define_metric("val", step_metric="epoch")
+    for step in (np.int64(3), np.uint8(4), 5.0):
+        run.log({"a": 1}, step=step)
+    run.log({"val": 2.0, "epoch": np.int32(7)}, step=6)
+    for odd in ("many", 1.5, math.nan, 2**70):
+        run.log({"b": 1}, step=odd)
+    wandb.finish()
+    found = [(each.step, each.axis, list(each.values)) for each in read(Metric)]
+    assert found[:3] == [(3, None, ["a"]), (4, None, ["a"]), (5, None, ["a"])]
+    assert (7, "epoch", ["val"]) in found
+    assert [each for each in found if each[2] == ["b"]] == [(step, None, ["b"]) for step in (6, 7, 8, 9)]
+
+
+def test_what_a_run_says_of_itself(read: Read) -> None:
+    """Tags are a tuple of texts, also where one was given; a new run is neither resumed nor offline."""
+    run = wandb.init(id="again", tags="baseline", group="g", notes="n")
+    assert run.tags == ("baseline",)
+    assert (run.group, run.notes, run.entity, run.sweep_id) == ("g", "n", None, None)
+    assert not run.resumed
+    assert not run.offline
+    assert (run.disabled, bool(run.no_such_thing), list(run.logged_artifacts())) == (False, False, [])
+    assert wandb.init(id="again", tags=5).resumed
+    said = [each.attrs for each in read(Event) if each.name == "wandb.init"]
+    assert said == [{"tags": ["baseline"], "group": "g", "notes": "n"}, {"tags": ["5"]}]
+
+
+def test_what_wandb_has_beside_is_counted() -> None:
+    """Plots, the public interface and sweeps do nothing and fail nowhere; alerts have their levels."""
+    assert not wandb.sweep({"method": "grid"})
+    run = wandb.init()
+    assert list(wandb.Api().runs("me/project")) == []
+    run.log({"curve": wandb.plot.line(wandb.Table(), "x", "y"), "loss": 1.0})
+    wandb.alert("low", level=wandb.AlertLevel.ERROR)
+    wandb.config.update(5)
+    wandb.config.setdefaults("file.yaml")
+    wandb.config.update([("lr", 0.5)])
+    assert wandb.config.as_dict() == {"lr": 0.5}
+    inner = stepscope.current_run()
+    assert inner is not None
+    counts = inner.outcomes.snapshot()
+    ignored = {name: count for name, count in counts.items() if name.startswith("ignored/wandb/")}
+    assert ignored == {"ignored/wandb/Api": 1, "ignored/wandb/plot": 1, "ignored/wandb/config.update": 2}
+
+
+def test_a_summary_gets_over_nan_and_takes_attributes(read: Read) -> None:
+    """The least and greatest are of numbers; what was set as an attribute is there as an item."""
+    run = wandb.init()
+    run.define_metric("low", summary="min")
+    run.define_metric("high", summary="max")
+    run.summary.best = "epoch 2"
+    run.define_metric("best", summary="max")
+    for value in (math.nan, np.float32(2.0), math.nan, 1.0, 3.0):
+        run.log({"low": value, "high": value, "best": value})
+    wandb.finish()
+    (said,) = [each.attrs for each in read(Event) if each.name == "train.summary"]
+    assert said == {"low": 1.0, "high": 3.0, "best": "epoch 2"}

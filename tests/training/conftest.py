@@ -17,6 +17,26 @@ Read = Callable[..., list[Any]]
 Until = Callable[..., None]
 
 
+class Mute(Exception):
+    """An error, or any other object, that raises when it is asked for its text or its status."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("mute")
+
+    __repr__ = __str__
+
+    @property
+    def status_code(self) -> int:
+        """Raise."""
+        raise RuntimeError("mute")
+
+
+def broken() -> Iterator[str]:
+    """Give one text and raise."""
+    yield "a:1"
+    raise RuntimeError("broken")
+
+
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home in which code that knows nothing of homes starts its runs; the run is over after the test."""

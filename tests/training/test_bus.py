@@ -8,7 +8,7 @@ import pytest
 import stepscope
 from stepscope.model.records import Event
 from stepscope.training.bus import FAILURE, Bus
-from tests.training.conftest import Read
+from tests.training.conftest import Mute, Read, broken
 
 
 class Keep:
@@ -145,3 +145,51 @@ def test_wrong_input_is_counted(run: stepscope.Run) -> None:
     assert counts["rejected/event/int"] == counts["rejected/event/tuple"] == 1
     assert counts["rejected/measurements/str"] == counts["rejected/metadata/list"] == 1
     assert counts["rejected/span/int"] == 1
+
+
+@pytest.mark.parametrize("odd", [(1, 2), (), ([],), 123, "", None, [1]])
+def test_what_is_no_name_is_counted_and_said_to_nobody(run: stepscope.Run, odd: Any) -> None:
+    """Neither an event nor a span of it reaches a function; the work of the span is done."""
+    bus, keep = Bus(), Keep()
+    bus.attach_many("all", ["start", "stop", "exception"], keep)
+    bus.execute(odd, {"x": 1})
+    assert bus.span(odd, {}, lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError), bus.span(odd):
+        1 / 0  # noqa: B018
+    assert keep.seen == []
+    kind = type(odd).__name__
+    counts = run.outcomes.snapshot()
+    assert (counts[f"rejected/event/{kind}"], counts[f"rejected/span/{kind}"]) == (1, 2)
+
+
+def test_a_name_that_nobody_listens_to_is_not_counted(run: stepscope.Run) -> None:
+    """It is an event like any other."""
+    Bus().execute(("a", "b"), {"x": 1})
+    assert not [name for name in run.outcomes.snapshot() if name.startswith("rejected")]
+
+
+def test_errors_that_say_nothing(run: stepscope.Run) -> None:
+    """A function that raises one is detached and announced; a span passes on the user's own."""
+    bus, keep, announced = Bus(), Keep(), Keep()
+
+    def bad(*said: Any) -> None:
+        raise Mute
+
+    assert bus.attach(Mute(), "a", bad)
+    bus.attach("news", FAILURE, announced)
+    bus.attach("ends", "work.exception", keep)
+    bus.execute("a")
+    assert [each.id for each in bus.list_handlers("a")] == []
+    assert [said["kind"] for _, _, said, _ in announced.seen] == ["Mute"]
+    with pytest.raises(Mute), bus.span("work"):
+        raise Mute
+    assert [said["kind"] for _, _, said, _ in keep.seen] == ["Mute"]
+    assert run.outcomes.snapshot()["failed/bus/Mute"] == 1
+
+
+def test_events_that_cannot_be_read(run: stepscope.Run) -> None:
+    """Nothing is attached, and it is counted."""
+    bus = Bus()
+    assert not bus.attach_many("one", broken(), Keep())
+    assert bus.list_handlers() == []
+    assert run.outcomes.snapshot()["rejected/attach/generator"] == 1

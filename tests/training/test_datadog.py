@@ -3,7 +3,9 @@
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import stepscope
@@ -13,7 +15,7 @@ from stepscope.testing import read_run
 from stepscope.training.collector import MetricsCollector, create_metrics_collector
 from stepscope.training.collector.datadog import DatadogMetrics, get_metrics_client
 from tests.sinks.dogstatsd_listener import Listener
-from tests.training.conftest import Read, Until, arrived, by_key, of_user
+from tests.training.conftest import Mute, Read, Until, arrived, broken, by_key, of_user
 
 
 @pytest.fixture
@@ -161,6 +163,8 @@ def test_bad_input_is_counted(run: stepscope.Run, read: Read) -> None:
     keys = [key for each in read(Metric) for key in each.values]
     assert keys == [
         "signal.good",
+        "signal.training.grad_norm",
+        "signal.training.step",
         "signal.training.loss",
         "signal.training.grad_norm",
         "signal.training.step",
@@ -168,6 +172,41 @@ def test_bad_input_is_counted(run: stepscope.Run, read: Read) -> None:
     ]
     counts = run.outcomes.snapshot()
     assert sum(count for name, count in counts.items() if name.startswith("rejected/value")) == 7
+
+
+def test_counting_down_is_negative_whatever_counts(run: stepscope.Run, read: Read) -> None:
+    """Unsigned numbers and truth values of numpy and torch have a negative here."""
+    metrics = DatadogMetrics()
+    given: list[Any] = [1, 2.5, True, np.uint8(1), np.bool_(True), np.array([3], dtype=np.uint16)]
+    for value in given:
+        metrics.decrement("open", value)
+    assert [each.values["signal.open"] for each in read(Metric)] == [-1, -2.5, -1, -1, -1, -3]
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for value in (torch.tensor(True), torch.tensor(200, dtype=torch.uint8)):
+        metrics.decrement("open", value)
+    assert [each.values["signal.open"] for each in read(Metric)[len(given) :]] == [-1, -200]
+    assert not [name for name in run.outcomes.snapshot() if name.startswith("rejected")]
+
+
+def test_objects_that_raise_when_read_cost_themselves(run: stepscope.Run, read: Read) -> None:
+    """Tags, titles, statuses and members that have no text are named by their type; a broken generator is counted."""
+    metrics, mute = DatadogMetrics(constant_tags=[mute_tag := Mute()]), Mute()  # type: ignore[list-item]
+    assert metrics.constant_tags == {"<Mute>": ""}
+    metrics.gauge("a", 1.0, tags=[mute_tag], sample_rate=mute)  # type: ignore[arg-type]
+    metrics.gauge("b", 1.0, tags=broken())
+    metrics.gauge("c", 1.0, tags={mute: mute})
+    metrics.set("d", mute)
+    metrics.event(mute, mute, mute, [mute])  # type: ignore[arg-type]
+    metrics.service_check(mute, mute, message=mute)  # type: ignore[arg-type]
+    collector = create_metrics_collector(mute, mute)  # type: ignore[arg-type]
+    collector.collect_custom_metrics({mute: 1}, tags=broken(), step=mute)  # type: ignore[dict-item, arg-type]
+    with collector.time_operation("x", tags=[mute]):
+        pass
+    found = by_key(read(Metric))
+    assert {"signal.a", "signal.b", "signal.c", "signal.d", "signal.custom.<Mute>"} <= set(found)
+    assert found["signal.custom.<Mute>"].attrs == {"run_id": "<Mute>", "user_id": "<Mute>"}
+    assert [each.name for each in read(Event) if not each.name.startswith("train.run")] == ["<Mute>", "<Mute>"]
+    assert run.outcomes.snapshot()["rejected/tags/RuntimeError"] == 2
 
 
 def test_nothing_is_recorded_where_nothing_is_asked_for(place: Path) -> None:

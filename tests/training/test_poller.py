@@ -9,6 +9,7 @@ import stepscope
 from stepscope.training.bus import Bus
 from stepscope.training.bus.poller import Poller
 from stepscope.training.bus.runtime import EventLoopLag, dispatch_runtime_metrics
+from tests.training.conftest import Mute
 
 
 def watched(bus: Bus, *events: str) -> dict[str, list[tuple[Any, Any]]]:
@@ -59,6 +60,24 @@ def test_one_that_raises_is_not_asked_again(run: stepscope.Run) -> None:
     assert (counts["failed/poller/OSError"], counts["rejected/period/int"]) == (1, 1)
 
 
+def test_an_error_that_says_nothing(run: stepscope.Run) -> None:
+    """A measurement that raises it is given up as any other."""
+
+    class Bad:
+        """A measurement without a text."""
+
+        def __call__(self) -> None:
+            raise Mute
+
+        def __repr__(self) -> str:
+            raise Mute
+
+    poller = Poller([Bad(), ("x", Bad())])
+    poller.poll()
+    assert poller.measurements == []
+    assert run.outcomes.snapshot()["failed/poller/Mute"] == 2
+
+
 def test_event_loop_lag(until: Callable[..., None]) -> None:
     """A loop that answers has a lag; one that is blocked has a growing one; a closed one says nothing."""
     bus = Bus()
@@ -70,6 +89,7 @@ def test_event_loop_lag(until: Callable[..., None]) -> None:
     lag()
     until(lambda: (lag(), len(seen) >= 2)[1])
     assert seen[0][0]["lag"] >= 0
+    assert set(seen[0][0]) == {"lag"}
     assert seen[0][1] == {"loop": "server"}
     blocked, free = threading.Event(), threading.Event()
     loop.call_soon_threadsafe(lambda: (blocked.set(), free.wait(20)))

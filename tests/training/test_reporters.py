@@ -1,6 +1,7 @@
 """Definitions and reporters: values, units, tags and buckets, in the journal, on a console, for Prometheus."""
 
 import io
+import math
 import threading
 from typing import Any
 
@@ -175,3 +176,32 @@ def test_an_event_of_its_own_and_dropping() -> None:
     bus.execute("x.y", {}, {})
     bus.execute("any", {}, {})
     assert "any_name_total 1" in reporter.text()
+
+
+def test_nan_is_in_the_last_bucket_only() -> None:
+    """As Prometheus counts it: no bound is above it; the sum is NaN, and no quantile is."""
+    bus = Bus()
+    reporter = PrometheusReporter([distribution("a.x", buckets=[0, 10]), summary("b.x"), summary("c.x")], bus)
+    for value in (5, math.nan, 7):
+        bus.execute("a", {"x": value})
+        bus.execute("b", {"x": value})
+    bus.execute("c", {"x": math.nan})
+    lines = reporter.text().splitlines()
+    assert [line for line in lines if line.startswith("a_x")] == [
+        'a_x_bucket{le="0"} 0', 'a_x_bucket{le="10"} 2', 'a_x_bucket{le="+Inf"} 3', "a_x_sum NaN", "a_x_count 3",
+    ]  # fmt: skip
+    assert 'b_x{quantile="0.5"} 7' in lines
+    assert 'b_x{quantile="0.99"} 7' in lines
+    assert lines[-2:] == ["c_x_sum NaN", "c_x_count 1"]
+
+
+def test_a_measurement_may_ask_the_metadata() -> None:
+    """A function that needs two arguments gets both; any other the measurements alone."""
+    bus = Bus()
+    both = definitions.sum("a.both", measurement=lambda measured, said: measured["x"] * said["weight"])
+    one = definitions.sum("a.one", measurement=lambda measured, scale=10: measured["x"] * scale)
+    of_c = last_value("a.of_c", measurement=len)
+    reporter = PrometheusReporter([both, one, of_c], bus)
+    bus.execute("a", {"x": 2}, {"weight": 3})
+    found = [line for line in reporter.text().splitlines() if not line.startswith("#")]
+    assert found == ["a_both 6", "a_one 20", "a_of_c 1"]

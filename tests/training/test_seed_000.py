@@ -14,7 +14,7 @@ from stepscope.model.records import Event, Metric, Span
 from stepscope.testing import read_run
 from stepscope.training import DistInfo, MetricRegistry, TrainingContext
 from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, serving
-from tests.training.conftest import Read, of_user
+from tests.training.conftest import Mute, Read, of_user
 
 
 @pytest.fixture
@@ -210,6 +210,59 @@ def test_a_nested_context_joins(context: TrainingContext, read: Read) -> None:
     assert inner.run is context.run
     inner.emit("ACTOR", step=1, x=1.0)
     assert keys(read(Metric)) == ["actor/x"]
+
+
+def test_who_began_the_run_ends_it(context: TrainingContext, read: Read) -> None:
+    """A context that joined writes out what it has and tells what it raised; the run goes on for the first."""
+    joined = TrainingContext.initialize()
+    joined.emit("ACTOR", step=1, x=1.0)
+    joined.finish("failed")
+    joined.emit("ACTOR", step=2, x=1.0)
+    with pytest.raises(ArithmeticError), TrainingContext.initialize():
+        raise ArithmeticError("diverged")
+    assert stepscope.current_run() is context.run
+    assert context.run.status == "running"
+    context.emit("TRAINER", step=2, loss=1.0)
+    assert keys(read(Metric)) == ["actor/x", "trainer/loss"]
+    assert [each.attrs["exception.type"] for each in read(Event) if each.name == "exception"] == ["ArithmeticError"]
+    context.finish()
+    assert stepscope.current_run() is None
+
+
+def test_calls_after_the_end_are_counted(context: TrainingContext) -> None:
+    """Steps and spans as well, whoever ended the run; the blocks run all the same."""
+    run, done = context.run, []
+    stepscope.finish()
+    with context.step(1), context.span("x"):
+        done.append(1)
+    context.finish()
+    with context.step(2), context.span("y"):
+        done.append(2)
+    context.emit("TRAINER", step=1, x=1.0)
+    assert done == [1, 2]
+    assert run.outcomes.snapshot()["rejected/call/after finish"] == 5
+
+
+def test_a_line_of_anything() -> None:
+    """Numbers of every make, texts, objects without one, and what is no mapping."""
+    numpy = pytest.importorskip("numpy")
+    registry = MetricRegistry()
+    odd = {"x": "text", "y": numpy.float32(0.5), "z": None, 3: Mute(), "n": True}
+    assert registry.line("TRAINER", odd) == "TRAINER - X: text | Y: 0.500000 | Z: None | 3: <Mute> | N: 1"  # type: ignore[arg-type]
+    with TrainingContext.initialize(registry=registry) as context:
+        assert context.line("TRAINER", {"x": "str"}) == "TRAINER - X: str"
+        assert context.line("TRAINER", 5) == "TRAINER - No metrics"
+
+
+def test_labels_of_a_config_and_of_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the config stand above the variables and below those of a registry, which has them all."""
+    monkeypatch.setenv("RUST_RL_METRIC_LABELS", "a=first,b=first,c=first,d=first")
+    monkeypatch.setenv("STEPSCOPE_METRIC_LABELS", "b=second,c=second,d=second")
+    registry = MetricRegistry({"d": "code"})
+    config = {"metric_labels": {"c": "config", "d": "config"}}
+    with TrainingContext.initialize(config, registry=registry) as context:
+        assert [context.registry.label(key) for key in "abcd"] == ["first", "second", "config", "code"]
+        assert context.registry is registry
 
 
 def test_disabled(monkeypatch: pytest.MonkeyPatch) -> None:

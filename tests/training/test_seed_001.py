@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import CallbackOptions
 
 import stepscope
 from stepscope.model.records import Event, Histogram, Log, Metric, Span
@@ -133,6 +134,16 @@ def test_the_endpoint_s_order(
     assert {(each.protocol, each.url) for each in sink.config.targets.values()} == {("grpc", url)}
 
 
+def test_a_port_tells_what_is_spoken_there() -> None:
+    """HTTP on 4318, with or without the path of traces; gRPC on any other."""
+    (sink,) = started(otlp_endpoint="http://c:4318/v1/traces").settings.sinks
+    assert {each.protocol for each in sink.config.targets.values()} == {"http/protobuf"}
+    assert sink.config.targets["traces"].url == "http://c:4318/v1/traces"
+    shutdown_telemetry()
+    (sink,) = started(otlp_endpoint="http://c:9999").settings.sinks
+    assert {(each.protocol, each.url) for each in sink.config.targets.values()} == {("grpc", "http://c:9999")}
+
+
 def test_debug_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variable gives a console in place of OTLP."""
     monkeypatch.setenv("TUFT_OTEL_DEBUG", "1")
@@ -181,14 +192,17 @@ def test_again_after_shutdown() -> None:
 
 
 def test_a_second_init_gives_the_same_run() -> None:
-    """And a run somebody else started is joined and left running."""
+    """And a run somebody else started is joined and left running, without our gauges."""
     run = started()
     assert started() is run
     shutdown_telemetry()
     other = stepscope.init(project="mine")
     assert started() is other
+    observe = machine().gauge("memory/used_bytes", 1)
+    assert list(observe(CallbackOptions()))
     shutdown_telemetry()
     assert stepscope.current_run() is other
+    assert list(observe(CallbackOptions())) == []
 
 
 def test_every_published_instrument() -> None:

@@ -18,7 +18,7 @@ from stepscope.training.events.exceptions import (
     is_user_error,
 )
 from stepscope.training.events.telemetry import QueueState, Telemetry
-from tests.training.conftest import Read
+from tests.training.conftest import Mute, Read
 
 logger = logging.getLogger("tinkex")
 
@@ -281,3 +281,34 @@ def test_bad_input_is_counted(telemetry: Telemetry, run: stepscope.Run, read: Re
     stepscope.finish()
     assert telemetry.log("after") is False
     assert telemetry.close() is True
+
+
+class MuteUserError(Mute):
+    """One that is the user's fault."""
+
+    error_category = RequestErrorCategory.USER_ERROR
+
+
+def test_errors_that_say_nothing(telemetry: Telemetry, read: Read) -> None:
+    """The user's own exception goes on, whatever it raises when it is asked for its text or status."""
+    with pytest.raises(Mute), telemetry.request("Sample"):
+        raise Mute
+    assert telemetry.log_exception(Mute())
+    assert telemetry.log_exception(MuteUserError())
+    assert telemetry.polling("r", "Sample").failed(Mute(), should_retry=True)
+    assert telemetry.log(Mute(), event_data={Mute(): 1}, severity=Mute())  # type: ignore[arg-type]
+
+    @capture_exceptions(reraise=True)
+    def work() -> None:
+        raise Mute
+
+    with pytest.raises(Mute):
+        work()
+    events = read(Event)
+    silence = "(no message)"
+    assert named(events, "request.error").attrs["error"] == silence
+    assert named(events, "exception").attrs["exception.message"] == silence
+    assert named(events, "user_error").attrs["message"] == silence
+    assert named(events, "APIFuture.result_async.validation_error").attrs["exception"] == silence
+    assert named(events, "exception.work").attrs["exception_message"] == silence
+    assert named(events, "<Mute>").attrs["<Mute>"] == 1

@@ -239,3 +239,48 @@ def test_collectors_of_two_runs(read: Read) -> None:
         {},
         {"run_id": "two", "user_id": "u", "a": ["1", "2"], "bare": ""},
     ]
+
+
+def test_metrics_may_be_called_anything() -> None:
+    """One with the name of a field of the history costs only itself there."""
+    collector = create_metrics_collector(run_id="named", enable_datadog=False)
+    odd = {"family": 3.0, "timestamp": 4.0, "step": 5.0, "own": 6.0}
+    collector.collect_training_metrics(loss=0.5, step=1, extra_metrics=odd)
+    summary = collector.get_metrics_summary()
+    assert (summary["training"]["num_metrics"], summary["last_step"]) == (1, 1)
+    assert summary["training"]["last"]["own"] == 6.0
+    assert collector.metrics_history[0]["family"] == "training"
+
+
+@pytest.mark.parametrize("step", ["abc", 3.0, 2**70])
+def test_a_step_that_is_none_costs_itself(read: Read, step: Any) -> None:
+    """The values are kept without a step, the step is counted once, and the last step stays."""
+    collector = create_metrics_collector(run_id="odd", enable_datadog=False)
+    collector.collect_training_metrics(loss=0.5, step=7)
+    collector.collect_training_metrics(loss=0.25, grad_norm=1.0, step=step)
+    found = [(each.step, each.values) for each in read(Metric)]
+    assert found[2:] == [
+        (None, {"signal.training.loss": 0.25, "signal.training.grad_norm": 1.0}),
+        (None, {"signal.training.step": 1}),
+    ]
+    assert collector.get_metrics_summary()["last_step"] == 7
+    run = stepscope.current_run()
+    assert run is not None
+    rejected = {name: count for name, count in run.outcomes.snapshot().items() if name.startswith("rejected")}
+    assert list(rejected.values()) == [1]
+
+
+def test_calls_after_the_end_are_counted() -> None:
+    """Each in the run that is over, once."""
+    collector = create_metrics_collector(run_id="over", enable_datadog=False)
+    run = stepscope.current_run()
+    assert run is not None
+    stepscope.finish()
+    collector.collect_training_metrics(loss=0.5, step=1)
+    collector.collect_rl_metrics(step=1, entropy=1.0)
+    collector.collect_performance_metrics(queue_depth=1, optim_step_duration_ms=2.0)
+    collector.collect_custom_metrics({"x": 1})
+    collector.send_event("a", "b")
+    with collector.time_operation("x"):
+        pass
+    assert run.outcomes.snapshot()["rejected/call/after finish"] == 6

@@ -303,6 +303,25 @@ def test_spans_join_the_step(run: stepscope.Run, read: Read) -> None:
     assert (batch.step, batch.parent_id) == (5, step.span_id)
 
 
+def test_who_began_the_run_ends_it() -> None:
+    """A provider that joined a run leaves it; the one that started it ends it, and another run never."""
+    run = stepscope.init(otel=False)
+    joined = setup_tracing(otlp_endpoint=None)
+    assert joined is not None
+    joined.shutdown()
+    assert stepscope.current_run() is run
+    stepscope.finish()
+    own = setup_tracing(otlp_endpoint=None)
+    began = stepscope.current_run()
+    assert own is not None
+    assert began is not None
+    own.shutdown()
+    assert (stepscope.current_run(), began.status) == (None, "finished")
+    later = stepscope.init(otel=False)
+    own.shutdown()
+    assert stepscope.current_run() is later
+
+
 def test_async_blocks(read: Read) -> None:
     """Tasks that interleave keep their own parents."""
     setup_tracing(otlp_endpoint=None)

@@ -1,32 +1,77 @@
 """A run in wandb's words: steps that count themselves, a configuration and a summary that are like dicts."""
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping
+import numbers
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import TracebackType
 from typing import Any
 
 import stepscope
+from stepscope.journal import layout
+from stepscope.sdk.context import text_of
 
-_LEVELS = {"INFO": "INFO", "WARN": "WARN", "ERROR": "ERROR"}
+
+class AlertLevel(Enum):
+    """How bad it is."""
+
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+
+
+class Absent:
+    """Stands for what wandb has and Stepscope has not: can be called, looked into and looped over, and is empty."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *arguments: Any, **named: Any) -> "Absent":
+        return self
+
+    def __getattr__(self, name: str) -> "Absent":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Absent(f"{self._name}.{name}")
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __repr__(self) -> str:
+        return f"<no {self._name}>"
 
 
 class Config:
     """A configuration: keys as items or attributes."""
 
-    def __init__(self, changed: Callable[[dict[str, Any]], None], values: Mapping[str, Any]) -> None:
-        self.__dict__["_values"] = dict(values)
-        self.__dict__["_changed"] = changed
+    def __init__(
+        self,
+        changed: Callable[[dict[str, Any]], object],
+        values: Mapping[str, Any],
+        ignore: Callable[[str], object] = lambda what: None,
+    ) -> None:
+        self.__dict__.update(_values=dict(values), _changed=changed, _ignore=ignore)
 
     def update(self, values: Any = None, allow_val_change: bool | None = None, **more: Any) -> None:
         """Set several keys."""
-        given = vars(values) if hasattr(values, "__dict__") and not isinstance(values, Mapping) else dict(values or {})
-        self._values.update({**given, **more})
-        self._changed({**given, **more})
+        changes = {**self._read(values), **more}
+        self._values.update(changes)
+        self._changed(changes)
 
-    def setdefaults(self, values: Mapping[str, Any]) -> None:
+    def setdefaults(self, values: Any) -> None:
         """Set the keys that are not there."""
-        self.update({key: value for key, value in dict(values).items() if key not in self._values})
+        self.update({key: value for key, value in self._read(values).items() if key not in self._values})
+
+    def _read(self, values: Any) -> dict[str, Any]:
+        found = {} if values is None else as_dict(values)
+        if found is None:
+            self._ignore("config.update")
+        return found or {}
 
     def as_dict(self) -> dict[str, Any]:
         """Copy it."""
@@ -78,15 +123,20 @@ class Summary(dict[str, Any]):
         except KeyError:
             raise AttributeError(key) from None
 
+    def __setattr__(self, key: str, value: Any) -> None:
+        self[key] = value
+
     def take(self, key: str, value: Any, how: str) -> None:
-        """Fold a value in; only numbers of this machine are, for one on a device would have to be waited for."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or how == "none":
+        """Fold a value in; only numbers of this machine are, for one on a device would have to be waited for.
+
+        NaN is the least or the greatest only as long as there is no number.
+        """
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or how == "none":
             return
         now = self.get(key)
-        if now is None or how == "last":
+        is_best = isinstance(now, numbers.Real) and (now != now or (value < now if how == "min" else value > now))
+        if now is None or how == "last" or is_best:
             self[key] = value
-        elif how in ("min", "max"):
-            self[key] = min(now, value) if how == "min" else max(now, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +151,35 @@ class Definition:
 class Run:
     """A run. Each `log` is one step further, unless it says `commit=False` or names its step."""
 
-    def __init__(self, run: stepscope.Run, config: Mapping[str, Any]) -> None:
+    offline = False
+    sweep_id = sweep_url = project_url = url = None
+
+    def __init__(
+        self, run: stepscope.Run, config: Mapping[str, Any], said: Mapping[str, Any], tags: tuple[str, ...] = ()
+    ) -> None:
         self._run = run
         self._definitions: list[Definition] = []
         self.id, self.name, self.project = run.id, run.name, run.project
+        self.entity, self.group, self.job_type, self.notes = map(said.get, ("entity", "group", "job_type", "notes"))
+        self.tags = tags
+        self.disabled = run.status == "disabled"
         self.step = 0
-        self.url = None
-        self.config = Config(lambda changed: run.event("train.config", changed), config)
+        self.config = Config(lambda changed: run.event("train.config", changed), config, self.ignore)
         self.summary = Summary()
 
     @property
     def dir(self) -> str:
         """Where the run's journal lies."""
         return str(self._run.home / "runs" / self.id)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether this goes on with an earlier run; looks at the disk."""
+        if self.disabled:
+            return False
+        self._run.flush()
+        found = map(layout.parse_writer, layout.list_writers(self._run.home, self.id))
+        return len({each.attempt for each in found if each is not None}) > 1
 
     def ignore(self, what: str) -> None:
         """Count something of wandb that has no meaning here, and name it once."""
@@ -126,26 +192,26 @@ class Run:
         """Record values at this step, the next one, or the one named; steps may come in any order."""
         for key in others:
             self.ignore(f"log.{key}")
-        if isinstance(step, int):
-            self.step = step
+        named = None if step is None else _whole(step)
+        if named is not None:
+            self.step = named
         elif step is not None:
             self.ignore("log.step")
         if not isinstance(data, Mapping):
             self._run.log(data, self.step)
             return
         for axis, values in self._by_axis(data).items():
-            place = self.step if axis is None else int(data[axis])
-            self._run.log(values, place, axis=axis)
+            self._run.log(values, self.step if axis is None else _whole(data[axis]), axis=axis)
         for key, value in data.items():
-            self.summary.take(str(key), value, self._how(str(key)))
-        if commit or (commit is None and step is None):
+            self.summary.take(text_of(key), value, self._how(text_of(key)))
+        if commit or (commit is None and named is None):
             self.step += 1
 
     def _by_axis(self, data: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:
         sorted_: dict[str | None, dict[str, Any]] = {}
         for key, value in data.items():
-            axis = self._axis(str(key), data)
-            sorted_.setdefault(axis, {})[str(key)] = value
+            axis = self._axis(text_of(key), data)
+            sorted_.setdefault(axis, {})[text_of(key)] = value
         return sorted_
 
     def _axis(self, key: str, data: Mapping[str, Any]) -> str | None:
@@ -153,8 +219,7 @@ class Run:
         found = next((each for each in reversed(self._definitions) if _matches(each.name, key)), None)
         axis = None if found is None else found.step_metric
         value = data.get(axis) if axis is not None and axis != key else None
-        whole = isinstance(value, (int, float)) and float(value).is_integer()
-        return axis if whole else None
+        return axis if isinstance(value, numbers.Real) and _whole(value) is not None else None
 
     def _how(self, key: str) -> str:
         found = next((each for each in reversed(self._definitions) if each.summary and _matches(each.name, key)), None)
@@ -166,19 +231,21 @@ class Run:
         """Say which metric is the axis of those that match, and whether their summary is min, max, last or none."""
         for key in others:
             self.ignore(f"define_metric.{key}")
-        chosen = None if summary is None else str(summary).split(",")[0]
+        chosen = None if summary is None else text_of(summary).split(",")[0]
         if chosen not in (None, "min", "max", "last", "none"):
             self.ignore(f"define_metric.summary={chosen}")
             chosen = None
         axis = getattr(step_metric, "name", step_metric)
-        said = Definition(str(name), None if axis is None else str(axis), chosen)
+        said = Definition(text_of(name), None if axis is None else text_of(axis), chosen)
         self._definitions.append(said)
         return said
 
     def alert(self, title: str, text: str = "", level: Any = None, **others: Any) -> None:
         """Record an alert."""
-        word = _LEVELS.get(str(getattr(level, "value", level)).upper(), "INFO")
-        self._run.alert(str(title), word, str(text))
+        for key in others:
+            self.ignore(f"alert.{key}")
+        word = text_of(getattr(level, "value", level)).upper()
+        self._run.alert(title, word if word in AlertLevel.__members__ else "INFO", text)
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
         """Record the summary and end the run; one with another exit code than 0 has failed."""
@@ -187,10 +254,11 @@ class Run:
         self._run.finish("failed" if exit_code else "finished")
 
     def __getattr__(self, name: str) -> Any:
-        """What else wandb's runs can do is nothing here, counted."""
+        """What else wandb's runs have is absent here, counted."""
         if name.startswith("_"):
             raise AttributeError(name)
-        return lambda *arguments, **named: self.ignore(f"run.{name}")
+        self.ignore(f"run.{name}")
+        return Absent(f"run.{name}")
 
     def __enter__(self) -> "Run":
         return self
@@ -205,3 +273,33 @@ class Run:
 
 def _matches(pattern: str, key: str) -> bool:
     return pattern == key or ("*" in pattern and fnmatch.fnmatchcase(key, pattern))
+
+
+def _whole(value: Any) -> int | None:
+    """The integer of 64 bits that a value is, whoever made it; None when it is none."""
+    try:
+        is_whole = isinstance(value, numbers.Real) and float(value).is_integer()
+        number = int(value) if is_whole else operator.index(value)
+    except Exception:  # whatever a foreign object raises when it is asked
+        return None
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def as_dict(config: Any) -> dict[str, Any] | None:
+    """A configuration as a dict: of a mapping, pairs, or the attributes of an object; None for what is none of it."""
+    try:
+        if isinstance(config, (Mapping, Config)):
+            pairs = config.items()
+        else:
+            pairs = (vars(config) if hasattr(config, "__dict__") else dict(config)).items()
+        return {text_of(key): value for key, value in pairs}
+    except Exception:  # whatever a foreign object raises when it is read
+        return None
+
+
+def tags_of(given: Any) -> tuple[str, ...]:
+    """Tags as texts: one that is given alone is one."""
+    if given is None:
+        return ()
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    return tuple(text_of(each) for each in (given if several else (given,)))

@@ -1,20 +1,27 @@
 """wandb's interface on top of a run: `import stepscope.compat.wandb as wandb`, and a script runs as it is."""
 
-import argparse
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import stepscope
 from stepscope.compat import media, shim
-from stepscope.compat.shim import Config, Run, Summary
+from stepscope.compat.shim import AlertLevel as AlertLevel
+from stepscope.compat.shim import Config, Run, Summary, as_dict
+from stepscope.sdk.context import text_of
 
 Image = Table = Histogram = Video = Audio = Html = Object3D = Molecule = Plotly = Artifact = media.Media
 Error = CommError = UsageError = type("Error", (Exception,), {"__doc__": "Never raised; there to be caught."})
 
 _run: Run | None = None
-_TAKEN = ("entity", "group", "job_type", "tags", "notes")
-"""Arguments of `init` that describe the run; they are recorded with it."""
+_ABSENT = frozenset((
+    "Api", "ArtifactTTL", "Classes", "EvalTable", "Graph", "JoinedTable", "agent", "agents", "api", "apis", "attach",
+    "box3d", "catboost", "controller", "data_types", "ensure_configured", "env", "errors", "gym", "integration",
+    "jupyter", "keras", "lightgbm", "link_model", "log_model", "mark_preempting", "pin_config_keys", "plot",
+    "plot_table", "profiler", "require", "restore", "sacred", "sdk", "sklearn", "sweep", "teardown", "tensorboard",
+    "tensorflow", "termerror", "termlog", "termsetup", "termwarn", "use_artifact", "use_model", "util", "visualize",
+    "xgboost",
+))  # fmt: skip
+"""What else wandb has; here it is absent, and counted."""
 
 
 class Settings:
@@ -45,21 +52,23 @@ def init(
     """
     global _run
     finish()
+    settings = as_dict(config)
     begun = stepscope.init(
         project=_text(project),
         name=_text(name),
         run_id=_safe(id),
-        config=as_dict(config),
+        config=settings,
         disabled=True if mode == "disabled" else None,
     )
-    _run = Run(begun, as_dict(config))
-    said = dict(zip(_TAKEN, (entity, group, job_type, tags, notes), strict=True))
-    given = {key: value for key, value in said.items() if value}
-    if given:
-        begun.event("wandb.init", {key: list(value) if key == "tags" else str(value) for key, value in given.items()})
+    given = {"entity": entity, "group": group, "job_type": job_type, "notes": notes}
+    said = {key: text for key, value in given.items() if (text := _text(value)) is not None}
+    words = shim.tags_of(tags)
+    _run = Run(begun, settings or {}, said, words)
+    if said or words:
+        begun.event("wandb.init", {**said, "tags": words} if words else said)
     for key in (*(["dir"] if dir is not None else []), *others):
         _run.ignore(f"init.{key}")
-    if config is not None and not as_dict(config):
+    if config is not None and settings is None:
         _run.ignore("init.config")
     return _run
 
@@ -73,7 +82,7 @@ def log(data: Any, step: Any = None, commit: bool | None = None, **others: Any) 
 def define_metric(name: str, step_metric: Any = None, summary: str | None = None, **others: Any) -> shim.Definition:
     """Say which metric is the axis of others, and how they are summed up; see `Run.define_metric`."""
     if _run is None:
-        return shim.Definition(str(name), None, None)
+        return shim.Definition(text_of(name), None, None)
     return _run.define_metric(name, step_metric, summary, **others)
 
 
@@ -123,30 +132,26 @@ def setup(*arguments: Any, **others: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`run`, `config` and `summary` of the run that goes on; before `init` they are empty."""
+    """`run`, `config` and `summary` of the run that goes on, empty before `init`; what else wandb has is absent."""
     if name == "run":
         return _run
     if name == "config":
         return Config(lambda changed: None, {}) if _run is None else _run.config
     if name == "summary":
         return Summary() if _run is None else _run.summary
+    if name in _ABSENT:
+        if _run is not None:
+            _run.ignore(name)
+        return shim.Absent(name)
     raise AttributeError(f"stepscope.compat.wandb has no {name!r}")
 
 
-def as_dict(config: Any) -> dict[str, Any]:
-    """A configuration as a dict: of a mapping, or the arguments of a program; empty for what is neither."""
-    if isinstance(config, argparse.Namespace):
-        return vars(config)
-    if isinstance(config, (Mapping, Config)):
-        return {str(key): config[key] for key in config.keys()}  # noqa: SIM118
-    return {}
-
-
 def _text(given: Any) -> str | None:
-    return str(given) if given is not None and str(given).strip() else None
+    text = "" if given is None else text_of(given)
+    return text if text.strip() else None
 
 
 def _safe(given: Any) -> str | None:
     """An id that can be a folder's name."""
-    text = re.sub(r"[^A-Za-z0-9._-]+", "-", str(given or "")).strip("-._")[:128]
+    text = re.sub(r"[^A-Za-z0-9._-]+", "-", _text(given) or "").strip("-._")[:128]
     return text or None

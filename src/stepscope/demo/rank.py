@@ -88,7 +88,7 @@ class Training:
             slow, straggler = self._plan.straggler
             if step in slow and self._job.rank == straggler:
                 time.sleep(plan.STRAGGLER_SECONDS)
-        with self._run.span("train.all_reduce", **IDLE):
+        with self._run.span("train.all_reduce", **OVERHEAD):
             gradient = self._exchange.average(self._network.gradient)
         norm, rate = self._update(gradient, step)
         seconds = time.perf_counter() - began

@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import stepscope
+from stepscope.model.names import ATTR_BUCKET
+from stepscope.sdk.spans import message_of
 
-BUCKET = "train.bucket"
+EVALUATE = "train.evaluate"
 CONFIG = "train.config"
 """The event that tells a configuration which was known only after the run began."""
 Method = Callable[..., None]
@@ -39,7 +41,7 @@ class Joined:
         self.leave_step()
         if self.current is not None:
             self._step = self.current.step(number).__enter__()
-            self._step.set_attribute(BUCKET, "productive")
+            self._step.set_attribute(ATTR_BUCKET, "productive")
 
     def leave_step(self) -> None:
         """Leave the step, if the code is in one."""
@@ -50,7 +52,7 @@ class Joined:
     def enter(self, name: str, bucket: str) -> None:
         """Begin a phase, unless it has begun already."""
         if self.current is not None and name not in self._spans:
-            self._spans[name] = self.current.span(name, **{BUCKET: bucket}).__enter__()
+            self._spans[name] = self.current.span(name, **{ATTR_BUCKET: bucket}).__enter__()
 
     def leave_phase(self, name: str) -> None:
         """End a phase, if it has begun."""
@@ -89,7 +91,8 @@ def counted(method: Method) -> Method:
             run = stepscope.current_run()
             if run is not None:
                 run.outcomes.add("failed", "callback", type(error).__name__)
-                run.outcomes.notice("callback", method.__qualname__, f"{method.__qualname__} failed: {error!r}")
+                text = f"{method.__qualname__} failed: {type(error).__name__}: {message_of(error)}"
+                run.outcomes.notice("callback", method.__qualname__, text)
 
     return call
 

@@ -5,10 +5,9 @@ from typing import Any
 
 from keras.callbacks import Callback
 
-from stepscope.integrations.joining import Joined, counted, sort_by_prefix
+from stepscope.integrations.joining import EVALUATE, Joined, counted, sort_by_prefix
 
 CATEGORIES = {"val_": "evaluator"}
-EVALUATE = "train.evaluate"
 
 
 class StepscopeCallback(Callback):  # type: ignore[misc]

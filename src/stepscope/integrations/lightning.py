@@ -8,10 +8,9 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers.logger import Logger
 
 import stepscope
-from stepscope.integrations.joining import CONFIG, Joined, counted, sort_by_prefix
+from stepscope.integrations.joining import CONFIG, EVALUATE, Joined, counted, sort_by_prefix
 
 CATEGORIES = {"train_": "trainer", "train/": "trainer", "val_": "evaluator", "val/": "evaluator"}
-EVALUATE = "train.evaluate"
 
 
 class StepscopeLogger(Logger):  # type: ignore[misc]

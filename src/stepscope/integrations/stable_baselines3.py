@@ -46,7 +46,7 @@ class StepscopeCallback(BaseCallback):  # type: ignore[misc]
 
     @counted
     def _on_training_start(self) -> None:
-        said = {key: _plain(getattr(self.model, key)) for key in _SAID if hasattr(self.model, key)}
+        said = {key: getattr(self.model, key) for key in _SAID if hasattr(self.model, key)}
         run = self._joined.begin({"algorithm": type(self.model).__name__, **said})
         self._writer = _Writer(run)
         self.logger.output_formats.append(self._writer)
@@ -70,7 +70,3 @@ class StepscopeCallback(BaseCallback):  # type: ignore[misc]
         if self._writer in formats:
             formats.remove(self._writer)
         self._joined.end()
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)

@@ -5,10 +5,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from stepscope.integrations.joining import Joined, counted, sort_by_prefix
+from stepscope.integrations.joining import EVALUATE, Joined, counted, sort_by_prefix
 
 CATEGORIES = {"eval_": "evaluator"}
-EVALUATE = "train.evaluate"
 
 
 class StepscopeCallback(TrainerCallback):  # type: ignore[misc]

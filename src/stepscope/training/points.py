@@ -9,8 +9,9 @@ import stepscope
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk import values
 from stepscope.sdk.attributes import clean
-from stepscope.sdk.context import Mark, pack
+from stepscope.sdk.context import Mark, pack, text_of
 from stepscope.sdk.resolve import Row
+from stepscope.training.counting import reject
 
 GAUGE = Instrument("gauge")
 COUNT = Instrument("sum", cumulative=False, monotonic=True)
@@ -28,11 +29,11 @@ def put(
     attrs: Mapping[str, Any],
     instrument: Instrument | None = None,
     *,
-    step: Any = None,
+    step: int | None = None,
 ) -> None:
     """Record numbers under one instrument, a gauge when none is given. Never raises; what is no number is counted."""
     try:
-        at = run.mark if step is None else _mark(step)
+        at = run.mark if step is None else Mark(step, None)
         flat, held = values.flatten(numbers, run.outcomes.reject)
         if not flat:
             return
@@ -45,22 +46,32 @@ def put(
         run.outcomes.reject("point", type(error).__name__)
 
 
-def _mark(step: Any) -> Mark:
-    number = operator.index(step)
-    if not -(2**63) <= number < 2**63:
-        raise OverflowError
-    return Mark(number, None)
+def step_number(step: Any) -> int | None:
+    """The step as an integer of 64 bits, whoever made it; None when it is none."""
+    try:
+        number = operator.index(step)
+    except Exception:  # whatever a foreign object raises when it is asked
+        return None
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def attrs_of(tags: Any) -> dict[str, Any]:
-    """Read tags as attributes: `key:value` texts, or a mapping; a key that comes twice has a list."""
+    """Read tags as attributes: `key:value` texts, or a mapping; a key that comes twice has a list. Never raises."""
+    try:
+        return _attrs(tags)
+    except Exception as error:  # whatever a foreign object raises when it is read
+        reject("tags", error)
+        return {}
+
+
+def _attrs(tags: Any) -> dict[str, Any]:
     if isinstance(tags, Mapping):
-        return {str(key): value for key, value in tags.items()}
+        return {text_of(key): value for key, value in tags.items()}
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         tags = () if tags is None else (tags,)
     found: dict[str, Any] = {}
     for each in tags:
-        key, _, value = str(each).partition(":")
+        key, _, value = text_of(each).partition(":")
         if not key:
             continue
         before = found.get(key)

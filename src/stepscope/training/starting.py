@@ -3,12 +3,16 @@
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import stepscope
 from stepscope.sdk import settings
+from stepscope.sdk.context import text_of
 
 Wanted = Mapping[str, Mapping[str, Any]]
 """Sinks by name, each with its options."""
+_PROTOCOLS = {4317: "grpc", 4318: "http/protobuf"}
+"""What is spoken at the ports that OTLP has for itself."""
 
 
 def begin(wanted: Wanted, **arguments: Any) -> stepscope.Run:
@@ -45,6 +49,20 @@ def begin_quietly(wanted: Wanted, **arguments: Any) -> stepscope.Run | None:
         return run
     logging.getLogger("stepscope").warning("nothing is recorded: %s", problems[-1])
     return None
+
+
+def otlp(endpoint: Any, otherwise: str | None = None) -> Wanted:
+    """The OTLP sink for an endpoint: what is spoken at its port, and `otherwise` at a port that is not OTLP's own.
+
+    None leaves that to OTLP's variables. The path of traces, if somebody copied it, is no part of the address.
+    """
+    address = text_of(endpoint).rstrip("/").removesuffix("/v1/traces")
+    try:
+        port = urlsplit(address).port
+    except ValueError:  # the sink says what is wrong with it
+        port = None
+    protocol = _PROTOCOLS.get(port or 0, otherwise)
+    return {"otlp": {"endpoint": address} if protocol is None else {"endpoint": address, "protocol": protocol}}
 
 
 def _settled(wanted: Wanted) -> Sequence[Any]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from opentelemetry import trace
 
 import stepscope
 from stepscope.model import names
+from stepscope.sdk.context import text_of
 from stepscope.sdk.otel.seat import Seat
 from stepscope.sdk.otel.tracer import Tracer, TracerProvider
 from stepscope.sdk.spans import message_of
@@ -19,7 +19,6 @@ from stepscope.training import starting
 from stepscope.training.counting import reject
 
 F = TypeVar("F", bound=Callable[..., Any])
-_GRPC_PORT = 4317
 _epoch: ContextVar[int | None] = ContextVar("stepscope_epoch", default=None)
 
 
@@ -38,15 +37,23 @@ class CurrentSeat(Seat):
 
 
 class LoopTracerProvider(TracerProvider):
-    """Gives tracers that write to the current run, and can be asked to write out and to end it."""
+    """Gives tracers that write to the current run, and can be asked to write it out; it ends the run that it began."""
+
+    def __init__(self, began: stepscope.Run | None) -> None:
+        super().__init__(CurrentSeat())
+        self._began = began
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Wait until what was recorded is in the journal."""
         return bool(stepscope.flush(timeout_millis / 1000))
 
     def shutdown(self) -> None:
-        """End the run."""
-        stepscope.finish()
+        """End the run, or write out one that was joined; a second call only writes out."""
+        run, self._began = self._began, None
+        if run is None:
+            self.force_flush()
+        else:
+            run.finish()
 
 
 def setup_tracing(
@@ -58,28 +65,21 @@ def setup_tracing(
     """Start recording under a service's name and send it to an OTLP server; None when nothing can be recorded.
 
     Never raises, and needs no server: what nobody takes waits in the journal. An endpoint on port 4317 is spoken to
-    over gRPC; `None` sends nothing. Further arguments are those of `stepscope.init`. A run that is current is joined.
+    over gRPC; `None` sends nothing. Further arguments are those of `stepscope.init`. A run that is current is joined,
+    and goes on after the provider's `shutdown`.
     """
-    wanted = {"otlp": _otlp(otlp_endpoint)} if otlp_endpoint else {}
-    said = {"environment": str(environment), "deployment.environment": str(environment)}
-    usual = {"project": str(service_name), "service_name": str(service_name), "resource_attributes": said}
+    wanted = starting.otlp(otlp_endpoint) if otlp_endpoint else {}
+    name, where = text_of(service_name), text_of(environment)
+    said = {"environment": where, "deployment.environment": where}
+    usual = {"project": name, "service_name": name, "resource_attributes": said}
+    joins = stepscope.current_run() is not None
     run = starting.begin_quietly(wanted, **{**usual, **settings})
-    return None if run is None or run.status == "disabled" else LoopTracerProvider(CurrentSeat())
-
-
-def _otlp(endpoint: Any) -> dict[str, Any]:
-    """Options of the OTLP sink; the path of traces, if somebody copied it, is not part of the server's address."""
-    address = str(endpoint).rstrip("/").removesuffix("/v1/traces")
-    try:
-        grpc = urlsplit(address).port == _GRPC_PORT
-    except ValueError:  # the sink says what is wrong with it
-        grpc = False
-    return {"endpoint": address, "protocol": "grpc"} if grpc else {"endpoint": address}
+    return None if run is None or run.status == "disabled" else LoopTracerProvider(None if joins else run)
 
 
 def get_tracer(module_name: str = "") -> Tracer:
     """The tracer of a module; works before `setup_tracing` too, and without a run records nothing."""
-    return Tracer(CurrentSeat(), str(module_name or ""), {})
+    return Tracer(CurrentSeat(), text_of(module_name or ""), {})
 
 
 class TracingContext:
@@ -89,7 +89,7 @@ class TracingContext:
         self, tracer: trace.Tracer | None, span_name: str, attributes: Mapping[str, Any] | None = None
     ) -> None:
         self._tracer = tracer
-        self._name = str(span_name)
+        self._name = text_of(span_name)
         self._attributes = attributes
         self._entered: list[tuple[Any, trace.Span]] = []
 
@@ -142,7 +142,7 @@ def trace_function(tracer: Any = None, func_name: str | None = None) -> Any:
         return trace_function()(tracer)
 
     def wrap(function: F) -> F:
-        name = str(func_name or getattr(function, "__name__", "function"))
+        name = text_of(func_name or getattr(function, "__name__", "function"))
 
         def opened() -> TracingContext:
             return TracingContext(tracer, name, {"function": name})
@@ -246,7 +246,8 @@ def _mapping(attributes: Any) -> dict[str, Any]:
     """Attributes with texts for names; what is no mapping is counted."""
     if attributes is None:
         return {}
-    if isinstance(attributes, Mapping):
-        return {str(key): value for key, value in attributes.items()}
-    reject("attributes", attributes)
-    return {}
+    try:
+        return {text_of(key): value for key, value in attributes.items()}
+    except Exception:  # no mapping, or one that cannot be read
+        reject("attributes", attributes)
+        return {}

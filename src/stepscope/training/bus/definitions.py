@@ -1,10 +1,12 @@
 """Metric definitions: which measurement of which event of the bus becomes which metric."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stepscope.model.errors import ConfigError
+from stepscope.sdk.context import text_of
 from stepscope.sdk.otel.bounds import bounds_for, is_ordered
 from stepscope.training.bus.dispatch import Name, event_name
 
@@ -31,8 +33,8 @@ class Definition:
     name: str
     events: tuple[Name, ...]
     """The events it is measured at."""
-    measurement: str | Callable[..., Any]
-    """The key of the measurement, or a function of the measurements (and the metadata)."""
+    measurement: str | Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
+    """The key of the measurement, or a function of the measurements and the metadata."""
     tags: tuple[str, ...] = ()
     unit: str = ""
     factor: float = 1.0
@@ -48,9 +50,8 @@ class Definition:
         """The number to record, in the unit of the metric; None when the event has none for it."""
         if self.kind == "counter":
             return 1
-        found: Any = (
-            self.measurement(measurements) if callable(self.measurement) else measurements.get(self.measurement)
-        )
+        of = self.measurement
+        found: Any = of(measurements, metadata) if callable(of) else measurements.get(of)
         if found is None:
             return None
         if self.factor == 1.0:
@@ -123,7 +124,7 @@ def _define(
         kind,
         ".".join(parts),
         _events(parts, event_name),
-        measurement if measurement is not None else parts[-1],
+        _measured(parts[-1] if measurement is None else measurement),
         tuple(str(tag) for tag in tags),
         word,
         factor,
@@ -132,6 +133,19 @@ def _define(
         wanted,
         tag_values,
     )
+
+
+def _measured(measurement: Any) -> Any:
+    """A key as it is, a function as one of measurements and metadata; one that needs no second gets the first alone."""
+    if not callable(measurement):
+        return measurement
+    try:
+        inspect.signature(measurement).bind({})
+    except TypeError:
+        return measurement
+    except ValueError:  # one of C that does not tell
+        pass
+    return lambda measurements, metadata: measurement(measurements)
 
 
 def _events(parts: Name, given: Any) -> tuple[Name, ...]:
@@ -165,4 +179,4 @@ def _unit(name: Any, unit: Any) -> tuple[str, float]:
 
 def _plain(value: Any) -> Any:
     """A tag as records take it."""
-    return value if isinstance(value, (str, int, float, bool)) else str(value)
+    return value if isinstance(value, (str, int, float, bool)) else text_of(value)

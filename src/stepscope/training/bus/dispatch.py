@@ -2,14 +2,15 @@
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import stepscope
+from stepscope.sdk.context import text_of
+from stepscope.sdk.spans import exception_attrs
 from stepscope.training.bus.work import BusSpan
-from stepscope.training.counting import reject
+from stepscope.training.counting import reject, said_by
 
 Name = tuple[str, ...]
 """The name of an event: `("http", "request", "stop")`. Where one is given, `"http.request.stop"` does as well."""
@@ -49,15 +50,16 @@ class Bus:
 
     def attach_many(self, handler_id: Any, events: Iterable[Any], function: Function, config: Any = None) -> bool:
         """Have a function called at several events; False when the id is taken or something is wrong."""
-        wanted = [event_name(each) for each in events] if _is_several(events) else []
-        if not wanted or None in wanted or not callable(function):
+        wanted = _event_names(events)
+        if not wanted or not callable(function):
             reject("attach", events)
             return False
-        made = tuple(Attachment(str(handler_id), each, function, config) for each in dict.fromkeys(wanted) if each)
+        key = text_of(handler_id)
+        made = tuple(Attachment(key, each, function, config) for each in wanted)
         with self._lock:
-            if str(handler_id) in self._ids:
+            if key in self._ids:
                 return False
-            self._ids[str(handler_id)] = made
+            self._ids[key] = made
             for each in made:
                 self._events[each.event] = (*self._events.get(each.event, ()), each)
         return True
@@ -65,7 +67,7 @@ class Bus:
     def detach(self, handler_id: Any) -> bool:
         """End what was attached under an id; False when there is nothing."""
         with self._lock:
-            gone = self._ids.pop(str(handler_id), ())
+            gone = self._ids.pop(text_of(handler_id), ())
             for each in gone:
                 left = tuple(other for other in self._events.get(each.event, ()) if other is not each)
                 if left:
@@ -87,12 +89,14 @@ class Bus:
 
     def execute(self, event: Any, measurements: Any = None, metadata: Any = None) -> None:
         """Say that something happened. A plain number for measurements is `{"value": number}`."""
-        name = event if type(event) is tuple else event_name(event)
-        called = self._events.get(name, ()) if name is not None and _is_hashable(name) else None
-        if called is None:
-            reject("event", event)
-            return
+        name: Any = event if type(event) is tuple else event_name(event)
+        try:
+            called = self._events.get(name)
+        except Exception:  # what is no name may not even have a hash
+            called = None
         if not called:
+            if event_name(name) is None:
+                reject("event", event)
             return
         if isinstance(measurements, (int, float)):
             measurements = {"value": measurements}
@@ -108,13 +112,13 @@ class Bus:
 
         The function gives `(result, metadata)` or `(result, measurements, metadata)` for `stop`; any other answer is
         the result itself. For a coroutine function the answer is awaitable. Without a function this is a context
-        manager, sync or async, and the metadata of `stop` is what its `metadata` has become by then.
+        manager, sync or async, and the metadata of `stop` is what its `metadata` has become by then. With a prefix
+        that is no name the function runs all the same, between no events.
         """
         name = event_name(prefix)
         if name is None:
             reject("span", prefix)
-            name = ()
-        made = BusSpan(self.execute, name, _mapping("metadata", metadata))
+        made = BusSpan(_to_nobody if name is None else self.execute, name or (), _mapping("metadata", metadata))
         return made if function is None else made.run(function)
 
     def _announce(self, failed: Attachment, error: Exception) -> None:
@@ -122,7 +126,7 @@ class Bus:
         run = stepscope.current_run()
         if run is not None:
             run.outcomes.add("failed", "bus", type(error).__name__)
-            text = f"{failed.id!r} raised {error!r} at {'.'.join(failed.event)} and is detached"
+            text = f"{failed.id!r} raised {said_by(error)} at {'.'.join(failed.event)} and is detached"
             run.outcomes.notice_text(text)
             run.event(
                 ".".join(FAILURE), {"handler_id": failed.id, "event_name": ".".join(failed.event), "reason": text}
@@ -133,7 +137,7 @@ class Bus:
             "event_name": failed.event,
             "kind": type(error).__name__,
             "reason": error,
-            "stacktrace": traceback.format_exc(),
+            "stacktrace": exception_attrs(error)["exception.stacktrace"],
         }
         if failed.event != FAILURE or self._events.get(FAILURE):
             self.execute(FAILURE, {"monotonic_time": time.monotonic_ns(), "system_time": time.time_ns()}, said)
@@ -148,6 +152,21 @@ def event_name(event: Any) -> Name | None:
     return tuple(event)
 
 
+def _event_names(events: Any) -> list[Name]:
+    """Read the names of several events, each once; none when one of them is no name, or they cannot be read."""
+    if not isinstance(events, Iterable) or isinstance(events, (str, bytes, Mapping)):
+        return []
+    try:
+        found = [event_name(each) for each in events]
+    except Exception:  # whatever a foreign iterator raises
+        return []
+    return [] if None in found else [each for each in dict.fromkeys(found) if each]
+
+
+def _to_nobody(event: Any, measurements: Any, metadata: Any) -> None:
+    """Take an event that has no name."""
+
+
 def _mapping(what: str, given: Any) -> Mapping[str, Any]:
     if given is None:
         return {}
@@ -155,18 +174,6 @@ def _mapping(what: str, given: Any) -> Mapping[str, Any]:
         return given
     reject(what, given)
     return {}
-
-
-def _is_several(events: Any) -> bool:
-    return isinstance(events, Iterable) and not isinstance(events, (str, bytes, Mapping))
-
-
-def _is_hashable(name: Name) -> bool:
-    try:
-        hash(name)
-    except TypeError:
-        return False
-    return True
 
 
 BUS = Bus()

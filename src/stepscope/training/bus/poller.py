@@ -6,9 +6,10 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
+from stepscope.sdk.context import text_of
 from stepscope.training.bus.dispatch import BUS, Bus
 from stepscope.training.bus.runtime import dispatch_runtime_metrics
-from stepscope.training.counting import reject
+from stepscope.training.counting import reject, said_by
 
 PERIOD = 10.0
 Measurement = Callable[[], object] | tuple[Any, Callable[[], Any]]
@@ -68,9 +69,8 @@ class Poller:
         run = stepscope.current_run()
         if run is not None:
             run.outcomes.add("failed", "poller", type(error).__name__)
-            run.outcomes.notice_text(
-                f"the poller's measurement {measurement!r} raised {error!r}; it is not asked again"
-            )
+            named = text_of(measurement)
+            run.outcomes.notice_text(f"the poller's measurement {named} raised {said_by(error)}; it is not asked again")
 
     def _loop(self) -> None:
         while True:

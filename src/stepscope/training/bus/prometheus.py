@@ -49,8 +49,10 @@ class Tally:
         self.count += 1
         self.total += value
         self.last = value
-        if of.kind == "distribution":
-            self.counts[bisect.bisect_left(of.buckets, value)] += 1
+        if math.isnan(value):  # as Prometheus has it: no bucket but the last holds it, and no quantile is it
+            self.counts[-1] += 1
+            return
+        self.counts[bisect.bisect_left(of.buckets, value)] += 1
         self.samples.append(value)
 
 
@@ -104,7 +106,7 @@ def _lines(of: Definition, name: str, labels: Labels, tally: Tally) -> list[str]
     ends = [_line(f"{name}_sum", labels, tally.total), _line(f"{name}_count", labels, tally.count)]
     if of.kind == "summary":
         ordered = sorted(tally.samples)
-        ranks = ((each, ordered[min(int(each * len(ordered)), len(ordered) - 1)]) for each in QUANTILES)
+        ranks = ((each, ordered[min(int(each * len(ordered)), len(ordered) - 1)]) for each in QUANTILES if ordered)
         return [*(_line(name, (*labels, ("quantile", str(each))), value) for each, value in ranks), *ends]
     below, found = 0, []
     for bound, count in zip((*of.buckets, math.inf), tally.counts, strict=True):

@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-from typing import Any
 
 from stepscope.training.bus.dispatch import BUS, Bus
 
@@ -52,7 +51,7 @@ def run_queue_lengths() -> dict[str, int]:
 
 
 class EventLoopLag:
-    """Measures how late an event loop runs what it is asked to run: `python.event_loop` with `lag` and `pending`.
+    """Measures how late an event loop runs what it is asked to run: `python.event_loop` with `lag`.
 
     A measurement for a `Poller`. Each call says what the last request met with and makes the next; while a loop
     does not answer, the lag said grows.
@@ -76,8 +75,7 @@ class EventLoopLag:
             self._asked, self._lag = time.monotonic_ns(), None
             self._loop.call_soon_threadsafe(self._answer, self._asked)
         if lag is not None:
-            pending: dict[str, Any] = {"lag": lag}
-            self._bus.execute(("python", "event_loop"), pending, {"loop": self._name})
+            self._bus.execute(("python", "event_loop"), {"lag": lag}, {"loop": self._name})
 
     def _answer(self, asked: int) -> None:
         self._lag = time.monotonic_ns() - asked

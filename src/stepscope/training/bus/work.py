@@ -3,10 +3,11 @@
 import inspect
 import itertools
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
+
+from stepscope.sdk.spans import exception_attrs
 
 _contexts = itertools.count(1)
 Execute = Callable[[Any, Any, Any], None]
@@ -61,7 +62,7 @@ class BusSpan:
         if error is None:
             self._execute((*self._prefix, "stop"), measured, self.metadata)
             return
-        stack = "".join(traceback.format_exception(error))
+        stack = exception_attrs(error)["exception.stacktrace"]
         said = {**self._given, "kind": type(error).__name__, "reason": error, "error": error, "stacktrace": stack}
         self._execute((*self._prefix, "exception"), measured, said)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import stepscope
 from stepscope.model import names
+from stepscope.model.records import Instrument
 from stepscope.sdk import values
+from stepscope.sdk.context import text_of
 from stepscope.training import points, starting
 from stepscope.training.collector.datadog import NAMESPACE, is_enabled, record_event, sink_options
 from stepscope.training.collector.history import FAMILIES, History
@@ -19,18 +21,20 @@ Tags = Any
 class MetricsCollector:
     """Collects the metrics of one run. No method raises; a value that is None is left out.
 
-    Everything goes to the current run of this process; where there is none, one is started under `run_id`.
+    Everything goes to the current run of this process; where there is none, one is started under `run_id`. Once that
+    is over calls are counted in it, and only the history takes their numbers.
     """
 
     def __init__(self, run_id: str, user_id: str | None = None, enable_datadog: bool = True) -> None:
-        self.run_id = str(run_id)
-        self.user_id = None if user_id is None else str(user_id)
+        self.run_id = text_of(run_id)
+        self.user_id = None if user_id is None else text_of(user_id)
         self.enable_datadog = bool(enable_datadog)
         self.metrics_history = History()
         self._loss: Any = None
-        self._step: Any = None
+        self._step: int | None = None
         wanted = {"datadog": sink_options(run_tag=True)} if self.enable_datadog and is_enabled() else {}
         starting.begin_quietly(wanted, run_id=self.run_id)
+        self._latest = stepscope.current_run()
 
     def collect_training_metrics(
         self,
@@ -44,10 +48,8 @@ class MetricsCollector:
         """Record the metrics of one step, and count the step."""
         self._loss = _detached(loss)
         given = {"loss": loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
-        self._collect("training", {**given, **_extra(extra_metrics)}, step, tags)
-        run = stepscope.current_run()
-        if run is not None:
-            points.put(run, {f"{NAMESPACE}.training.step": 1}, self._attrs(run, tags), points.COUNT, step=step)
+        run, number = self._collect("training", {**given, **_extra(extra_metrics)}, step, tags)
+        self._record(run, "training", {"step": 1}, tags, points.COUNT, number)
 
     def collect_rl_metrics(
         self,
@@ -97,9 +99,10 @@ class MetricsCollector:
             "gpu_utilization": gpu_utilization,
             "gpu_memory_used_gb": gpu_memory_used_gb,
         }
-        self._remember("performance", {**spent, **state}, None)
-        self._record("performance", state, None, tags)
-        self._record("performance", spent, None, tags, points.MILLISECONDS)
+        run = self._run()
+        self.metrics_history.add("performance", None, {**spent, **state})
+        self._record(run, "performance", state, tags)
+        self._record(run, "performance", spent, tags, points.MILLISECONDS)
 
     def collect_custom_metrics(self, metrics: Mapping[str, Any], step: int | None = None, tags: Tags = None) -> None:
         """Record numbers of your own, under `signal.custom.`."""
@@ -110,11 +113,11 @@ class MetricsCollector:
 
         The attribute `outcome` says whether the block raised; what it raised goes on.
         """
-        return Timing(self, str(operation_name), tags)
+        return Timing(self, text_of(operation_name), tags)
 
     def send_event(self, title: str, text: str, alert_type: str = "info", tags: Tags = None) -> None:
         """Record an event with the tags of this collector."""
-        run = stepscope.current_run()
+        run = self._run()
         if run is not None:
             record_event(run, title, text, alert_type, self._attrs(run, tags))
 
@@ -125,7 +128,7 @@ class MetricsCollector:
         for entry in entries:
             known = families[entry["family"]]
             known["num_metrics"] += 1
-            known["last"].update({key: value for key, value in entry.items() if key not in ("family",)})
+            known["last"].update({key: value for key, value in entry.items() if key != "family"})
         return {
             "num_metrics": self.metrics_history.taken,
             "in_history": len(entries),
@@ -136,25 +139,47 @@ class MetricsCollector:
             **families,
         }
 
-    def _collect(self, family: str, given: Mapping[str, Any], step: Any, tags: Tags) -> None:
-        if step is not None:
-            self._step = step
-        self._remember(family, given, step)
-        self._record(family, given, step, tags)
-
-    def _remember(self, family: str, given: Mapping[str, Any], step: Any) -> None:
-        self.metrics_history.add(family, step, given)
-
-    def _record(self, family: str, given: Mapping[str, Any], step: Any, tags: Tags, instrument: Any = None) -> None:
+    def _run(self) -> stepscope.Run | None:
+        """The current run; where there is none any more, the call is counted in the last one."""
         run = stepscope.current_run()
+        if run is not None:
+            self._latest = run
+        elif self._latest is not None:
+            self._latest.outcomes.add("rejected", "call", "after finish")
+        return run
+
+    def _collect(
+        self, family: str, given: Mapping[str, Any], step: Any, tags: Tags
+    ) -> tuple[stepscope.Run | None, int | None]:
+        """Remember and record numbers; the run and the step they went to.
+
+        A step that is no integer is counted, and the numbers are recorded as if there were none.
+        """
+        run = self._run()
+        number = None if step is None else points.step_number(step)
+        if number is not None:
+            self._step = number
+        elif step is not None and run is not None:
+            run.outcomes.reject("step", f"step is a {type(step).__name__}, not an integer of 64 bits")
+        self.metrics_history.add(family, number, given)
+        self._record(run, family, given, tags, step=number)
+        return run, number
+
+    def _record(
+        self,
+        run: stepscope.Run | None,
+        family: str,
+        given: Mapping[str, Any],
+        tags: Tags,
+        instrument: Instrument | None = None,
+        step: int | None = None,
+    ) -> None:
         if run is None:
             return
+        attrs = self._attrs(run, tags)
         named = {f"{NAMESPACE}.{family}.{key}": value for key, value in given.items() if value is not None}
-        if instrument is None:
-            points.put(run, named, self._attrs(run, tags), step=step)
-            return
-        for key, value in named.items():
-            points.put(run, {key: value}, self._attrs(run, tags), instrument, step=step)
+        for numbers in [named] if instrument is None else [{key: value} for key, value in named.items()]:
+            points.put(run, numbers, attrs, instrument, step=step)
 
     def _attrs(self, run: stepscope.Run, tags: Tags) -> dict[str, Any]:
         """The tags of a record; a run's own id is told by the run itself."""
@@ -189,8 +214,8 @@ class Timing:
         self._span.__exit__(kind, error, where)
         key = f"{self._name}_duration_ms"
         collector, tags = self._collector, {**points.attrs_of(self._tags), "outcome": outcome}
-        collector._remember("performance", {key: self.duration_ms}, None)
-        collector._record("performance", {key: self.duration_ms}, None, tags, points.MILLISECONDS)
+        collector.metrics_history.add("performance", None, {key: self.duration_ms})
+        collector._record(collector._run(), "performance", {key: self.duration_ms}, tags, points.MILLISECONDS)
 
     async def __aenter__(self) -> "Timing":
         return self.__enter__()
@@ -209,12 +234,13 @@ def create_metrics_collector(run_id: str, user_id: str | None = None, enable_dat
 def _extra(metrics: Any) -> dict[str, Any]:
     if metrics is None:
         return {}
-    if not isinstance(metrics, Mapping):
+    try:
+        return {text_of(key): value for key, value in metrics.items()}
+    except Exception:  # no mapping, or one that cannot be read
         run = stepscope.current_run()
         if run is not None:
             run.outcomes.reject("extra_metrics", f"{type(metrics).__name__}, not a dict")
         return {}
-    return {str(key): value for key, value in metrics.items()}
 
 
 def _detached(value: Any) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 import stepscope
 from stepscope.model import names
 from stepscope.model.records import Instrument
+from stepscope.sdk import values
+from stepscope.sdk.context import text_of
 from stepscope.training import points, starting
 
 NAMESPACE = "signal"
@@ -37,7 +39,7 @@ class DatadogMetrics:
     """A client of Datadog. No method raises; what cannot be recorded is counted in the run.
 
     `enabled=True`, or DATADOG_ENABLED=true, starts a run that delivers to Datadog, unless a run is current; that one
-    keeps the sinks it has. `enabled=False` records nothing.
+    keeps the sinks it has. `enabled=False` records nothing. `app_key` is taken and not kept: only reading needs one.
     """
 
     def __init__(
@@ -53,8 +55,7 @@ class DatadogMetrics:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.enabled = is_enabled() if enabled is None else bool(enabled)
-        self.app_key = app_key  # only reading from Datadog needs one
-        self.namespace = str(namespace or "").strip(".")
+        self.namespace = text_of(namespace or "").strip(".")
         self.constant_tags = points.attrs_of(constant_tags)
         self._silent = enabled is False
         self._chance = chance
@@ -84,15 +85,11 @@ class DatadogMetrics:
 
     def decrement(self, metric: str, value: Any = 1, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Count down."""
-        try:
-            value = -value
-        except TypeError:
-            pass  # no number, and counted as such
-        self._put(metric, value, tags, sample_rate, points.CHANGE)
+        self._put(metric, _negative(value), tags, sample_rate, points.CHANGE)
 
     def set(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Record that something was seen; Datadog counts how many different ones there were."""
-        self._put(metric, 1, tags, sample_rate, points.SET, {names.ATTR_SET_MEMBER: str(value)})
+        self._put(metric, 1, tags, sample_rate, points.SET, {names.ATTR_SET_MEMBER: text_of(value)})
 
     set_metric = set
 
@@ -114,8 +111,8 @@ class DatadogMetrics:
         word = _status(status)
         attrs = {**self.constant_tags, **points.attrs_of(tags), names.ATTR_CHECK_STATUS: word}
         if message is not None:
-            attrs["message"] = str(message)
-        run.event(str(check_name), attrs, _CHECKS[word])
+            attrs["message"] = text_of(message)
+        run.event(check_name, attrs, _CHECKS[word])
 
     def _run(self) -> stepscope.Run | None:
         return None if self._silent else stepscope.current_run()
@@ -190,11 +187,11 @@ class Timed:
 
 def record_event(run: stepscope.Run, title: Any, text: Any, alert_type: Any, attrs: Mapping[str, Any]) -> None:
     """Record an event as Datadog knows them; an alert type that nobody knows is info."""
-    word = str(alert_type).lower()
+    word = text_of(alert_type).lower()
     if word not in _SEVERITIES:
         run.outcomes.add("unknown", "alert_type", "info")
         word = "info"
-    run.event(str(title), {**attrs, "text": str(text), "datadog.alert_type": word}, _SEVERITIES[word])
+    run.event(title, {**attrs, "text": text_of(text), "datadog.alert_type": word}, _SEVERITIES[word])
 
 
 @functools.cache
@@ -206,7 +203,7 @@ def get_metrics_client() -> DatadogMetrics:
 def _status(said: Any) -> str:
     if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= 3:
         return _STATUSES[said]
-    word = str(said).upper()
+    word = text_of(said).upper()
     return word if word in _STATUSES else "UNKNOWN"
 
 
@@ -214,6 +211,18 @@ def _share(rate: Any) -> float | None:
     """A sample rate between 0 and 1, None for anything else."""
     try:
         share = float(rate)
-    except (TypeError, ValueError):
+    except Exception:  # whatever a foreign object raises when it is read
         return None
     return share if 0 <= share <= 1 else None
+
+
+def _negative(value: Any) -> Any:
+    """The negative of a number as Python has it, for an unsigned one or a truth value of another library has none.
+
+    What is no number stays, to be counted as such.
+    """
+    try:
+        number = values.read("", value)
+    except Exception:
+        return value
+    return -number if isinstance(number, (int, float)) else value * -1.0  # one on a device stays there

@@ -13,6 +13,7 @@ FAMILIES = ("training", "rl", "performance", "custom")
 class History:
     """The latest entries, oldest first. Each is a dict with `timestamp`, `family`, `step` and the plain numbers.
 
+    A number that has the name of one of these three is in the run, but not here.
     Values on a device are not among them: to keep them would keep their memory, to read them would wait.
     """
 
@@ -25,7 +26,7 @@ class History:
         """Remember the numbers of one call."""
         plain = {key: value for key, value in numbers.items() if isinstance(value, (int, float))}
         stamp = time.time() if now is None else now
-        self._entries.append({"timestamp": stamp, "family": family, "step": step, **plain})
+        self._entries.append({**plain, "timestamp": stamp, "family": family, "step": step})
         self.taken += 1
 
     def clear(self) -> None:
@@ -41,10 +42,3 @@ class History:
 
     def __getitem__(self, at: int) -> dict[str, Any]:
         return self._entries[at]
-
-    def last(self, key: str, family: str | None = None) -> Any:
-        """The latest value of a key, None when nobody gave one."""
-        for entry in reversed(self._entries):
-            if family in (None, entry["family"]) and entry.get(key) is not None:
-                return entry[key]
-        return None

@@ -2,11 +2,11 @@
 
 import functools
 import inspect
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import stepscope
+from stepscope.sdk.spans import exception_attrs
 from stepscope.training.events.kinds import APIConnectionError as APIConnectionError
 from stepscope.training.events.kinds import APIStatusError as APIStatusError
 from stepscope.training.events.kinds import APITimeoutError as APITimeoutError
@@ -69,10 +69,11 @@ def _record(args: tuple[Any, ...], function: Callable[..., Any], error: Exceptio
         telemetry = found() if callable(found) else Telemetry()
         if telemetry is None:
             return
+        said = exception_attrs(error)
         data = {
             "exception_type": type(error).__name__,
-            "exception_message": str(error),
-            "traceback": "".join(traceback.format_exception(error)),
+            "exception_message": said["exception.message"],
+            "traceback": said["exception.stacktrace"],
         }
         name = f"exception.{getattr(function, '__name__', 'function')}"
         telemetry.log(name, event_data=data, severity="CRITICAL" if fatal else "ERROR")

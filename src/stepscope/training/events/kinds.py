@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any
 
 from stepscope.model.errors import ConfigError
+from stepscope.sdk.context import text_of
 
 MOST_CAUSES = 32
 
@@ -64,15 +65,23 @@ def is_user_error(error: BaseException, dialect: str = "document") -> bool:
     """
     check_dialect(dialect)
     for each in chain(error):
-        category = getattr(each, "error_category", None)
+        category = part(each, "error_category")
         if category is not None:
-            return str(getattr(category, "value", category)).lower() in ("user", "user_error")
-        status = getattr(each, "status_code", None)
+            return text_of(getattr(category, "value", category)).lower() in ("user", "user_error")
+        status = part(each, "status_code")
         if isinstance(status, int):
             return 400 <= status < 500 and status not in _RETRYABLE[dialect]
         if isinstance(each, (APIConnectionError, ConnectionError, TimeoutError)):
             return False
     return _OTHERWISE[dialect]
+
+
+def part(error: BaseException, name: str) -> Any:
+    """An attribute of an error; None for one that it lacks, or that raises."""
+    try:
+        return getattr(error, name, None)
+    except Exception:
+        return None
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

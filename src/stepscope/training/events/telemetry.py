@@ -11,9 +11,10 @@ from typing import Any
 
 import stepscope
 from stepscope.model.names import SEVERITIES
-from stepscope.sdk.spans import exception_attrs
+from stepscope.sdk.context import text_of
+from stepscope.sdk.spans import exception_attrs, message_of
 from stepscope.training.counting import reject
-from stepscope.training.events.kinds import is_user_error
+from stepscope.training.events.kinds import is_user_error, part
 
 FLUSH_SECONDS = 5.0
 """The longest a fatal exception waits until it is in the journal."""
@@ -37,7 +38,7 @@ class Telemetry:
     """
 
     def __init__(self, session_id: str | None = None, holder: Any = None) -> None:
-        self.session_id = None if session_id is None else str(session_id)
+        self.session_id = None if session_id is None else text_of(session_id)
         self.holder = holder
         self._index = 0
         self._lock = threading.Lock()
@@ -49,13 +50,10 @@ class Telemetry:
         run = stepscope.current_run()
         if run is None:
             return False
-        if event_data is not None and not isinstance(event_data, Mapping):
-            reject("event_data", event_data)
-            event_data = None
-        if str(severity).upper() not in SEVERITIES:
+        if text_of(severity).upper() not in SEVERITIES:
             reject("severity", severity)
             severity = "INFO"
-        run.event(str(event_name), {**self._session(), **(event_data or {})}, severity)
+        run.event(event_name, {**self._session(), **_data(event_data)}, severity)
         return True
 
     def log_exception(self, exception: Any, severity: str = "ERROR") -> bool:
@@ -64,10 +62,9 @@ class Telemetry:
             reject("exception", exception)
             return False
         if is_user_error(exception, "python"):
-            said = {"error_type": type(exception).__name__, "message": str(exception)}
-            for key in ("status_code", "body"):
-                if getattr(exception, key, None) is not None:
-                    said[key] = getattr(exception, key)
+            said = {"error_type": type(exception).__name__, "message": message_of(exception)}
+            found = {key: part(exception, key) for key in ("status_code", "body")}
+            said |= {key: value for key, value in found.items() if value is not None}
             return self.log("user_error", event_data=said, severity="WARNING")
         return self.log("exception", event_data=exception_attrs(exception), severity=severity)
 
@@ -100,11 +97,11 @@ class Telemetry:
 
     def request(self, request_type: str, **event_data: Any) -> "Request":
         """Record the life of a request around a block, sync or async: `request.start`, `.complete` or `.error`."""
-        return Request(self, str(request_type), event_data)
+        return Request(self, text_of(request_type), event_data)
 
     def queue_state(self, state: Any, **event_data: Any) -> bool:
         """Record a change of the queue: `queue.paused` with its reason, else `queue.` and the state."""
-        word = str(getattr(state, "value", state)).lower()
+        word = text_of(getattr(state, "value", state)).lower()
         paused, _, reason = word.partition("_")
         if paused == "paused":
             return self.log(
@@ -116,7 +113,7 @@ class Telemetry:
         self, request_id: str, request_type: str, *, clock: Callable[[], float] = time.monotonic
     ) -> "FuturePolling":
         """Record what happens while a future is polled."""
-        return FuturePolling(self, str(request_id), str(request_type), clock)
+        return FuturePolling(self, text_of(request_id), text_of(request_type), clock)
 
     def _session(self) -> dict[str, Any]:
         with self._lock:
@@ -157,7 +154,7 @@ class Request:
         if error is None:
             self._telemetry.log("request.complete", event_data={**said, "status": "success"})
             return
-        said |= {"error": str(error), "error_type": type(error).__name__, "is_user_error": is_user_error(error)}
+        said |= {"error": message_of(error), "error_type": type(error).__name__, "is_user_error": is_user_error(error)}
         self._telemetry.log("request.error", event_data=said, severity="ERROR")
 
     async def __aenter__(self) -> "Request":
@@ -195,19 +192,30 @@ class FuturePolling:
             "iteration": self.iteration,
             "elapsed_time": self._clock() - self._began,
             "is_user_error": is_user_error(error),
-            "exception": str(error),
+            "exception": message_of(error),
             "exception_type": type(error).__name__,
         }
-        status = getattr(error, "status_code", None)
+        status = part(error, "status_code")
         if status is not None:
             said["status_code"] = status
         name = f"{self.NAME}.{_failure(error)}"
         return self._telemetry.log(name, event_data=said, severity="WARNING" if should_retry else "ERROR")
 
 
+def _data(given: Any) -> dict[str, Any]:
+    """The data of an event; what is no mapping, or one that cannot be read, is counted."""
+    if given is None:
+        return {}
+    try:
+        return {text_of(key): value for key, value in given.items()}
+    except Exception:
+        reject("event_data", given)
+        return {}
+
+
 def _failure(error: BaseException) -> str:
     """The kind of a failed question, as its event is named."""
-    if getattr(error, "status_code", None) is not None:
+    if part(error, "status_code") is not None:
         return "api_status_error"
     names = {each.__name__ for each in type(error).__mro__}
     if isinstance(error, TimeoutError) or "APITimeoutError" in names:

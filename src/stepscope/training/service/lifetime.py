@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import stepscope
 from stepscope.model.errors import ConfigError
@@ -18,7 +17,6 @@ from stepscope.training.service.resources import machine
 
 ENDPOINT = "TUFT_OTLP_ENDPOINT"
 DEBUG = "TUFT_OTEL_DEBUG"
-_HTTP_PORT = 4318
 _lock = threading.Lock()
 _own: list[stepscope.Run] = []
 """The run `init_telemetry` started and nobody shut down."""
@@ -87,13 +85,15 @@ def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
 
 
 def shutdown_telemetry(timeout: float | None = None) -> bool:
-    """End the run that `init_telemetry` started; one that it joined is written out and goes on. Again does nothing."""
+    """End the run that `init_telemetry` started; one that it joined is written out and goes on without its gauges.
+
+    Again does nothing.
+    """
     with _lock:
         run = _own.pop() if _own else None
-        if run is None:
-            return bool(stepscope.flush(timeout))
-        done = run.finish(timeout=timeout)
-        machine().watched = False
+        done = stepscope.flush(timeout) if run is None else run.finish(timeout=timeout)
+        if machine.cache_info().currsize:
+            machine().watched = False
         return bool(done)
 
 
@@ -102,18 +102,12 @@ def get_tracer(name: str = "tuft") -> Tracer:
     return tracing.get_tracer(name)
 
 
-def _wanted(config: TelemetryConfig) -> dict[str, dict[str, Any]]:
+def _wanted(config: TelemetryConfig) -> starting.Wanted:
     """The sinks of a config: a console when debugging, which the settings see to, and OTLP otherwise."""
     if os.environ.get(DEBUG) == "1":
         return {}
     endpoint = config.otlp_endpoint or os.environ.get(ENDPOINT)
-    if not endpoint:
-        return {"otlp": {"protocol": "grpc"}}
-    try:
-        http = urlsplit(str(endpoint)).port == _HTTP_PORT
-    except ValueError:  # the sink says what is wrong with it
-        http = False
-    return {"otlp": {"endpoint": str(endpoint), "protocol": "http/protobuf" if http else "grpc"}}
+    return starting.otlp(endpoint, "grpc") if endpoint else {"otlp": {"protocol": "grpc"}}
 
 
 def _is_file(source: Any) -> bool:

@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
-from stepscope.model.records import Value
-from stepscope.sdk.context import current_span
-from stepscope.sdk.off import OffRun
+from stepscope.sdk.context import current_span, text_of
+from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.training import starting
 from stepscope.training.trainer import evaluation, fields
 from stepscope.training.trainer.categories import Category, known
@@ -22,12 +21,16 @@ _SECTIONS = ("logging", "telemetry")
 
 
 class TrainingContext:
-    """A trainer's way to its run. No method raises; after `finish` calls are counted and do nothing."""
+    """A trainer's way to its run. No method raises; after `finish`, or the end of the run, calls are counted.
 
-    def __init__(self, run: stepscope.Run, dist: DistInfo, registry: MetricRegistry) -> None:
+    Who began the run ends it: `began` says whether that is this context.
+    """
+
+    def __init__(self, run: stepscope.Run, dist: DistInfo, registry: MetricRegistry, *, began: bool = False) -> None:
         self.run = run
         self.dist = dist
         self.registry = registry
+        self._began = began
         self._live = not isinstance(run, OffRun)
 
     @classmethod
@@ -44,17 +47,19 @@ class TrainingContext:
         """Start from one config, a mapping or an object with attributes; ConfigError when it is wrong.
 
         `otlp_endpoint` is the MLflow server that takes both metrics and traces; without it all stays local. Further
-        arguments are those of `stepscope.init`. A run that is current is joined.
+        arguments are those of `stepscope.init`. A run that is current is joined, and goes on after `finish`.
         """
         given = _as_mapping(config)
         dist = dist or DistInfo.resolve()
-        registry = registry or MetricRegistry(_mapping(_find(given, "metric_labels")))
+        registry = registry or MetricRegistry()
+        registry.configure(_mapping(_find(given, "metric_labels")))
         service = str(algorithm or _find(given, "algorithm") or settings.get("service_name") or "training")
         named = {key: found for key in ("project", "home", "log_level") if (found := _find(given, key)) is not None}
         usual = {"name": _find(given, "run_name") or f"{service}.pid-{os.getpid()}", "service_name": service, **named}
         wanted = _sinks(given, registry, console and dist.is_main)
+        began = stepscope.current_run() is None
         run = starting.begin(wanted, config=given, **{**usual, **settings})
-        return cls(run, dist, registry)
+        return cls(run, dist, registry, began=began)
 
     def emit(
         self, category: Any = None, given: Mapping[str, Any] | None = None, /, message: str = "", **more: Any
@@ -88,7 +93,8 @@ class TrainingContext:
         found = known(word)
         if found is None and word is not None:
             self.run.outcomes.add("unknown", "category", "misc")
-            self.run.outcomes.notice("category", str(word)[:100], f"category {word!r} is not known: it is under misc/")
+            text = text_of(word)[:100]
+            self.run.outcomes.notice("category", text, f"category {text!r} is not known: it is under misc/")
         return found or Category.MISC
 
     def _log(self, category: Category, given: Mapping[str, Any]) -> bool:
@@ -116,35 +122,39 @@ class TrainingContext:
         """Record evaluated episodes under the keys that all algorithms share, and return them."""
         try:
             found = evaluation.summarize(returns, lengths, duration_ms)
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             if self._is_open():
                 self.run.outcomes.reject("evaluation", type(error).__name__)
             return {}
         self.emit(Category.EVALUATOR, found, **more)
         return found
 
-    def line(self, category: Any, numbers: Mapping[str, Value]) -> str:
-        """The numbers of an event as people read them, with their labels."""
-        return self.registry.line(category, numbers)
+    def line(self, category: Any, numbers: Any) -> str:
+        """The numbers of an event as people read them, with their labels; see `MetricRegistry.line`."""
+        return self.registry.line(category, numbers if isinstance(numbers, Mapping) else {})
 
     def step(self, n: int, name: str = "step") -> stepscope.Span:
         """Open the root span of a step; see `Run.step`."""
-        return self.run.step(n, name)
+        return self.run.step(n, name) if self._is_open() else OFF_SPAN
 
     def span(self, name: str, /, **attrs: Any) -> stepscope.Span:
         """Open a span; see `Run.span`."""
-        return self.run.span(name, **attrs)
+        return self.run.span(name, **attrs) if self._is_open() else OFF_SPAN
 
-    def finish(self, status: str = "finished", **more: Any) -> None:
-        """End the run; a second call does nothing."""
+    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> None:
+        """End the run, or write out one that was joined; a second call does nothing."""
         if self._live:
             self._live = False
-            self.run.finish(status, **more)
+            if self._began:
+                self.run.finish(status, timeout=timeout, wait=wait)
+            else:
+                self.run.flush(timeout)
 
     def _is_open(self) -> bool:
-        if not self._live and not isinstance(self.run, OffRun):
+        is_open = self._live and stepscope.current_run() is self.run
+        if not is_open and not isinstance(self.run, OffRun):
             self.run.outcomes.add("rejected", "call", "after finish")
-        return self._live
+        return is_open
 
     def __enter__(self) -> "TrainingContext":
         return self
@@ -152,9 +162,13 @@ class TrainingContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._live:
+        if self._live and self._began:
             self._live = False
             self.run.__exit__(kind, error, where)
+        elif self._live:
+            if isinstance(error, Exception):
+                self.run.exception(error)
+            self.finish()
 
 
 def _sinks(given: Mapping[str, Any], registry: MetricRegistry, console: bool) -> dict[str, dict[str, Any]]:
@@ -185,8 +199,8 @@ def _as_mapping(config: Any) -> dict[str, Any]:
         ) from None
 
 
-def _mapping(found: Any) -> Mapping[str, str] | None:
-    return found if isinstance(found, Mapping) else None
+def _mapping(found: Any) -> Mapping[str, str]:
+    return found if isinstance(found, Mapping) else {}
 
 
 def _find(given: Mapping[str, Any], key: str) -> Any:

@@ -1,10 +1,11 @@
-"""The fields of one event of a trainer, sorted: the step and its name, the numbers, and the rest."""
+"""The fields of one event of a trainer, sorted: the step and its name, and the numbers."""
 
 import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from stepscope.sdk import values
+from stepscope.sdk.context import text_of
 
 STEP_FIELDS = ("policy_version", "global_step", "step", "update", "timesteps")
 """Fields that can be the step, strongest first. One that is not the step of its event is a number like any other."""
@@ -16,18 +17,13 @@ class Fields(NamedTuple):
     step: int | None
     axis: str | None
     numbers: dict[str, Any]
-    others: dict[str, Any]
 
 
 def sort(given: Mapping[str, Any]) -> Fields:
     """Sort fields. The step must be an integer; a float of that name is a number."""
     step, axis = _step(given)
-    numbers: dict[str, Any] = {}
-    others: dict[str, Any] = {}
-    for key, value in given.items():
-        if key != axis:
-            (numbers if is_number(value) else others)[str(key)] = value
-    return Fields(step, axis, numbers, others)
+    numbers = {text_of(key): value for key, value in given.items() if key != axis and is_number(value)}
+    return Fields(step, axis, numbers)
 
 
 def _step(given: Mapping[str, Any]) -> tuple[int | None, str | None]:
@@ -46,11 +42,11 @@ def _step(given: Mapping[str, Any]) -> tuple[int | None, str | None]:
 
 def is_number(value: Any) -> bool:
     """Tell whether a field is exported as a metric: numbers and scalar tensors are; truth values and texts are not."""
-    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
-        return False
     if isinstance(value, (int, float)):
-        return True
+        return not isinstance(value, bool)
     try:
+        if "bool" in str(getattr(value, "dtype", "")):
+            return False
         values.read("", value)
     except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
         return False

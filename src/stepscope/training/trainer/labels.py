@@ -4,7 +4,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from stepscope.model.records import Value
+from stepscope.model.records import ExponentialHistogram, Histogram, Summary
+from stepscope.sdk import values
+from stepscope.sdk.context import text_of
 from stepscope.sinks import console
 from stepscope.training.trainer.categories import normalize
 
@@ -17,18 +19,38 @@ class MetricRegistry:
         self.labels: dict[str, str] = dict(console.LABELS)
         for name in console.VARIABLES:
             self.labels.update(console.parse_labels(env.get(name, "")))
-        self.labels.update({str(key): str(label) for key, label in (labels or {}).items()})
+        self._own: dict[str, str] = {}
+        for key, label in (labels or {}).items():
+            self.register(key, label)
 
     def register(self, key: str, label: str) -> None:
         """Give a metric its label; an empty one is passed over."""
         if key and label:
-            self.labels[str(key)] = str(label)
+            self.labels[text_of(key)] = self._own[text_of(key)] = text_of(label)
+
+    def configure(self, labels: Mapping[str, str]) -> None:
+        """Take the labels of a config: they stand above the variables, and below those given in code."""
+        self.labels.update({text_of(key): text_of(label) for key, label in labels.items()})
+        self.labels.update(self._own)
 
     def label(self, key: str) -> str:
         """What a metric is called: its label, else its own words with the first letter raised."""
         return console.label(key, self.labels)
 
-    def line(self, category: Any, numbers: Mapping[str, Value]) -> str:
-        """The numbers of one event as one line: `TRAINER - Grad norm: 2.300000 | Critic loss: 0.500000`."""
-        parts = [f"{self.label(key)}: {console.number(value)}" for key, value in numbers.items()]
+    def line(self, category: Any, numbers: Mapping[str, Any]) -> str:
+        """The numbers of one event as one line: `TRAINER - Grad norm: 2.300000 | Critic loss: 0.500000`.
+
+        What is no number is there as its text; one on a device is waited for.
+        """
+        parts = [f"{self.label(text_of(key))}: {_shown(value)}" for key, value in numbers.items()]
         return f"{normalize(category).name} - {' | '.join(parts) or 'No metrics'}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (Histogram, ExponentialHistogram, Summary)):
+        return console.number(value)
+    try:
+        number = values.read("", value)
+    except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
+        return text_of(value)
+    return console.number(number) if isinstance(number, (int, float)) else text_of(value)
