@@ -88,6 +88,8 @@ def test_memory_is_bounded() -> None:
     assert [repeats.find(key) for key in keys] == [None, "taken", "taken"]
     now = SECONDS + 1
     assert repeats.find(keys[2]) is None
+    repeats.keep(keys[0], "taken")
+    assert list(repeats._known) == [keys[0]]  # no room is kept for those whose time is over
 
 
 def test_hub(hub: RunningHub) -> None:

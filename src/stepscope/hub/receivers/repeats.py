@@ -29,12 +29,16 @@ class Repeats(Generic[Answer]):
             return answer if until > self._clock() else None
 
     def keep(self, key: bytes, answer: Answer) -> None:
-        """Remember an answer; the oldest goes when there are too many."""
+        """Remember an answer; the oldest go when their time is over, or when there are too many."""
         with self._lock:
             self._known.pop(key, None)
-            while len(self._known) >= self._most:
+            now = self._clock()
+            while self._known and (len(self._known) >= self._most or self._oldest() < now):
                 self._known.pop(next(iter(self._known)))
-            self._known[key] = (self._clock() + SECONDS, answer)
+            self._known[key] = (now + SECONDS, answer)
+
+    def _oldest(self) -> float:
+        return next(iter(self._known.values()))[0]
 
     def forget(self, key: bytes) -> None:
         """Take the next one for the first: it was not taken after all."""

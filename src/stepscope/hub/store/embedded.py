@@ -35,16 +35,17 @@ _SERVER = {
     "max_active_parts_loading_thread_pool_size": 4,
     "max_outdated_parts_loading_thread_pool_size": 2,
     "max_unexpected_parts_loading_thread_pool_size": 2,
-    "mark_cache_size": 128 * MEGA,
-    "primary_index_cache_size": 64 * MEGA,
-    "index_mark_cache_size": 16 * MEGA,
-    "query_condition_cache_size": 16 * MEGA,
-    "compiled_expression_cache_size": 16 * MEGA,
+    "mark_cache_size": 32 * MEGA,
+    "primary_index_cache_size": 16 * MEGA,
+    "index_mark_cache_size": 4 * MEGA,
+    "query_condition_cache_size": 4 * MEGA,
+    "compiled_expression_cache_size": 4 * MEGA,
     "parquet_metadata_cache_size": MEGA,
 }
 """Small pools and caches: the hub shares its machine with a training job.
 
-Left to itself the engine removes old parts with 128 threads, and each keeps most of a megabyte for good.
+Left to itself the engine removes old parts with 128 threads, and each keeps most of a megabyte for good. What caches know of
+parts that were merged away stays until they are full; marks of a billion points take 20 MB.
 """
 _SESSION = {
     "mutations_sync": 1,
