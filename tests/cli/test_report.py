@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
-from stepscope.cli.html.svg import Mark, chart, marks
+from stepscope.cli.html.svg import Mark, chart, last_value, marks
 
 PROGRAM = """
 import logging, math, stepscope
@@ -111,3 +111,21 @@ def test_marks_of_raw_points_take_all_ranks_of_a_step_together() -> None:
     """Extremes and mean of the finite ones, flags of the others."""
     line = {"shape": "raw", "columns": {"x": [0, 0, 1, 1], "value": [1.0, 3.0, "NaN", "-Infinity"]}}
     assert marks(line) == [Mark(0, 1.0, 3.0, 2.0, 0), Mark(1, None, None, None, 5)]
+
+
+def test_the_last_value_and_the_last_step_are_those_of_the_last_point() -> None:
+    """Not the mean of the last stretch, and not where that stretch begins; a last NaN is told as such."""
+    columns = {"x": [0, 2, 498], "x_last": [1, 3, 499], "min": [1.0, 1.0, 5.0], "max": [2.0, 2.0, 7.0],
+               "mean": [1.5, 1.5, 6.0], "last": [2.0, 1.0, 7.0], "flags": [0, 0, 0]}  # fmt: skip
+    line = {"shape": "buckets", "columns": columns}
+    assert last_value(line) == 7.0
+    assert 'text-anchor="end">499</text>' in chart(marks(line))
+    raw = {"shape": "raw", "columns": {"x": [0, 1], "value": [1.0, "NaN"]}}
+    assert last_value(raw) == "NaN"
+    assert last_value({"shape": "raw", "columns": {"x": [], "value": []}}) is None
+
+
+def test_a_report_tells_the_last_value(page: tuple[_Page, str]) -> None:
+    """The loss of step 299 stands beside the chart's name."""
+    _, text = page
+    assert "<b>trainer/loss</b><span>1.4</span>" in text

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("rich", reason="top draws with rich")
@@ -118,6 +119,30 @@ def test_once_prints_one_frame_with_what_went_wrong(run: Path, capsys: pytest.Ca
     assert "open train.evaluate r1" in out
     assert "saved" in out
     assert "\x1b" not in out
+
+
+def test_a_frame_on_no_terminal_is_as_wide_and_high_as_told(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """COLUMNS and LINES count where there is no terminal to ask."""
+    monkeypatch.setenv("COLUMNS", "64")
+    monkeypatch.setenv("LINES", "20")
+    assert main(["top", "base", "--once", "--home", str(run)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), max(map(len, lines))) == (20, 64)
+
+
+def test_steps_a_second_are_of_the_steps_that_were_made(tmp_path: Path) -> None:
+    """A run that begins at step 1000000 is as fast as one that begins at 0, and as fast as the hub's goodput says."""
+    for run, first in (("low", 0), ("high", 1_000_000)):
+        points = [msgspec.structs.replace(metric(n, loss=1.0), step=first + n) for n in range(20)]
+        write(tmp_path, run, [*points, finished()])
+        watched = Watched(tmp_path, run)
+        while watched.read():
+            pass
+        assert watched.steps_per_second("finished") == pytest.approx(20 / 19)
+        assert watched.steps_per_second("running") == pytest.approx(1.0)
+        assert "1.05 steps/s" in frame(watched, "finished", [], View(), 80, 24)[0].text
 
 
 def test_json_has_the_findings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

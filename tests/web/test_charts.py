@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 import stepscope
+from stepscope.hub.home import HubHome
+from stepscope.hub.store.store import open_store
+from stepscope.model.names import EVENT_FINISHED
+from stepscope.model.ports import Batch
+from stepscope.model.records import Event, Metric, Record
+from stepscope.model.writer import Writer
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until, wait_for
 from tests.web.training import NAN, NAN_RANK, SPIKE, SPIKE_RANK
 
 MILLION = 1_000_000
 LONE_SPIKE = 654_321
+START = 1_790_000_000 * 10**9
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +204,71 @@ def test_x_can_be_time_or_another_metric(trained: RunningHub, show: Opened) -> N
     for x in ("time", "relative", "trainer/tokens"):
         page = show(trained, f"run/four-ranks?x={x}&q=trainer/loss")
         assert len(top_of(page, "trainer/loss")["top"]) > 200, x
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with a run of twenty steps from a million on, one each 50 ms, and a run of more points than pixels."""
+    home: Path = tmp_path_factory.mktemp("late") / "home"
+    place = HubHome(home)
+    store = open_store(place.store)
+    points = [({"loss": float(n), "zero": 0.0}, MILLION + n) for n in range(20)]
+    many = [({"loss": 7.5 if n == 4999 else float(n % 2)}, n) for n in range(5000)]
+    for run, values in (("late", points), ("long", many)):
+        records: list[Record] = [
+            Metric(START + at * 50 * 10**6, step, None, None, each) for at, (each, step) in enumerate(values)
+        ]
+        records.append(Event(records[-1].time, None, None, None, None, 9, EVENT_FINISHED, {"status": "finished"}))
+        store.write(Batch(Writer(id="w", run=run, project="web", wall_ns=START), 1, records))
+    store.close()
+    place.close()
+    hub = RunningHub(home).start()
+    yield hub
+    hub.kill()
+
+
+def test_a_line_of_zeros_is_drawn(late: RunningHub, show: Opened) -> None:
+    """In the middle of its chart, from the first step to the last."""
+    page = show(late, "run/late?q=zero")
+    drawn = top_of(page, "zero")
+    assert len(drawn["top"]) > 200
+    assert all(abs(y - drawn["height"] * 0.45) < drawn["height"] * 0.15 for _, y in drawn["top"])
+
+
+def test_ticks_can_be_told_apart(late: RunningHub, show: Opened) -> None:
+    """Near a million neighbours have as many digits as it takes; far apart they are short."""
+    page = show(late, "run/late")
+    written = """async ([kind, ticks]) => {
+        const base = document.querySelector('script[src$="app.js"]').src.replace(/app\\.js$/, "");
+        return (await import(base + "charts/scales.js")).tickX(kind)(null, ticks); }"""
+    page.locator(".chart").first.wait_for()
+    near = page.evaluate(written, ["step", [MILLION, MILLION + 5, MILLION + 10]])
+    assert [text.replace("\u202f", "") for text in near] == ["1000000", "1000005", "1000010"]
+    assert page.evaluate(written, ["step", [MILLION, MILLION + 500, MILLION + 1000]]) == ["1M", "1.0005M", "1.001M"]
+    assert page.evaluate(written, ["step", [0, MILLION // 2, MILLION]]) == ["0", "500k", "1M"]
+
+
+def test_the_last_value_is_the_last_point(late: RunningHub, show: Opened) -> None:
+    """Not the mean of the last stretch of steps."""
+    page = show(late, "run/long")
+    top_of(page, "loss")
+    card = page.locator('.chart[data-key="loss"]')
+    assert int(card.locator(".chart-count").inner_text().replace("\u202f", "").split(", ")[1].split()[0]) < 5000
+    assert card.locator(".chart-last").inner_text() == "7.5"
+
+
+def test_steps_a_second_are_of_the_steps_that_were_made(late: RunningHub, show: Opened) -> None:
+    """A run from step a million on shows twenty steps in 0.95 s: in its head, its goodput and the table of runs."""
+    page = show(late, "run/late?tab=overview")
+    page.get_by_role("region", name="Goodput").get_by_text("21.1 steps/s").wait_for()
+    assert page.locator(".facts div", has_text="steps/s").inner_text().split() == ["steps/s", "21.1"]
+    page = show(late, "runs")
+    page.locator('.vt-row[data-id="late"]').get_by_text("21.1", exact=True).wait_for()
+
+
+def test_an_axis_that_is_no_metric_is_explained(trained: RunningHub, show: Opened) -> None:
+    """One is told why nothing is drawn, and led back."""
+    page = show(trained, "run/four-ranks?x=nokey")
+    page.get_by_text("This run has no metric nokey").wait_for()
+    page.get_by_role("button", name="Draw over steps").click()
+    assert len(top_of(page, "trainer/loss")["top"]) > 200

@@ -107,6 +107,40 @@ def test_views_fit_their_window(trained: RunningHub, show: Opened, width: int, t
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view
 
 
+@pytest.mark.parametrize("view", ["runs", "health", "sql", "run/four-ranks"])
+def test_the_present_view_is_in_sight_in_a_narrow_navigation(trained: RunningHub, show: Opened, view: str) -> None:
+    """Whichever of the tabs it is, the one of the page lies within the bar."""
+    page = show(trained, view, width=390, height=844)
+    page.locator("nav [aria-current]").first.wait_for()
+    assert page.evaluate(
+        """(() => { const bar = document.querySelector('.top nav'), link = bar.querySelector('[aria-current]');
+        const [outer, inner] = [bar.getBoundingClientRect(), link.getBoundingClientRect()];
+        return inner.left >= outer.left - 1 && inner.right <= outer.right + 1; })()"""
+    )
+
+
+@pytest.mark.parametrize("view", ["run/four-ranks?tab=overview", "run/four-ranks", "health"])
+def test_both_margins_are_as_wide(trained: RunningHub, show: Opened, view: str) -> None:
+    """Also where a scrollbar stands in one of them."""
+    page = show(trained, view)
+    page.locator(".panel").nth(2).wait_for()
+    left, right = page.evaluate(
+        """(() => {
+        const all = [...document.querySelectorAll('.page .panel')].map((each) => each.getBoundingClientRect());
+        const [lefts, rights] = ["left", "right"].map((side) => all.map((each) => each[side]));
+        return [Math.min(...lefts), innerWidth - Math.max(...rights)]; })()"""
+    )
+    assert (left, right) == (16, 16)
+
+
+def test_figures_of_health_are_not_cut(trained: RunningHub, show: Opened) -> None:
+    """Every word under a figure fits its tile at 1280 pixels."""
+    page = show(trained, "health")
+    page.locator(".health-text").first.wait_for()
+    cut = "[...document.querySelectorAll('.health-text')].filter((each) => each.scrollWidth > each.clientWidth)"
+    assert page.evaluate(f"{cut}.map((each) => each.innerText)") == []
+
+
 def test_unknown_view_and_unknown_run_say_so(trained: RunningHub, chromium: Any) -> None:
     """Wrong addresses are answered in words."""
     page = chromium.new_page()

@@ -1,8 +1,10 @@
 """The step inspector: what was slow and why, on which rank, and the way to the steps beside."""
 
+from typing import Any
+
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened
-from tests.web.training import SLOW, SLOW_RANK, SPIKE
+from tests.web.conftest import Opened, until
+from tests.web.training import CRASH, RESUME, SLOW, SLOW_RANK, SPIKE
 
 
 def test_slow_step_is_explained(trained: RunningHub, show: Opened) -> None:
@@ -28,6 +30,69 @@ def test_neighbours_and_anomalies(trained: RunningHub, show: Opened) -> None:
     assert f"step={SPIKE + 1}" in page.url
     page.keyboard.press("p")
     page.get_by_role("dialog", name=f"Step {SPIKE}").get_by_text("loss spike").first.wait_for()
+
+
+def test_the_next_step_is_looked_at_on_the_same_rank(trained: RunningHub, show: Opened) -> None:
+    """The key keeps the rank in the address, and so does the button."""
+    page = show(trained, f"run/four-ranks?step={SLOW}&at={SLOW_RANK}")
+    page.locator('.step[aria-busy="false"]').wait_for()
+    page.keyboard.press("]")
+    until(page, f"location.hash.endsWith('?step={SLOW + 1}&at={SLOW_RANK}')")
+    page.get_by_role("dialog", name=f"Step {SLOW + 1}").get_by_text(f"on rank {SLOW_RANK}").wait_for()
+
+
+def test_a_crash_leads_to_the_attempt_that_crashed(trained: RunningHub, show: Opened) -> None:
+    """The step was done again later: which attempt is shown is said and in the address, and another can be chosen."""
+    page = show(trained, "run/four-ranks")
+    page.get_by_role("button", name="attempt 1 crashed at step").click()
+    dialog = page.get_by_role("dialog", name=f"Step {CRASH - 1}")
+    dialog.get_by_text("in attempt 1").wait_for()
+    assert f"step={CRASH - 1}" in page.url
+    assert "attempt=1" in page.url
+    loss = dialog.get_by_role("row", name="trainer/loss").locator("td").nth(1)
+    path = f"/api/runs/four-ranks/steps/{CRASH - 1}"
+    said = {}
+    for attempt in (1, 2):
+        found = trained.request("GET", f"{path}?attempt={attempt}").json()
+        said[attempt] = next(each for each in found["metrics"] if each["key"] == "trainer/loss")["values"][0]["value"]
+    assert said[1] != said[2]
+    assert loss.inner_text().startswith(f"{said[1]:.4g}")
+    dialog.get_by_label("attempt").select_option("2")
+    dialog.get_by_text("in attempt 2").wait_for()
+    until(page, "document.querySelector('.step')?.ariaBusy === 'false'")
+    assert "attempt=2" in page.url
+    assert loss.inner_text().startswith(f"{said[2]:.4g}")
+
+
+def test_the_steps_beside_are_of_the_same_attempt(trained: RunningHub, show: Opened) -> None:
+    """What came to its end goes no further, though a later attempt did."""
+    page = show(trained, f"run/four-ranks?step={CRASH - 2}&attempt=1")
+    page.locator('.step[aria-busy="false"]').wait_for()
+    page.keyboard.press("]")
+    dialog = page.get_by_role("dialog", name=f"Step {CRASH - 1}")
+    dialog.locator('.step[aria-busy="false"]').wait_for()
+    assert "attempt=1" in page.url
+    assert dialog.get_by_role("button", name="Next step").is_disabled()
+
+
+def test_an_attempt_that_never_came_to_a_step_is_told_and_left(trained: RunningHub, chromium: Any) -> None:
+    """The page says who did, and the newest is one click away."""
+    page = chromium.new_page()
+    page.goto(f"{trained.url}/#/run/four-ranks?step={RESUME - 10}&attempt=2")
+    page.get_by_text(f"attempt 2 never came to step {RESUME - 10}; attempt 1 did").wait_for()
+    page.get_by_role("button", name="Show the newest attempt").click()
+    page.get_by_role("region", name="Values", exact=True).wait_for()
+    page.close()
+
+
+def test_a_step_that_is_no_number_is_ignored_and_an_empty_one_lasted_nothing(trained: RunningHub, show: Opened) -> None:
+    """No drawer for the one, no duration for the other."""
+    page = show(trained, "run/four-ranks?step=abc")
+    page.locator(".run-findings li").first.wait_for()
+    assert page.get_by_role("dialog").count() == 0
+    page = show(trained, "run/four-ranks?step=100000")
+    page.get_by_text("Nothing was recorded at this step").wait_for()
+    assert "lasted" not in page.get_by_role("dialog").inner_text()
 
 
 def test_run_page_names_what_went_wrong(trained: RunningHub, show: Opened) -> None:
@@ -69,3 +134,4 @@ def test_goodput_band_is_what_the_spans_add_up_to(trained: RunningHub, show: Ope
         assert abs(width / whole - share) < 0.02, name
     longest = max(said["phases"], key=said["phases"].__getitem__)
     assert goodput.locator("tbody tr td").first.inner_text() == longest
+    assert "0.0s" not in goodput.inner_text()

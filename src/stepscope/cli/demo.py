@@ -31,7 +31,8 @@ class NotStored(StepscopeError):
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "demo", "train small models in which things go wrong, and name them", command)
+    text = "train small models in which things go wrong, and name them"
+    made = add_command(commands, "demo", text, command, home="~/.stepscope-demo")
     made.add_argument("--exit", action="store_true", help="end after the summary instead of serving until Ctrl-C")
     made.add_argument("--steps", type=int, metavar="N", help=f"steps of the training (500; {LEAST_STEPS} at least)")
 

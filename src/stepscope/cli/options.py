@@ -22,11 +22,15 @@ class UnknownRun(StepscopeError):
 
 
 def add_command(
-    commands: Commands, name: str, text: str, command: Callable[[argparse.Namespace], int]
+    commands: Commands,
+    name: str,
+    text: str,
+    command: Callable[[argparse.Namespace], int],
+    home: str = "STEPSCOPE_HOME, ~/.stepscope",
 ) -> argparse.ArgumentParser:
-    """Register a command with the options that all have."""
+    """Register a command with the options that all have; `home` says which folder is taken when none is given."""
     made = commands.add_parser(name, help=text, description=text)
-    made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
+    made.add_argument("--home", type=Path, help=f"the folder of all journals ({home})")
     made.add_argument("--json", action="store_true", help="print JSON")
     made.set_defaults(command=command)
     return made

@@ -21,7 +21,7 @@ def add(commands: Commands) -> None:
     made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
     made.add_argument("step", metavar="N", type=int, help="the step")
     made.add_argument("--rank", type=int, metavar="R", help="spans of this rank in detail; all side by side without")
-    made.add_argument("--attempt", type=int, metavar="A", help="spans of this attempt; the newest without")
+    made.add_argument("--attempt", type=int, metavar="A", help="what happened in this attempt; in the newest without")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """`stepscope top`: watch a run on a terminal, from its folder alone: charts, what went wrong, open spans, last logs."""
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 
 from stepscope.cli.options import Commands, add_command, find_run, home_of
 from stepscope.cli.plain import dumps
-from stepscope.cli.text import width
+from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.keyboard import keyboard
 from stepscope.cli.watching.screen import Styled, View, frame
 from stepscope.cli.watching.watched import Watched
@@ -16,7 +17,7 @@ from stepscope.hub.query.findings import as_json, find
 from stepscope.model.errors import ConfigError
 
 ROWS = 40
-"""Lines of one frame where there is no terminal."""
+"""Lines of one frame where there is no terminal, and no LINES."""
 FIND_SECONDS = 5.0
 """The run is judged anew at most so often: that costs more than drawing."""
 
@@ -39,11 +40,16 @@ def command(args: argparse.Namespace) -> int:
     if args.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         while watched.read():
             pass
-        rows = console.size.height if console.is_terminal else ROWS
-        for line in _drawn(watched, View(), width(), rows, _Judge()):
+        columns, rows = (width(), console.size.height) if console.is_terminal else _sheet()
+        for line in _drawn(watched, View(), columns, rows, _Judge()):
             console.print(line.text, style=line.style or None, markup=False, highlight=False, no_wrap=True, crop=False)
         return 0
     return _live(watched, console, max(args.interval, 0.1))
+
+
+def _sheet() -> tuple[int, int]:
+    """The columns and lines of a frame where there is no terminal: COLUMNS and LINES, as for other programs."""
+    return shutil.get_terminal_size((WIDTH, ROWS))
 
 
 def _console() -> Any:

@@ -66,3 +66,24 @@ def test_a_step_that_never_was(get: Get) -> None:
     assert found["previous"] == STEPS - 1
     get("/api/runs/none/steps/1", expect=404)
     assert "must be an integer" in get("/api/runs/big/steps/x", expect=400)["error"]["message"]
+
+
+def test_all_of_a_step_is_of_the_attempt_that_is_named(get: Get) -> None:
+    """Values, what is usual, time and neighbours; all attempts that came to the step are told, whichever is named."""
+    newest = get("/api/runs/again/steps/60")
+    assert (newest["attempt"], newest["attempts"]) == (2, [1, 2])
+    assert [value["value"] for value in newest["metrics"][0]["values"]] == [2.0]
+    first = get("/api/runs/again/steps/60", attempt=1)
+    (value,) = first["metrics"][0]["values"]
+    assert (first["attempt"], first["attempts"]) == (1, [1, 2])
+    assert (value["attempt"], value["value"], value["mean"], value["logged"]) == (1, 1.0, 1.0, 1)
+    assert newest["begin"] - first["begin"] == 1000.0
+    assert (get("/api/runs/again/steps/99", attempt=1)["next"], get("/api/runs/again/steps/99")["next"]) == (None, 100)
+    assert get("/api/runs/again/steps/50", attempt=2)["previous"] is None
+
+
+def test_an_attempt_that_never_came_to_a_step_is_refused(get: Get) -> None:
+    """With those that did."""
+    said = get("/api/runs/again/steps/120", attempt=1, expect=404)["error"]["message"]
+    assert said == "attempt 1 never came to step 120; attempt 2 did"
+    assert "attempts 1, 2 did" in get("/api/runs/again/steps/60", attempt=7, expect=404)["error"]["message"]

@@ -27,7 +27,7 @@ def test_rl_layout(world: World, show: Any) -> None:
     page.locator(".chart[aria-label^='Forward-backward']").scroll_into_view_if_needed()
     legend = "document.querySelector('.chart[aria-label^=\"Forward-backward\"] .chart-legend')"
     until(page, f"{legend}?.innerText.includes('p99')")
-    assert page.locator(".chart[aria-label^='Forward-backward'] .chart-plot").get_attribute("data-drawn") != "0"
+    until(page, "document.querySelector('.chart[aria-label^=\"Forward-backward\"] .chart-plot')?.dataset.drawn > 0")
 
 
 def test_bands_are_drawn(world: World, show: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.described import flatten
 from stepscope.cli.html.style import STYLE
-from stepscope.cli.html.svg import chart, marks
+from stepscope.cli.html.svg import chart, last_value, marks
 from stepscope.cli.lanes import SLOW, ms
 from stepscope.cli.lines import clock, pairs
 from stepscope.cli.step import UNUSUAL
@@ -85,10 +85,9 @@ def _charts(lines: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) ->
 
 def _figure(line: dict[str, Any], flags: Iterable[int]) -> str:
     drawn = marks(line)
-    last = next((mark.mean for mark in reversed(drawn) if mark.mean is not None), None)
     ranks = f", {len(line['ranks'])} ranks" if len(line["ranks"]) > 1 else ""
     superseded = f", {line['superseded']} superseded" if line["superseded"] else ""
-    caption = f"<b>{_(line['key'])}</b><span>{text.number(last)}</span>"
+    caption = f"<b>{_(line['key'])}</b><span>{text.number(last_value(line))}</span>"
     note = f"{line['total']} points, {len(drawn)} shown{ranks}{superseded}"
     body = f"{chart(drawn, sorted(flags))}<small class=soft>{note}</small>"
     return f"<figure><figcaption>{caption}</figcaption>{body}</figure>"

@@ -18,18 +18,26 @@ class Mark(NamedTuple):
     high: float | None
     mean: float | None
     flags: int = 0
+    end: float | None = None
+    """Where its stretch of x ends, when it is one."""
 
 
 def marks(line: dict[str, Any]) -> list[Mark]:
     """The marks of a line as the hub gives it, raw or in buckets."""
     columns = line["columns"]
     if line["shape"] == "buckets":
-        names = ("x", "min", "max", "mean", "flags")
+        names = ("x", "min", "max", "mean", "flags", "x_last")
         return [Mark(*row) for row in zip(*(map(_finite, columns[name]) for name in names), strict=True)]
     points: dict[float, list[Any]] = {}
     for x, value in zip(columns["x"], columns["value"], strict=True):
         points.setdefault(x, []).append(value)
     return [_raw(x, values) for x, values in points.items()]
+
+
+def last_value(line: dict[str, Any]) -> Any:
+    """The value that was logged last, a word where it is not finite; None when there is none."""
+    values = line["columns"]["last" if line["shape"] == "buckets" else "value"]
+    return values[-1] if values else None
 
 
 def _finite(value: Any) -> Any:
@@ -64,7 +72,8 @@ class _Place:
     """Where values lie on the drawing."""
 
     def __init__(self, drawn: Sequence[Mark], good: Sequence[Mark]) -> None:
-        self.first, self.last = min(mark.x for mark in drawn), max(mark.x for mark in drawn)
+        self.first = min(mark.x for mark in drawn)
+        self.last = max(mark.x if mark.end is None else mark.end for mark in drawn)
         self.low = min((mark.low for mark in good if mark.low is not None), default=0.0)
         self.high = max((mark.high for mark in good if mark.high is not None), default=1.0)
 

@@ -55,7 +55,7 @@ def frame(watched: Watched, status: str, found: list[Finding], view: View, colum
 def _head(watched: Watched, status: str) -> list[Styled]:
     who = next(iter(watched.newest), None)
     name = f"{who.project}/{who.name}" if who is not None and who.name else who.project if who is not None else ""
-    pace = watched.steps_per_second
+    pace = watched.steps_per_second(status)
     ranks = {each.rank for each in watched.newest}
     lasted = (watched.seen - watched.started) / 1e9 if watched.started and watched.seen else None
     parts = [

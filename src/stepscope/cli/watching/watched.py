@@ -12,9 +12,11 @@ from stepscope.hub.query.findings import kl_target
 from stepscope.journal import layout
 from stepscope.journal.read import Tail
 from stepscope.model import names
+from stepscope.model.goodput import conclude
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Span
 from stepscope.model.writer import Writer
+from stepscope.sdk.goodput import Folding
 
 KEPT = 200
 """Logs, alerts and failures that are remembered."""
@@ -65,6 +67,7 @@ class Watched:
         self._first_steps: dict[int, int] = {}
         self._failures: deque[Failure] = deque(maxlen=KEPT)
         self._pace: deque[tuple[int, int]] = deque()
+        self._goodput = Folding(home, run)
 
     def read(self, seconds: float = 0.25, clock: Clock = time.monotonic) -> bool:
         """Take what came, for about so long; False when there is nothing more for now."""
@@ -88,6 +91,9 @@ class Watched:
         self.writers[who.id] = who
         self.started = min(self.started or who.wall_ns, who.wall_ns) or self.started
         self.records += len(batch.records)
+        if who.wall_ns:
+            self._goodput.sums.reach((who.rank, who.attempt), who.wall_ns, who.wall_ns)
+        self._goodput.take((who.rank, who.attempt), batch.records)
         for record in batch.records:
             self.seen = max(self.seen, record.time)
             if isinstance(record, Metric):
@@ -154,13 +160,12 @@ class Watched:
         last = max((who.attempt for who in self.writers.values()), default=1)
         return [who for who in self.writers.values() if who.attempt == last]
 
-    @property
-    def steps_per_second(self) -> float | None:
-        """How fast it went of late."""
-        if len(self._pace) < 2:
-            return None
-        (first, low), (last, high) = self._pace[0], self._pace[-1]
-        return (high - low) / ((last - first) / 1e9) if last > first and high > low else None
+    def steps_per_second(self, status: str) -> float | None:
+        """How fast it goes: of late while it runs, else over the whole run, as its goodput counts."""
+        if status == "running" and len(self._pace) > 1:
+            (first, low), (last, high) = self._pace[0], self._pace[-1]
+            return (high - low) / ((last - first) / 1e9) if last > first and high > low else None
+        return conclude(self._goodput.sums).steps_per_second
 
     def status(self) -> str:
         """How the run fares."""

@@ -49,7 +49,10 @@ def slow_findings(steps: Sequence[SlowStep]) -> list[Finding]:
 
 
 def blamed(slow: SlowStep) -> Finding | None:
-    """Name the span and rank that lost most of the time of a slow step; None when none did."""
+    """Name the span and rank that lost most of the time of a slow step; None when none did.
+
+    What a span took is its own time, without its children: the sentence says so, as tables beside it show whole spans.
+    """
     ranks = sorted({work.rank for work in slow.work})
     least = 0.4 * (slow.duration - slow.usual)
     found = _one_of_many(slow.work, least) or _all_alike(slow.work, least)
@@ -59,7 +62,7 @@ def blamed(slow: SlowStep) -> Finding | None:
     where = "" if len(ranks) == 1 else f" on rank {rank}" if rank is not None else " on every rank"
     text = (
         f"step {slow.step} took {lasted(slow.duration)} (usually {lasted(slow.usual)}): "
-        f"{work.name}{where} took {lasted(work.own)} (usually {lasted(work.usual)})"
+        f"{work.name}{where} took {lasted(work.own)} of its own (usually {lasted(work.usual)})"
     )
     return Finding(
         "slow_step", "WARN", text, slow.step, slow.step, slow.step, rank, (rank,) if rank is not None else tuple(ranks),

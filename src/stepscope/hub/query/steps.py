@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from stepscope.hub.query import shapes
 from stepscope.hub.query.blame import slow
 from stepscope.hub.query.tree import Node, grow, mark_critical, walk
+from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.read.spans import SpanRow
 from stepscope.hub.store.read.steps import Reading, StepValue, StepView
 from stepscope.wire.plain import plain, word
@@ -16,7 +18,11 @@ LEAST_BEFORE = 5
 
 
 def step(view: StepView, run: str) -> dict[str, Any]:
-    """Everything about a step; offsets count from `begin`."""
+    """Everything about a step; offsets count from `begin`. Refused when the attempt named never came to it."""
+    if view.attempts and view.attempt not in view.attempts:
+        came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"
+        text = f"attempt {view.attempt} never came to step {view.step}; {came} did"
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, text))
     return {
         "run": run,
         "step": view.step,

@@ -44,8 +44,8 @@ _SERVER = {
 }
 """Small pools and caches: the hub shares its machine with a training job.
 
-Left to itself the engine removes old parts with 128 threads, and each keeps most of a megabyte for good. What caches know of
-parts that were merged away stays until they are full; marks of a billion points take 20 MB.
+Left to itself the engine removes old parts with 128 threads, and each keeps most of a megabyte for good. What caches
+know of parts that were merged away stays until they are full; marks of a billion points take 20 MB.
 """
 _SESSION = {
     "mutations_sync": 1,

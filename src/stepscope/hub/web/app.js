@@ -1,5 +1,5 @@
 // The shell: navigation, theme, the view that the address names, and the door where the hub asks for a token.
-import { html, render, useEffect, useErrorBoundary, useState } from "./h.js";
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./h.js";
 import { ask } from "./api.js";
 import { go, href, useRoute } from "./router.js";
 import { Empty, Failure, Loading } from "./parts/states.js";
@@ -36,9 +36,15 @@ function skip(event) {
 function Header({ view }) {
   const [theme, setTheme] = useTheme();
   const here = view?.within || view?.name;
+  const nav = useRef(null);
+  useLayoutEffect(() => {
+    // On a narrow screen the views do not all fit; the present one is in sight.
+    const bar = nav.current, link = bar.querySelector("[aria-current]");
+    if (link) bar.scrollLeft = link.offsetLeft - bar.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
+  }, [here]);
   return html`<header class="top">
     <a class="brand" href=${href("runs")}><img src=${ICON} alt="" width="20" height="20" /><span>Stepscope</span></a>
-    <nav aria-label="Views">${VIEWS.filter((each) => each.title).map((each) => html`
+    <nav aria-label="Views" ref=${nav}>${VIEWS.filter((each) => each.title).map((each) => html`
       <a key=${each.name} href=${href(each.name)} aria-current=${each.name === here ? "page" : undefined}>${each.title}</a>`)}
     </nav>
     <${IconButton} icon=${{ light: "sun", dark: "moon", auto: "auto" }[theme]} label=${`Theme: ${theme}`} onClick=${() => setTheme(nextTheme(theme))} />

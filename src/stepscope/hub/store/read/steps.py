@@ -1,5 +1,7 @@
 """The step inspector: everything the store knows about one step of a run, on all ranks."""
 
+from typing import TypeVar
+
 from msgspec import Struct
 
 from stepscope.hub.store import literal
@@ -21,10 +23,11 @@ NEAR_NS = 15 * 10**9
 """How far around a step system metrics are looked for."""
 MOST = 10_000
 """Spans, logs and alerts of one step; more are left off."""
+Row = TypeVar("Row", SpanRow, LogRow)
 
 
 class StepValue(Struct, frozen=True):
-    """The value of a metric at a step: the newest attempt's, its latest when it was logged more than once."""
+    """The value of a metric at a step in an attempt, the latest when it was logged more than once."""
 
     line: Line
     attempt: int
@@ -51,13 +54,14 @@ class Reading(Struct, frozen=True):
 class StepView(Struct, frozen=True):
     """What happened at a step. `begin` and `end` bound its spans and values; both 0 when there are no records.
 
-    A rank's spans are those of one attempt: the time between two is no time of the step.
+    A rank's spans are those of one attempt: the time between two is no time of the step. Where an attempt was named,
+    everything is of that one; it may be none of `attempts`.
     """
 
     step: int
     attempt: int
     attempts: list[int]
-    """All attempts that came to this step."""
+    """All attempts that came to this step, whichever was named."""
     begin: int
     end: int
     values: list[StepValue]
@@ -72,31 +76,32 @@ class StepView(Struct, frozen=True):
 
 
 def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, attempt: int | None = None) -> StepView:
-    """Read everything about a step; spans of the newest attempt in which a rank came to it, or of the one named."""
+    """Read everything about a step in the attempt named, else in all: values and spans of a rank are of its newest."""
     lines = read_lines(engine, run)
-    values = _values(engine, run, step, window, lines)
+    values = _values(engine, run, step, window, lines, attempt)
     spans = find_spans(engine, SpanQuestion(run=run, step=step, limit=MOST))
     spans.sort(key=lambda row: (row.rank, row.span.time, row.span.span_id))
+    begun = open_spans(engine, run, step=step, limit=MOST)
     logs = find_logs(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
     alerts = find_alerts(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
-    came = {value.attempt for value in values} | {row.attempt for row in spans}
-    attempts = sorted(came | {row.attempt for row in (*logs, *alerts)})
-    spans = _of_attempt(spans, attempt)
-    times = [row.span.time for row in spans]
-    times += [value.time for value in values if attempt in (None, value.attempt)]
+    came = _attempts(engine, run, step) | {row.attempt for row in (*spans, *begun)}
+    came |= {row.attempt for row in (*logs, *alerts)}
+    spans = _newest(spans) if attempt is None else _of(attempt, spans)
+    begun, logs, alerts = _of(attempt, begun), _of(attempt, logs), _of(attempt, alerts)
+    times = [row.span.time for row in spans] + [value.time for value in values]
     times = times or [row.record.time for row in (*logs, *alerts)]
     ends = [row.span.time + (row.span.duration or 0) for row in spans]
     begin, end = min(times, default=0), max(times + ends, default=0)
-    previous, following = _neighbours(engine, step, values, lines)
+    previous, following = _neighbours(engine, step, values, lines, attempt)
     return StepView(
         step=step,
-        attempt=attempt or max((row.attempt for row in spans), default=max(attempts, default=1)),
-        attempts=attempts,
+        attempt=attempt or max(came, default=1),
+        attempts=sorted(came),
         begin=begin,
         end=end,
         values=values,
         spans=spans,
-        open=open_spans(engine, run, step=step, limit=MOST),
+        open=begun,
         usual=usual_durations(engine, run, step - window, step - 1),
         logs=logs,
         alerts=alerts,
@@ -106,18 +111,31 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     )
 
 
-def _of_attempt(spans: list[SpanRow], attempt: int | None) -> list[SpanRow]:
+def _attempts(engine: Engine, run: int, step: int) -> set[int]:
+    """The attempts that logged a value at a step, those that a later one superseded too."""
+    return set(engine.query(f"SELECT DISTINCT attempt FROM metrics WHERE {span_of(run)} AND step = {step}")["attempt"])
+
+
+def _newest(spans: list[SpanRow]) -> list[SpanRow]:
     newest: dict[int, int] = {}
     for row in spans:
         newest[row.rank] = max(row.attempt, newest.get(row.rank, 0))
-    return [row for row in spans if row.attempt == (attempt or newest[row.rank])]
+    return [row for row in spans if row.attempt == newest[row.rank]]
 
 
-def _values(engine: Engine, run: int, step: int, window: int, lines: dict[int, Line]) -> list[StepValue]:
+def _of(attempt: int | None, rows: list[Row]) -> list[Row]:
+    return [row for row in rows if attempt in (None, row.attempt)]
+
+
+def _values(
+    engine: Engine, run: int, step: int, window: int, lines: dict[int, Line], attempt: int | None
+) -> list[StepValue]:
     low = max(step - window, NO_STEP + 1)
+    # What is usual in an attempt is also what those before it did, up to where it began again.
+    known = "1" if attempt is None else f"(attempt = {attempt} OR attempt < {attempt} AND step < {step})"
     one_each = f"""SELECT series, step, argMax(value, (attempt, time)) AS v, argMax(time, (attempt, time)) AS t,
             max(attempt) AS a, count() AS logged
-        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} GROUP BY series, step"""
+        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} AND {known} GROUP BY series, step"""
     found = engine.query(
         f"""SELECT series, maxIf(a, step = {step}) AS attempt, maxIf(t, step = {step}) AS time,
             argMaxIf(v, step, step = {step}) AS value, sumIf(logged, step = {step}) AS logged,
@@ -130,14 +148,18 @@ def _values(engine: Engine, run: int, step: int, window: int, lines: dict[int, L
 
 
 def _neighbours(
-    engine: Engine, step: int, values: list[StepValue], lines: dict[int, Line]
+    engine: Engine, step: int, values: list[StepValue], lines: dict[int, Line], attempt: int | None
 ) -> tuple[int | None, int | None]:
-    """The nearest steps on either side, by the metric logged most often before this one, else by the run's first."""
+    """The nearest steps on either side, by the metric logged most often before this one, else by the run's first.
+
+    Where an attempt is named, they are steps of it.
+    """
     own = (series for series, line in lines.items() if not line.key.startswith("system/"))
     series = max(values, key=lambda value: value.before).line.series if values else next(own, None)
     if series is None:
         return None, None
     here = f"SELECT step FROM metrics WHERE series = {series} AND step > {NO_STEP}"
+    here += "" if attempt is None else f" AND attempt = {attempt}"
     before = engine.query(f"{here} AND step < {step} ORDER BY series DESC, step DESC LIMIT 1")["step"]
     after = engine.query(f"{here} AND step > {step} ORDER BY series, step LIMIT 1")["step"]
     return (before[0] if before else None), (after[0] if after else None)

@@ -115,9 +115,9 @@ function flagWords(flags) {
   return [flags & 1 && "NaN", flags & 2 && "+∞", flags & 4 && "−∞"].filter(Boolean).join(" ");
 }
 
+// The value that was logged last, whatever the marks are made of.
 function lastWords(lines) {
-  if (lines.length !== 1 || !lines[0].marks.length) return "";
-  return number(lines[0].marks.mid.at(-1), 4);
+  return lines.length === 1 && lines[0].marks.length ? number(lines[0].marks.lastValue, 4) : "";
 }
 
 function countWords(state, lines) {

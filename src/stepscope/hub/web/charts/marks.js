@@ -10,6 +10,7 @@ export class Marks {
     this.width = 0;
     this.version = 0;
     this.total = 0;
+    this.lastValue = null;
     this.clear();
   }
 
@@ -27,6 +28,7 @@ export class Marks {
     const n = this.x.length;
     this.total++;
     this.version++;
+    if (n === 0 || x >= this.last[n - 1]) this.lastValue = value;
     const at = n === 0 || x > this.last[n - 1] ? n : this.find(x);
     if (at < n && (this.x[at] === x || (x >= this.x[at] && x <= this.last[at]))) this.merge(at, x, value, rank);
     else if (at === n && n > 0 && this.width > 0 && x < this.x[n - 1] + this.width) this.merge(n - 1, x, value, rank);
@@ -126,6 +128,7 @@ export function marksOf(line, limit) {
     marks.lowRank = new Array(n).fill(null); marks.highRank = new Array(n).fill(null);
     marks.wide = true;
     marks.flagged = columns.flags.reduce((all, flag) => all | flag, 0);
+    marks.lastValue = n ? real(columns.last[n - 1]) : null;
     if (n > 1) marks.width = (columns.x_last[n - 1] - columns.x[0]) / n;
   }
   marks.total = line.total;
@@ -152,5 +155,6 @@ export function over(xs, ys) {
   made.wide = ys.wide;
   made.flagged = ys.flagged;
   made.total = ys.total;
+  made.lastValue = ys.lastValue;
   return made;
 }

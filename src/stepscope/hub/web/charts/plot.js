@@ -3,7 +3,7 @@ import uPlot from "../vendor/uplot.js";
 import { colour } from "../theme.js";
 import { drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
 import { forget, repaint } from "./painter.js";
-import { rangeX, rangeY, spanY, tickLog, tickX, tickY } from "./scales.js";
+import { rangeX, rangeY, roomX, spanY, tickLog, tickX, tickY } from "./scales.js";
 
 const FONT = "11px Inter, system-ui, sans-serif";
 const AXIS = 54;
@@ -41,7 +41,7 @@ export class Plot {
         y: { distr: this.what.log ? 3 : 1, log: 10, range: () => this.rangeOfY() },
       },
       axes: [
-        { ...axis, size: 24, gap: 5, space: this.what.kind === "time" ? 76 : 56, values: tickX(this.what.kind), grid: { show: false } },
+        { ...axis, size: 24, gap: 5, space: roomX(this.what.kind), values: tickX(this.what.kind), grid: { show: false } },
         { ...axis, size: AXIS, gap: 6, space: 28, values: this.what.log ? tickLog : tickY },
       ],
       series: [{}, { show: false, scale: "y" }],

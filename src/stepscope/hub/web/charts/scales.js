@@ -1,5 +1,5 @@
 // Axes: what range to show, where ticks stand and how they are written.
-import { clock, count, lasting, number } from "../parts/format.js";
+import { clock, count, grouped, lasting, number } from "../parts/format.js";
 import { smooth } from "./smooth.js";
 
 // The extent of x over all lines.
@@ -15,9 +15,8 @@ export function spanX(lines) {
 
 export function rangeX(lines, window) {
   const whole = spanX(lines) || [0, 1];
-  let low = window?.[0] ?? whole[0], high = window?.[1] ?? whole[1];
-  if (!(high > low)) { const pad = Math.abs(low) > 1 ? 0.5 : 0.5; low -= pad; high += pad; }
-  return [low, high];
+  const low = window?.[0] ?? whole[0], high = window?.[1] ?? whole[1];
+  return high > low ? [low, high] : [low - 0.5, high + 0.5];
 }
 
 // The extent of y within a stretch of x; `positive` leaves out what a log scale cannot show.
@@ -44,7 +43,7 @@ export function rangeY(span, log) {
     const pad = Math.pow(high / low, 0.06);
     return [low / pad, high * pad];
   }
-  if (high - low < Math.abs(high) * 1e-9) { const pad = Math.abs(high) * 0.1 || 1; return [low - pad, high + pad]; }
+  if (high - low <= Math.abs(high) * 1e-9) { const pad = Math.abs(high) * 0.1 || 1; return [low - pad, high + pad]; }
   const pad = (high - low) * 0.07;
   // A range that only just misses zero is better with it.
   const start = low >= 0 && low - pad < 0 ? 0 : low - pad;
@@ -54,7 +53,22 @@ export function rangeY(span, log) {
 export function tickX(kind) {
   if (kind === "time") return (u, ticks) => ticks.map((tick) => clock(tick).slice(-8));
   if (kind === "relative") return (u, ticks) => ticks.map((tick) => tick < 0 ? "" : lasting(tick));
-  return (u, ticks) => ticks.map((tick) => Number.isInteger(tick) ? count(tick, { brief: true }) : number(tick, 4));
+  const written = (digits) => (tick) => kind === "step" && !Number.isInteger(tick) ? ""
+    : !Number.isInteger(tick) ? number(tick, digits + 1) : digits > MOST_DIGITS ? grouped(tick) : count(tick, { brief: true, digits });
+  return (u, ticks) => {
+    for (let digits = 3; ; digits++) {
+      const texts = ticks.map(written(digits)), said = texts.filter(Boolean);
+      if (digits > MOST_DIGITS || new Set(said).size === said.length) return texts;
+    }
+  };
+}
+
+// Short figures have as many digits as tell neighbours apart, or else are written in full, which takes more room.
+const MOST_DIGITS = 5;
+
+export function roomX(kind) {
+  if (kind === "time") return 76;
+  return (u, axis, low, high) => high - low < Math.abs(high) / 1000 ? Math.max(56, grouped(Math.round(high)).length * 8) : 56;
 }
 
 export function tickY(u, ticks) {

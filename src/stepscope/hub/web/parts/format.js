@@ -18,12 +18,12 @@ const short = (text) => text.includes(".") ? text.replace(/\.?0+(?=e|$)/, "") : 
 const minus = (text) => text.replace(/^-/, "−").replace("e-", "e−").replace("e+", "e");
 export const grouped = (value) => Number(value).toLocaleString("en-US").replaceAll(",", THIN);
 
-// A count: 1 234 567 in full, or short as 1.2M.
-export function count(value, { brief = false } = {}) {
+// A count: 1 234 567 in full, or short as 1.23M.
+export function count(value, { brief = false, digits = 3 } = {}) {
   if (value === null || value === undefined) return "–";
   if (!brief || Math.abs(value) < 10000) return grouped(value);
   for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (Math.abs(value) >= size) return short((value / size).toPrecision(3)) + unit;
+    if (Math.abs(value) >= size) return short((value / size).toPrecision(digits)) + unit;
   }
   return grouped(value);
 }

@@ -30,26 +30,30 @@ export function Charts({ id, run, keys, notes, feeds, onStep, step }) {
   const groups = useMemo(() => grouped(shown, pins), [shown, pins]);
   const flags = useMemo(() => flagsOf(notes, view.x, run.started), [notes, view.x, run.started]);
   const look = useMemo(() => ({
-    kind: view.x, window: view.window, log: view.log, weight: view.smooth, flags, marker: view.x === "step" && step !== "" ? Number(step) : null,
+    kind: view.x, window: view.window, log: view.log, weight: view.smooth, flags, marker: view.x === "step" ? step : null,
   }), [step, view.x, view.log, view.smooth, flags, view.window?.[0], view.window?.[1]]);
   const aside = useMemo(() => ({ ...look, marker: null, kind: timed ? "relative" : view.x, window: timed ? null : look.window,
     flags: timed ? flagsOf(notes, "relative", run.started) : flags }), [look]);
   useEffect(() => { byStep.recolour(); byTime.recolour(); }, [theme]);
   const toggled = (list, key) => list.includes(key) ? list.filter((each) => each !== key) : [...list, key];
 
+  const stranger = view.xKey !== null && !keys.some(({ key }) => key === view.xKey);
   const card = (key) => {
     const stepless = key.first_step === null;
     const feed = stepless ? byTime : byStep, mine = stepless ? aside : look;
     return html`<${ChartCard} key=${key.key} title=${short(key.key)} hint=${key.key} source=${sourceOf(feed, key)} look=${mine}
       group=${`run-${id}-${mine.kind}`} pinned=${pins.includes(key.key)} onPin=${() => setPins(toggled(pins, key.key))}
       wide=${wide.includes(key.key)} onWide=${() => setWide(toggled(wide, key.key))}
+      empty=${view.xKey !== null ? `No step has both this and ${view.xKey}` : undefined}
       on=${stepless && timed ? {} : { zoom: view.zoom, reset: view.reset, pick: (mark, plot) => pick(id, key.key, mark, plot, view, onStep) }} />`;
   };
 
   return html`<${Controls} view=${view} keys=${keys} run=${run} shown=${shown.length} />
     ${!keys.length && html`<${Empty} title="No metrics yet">They appear here as soon as <code>run.log({"loss": …})</code> is called.<//>`}
     ${keys.length > 0 && !shown.length && html`<${Empty} title="No metric matches">Nothing has “${search}” in its name.<//>`}
-    ${groups.map(([name, list]) => {
+    ${stranger && keys.length > 0 && html`<${Empty} title=${`This run has no metric ${view.xKey}`}>
+      So nothing can be drawn over it. <button type="button" class="button" onClick=${() => change({ x: null, from: null, to: null })}>Draw over steps</button><//>`}
+    ${!stranger && groups.map(([name, list]) => {
       const open = search !== "" || !closed.includes(name);
       return html`<section class="chart-group" key=${name} aria-label=${name}>
         <h2><button type="button" class="group-head" aria-expanded=${String(open)} onClick=${() => setClosed(toggled(closed, name))}>

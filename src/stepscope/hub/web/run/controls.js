@@ -9,11 +9,12 @@ export function Controls({ view, keys, run, shown }) {
   const ranks = [...new Set(keys.flatMap((key) => key.ranks))].sort((a, b) => a - b);
   const again = keys.some((key) => key.attempts.length > 1);
   const along = keys.filter((key) => key.first_step !== null && !key.key.startsWith("stepscope/"));
+  const axes = [["step", "step"], ["relative", "time since start"], ["time", "wall time"], ...along.map((key) => [key.key, key.key])];
+  if (!axes.some(([x]) => x === view.xText)) axes.push([view.xText, view.xText]);
   return html`<div class="controls">
     <${Toolbar} label="Charts">
       <${Search} label="Find a metric" placeholder="Find a metric  /" value=${view.q} onChange=${(q) => change({ q })} />
-      <${Select} label="x" hidden=${false} value=${view.xText} onChange=${(x) => change({ x: x === "step" ? null : x, from: null, to: null })}
-        options=${[["step", "step"], ["relative", "time since start"], ["time", "wall time"], ...along.map((key) => [key.key, key.key])]} />
+      <${Select} label="x" hidden=${false} value=${view.xText} onChange=${(x) => change({ x: x === "step" ? null : x, from: null, to: null })} options=${axes} />
       <${Smoothing} value=${view.smooth} />
       <${Switch} label="log" title="A logarithmic y axis" on=${view.log} onChange=${(on) => change({ log: on })} />
       ${ranks.length > 1 && html`<${Select} label="ranks" hidden=${false} value=${String(view.ranks)} onChange=${(rank) => change({ rank: rank === "all" ? null : rank })}

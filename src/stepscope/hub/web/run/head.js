@@ -1,12 +1,13 @@
 // The head of a run's page: who it is, how it fares, and what went wrong, each a click from its step.
 import { html, useState } from "../h.js";
 import { href } from "../router.js";
-import { ago, clock, count, lasting, number } from "../parts/format.js";
+import { ago, clock, count, lasting } from "../parts/format.js";
 import { Icon } from "../parts/icons.js";
 import { Status } from "../parts/toolbar.js";
+import { rate } from "../runs/rates.js";
 import { useNow } from "../use.js";
 
-export function RunHead({ run, findings, tab, setTab, onStep, live }) {
+export function RunHead({ run, goodput, findings, tab, setTab, onStep, live }) {
   const now = useNow(run.status === "running" ? 1000 : 10000);
   const going = run.status === "running";
   return html`<header class="run-head">
@@ -19,7 +20,7 @@ export function RunHead({ run, findings, tab, setTab, onStep, live }) {
     </div>
     <dl class="facts">
       <${Fact} name="step">${count(run.step)}<//>
-      <${Fact} name="steps/s" hint="Over the whole run">${rate(run)}<//>
+      <${Fact} name="steps/s" hint="Over the whole run">${rate(run, goodput?.steps_per_second)}<//>
       <${Fact} name="duration">${lasting(run.duration)}<//>
       <${Fact} name=${going ? "last heard" : "ended"}>${going ? ago(run.seen, now) : clock(run.seen)}<//>
       <${Fact} name="ranks">${run.ranks}${run.world_size > run.ranks ? ` of ${run.world_size}` : ""}<//>
@@ -37,7 +38,7 @@ export function RunHead({ run, findings, tab, setTab, onStep, live }) {
         <a href=${href("compare", { run: [run.id] })}>Compare</a>
       </nav>
     </div>
-    <${Findings} findings=${findings} onStep=${onStep} />
+    <${Findings} findings=${findings} attempts=${run.attempts} onStep=${onStep} />
   </header>`;
 }
 
@@ -46,14 +47,14 @@ function Fact({ name, hint, children }) {
 }
 
 // What went wrong, worst first, each a click from its step: one line, so that nothing moves when it comes, or all of it.
-function Findings({ findings, onStep }) {
+function Findings({ findings, attempts, onStep }) {
   const [all, setAll] = useState(false);
   if (findings === undefined) return html`<p class="run-findings muted">Looking for what went wrong…</p>`;
   if (!findings.length) return html`<p class="run-findings muted"><span class="good-text">✓</span> Nothing stands out in this run.</p>`;
   return html`<div class=${"run-findings" + (all ? " all" : "")}>
     <ul aria-label="What went wrong">
       ${findings.map((each, at) => html`<li key=${at}><button type="button" class=${"finding " + tone(each)} disabled=${each.step === null}
-        title=${each.text} onClick=${() => onStep(each.step, each.rank)}>
+        title=${each.text} onClick=${() => onStep(each.step, each.rank, attempts > 1 ? each.attempt : null)}>
         <${Icon} name=${each.severity === "WARN" ? "warn" : "flag"} size=${13} /><span>${each.text}</span></button></li>`)}
     </ul>
     ${findings.length > 1 && html`<button type="button" class="finding more" aria-expanded=${String(all)} onClick=${() => setAll(!all)}>
@@ -62,5 +63,4 @@ function Findings({ findings, onStep }) {
 }
 
 const tone = (finding) => /^(ERROR|FATAL)/.test(finding.severity) ? "bad" : "warn";
-const rate = (run) => run.step && run.duration ? number((run.step + 1) / run.duration, 3) : "–";
 export const quoted = (text) => /^[\w.-]+$/.test(text) ? text : JSON.stringify(text);

@@ -5,10 +5,10 @@ import { Search } from "../parts/toolbar.js";
 import { Empty } from "../parts/states.js";
 import { Goodput } from "./goodput.js";
 
-export function Overview({ run }) {
+export function Overview({ run, goodput }) {
   const { git, ...rest } = run.environment || {};
   return html`<div class="overview">
-    <${Goodput} run=${run} />
+    <${Goodput} asked=${goodput} />
     <${Settings} title="Configuration" settings=${run.config} empty="No configuration was given to init." />
     <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }} empty="Nothing is known of where it ran." />
     <${Attempts} run=${run} />

@@ -3,6 +3,7 @@ import { html } from "../h.js";
 import { href } from "../router.js";
 import { ago, clock, count, lasting, number, plain } from "../parts/format.js";
 import { Status } from "../parts/toolbar.js";
+import { rate } from "./rates.js";
 import { Spark } from "./spark.js";
 
 const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
@@ -13,7 +14,7 @@ export const FIXED = {
     cell: (run) => html`<a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a><span class="muted run-project">${run.project}</span>` },
   step: { title: "step", width: "84px", align: "right", sortable: "step", cell: (run) => html`<span>${count(run.step)}</span>` },
   rate: { title: "steps/s", width: "72px", align: "right", hint: "Lately while it runs, else over the whole run",
-    cell: (run) => html`<span>${rate(run)}</span>` },
+    cell: (run, { rates }) => html`<span>${rate(run, rates.get(run.id))}</span>` },
   spark: { title: "course", width: "130px", cell: (run, { sparks }) => html`<${Spark} spark=${sparks.get(run.id)} />` },
   alerts: { title: "alerts", width: "62px", align: "right", sortable: "alerts",
     cell: (run) => run.counts.alerts ? html`<span class="bad-text">⚑ ${count(run.counts.alerts, { brief: true })}</span>` : html`<span class="muted">–</span>` },
@@ -48,11 +49,6 @@ function value(latest) {
   if (!latest) return html`<span class="muted">–</span>`;
   const odd = typeof latest.value === "string";
   return html`<span class=${"mono" + (odd ? " bad-text" : "")}>${number(latest.value, 4)}</span>`;
-}
-
-function rate(run) {
-  if (run.lately !== undefined && run.status === "running") return number(run.lately, 3);
-  return run.step !== null && run.duration > 0 ? number((run.step + 1) / run.duration, 3) : "–";
 }
 
 // The metrics that are shown when nobody chose: a loss, a reward or score, and one more, those of most runs.

@@ -5,8 +5,8 @@ import { href } from "../router.js";
 import { useAsk, useKey } from "../use.js";
 import { clock, count, millis } from "../parts/format.js";
 import { Drawer } from "../parts/drawer.js";
-import { Asked, Empty } from "../parts/states.js";
-import { IconButton } from "../parts/toolbar.js";
+import { Asked, Empty, Failure } from "../parts/states.js";
+import { IconButton, Select } from "../parts/toolbar.js";
 import { Findings } from "./findings.js";
 import { Lanes } from "./lanes.js";
 import { Records } from "./records.js";
@@ -14,27 +14,32 @@ import { SpanTable } from "./spans.js";
 import { System } from "./system.js";
 import { Values } from "./values.js";
 
-export function StepDrawer({ run, step, at, onStep, onClose }) {
-  const asked = useAsk((signal) => get(runPath(run, "steps", step), {}, signal), [run, step]);
-  const now = asked.value?.step === step ? asked.value : null;
+export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
+  const asked = useAsk((signal) => get(runPath(run, "steps", step), { attempt }, signal), [run, step, attempt]);
+  const now = !asked.error && asked.value?.step === step && (attempt ?? asked.value.attempt) === asked.value.attempt ? asked.value : null;
   const [rank, setRank] = useState(at);
   useEffect(() => setRank(at), [step, at]);
-  const to = (place) => place !== null && place !== undefined && onStep(place, null);
-  useKey("[", () => to(now?.previous), [now]);
-  useKey("]", () => to(now?.next), [now]);
+  // The steps beside are looked at as this one is; what is wrong elsewhere may be so on any rank, in any attempt.
+  const to = (place, ...how) => place !== null && place !== undefined && onStep(place, ...how);
+  const beside = (place) => to(place, rank, attempt);
+  useKey("[", () => beside(now?.previous), [now, rank]);
+  useKey("]", () => beside(now?.next), [now, rank]);
   useKey("n", () => to(now?.next_anomaly?.step), [now]);
   useKey("p", () => to(now?.previous_anomaly?.step), [now]);
   const anomaly = (place, word) => place ? `${word} anomaly: step ${count(place.step)}, ${place.reason}` : `No ${word.toLowerCase()} anomaly`;
   const actions = html`
     <${IconButton} icon="back" label=${anomaly(now?.previous_anomaly, "Previous")} shortcut="p" disabled=${!now?.previous_anomaly} onClick=${() => to(now.previous_anomaly.step)} />
-    <${IconButton} icon="left" label="Previous step" shortcut="[" disabled=${now ? now.previous === null : true} onClick=${() => to(now.previous)} />
-    <${IconButton} icon="right" label="Next step" shortcut="]" disabled=${now ? now.next === null : true} onClick=${() => to(now.next)} />
+    <${IconButton} icon="left" label="Previous step" shortcut="[" disabled=${now ? now.previous === null : true} onClick=${() => beside(now.previous)} />
+    <${IconButton} icon="right" label="Next step" shortcut="]" disabled=${now ? now.next === null : true} onClick=${() => beside(now.next)} />
     <${IconButton} icon="skip" label=${anomaly(now?.next_anomaly, "Next")} shortcut="n" disabled=${!now?.next_anomaly} onClick=${() => to(now.next_anomaly.step)} />`;
   return html`<${Drawer} label=${`Step ${step}`} onClose=${onClose} actions=${actions}
-      title=${html`Step ${count(step)}${rank !== null ? html`<span class="step-rank"> on rank ${rank}</span>` : null}`}>
-    <${Asked} asked=${asked} what=${`Reading step ${step}`}>${(found) => html`
+      title=${html`Step ${count(step)}<span class="step-rank">${now?.attempts.length > 1 ? ` in attempt ${now.attempt}` : ""}${rank !== null ? ` on rank ${rank}` : ""}</span>`}>
+    ${asked.error ? html`<${Failure} error=${asked.error} again=${asked.again} />
+      ${attempt !== null && html`<p class="step-other"><button type="button" class="button" onClick=${() => onStep(step, rank)}>Show the newest attempt</button></p>`}` : html`<${Asked} asked=${asked} what=${`Reading step ${step}`}>${(found) => html`
       <div class=${"step" + (now ? "" : " old")} aria-busy=${String(!now)}>
-        <p class="step-when muted"><span>${clock(found.begin, { exact: true })}</span><span>lasted ${millis(found.duration_ms)} over all ranks</span>
+        <p class="step-when muted">${found.begin !== null && html`<span>${clock(found.begin, { exact: true })}</span>`}
+          ${found.duration_ms > 0 && html`<span>lasted ${millis(found.duration_ms)} over all ranks</span>`}
+          ${found.attempts.length > 1 && html`<${Attempts} found=${found} onChange=${(other) => onStep(found.step, rank, other)} />`}
           <a href=${href("traces", { run, step: found.step })}>traces</a><a href=${href("logs", { run, step: found.step })}>logs</a></p>
         ${isBare(found) ? html`<${Empty} title="Nothing was recorded at this step">Use the arrows above to go to a step that has records.<//>` : html`
           <${Findings} step=${found} rank=${rank} />
@@ -43,8 +48,14 @@ export function StepDrawer({ run, step, at, onStep, onClose }) {
           <${Lanes} step=${found} rank=${rank} />
           <${Records} step=${found} run=${run} />
           <${System} step=${found} />`}
-      </div>`}<//>
+      </div>`}<//>`}
   <//>`;
+}
+
+// A step that several attempts came to: which of them is shown.
+function Attempts({ found, onChange }) {
+  return html`<${Select} label="attempt" hidden=${false} value=${String(found.attempt)} onChange=${(text) => onChange(Number(text))}
+    options=${found.attempts.map((each) => [String(each), each === found.attempts.at(-1) ? `${each}, the newest` : String(each)])} />`;
 }
 
 const isBare = (step) => !step.metrics.length && !step.ranks.length && !step.logs.length && !step.alerts.length && !step.open_spans.length;

@@ -15,7 +15,7 @@ export function Records({ step, run }) {
     <header><h3>Logs, events, alerts</h3><span class="muted">${count(records.length)}</span></header>
     <ol class="records">${records.slice(0, MOST).map((record, at) => html`<li key=${at}>
       <time class="muted mono" title=${clock(record.time, { exact: true })}>${clock(record.time, { exact: true }).slice(11)}</time>
-      <${Severity} severity=${record.severity} /><span class="muted rank-mark">r${record.rank}</span>
+      <${Severity} severity=${record.severity} /><span class="muted rank-mark">r${record.rank}${record.attempt !== step.attempt ? ` attempt ${record.attempt}` : ""}</span>
       <span class="record-text">${record.kind !== "log" && html`<b>${record.kind} ${record.name}</b>${" "}`}${body(record)}
         ${attrs(record)}
         ${record.trace_id && html`${" "}<a href=${href("traces", { trace: record.trace_id, span: record.span_id })}>span</a>`}</span></li>`)}

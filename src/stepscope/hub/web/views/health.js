@@ -29,9 +29,9 @@ export default function Health() {
     <div class="page-head"><h1>Health</h1>${value && html`<${Verdict} health=${value} pipeline=${pipeline.value} lost=${health.error} />`}</div>
     ${!value && health.error ? html`<div class="panel"><${Failure} error=${health.error} again=${health.again} /></div>` : !value ? html`<${Loading} what="Asking the hub" />` : html`
       <div class="health-cards">
-        <${Figure} title="Stored" value=${count(total(value, "stored"))} text="records since it started" />
+        <${Figure} title="Stored" value=${count(total(value, "stored"))} text="records since start" />
         <${Figure} title="Rate" value=${number(value.store.records_per_second, 3)} text="records per second" line=${past.current.map((each) => each.rate)} />
-        <${Figure} title="Lag" value=${lasting(value.lag.seconds)} text=${`${bytes(value.lag.bytes)} wait for the store`} bad=${value.lag.seconds > 10} line=${past.current.map((each) => each.lag)} />
+        <${Figure} title="Lag" value=${lasting(value.lag.seconds)} text=${`${bytes(value.lag.bytes)} waiting`} bad=${value.lag.seconds > 10} line=${past.current.map((each) => each.lag)} />
         <${Figure} title="Refused" value=${count(total(value, "rejected"))} text="records, for ever" bad=${total(value, "rejected") > 0} />
         <${Figure} title="Dropped" value=${count(total(value, "dropped"))} text="records or attributes" bad=${total(value, "dropped") > 0} />
         <${Figure} title="Quarantine" value=${pipeline.value ? count(pipeline.value.quarantined) : "–"} text="lots set aside" bad=${pipeline.value?.quarantined > 0} />

@@ -22,30 +22,36 @@ function OneRun({ id }) {
   const notes = useAsk((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
   const findings = useAsk((signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)).then((answer) => answer.findings), [id]);
   const [tab, setTab] = useParam("tab", "charts");
-  const [step] = useParam("step");
-  const [at] = useParam("at");
+  const goodput = useAsk((signal) => readGoodput(run.value, tab === "overview" ? null : feeds.current, signal), [id, run.value?.attempts, run.value?.status]);
+  const [step, at, attempt] = [useWhole("step"), useWhole("at"), useWhole("attempt")];
   const watching = useWatching(id, { run, keys, notes, findings, feeds });
-  const open = useMemo(() => (number, rank) => change({ step: number, at: rank ?? null }, { replace: !!step }), [step]);
-  const close = useMemo(() => () => change({ step: null, at: null }), []);
+  const open = useMemo(() => (number, rank, attempt) => change({ step: number, at: rank ?? null, attempt: attempt ?? null }, { replace: step !== null }), [step]);
+  const close = useMemo(() => () => change({ step: null, at: null, attempt: null }), []);
   const going = run.value && ["running", "stalled"].includes(run.value.status);
   useEffect(() => {
     // A run that dies says nothing, so it is asked after.
-    const timer = going ? setInterval(() => { if (!document.hidden) run.again(); }, 10000) : 0;
+    const timer = going ? setInterval(() => { if (!document.hidden) { run.again(); goodput.again(); } }, 10000) : 0;
     return () => clearInterval(timer);
   }, [going]);
   useEffect(() => {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
-  return html`<div class=${"page run" + (step ? " with-drawer" : "")}>
+  return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Asked} asked=${run} what="Reading the run">${(found) => html`
-      <${RunHead} run=${found} findings=${findings.value} tab=${tab} setTab=${setTab} onStep=${open} live=${watching} />
+      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} tab=${tab} setTab=${setTab} onStep=${open} live=${watching} />
       ${tab === "overview"
-        ? html`<${Overview} run=${found} />`
+        ? html`<${Overview} run=${found} goodput=${goodput} />`
         : html`<${Asked} asked=${keys} what="Reading its metrics">${(list) => html`
             <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value || []} feeds=${feeds.current} onStep=${open} step=${step} />`}<//>`}
     `}<//>
-    ${step !== "" && html`<${StepDrawer} run=${id} step=${Number(step)} at=${at === "" ? null : Number(at)} onStep=${open} onClose=${close} />`}
+    ${step !== null && html`<${StepDrawer} run=${id} step=${step} at=${at} attempt=${attempt} onStep=${open} onClose=${close} />`}
   </div>`;
+}
+
+// A whole number of the address; null where there is none, or something else.
+function useWhole(key) {
+  const [text] = useParam(key);
+  return /^-?\d{1,15}$/.test(text) ? Number(text) : null;
 }
 
 // The charts come first; flags, and what looks through the whole run, wait until the first of them has its line.
@@ -55,6 +61,12 @@ async function drawn(feeds, signal) {
     await new Promise((done) => setTimeout(done, 100));
     signal.throwIfAborted();
   }
+}
+
+async function readGoodput(run, feeds, signal) {
+  if (!run) return undefined;
+  if (feeds) await drawn(feeds, signal);
+  return get(runPath(run.id, "goodput"), {}, signal);
 }
 
 async function readNotes(id, signal) {

@@ -12,6 +12,7 @@ import { Chooser } from "../runs/chooser.js";
 import { DEFAULTS, column, groupOf, usualMetrics } from "../runs/columns.js";
 import { Filter } from "../runs/filter.js";
 import { FirstRun } from "../runs/first.js";
+import { useRates } from "../runs/rates.js";
 import { useRuns } from "../runs/rows.js";
 import { useSparks } from "../runs/sparks.js";
 
@@ -31,6 +32,7 @@ export default function RunsView() {
   const runs = useRuns({ filter, sort, metrics });
   const now = useNow(5000);
   const [sparks, seeSparks] = useSparks(metrics);
+  const [rates, seeRates] = useRates();
   const last = useRef(0);
   useEffect(() => {
     // A first run brings the first names.
@@ -38,8 +40,13 @@ export default function RunsView() {
   }, [runs.rows]);
   const toggle = (run) => setPicked((old) => { const made = new Set(old); if (!made.delete(run.id)) made.add(run.id); return made; });
   const rows = useMemo(() => grouped(runs.rows, group, closed), [runs.rows, group, closed]);
-  const columns = useMemo(() => columnsOf(ids, { sparks, now, picked, toggle }), [ids.join(), sparks, now, picked]);
-  const seen = (shown) => { const own = shown.filter((row) => !row.heading); runs.see(own); if (ids.includes("spark")) seeSparks(own); };
+  const columns = useMemo(() => columnsOf(ids, { sparks, rates, now, picked, toggle }), [ids.join(), sparks, rates, now, picked]);
+  const seen = (shown) => {
+    const own = shown.filter((row) => !row.heading);
+    runs.see(own);
+    if (ids.includes("spark")) seeSparks(own);
+    if (ids.includes("rate")) seeRates(own);
+  };
 
   if (runs.total === 0 && !filter) return html`<div class="page"><${FirstRun} /></div>`;
   const wrong = runs.error?.status === 400 ? runs.error.message : "";
