@@ -19,7 +19,13 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the page is driv
 from tests.hub.conftest import PACKAGE, RunningHub  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--force-device-scale-factor=1", "--enable-precise-memory-info"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--force-device-scale-factor=1",
+    "--enable-precise-memory-info",
+    "--js-flags=--expose-gc",
+]
 SECONDS = 30_000
 """Milliseconds that anything on the page may take before a test fails."""
 
