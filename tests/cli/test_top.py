@@ -108,8 +108,12 @@ def test_a_frame_fits_any_terminal(run: Path) -> None:
         assert not any("\x1b" in line.text for line in lines)
 
 
-def test_once_prints_one_frame_with_what_went_wrong(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_prints_one_frame_with_what_went_wrong(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a hub, without a terminal: the same findings as the hub has, from the journals."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
     assert main(["top", "base", "--once", "--home", str(run)]) == 0
     out = capsys.readouterr().out
     assert "! trainer/loss was NaN at step 110 on rank 0" in out

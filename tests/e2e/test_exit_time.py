@@ -57,6 +57,10 @@ def endings(records: Read) -> list[str]:
     return [event.attrs["status"] for event in records(Event) if event.name == names.EVENT_FINISHED]
 
 
+SLACK = 1.5
+"""Seconds beyond the exit timeout, for a busy machine; `make bench` holds it to half a second on a quiet one."""
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_ways_out(python: Python, records: Read, way: str) -> None:
     """Whatever way a program ends, all it logged is there, with its exit code, status and reason, and no noise."""
@@ -92,7 +96,7 @@ def test_a_disk_that_hangs(start: Any, hung_disk: Any, way: str) -> None:
     done = program.wait(20)
     ended = time.monotonic_ns()
     assert done.returncode == code, done.stderr
-    assert (ended - int(done.stdout)) / 1e9 < 0.5 + 0.5
+    assert (ended - int(done.stdout)) / 1e9 < 0.5 + SLACK
     assert "stepscope/" not in done.stderr
 
 
@@ -104,7 +108,7 @@ def test_with_everything_on(start: Any, request: pytest.FixtureRequest, home: An
     done = program.wait(20)
     ended = time.monotonic_ns()
     assert (done.returncode, done.stderr) == (0, "")
-    assert (ended - int(done.stdout)) / 1e9 < 0.5 + 0.5
+    assert (ended - int(done.stdout)) / 1e9 < 0.5 + SLACK
 
 
 def test_a_second_finish_does_not_wait(python: Python, hung_disk: Any) -> None:
@@ -150,7 +154,7 @@ def test_threads_during_the_end(python: Python, records: Read) -> None:
     """
     )
     assert done.returncode == 0
-    assert [line for line in done.stderr.splitlines() if "a value was rejected (string)" not in line] == []
+    assert [line for line in done.stderr.splitlines() if "was rejected (string)" not in line] == []
     assert endings(records) == ["finished"]
 
 
