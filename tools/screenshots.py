@@ -39,7 +39,7 @@ SHOTS = (
     Shot("run", "run/RUN?smooth=0.6", theme="dark"),
     Shot("step", "run/RUN?step=STEP"),
     Shot("step", "run/RUN?step=STEP", theme="dark"),
-    Shot("overview", "run/RUN?tab=overview"),
+    Shot("overview", "run/RUN?tab=overview", height=592),
     Shot("compare", "compare?run=RUN&run=OTHER", theme="dark"),
     Shot("traces", "traces?run=RUN"),
     Shot("logs", "logs?run=RUN"),
