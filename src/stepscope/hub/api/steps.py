@@ -73,7 +73,7 @@ ENDPOINTS = (
             RUN,
             Param("step", "integer", "the number of the step", required=True, place="path"),
             Param("window", "integer", "so many steps before say what is usual", default=WINDOW, low=1, high=10_000),
-            Param("attempt", "integer", "the spans of this attempt; the newest without", low=1, high=2**31 - 1),
+            Param("attempt", "integer", "what this attempt did; the newest without", low=1, high=2**31 - 1),
         ),
     ),
 )
