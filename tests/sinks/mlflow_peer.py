@@ -53,11 +53,19 @@ class MlflowServer:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """End it and its children at once."""
+        """End it and its children at once; its port is free afterwards."""
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            deadline = time.monotonic() + 30
+            while self._listens():  # a child that is not quite dead still holds it
+                assert time.monotonic() < deadline, "the port of a killed server is still taken"
+                time.sleep(0.01)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def _answers(self) -> bool:
         try:
