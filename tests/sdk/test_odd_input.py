@@ -122,6 +122,7 @@ def test_numpy_and_settings_in_attributes() -> None:
     found = clean({
         "score": np.float32(0.5),
         "count": np.int64(3),
+        "long": np.longdouble(1.5),
         "row": np.array([1, 2]),
         "settings": Settings(),
         "arguments": argparse.Namespace(lr=1, password="p"),
@@ -129,6 +130,7 @@ def test_numpy_and_settings_in_attributes() -> None:
     assert found == {
         "score": 0.5,
         "count": 3,
+        "long": "1.5",
         "row": [1, 2],
         "settings": {"lr": 0.1, "api_key": "[redacted]"},
         "arguments": {"lr": 1, "password": "[redacted]"},

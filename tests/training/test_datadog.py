@@ -171,7 +171,8 @@ def test_bad_input_is_counted(run: stepscope.Run, read: Read) -> None:
         "signal.custom.nested/a",
     ]
     counts = run.outcomes.snapshot()
-    assert sum(count for name, count in counts.items() if name.startswith("rejected/value")) == 7
+    assert sum(count for name, count in counts.items() if name.startswith("rejected/value")) == 6
+    assert sum(count for name, count in counts.items() if name.startswith(("rejected/extra_", "rejected/metrics"))) == 1
 
 
 def test_counting_down_is_negative_whatever_counts(run: stepscope.Run, read: Read) -> None:

@@ -2,7 +2,6 @@
 
 import fnmatch
 import numbers
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +11,7 @@ from typing import Any
 import stepscope
 from stepscope.journal import layout
 from stepscope.sdk.context import text_of
+from stepscope.sdk.scalars import Refused, step_number
 
 
 class AlertLevel(Enum):
@@ -279,10 +279,9 @@ def _whole(value: Any) -> int | None:
     """The integer of 64 bits that a value is, whoever made it; None when it is none."""
     try:
         is_whole = isinstance(value, numbers.Real) and float(value).is_integer()
-        number = int(value) if is_whole else operator.index(value)
-    except Exception:  # whatever a foreign object raises when it is asked
+        return step_number(int(value) if is_whole else value)
+    except (Refused, OverflowError):  # the latter: an integer no float can hold
         return None
-    return number if -(2**63) <= number < 2**63 else None
 
 
 def as_dict(config: Any) -> dict[str, Any] | None:

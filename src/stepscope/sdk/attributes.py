@@ -98,7 +98,8 @@ def _inside(value: Any) -> Any:
         return {entry.name: getattr(value, entry.name, None) for entry in dataclasses.fields(value)}
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic):
-        return value.item()
+        found = value.item()
+        return str(found) if isinstance(found, numpy.generic) else found  # a longdouble is its own item
     if numpy is not None and isinstance(value, numpy.ndarray) and value.size <= MOST:
         return value.tolist()
     return None

@@ -36,8 +36,8 @@ from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.ports import OpenSpan, PackedLink
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.resolve import Row
-from stepscope.sdk.scalars import Refused
-from stepscope.sdk.settings import Settings
+from stepscope.sdk.scalars import Refused, step_number
+from stepscope.sdk.settings import MOST_SECONDS, Settings
 from stepscope.sdk.spans import Span, StepSpan, exception_attrs
 from stepscope.sdk.standing import NOTHING_LEFT, Standing
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from stepscope.sdk.goodput import Folding
 
 _time_ns = time.time_ns
-MOST_SECONDS = 365 * 86400.0
 
 
 class Run:
@@ -170,14 +169,10 @@ class Run:
     def _step_number(self, step: Any, lost: int = 1) -> int | None:
         """Check a step; None, and so many counted rejections, when it is no 64-bit integer."""
         try:
-            number = operator.index(step)
-        except Exception:
-            self.outcomes.reject("step", f"step is a {type(step).__name__}, not an integer", lost)
+            return step_number(step)
+        except Refused as reason:
+            self.outcomes.reject("step", str(reason), lost)
             return None
-        if not -(2**63) <= number < 2**63:
-            self.outcomes.reject("step", "step is beyond 64 bits", lost)
-            return None
-        return number
 
     def step(self, n: int, name: str = "step") -> Span:
         """Open the root span of step `n`; inside it every record carries the step. `name` names the axis."""
@@ -287,7 +282,7 @@ class Run:
         return Standing(safe, self._left(deadline))
 
     def _bounded(self, seconds: Any) -> float:
-        """A time to wait that a clock can count: as long as wanted, a year at most; what is none is `exit_timeout`."""
+        """A time to wait that a clock can count: as long as wanted, a day at most; what is none is `exit_timeout`."""
         try:
             number = float(seconds)
         except (TypeError, ValueError, OverflowError):

@@ -1,6 +1,9 @@
 """Input that cannot be used is counted in the current run, never raised."""
 
+from typing import Any
+
 import stepscope
+from stepscope.sdk.context import text_of
 from stepscope.sdk.spans import message_of
 
 
@@ -9,6 +12,17 @@ def reject(what: str, found: object) -> None:
     run = stepscope.current_run()
     if run is not None:
         run.outcomes.add("rejected", what, type(found).__name__)
+
+
+def mapping(what: str, given: Any) -> dict[str, Any]:
+    """Copy a mapping with texts for keys; what is none, or cannot be read, is counted."""
+    if given is None:
+        return {}
+    try:
+        return {text_of(key): value for key, value in given.items()}
+    except Exception:  # no mapping, or whatever a foreign one raises when it is read
+        reject(what, given)
+        return {}
 
 
 def said_by(error: BaseException) -> str:

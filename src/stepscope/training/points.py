@@ -1,6 +1,5 @@
 """Points with attributes and an instrument: what `log` has no room for."""
 
-import operator
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -44,15 +43,6 @@ def put(
             run.recorder.put(pack((METRIC, *row)))
     except Exception as error:
         run.outcomes.reject("point", type(error).__name__)
-
-
-def step_number(step: Any) -> int | None:
-    """The step as an integer of 64 bits, whoever made it; None when it is none."""
-    try:
-        number = operator.index(step)
-    except Exception:  # whatever a foreign object raises when it is asked
-        return None
-    return number if -(2**63) <= number < 2**63 else None
 
 
 def attrs_of(tags: Any) -> dict[str, Any]:

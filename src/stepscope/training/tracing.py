@@ -16,7 +16,7 @@ from stepscope.sdk.otel.seat import Seat
 from stepscope.sdk.otel.tracer import Tracer, TracerProvider
 from stepscope.sdk.spans import message_of
 from stepscope.training import starting
-from stepscope.training.counting import reject
+from stepscope.training.counting import mapping, reject
 
 F = TypeVar("F", bound=Callable[..., Any])
 _epoch: ContextVar[int | None] = ContextVar("stepscope_epoch", default=None)
@@ -99,7 +99,7 @@ class TracingContext:
         return span
 
     def _open(self) -> tuple[Any, trace.Span]:
-        attributes = _mapping(self._attributes)
+        attributes = mapping("attributes", self._attributes)
         if self._tracer is not None:
             try:
                 entry = self._tracer.start_as_current_span(self._name, attributes=attributes)
@@ -240,14 +240,3 @@ def trace_feature_engineering(
 
 def _phase(tracer: trace.Tracer | None, name: str, attributes: dict[str, Any]) -> TracingContext:
     return TracingContext(tracer, name, {**attributes, names.ATTR_BUCKET: names.SPAN_BUCKETS[name]})
-
-
-def _mapping(attributes: Any) -> dict[str, Any]:
-    """Attributes with texts for names; what is no mapping is counted."""
-    if attributes is None:
-        return {}
-    try:
-        return {text_of(key): value for key, value in attributes.items()}
-    except Exception:  # no mapping, or one that cannot be read
-        reject("attributes", attributes)
-        return {}

@@ -11,7 +11,8 @@ import torch
 
 import stepscope
 from stepscope.integrations.torch.gpu import GpuClock
-from stepscope.integrations.torch.phases import BUCKET, Phase, failed
+from stepscope.integrations.torch.phases import Phase, failed
+from stepscope.model.names import ATTR_BUCKET
 
 Call = Callable[..., Any]
 Describe = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
@@ -53,7 +54,7 @@ def timed(
             if busy or not active or run is None or torch.compiler.is_compiling():
                 return original(*args, **kwargs)
             _inside.busy = True
-            phase = _open(run, clock, name, {BUCKET: bucket}, lambda: describe(args, kwargs))
+            phase = _open(run, clock, name, {ATTR_BUCKET: bucket}, lambda: describe(args, kwargs))
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:

@@ -10,7 +10,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 import stepscope
 from stepscope.integrations.torch.gpu import GpuClock
-from stepscope.integrations.torch.phases import BUCKET, Phase, in_backward, quietly
+from stepscope.integrations.torch.phases import Phase, in_backward, quietly
+from stepscope.model.names import ATTR_BUCKET
 
 FORWARD = "train.forward"
 INFERENCE = "inference.forward"
@@ -60,7 +61,7 @@ class ModuleTiming:
         self._handle = module.register_forward_hook(self._on_return, always_call=True)
         attrs = {"train.module": type(module).__name__}
         if torch.is_grad_enabled():
-            self._forward = Phase(self._clock, FORWARD, {**attrs, BUCKET: "productive"})
+            self._forward = Phase(self._clock, FORWARD, {**attrs, ATTR_BUCKET: "productive"})
         else:
             self._forward = Phase(self._clock, INFERENCE, attrs)
 
@@ -97,7 +98,7 @@ class ModuleTiming:
     def _backward_begins(self, run: stepscope.Run, context: contextvars.Context) -> None:
         # torch calls back when the whole pass is over; its own DDP and FSDP learn it in the same way.
         engine = torch.autograd.Variable._execution_engine
-        self._backward = Phase(self._clock, BACKWARD, {BUCKET: "productive"}, context)
+        self._backward = Phase(self._clock, BACKWARD, {ATTR_BUCKET: "productive"}, context)
         engine.queue_callback(self._hooks[2])
 
     def _backward_ends(self, run: stepscope.Run) -> None:

@@ -8,7 +8,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 import stepscope
 from stepscope.integrations.torch.gpu import CATEGORY, GpuClock
 from stepscope.integrations.torch.modules import ModuleTiming
-from stepscope.integrations.torch.phases import BUCKET, Phase, in_backward, quietly
+from stepscope.integrations.torch.phases import Phase, in_backward, quietly
+from stepscope.model.names import ATTR_BUCKET
 
 OPTIMIZER_STEP = "train.optimizer_step"
 AXIS = "optimizer_step"
@@ -41,7 +42,7 @@ class OptimizerTiming:
         self._abandon()
         if self._norm_every and self._steps % self._norm_every == 0:
             self._log_norm(run, optimizer)
-        attrs = {BUCKET: "productive", "train.optimizer": type(optimizer).__name__}
+        attrs = {ATTR_BUCKET: "productive", "train.optimizer": type(optimizer).__name__}
         self._open = Phase(self._clock, OPTIMIZER_STEP, attrs)
 
     def _after(self, run: stepscope.Run, optimizer: Any, args: Any, kwargs: Any) -> None:

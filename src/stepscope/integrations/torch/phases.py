@@ -10,8 +10,6 @@ from opentelemetry.trace import StatusCode
 import stepscope
 from stepscope.integrations.torch.gpu import GpuClock
 
-BUCKET = "train.bucket"
-
 
 class Phase:
     """One phase that is open; the span is current in the thread that began it."""

@@ -10,9 +10,11 @@ from stepscope.model import names
 from stepscope.model.records import Instrument
 from stepscope.sdk import values
 from stepscope.sdk.context import text_of
+from stepscope.sdk.scalars import Refused, step_number
 from stepscope.training import points, starting
 from stepscope.training.collector.datadog import NAMESPACE, is_enabled, record_event, sink_options
 from stepscope.training.collector.history import FAMILIES, History
+from stepscope.training.counting import mapping
 
 Tags = Any
 """`key:value` texts, or a mapping."""
@@ -48,7 +50,7 @@ class MetricsCollector:
         """Record the metrics of one step, and count the step."""
         self._loss = _detached(loss)
         given = {"loss": loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
-        run, number = self._collect("training", {**given, **_extra(extra_metrics)}, step, tags)
+        run, number = self._collect("training", {**given, **mapping("extra_metrics", extra_metrics)}, step, tags)
         self._record(run, "training", {"step": 1}, tags, points.COUNT, number)
 
     def collect_rl_metrics(
@@ -78,7 +80,7 @@ class MetricsCollector:
             "explained_variance": explained_variance,
             "reward_mean": reward_mean,
         }
-        self._collect("rl", {**given, **_extra(extra_metrics)}, step, tags)
+        self._collect("rl", {**given, **mapping("extra_metrics", extra_metrics)}, step, tags)
 
     def collect_performance_metrics(
         self,
@@ -106,7 +108,7 @@ class MetricsCollector:
 
     def collect_custom_metrics(self, metrics: Mapping[str, Any], step: int | None = None, tags: Tags = None) -> None:
         """Record numbers of your own, under `signal.custom.`."""
-        self._collect("custom", _extra(metrics), step, tags)
+        self._collect("custom", mapping("metrics", metrics), step, tags)
 
     def time_operation(self, operation_name: str, tags: Tags = None) -> "Timing":
         """Time a block, with `with` or `async with`: a span, and a sample of `performance.NAME_duration_ms`.
@@ -156,11 +158,13 @@ class MetricsCollector:
         A step that is no integer is counted, and the numbers are recorded as if there were none.
         """
         run = self._run()
-        number = None if step is None else points.step_number(step)
-        if number is not None:
-            self._step = number
-        elif step is not None and run is not None:
-            run.outcomes.reject("step", f"step is a {type(step).__name__}, not an integer of 64 bits")
+        number = None
+        try:
+            if step is not None:
+                self._step = number = step_number(step)
+        except Refused as reason:
+            if run is not None:
+                run.outcomes.reject("step", str(reason))
         self.metrics_history.add(family, number, given)
         self._record(run, family, given, tags, step=number)
         return run, number
@@ -229,18 +233,6 @@ class Timing:
 def create_metrics_collector(run_id: str, user_id: str | None = None, enable_datadog: bool = True) -> MetricsCollector:
     """Make the collector of a run."""
     return MetricsCollector(run_id, user_id, enable_datadog)
-
-
-def _extra(metrics: Any) -> dict[str, Any]:
-    if metrics is None:
-        return {}
-    try:
-        return {text_of(key): value for key, value in metrics.items()}
-    except Exception:  # no mapping, or one that cannot be read
-        run = stepscope.current_run()
-        if run is not None:
-            run.outcomes.reject("extra_metrics", f"{type(metrics).__name__}, not a dict")
-        return {}
 
 
 def _detached(value: Any) -> Any:

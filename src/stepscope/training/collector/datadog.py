@@ -223,6 +223,6 @@ def _negative(value: Any) -> Any:
     """
     try:
         number = values.read("", value)
-    except Exception:
+    except Exception:  # Refused, or whatever a foreign object raises; recording it counts it
         return value
     return -number if isinstance(number, (int, float)) else value * -1.0  # one on a device stays there

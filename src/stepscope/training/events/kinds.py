@@ -80,7 +80,7 @@ def part(error: BaseException, name: str) -> Any:
     """An attribute of an error; None for one that it lacks, or that raises."""
     try:
         return getattr(error, name, None)
-    except Exception:
+    except Exception:  # a property of somebody else's error, which must not replace that error
         return None
 
 

@@ -13,7 +13,7 @@ import stepscope
 from stepscope.model.names import SEVERITIES
 from stepscope.sdk.context import text_of
 from stepscope.sdk.spans import exception_attrs, message_of
-from stepscope.training.counting import reject
+from stepscope.training.counting import mapping, reject
 from stepscope.training.events.kinds import is_user_error, part
 
 FLUSH_SECONDS = 5.0
@@ -53,7 +53,7 @@ class Telemetry:
         if text_of(severity).upper() not in SEVERITIES:
             reject("severity", severity)
             severity = "INFO"
-        run.event(event_name, {**self._session(), **_data(event_data)}, severity)
+        run.event(event_name, {**self._session(), **mapping("event_data", event_data)}, severity)
         return True
 
     def log_exception(self, exception: Any, severity: str = "ERROR") -> bool:
@@ -200,17 +200,6 @@ class FuturePolling:
             said["status_code"] = status
         name = f"{self.NAME}.{_failure(error)}"
         return self._telemetry.log(name, event_data=said, severity="WARNING" if should_retry else "ERROR")
-
-
-def _data(given: Any) -> dict[str, Any]:
-    """The data of an event; what is no mapping, or one that cannot be read, is counted."""
-    if given is None:
-        return {}
-    try:
-        return {text_of(key): value for key, value in given.items()}
-    except Exception:
-        reject("event_data", given)
-        return {}
 
 
 def _failure(error: BaseException) -> str:

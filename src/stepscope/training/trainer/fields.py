@@ -1,11 +1,11 @@
 """The fields of one event of a trainer, sorted: the step and its name, and the numbers."""
 
-import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from stepscope.sdk import values
 from stepscope.sdk.context import text_of
+from stepscope.sdk.scalars import Refused, step_number
 
 STEP_FIELDS = ("policy_version", "global_step", "step", "update", "timesteps")
 """Fields that can be the step, strongest first. One that is not the step of its event is a number like any other."""
@@ -32,11 +32,9 @@ def _step(given: Mapping[str, Any]) -> tuple[int | None, str | None]:
         if value is None or isinstance(value, bool):
             continue
         try:
-            number = operator.index(value)
-        except Exception:  # no integer; or an array of many
+            return step_number(value), name
+        except Refused:
             continue
-        if -(2**63) <= number < 2**63:
-            return number, name
     return None, None
 
 
