@@ -37,7 +37,7 @@ def peers() -> Iterator[list[HubPeer]]:
 def listed(home: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     """What `list --json` says."""
     capsys.readouterr()
-    assert main(["quarantine", "--home", str(home), "--json", "list"]) == 0
+    assert main(["quarantine", "list", "--home", str(home), "--json"]) == 0
     found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return found
 

@@ -181,7 +181,7 @@ def test_dead_destinations_are_not_felt(python: Python, home: Path, server: Serv
         began = time.monotonic()
         done = python(TRAIN, 0, 1000, env={"STEPSCOPE_SINKS": sinks(hangs, gone, server)})
         assert done.returncode == 0
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 15
         deadline = time.monotonic() + 20
         while len(server.steps()) < 1000:
             assert time.monotonic() < deadline
@@ -207,7 +207,7 @@ def test_a_dead_sink_in_a_thread_bounds_the_exit(python: Python, server: Server)
     began = time.monotonic()
     env = {"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": "thread", "STEPSCOPE_EXIT_TIMEOUT": "1"}
     assert python(TRAIN, 0, 100, env=env).returncode == 0
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("shipper", ["process", "thread"])

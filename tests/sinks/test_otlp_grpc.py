@@ -122,7 +122,7 @@ def test_a_server_that_hangs(peer: GrpcPeer) -> None:
     began = time.monotonic()
     with pytest.raises(Retry, match="DEADLINE"):
         made.write(example_batches())
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 5
     made.close()
 
 

@@ -36,6 +36,13 @@ def add_command(
     return made
 
 
+def add_to_verbs(verbs: Commands) -> None:
+    """Let each verb of a command take the options of the command too; what is said behind a verb goes first."""
+    for verb in verbs.choices.values():
+        verb.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="the folder of all journals")
+        verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+
+
 def home_of(args: argparse.Namespace) -> Path:
     """The home folder: the option, else where a run started here would write to."""
     given: Path | None = args.home

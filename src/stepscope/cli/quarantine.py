@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.cli import text
-from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
 from stepscope.cli.plain import dumps, record_line
 from stepscope.cli.ship import chosen_sinks
 from stepscope.hub.door import TOKEN_VARIABLE
@@ -37,6 +37,7 @@ def add(commands: Commands) -> None:
     about = "only what this sink refused: its id as in `list`, a name, or JSON as in `sinks:`"
     retry.add_argument("--sink", action="append", metavar="SINK", help=about)
     retry.set_defaults(command=retry_lots)
+    add_to_verbs(verbs)
 
 
 def _lots(home: Path) -> Iterator[tuple[str, Quarantine, Lot]]:

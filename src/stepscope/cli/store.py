@@ -2,11 +2,10 @@
 
 import argparse
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.cli import text
-from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
 from stepscope.cli.plain import dumps, plain
 from stepscope.model.errors import ConfigError
 
@@ -26,9 +25,7 @@ def add(commands: Commands) -> None:
     verbs.add_parser("info", help="tables, rows, bytes, times, schema").set_defaults(command=show_info)
     verbs.add_parser("check", help="read every part; 1 when something is wrong").set_defaults(command=check)
     verbs.add_parser("compact", help="merge all parts, and say what it saved").set_defaults(command=compact)
-    for verb in verbs.choices.values():
-        verb.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="the folder of all journals")
-        verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    add_to_verbs(verbs)
 
 
 def show_info(args: argparse.Namespace) -> int:

@@ -52,6 +52,12 @@ def without_secrets(url: str) -> str:
     return urlunsplit(parts._replace(netloc=host, query=query))
 
 
+def check_address(what: str, url: str, use: str = "http://HOST:PORT or https://HOST:PORT") -> None:
+    """Raise ConfigError unless a URL names a web server; `use` is what to write instead."""
+    if not is_address(url):
+        raise ConfigError(f"{what} {without_secrets(url)!r} is not usable; use {use}")
+
+
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
     """Whom to trust and who we are; all files are PEM."""
 

@@ -14,8 +14,8 @@ from stepscope.sinks.http import (
     Answer,
     Connection,
     Tls,
+    check_address,
     compress,
-    is_address,
     retry_after,
     without_secrets,
 )
@@ -44,9 +44,7 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         made = convert("hub", {**{key: value for key, value in said.items() if value}, **options}, cls)
         if made.compression not in ("auto", "gzip", "none"):
             raise ConfigError(f"sinks: hub: compression {made.compression!r} is not known; use auto, gzip or none")
-        if not is_address(made.url):
-            shown = without_secrets(made.url)
-            raise ConfigError(f"sinks: hub: url {shown!r} is not usable; use http://HOST:PORT or https://HOST:PORT")
+        check_address("sinks: hub: url", made.url)
         Tls(certificate=made.certificate).check()
         return made
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError
-from stepscope.sinks.http import Tls, is_address, without_secrets
+from stepscope.sinks.http import Tls, check_address
 from stepscope.wire.otlp.names import SIGNALS, Signal
 
 Protocol = Literal["http/protobuf", "http/json", "grpc"]
@@ -79,9 +79,7 @@ def _url(signal: Signal, wish: Wish, env: Mapping[str, str], protocol: str, inse
     url = own or general or f"http://localhost:{_PORTS.get(protocol, 4318)}"
     if protocol == "grpc" and "://" not in url:
         url = f"{'http' if insecure else 'https'}://{url}"
-    if not is_address(url):
-        shown = without_secrets(url)
-        raise ConfigError(f"sinks: otlp: endpoint {shown!r} is not usable; use http://HOST:PORT or https://HOST:PORT")
+    check_address("sinks: otlp: endpoint", url)
     parts = urlsplit(url)
     if protocol == "grpc":
         return urlunsplit((parts.scheme, parts.netloc, "", "", ""))

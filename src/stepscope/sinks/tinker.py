@@ -14,7 +14,7 @@ from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch, offer_key
 from stepscope.model.records import KINDS, Span, kind
 from stepscope.model.writer import Writer
-from stepscope.sinks.http import DENIED, Answer, Connection, Tls, is_address, retry_after, without_secrets
+from stepscope.sinks.http import DENIED, Answer, Connection, Tls, check_address, retry_after, without_secrets
 from stepscope.sinks.registry import convert
 from stepscope.wire import tinker as wire
 
@@ -40,9 +40,7 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if isinstance(given.get("kinds"), str):
             given["kinds"] = [part.strip() for part in given["kinds"].split(",") if part.strip()]
         made = convert("tinker", {**{key: value for key, value in said.items() if value}, **given}, cls)
-        if not is_address(made.url):
-            shown = without_secrets(made.url)
-            raise ConfigError(f"sinks: tinker: url {shown!r} is not usable; use http://HOST:PORT or https://HOST")
+        check_address("sinks: tinker: url", made.url)
         if not made.kinds:
             raise ConfigError(f"sinks: tinker: kinds names none; known: {', '.join(KINDS)}")
         Tls(certificate=made.certificate).check()

@@ -11,7 +11,7 @@ from msgspec import structs
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
 from stepscope.sinks.datadog.agent import Address, Agent, DogStatsdSink, most_bytes_of
-from stepscope.sinks.http import is_address, without_secrets
+from stepscope.sinks.http import check_address, without_secrets
 from stepscope.sinks.registry import convert
 from stepscope.wire.datadog.spelling import tag
 from stepscope.wire.datadog.translate import Spelling, Translator
@@ -119,9 +119,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             if not self.api_key:
                 raise ConfigError("sinks: datadog: the HTTP intake needs an API key: set `api_key` or DD_API_KEY")
             for url in (self.intake, self.logs_intake):
-                if not is_address(url):
-                    shown = without_secrets(url)
-                    raise ConfigError(f"sinks: datadog: {shown!r} is not usable; use https://HOST, or `site` alone")
+                check_address("sinks: datadog:", url, "https://HOST, or `site` alone")
         elif find_spec("datadog") is None:
             fix = "pip install 'stepscope[datadog]', or set DD_API_KEY to need no Agent"
             raise ConfigError(f"sinks: datadog: DogStatsD needs Datadog's client: {fix}")
