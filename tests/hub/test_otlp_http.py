@@ -12,7 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from stepscope.wire.otlp.replies import read_status
+from stepscope.wire.otlp.fields import delimited
+from stepscope.wire.otlp.replies import read_reply, read_status
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import JSON, PROTOBUF, RunningHub
 
@@ -123,9 +124,16 @@ def test_strange_json_values(hub: RunningHub, text: str) -> None:
     assert hub.post("/v1/logs", b"{}", JSON).status == 200
 
 
+def most_memory(hub: RunningHub) -> int:
+    """The most bytes the hub ever had in memory."""
+    assert hub.process is not None
+    with open(f"/proc/{hub.process.pid}/status") as file:
+        return 1024 * next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+
+
 def test_too_large(hub: RunningHub) -> None:
-    """A body over 64 MiB is 413, whether or not its length was announced."""
-    answer = hub.post("/v1/traces", bytes(65 * MEGA))
+    """A body over 20 MiB is 413, whether or not its length was announced."""
+    answer = hub.post("/v1/traces", bytes(21 * MEGA))
     assert answer.status == 413
     assert read_status("protobuf", answer.body).code == 8
 
@@ -133,7 +141,6 @@ def test_too_large(hub: RunningHub) -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
 def test_bomb(hub: RunningHub, encoding: str) -> None:
     """Very many zeros in a small body are 413, and the hub lives on with its memory bounded."""
-    assert hub.process is not None
     zeros = bytes(MEGA)
     if encoding == "zstd":
         packer = zstandard.ZstdCompressor(level=3).compressobj()
@@ -144,9 +151,24 @@ def test_bomb(hub: RunningHub, encoding: str) -> None:
         sent = [threads.submit(hub.post, "/v1/metrics", bomb, content_encoding=encoding) for _ in range(4)]
         answers = [future.result() for future in sent]
     assert {answer.status for answer in answers} == {413}
-    with open(f"/proc/{hub.process.pid}/status") as file:
-        peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-    assert peak < 1500 * 1024, f"{peak} kB"
+    assert most_memory(hub) < 1500 * MEGA
+
+
+@pytest.mark.parametrize("content", [PROTOBUF, JSON])
+def test_empty_attributes(hub: RunningHub, content: str) -> None:
+    """A request that is all empty attributes costs a bounded memory, and the span around them is judged."""
+    room = 20 * MEGA - 100
+    if content == JSON:
+        many = b",".join([b"{}"] * (room // 3))
+        body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[%b]}]}]}]}' % many
+    else:
+        body = b"\x4a\x00" * (room // 2)
+        for tag in (b"\x12", b"\x12", b"\x0a"):
+            body = delimited(tag, body)
+    answer = hub.post("/v1/traces", body, content)
+    assert answer.status == 200
+    assert read_reply("traces", "json" if content == JSON else "protobuf", answer.body).rejected == 1
+    assert most_memory(hub) < 1500 * MEGA
 
 
 @pytest.mark.parametrize("signal", ["traces", "metrics", "logs"])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stepscope.model.records import Attrs
-from stepscope.wire.otlp.decode.raw import Item
+from stepscope.wire.otlp.decode.raw import MOST_PAIRS, Item
 from stepscope.wire.otlp.refusals import Rejections
 
 MALFORMED = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
@@ -108,7 +108,7 @@ def _read_each(nodes: list[Any], read: Callable[[Any], Item], refused: Rejection
 def attributes(pairs: Any, depth: int = DEPTH) -> Attrs:
     """Read key-values; one without a key is left out, one without a value is None."""
     attrs: Attrs = {}
-    for pair in as_list(pairs):
+    for pair in as_list(pairs)[:MOST_PAIRS]:
         if key := as_text(pair.get("key")):
             value = pair.get("value")
             text = value.get("stringValue") if value else None

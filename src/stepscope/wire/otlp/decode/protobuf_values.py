@@ -3,12 +3,13 @@
 from typing import Any
 
 from stepscope.model.records import Attrs
+from stepscope.wire.otlp.decode.raw import MOST_PAIRS
 
 
 def attributes(pairs: Any) -> Attrs:
     """Read key-values; one without a key is left out, one without a value is None."""
     attrs = {}
-    for pair in pairs:
+    for pair in pairs[:MOST_PAIRS]:
         value = pair.value
         # Only one of these is ever set, so the first that is true is the value: cheaper than WhichOneof.
         attrs[pair.key] = (

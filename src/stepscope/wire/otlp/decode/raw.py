@@ -8,6 +8,9 @@ from stepscope.wire.otlp import names
 
 Item = TypeVar("Item")
 
+MOST_PAIRS = 10_000
+"""Key-values that are read of one list; whoever keeps them keeps far fewer."""
+
 LATEST = 2**63 - 1
 """No time is later: stores keep nanoseconds as a signed 64-bit number."""
 
