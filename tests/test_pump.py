@@ -135,6 +135,28 @@ def test_retry_waits_longer_and_longer(tmp_path: Path) -> None:
     assert pump.counts == {"written": 10, "retried": 4, "retried/busy": 4}
 
 
+def test_a_sink_that_says_when_is_promising(tmp_path: Path) -> None:
+    """Trouble with a time to come back may end by then; trouble without one may not."""
+    write_journal(tmp_path, 10)
+    clock = Clock()
+    afters: list[float | None] = [None, 7.5]
+
+    def answer(batches: Sequence[Batch]) -> Mapping[str, int]:
+        if afters:
+            raise Retry("busy", afters.pop(0))
+        return {}
+
+    pump = make_pump(tmp_path, Peer(answer), clock)
+    assert pump.is_promising(clock.now)
+    clock.now += pump.step().wait
+    assert not pump.is_promising(clock.now + 1e6)
+    pump.step()
+    assert [pump.is_promising(clock.now + seconds) for seconds in (7.0, 8.0)] == [False, True]
+    clock.now += 7.5
+    pump.step()
+    assert pump.is_promising(clock.now)
+
+
 def test_dead_sink_is_probed_with_little(tmp_path: Path) -> None:
     """Half an hour down: few tries, small ones; then everything follows in order."""
     write_journal(tmp_path, 20_000, per_batch=500)

@@ -107,6 +107,8 @@ class Pump:
         self._refusals = 0
         """Lots set aside since the sink last took something."""
         self._not_before = float("-inf")
+        self._promised = False
+        """Whether the sink said when to come back."""
         self._at_end = False
         self.counts: Counter[str] = Counter()
         """By outcome, and by `outcome/reason`."""
@@ -138,6 +140,10 @@ class Pump:
     def at_end(self) -> bool:
         """Whether the last look found nothing to deliver."""
         return self._at_end
+
+    def is_promising(self, until: float) -> bool:
+        """Whether the sink may take more before a moment: it is in no trouble, or said to come back by then."""
+        return not self.trouble or (self._promised and self._not_before <= until)
 
     def wake(self) -> None:
         """Try again at the next step, however long the sink wanted to be left alone."""
@@ -199,6 +205,7 @@ class Pump:
         self._count("retried", 1, str(error))
         self._told("retried", piece, str(error))
         self.trouble = str(error)
+        self._promised = error.after is not None
         wait = self._patience.fail(error.after)
         if self._patience.is_open and self._whole:
             self._pieces.clear()

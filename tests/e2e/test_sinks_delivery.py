@@ -227,6 +227,33 @@ def test_finish_can_wait(python: Python, server: Server, until: Callable[..., No
     assert python(program, 0.2, env=env).stdout == "False False False\n"
 
 
+@pytest.mark.parametrize("shipper", ["process", "thread"])
+def test_finish_waits_through_trouble(python: Python, server: Server, shipper: str, ends: None) -> None:
+    """A sink that refuses at first is tried again while somebody waits for it."""
+    program = """
+        import stepscope
+        run = stepscope.init(capture_logs=False, otel=False)
+        run.log({"loss": 1.0}, step=7, category="trainer")
+        print(run.finish(wait=30))
+    """
+    server.replies = [Reply(503), Reply(503)]
+    done = python(program, env={"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": shipper})
+    assert done.stdout == "Standing(done=True, undelivered=0)\n"
+    assert trained(server) == [7]
+
+
+def test_a_sink_that_says_when_is_waited_for(python: Python, server: Server) -> None:
+    """The end of a program waits for a sink of its own that asked for a second, and not for one that asked for more."""
+    env = {"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": "thread", "STEPSCOPE_EXIT_TIMEOUT": "20"}
+    server.replies = [Reply(503, {"Retry-After": "1"})]
+    assert python(TRAIN, 0, 10, env=env).returncode == 0
+    assert trained(server) == list(range(10))
+    server.always = Reply(503, {"Retry-After": "600"})
+    began = time.monotonic()
+    assert python(TRAIN, 10, 20, env=env).returncode == 0
+    assert time.monotonic() - began < 15
+
+
 @pytest.mark.parametrize("shipper", ["process", "thread", "none"])
 def test_flush_reports_what_is_undelivered(python: Python, server: Server, shipper: str, ends: None) -> None:
     """True as soon as the journal has it, whatever the sinks do; the bytes they lack are told, until there are none."""

@@ -1,5 +1,6 @@
 """The MLflow sink against a real MLflow server: what arrives, once, and how a run is told there."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from stepscope.model.writer import Writer
 from stepscope.sinks.mlflow.config import Mlflow
 from stepscope.sinks.mlflow.metrics import NO_LOGS
 from stepscope.testing.sinks import SinkContract, closing
+from tests.conftest import Python
 from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
 from tests.sinks.mlflow_peer import peer as peer
 from tests.sinks.mlflow_peer import server as server
@@ -238,6 +240,22 @@ def linked(peer: MlflowPeer) -> list[dict[str, Any]]:
     place = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": peer.experiment_id()}}
     query = {"locations": [place], "filter": f"metadata.`mlflow.sourceRun` = '{peer.run()['run_id']}'"}
     return list(peer.server.post("/api/3.0/mlflow/traces/search", query).get("traces", []))
+
+
+def test_a_short_run_in_a_thread(peer: MlflowPeer, python: Python, home: Path) -> None:
+    """The traces of a program that ends at once wait for their run, which is created beside them."""
+    program = """
+        import stepscope
+        for number in range(5):
+            run = stepscope.init(project="p", run_id=f"short{number}", capture_logs=False, otel=False)
+            with run.step(number), run.span("forward"):
+                run.log({"loss": 0.5})
+            assert run.finish().undelivered == 0
+    """
+    sinks = json.dumps([{"mlflow": {"uri": peer.url, "experiment": peer.experiment}}])
+    env = {"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread", "STEPSCOPE_EXIT_TIMEOUT": "30"}
+    done = python(program, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_doctor_is_content(peer: MlflowPeer, tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ class Run:
             disk_quota=settings.disk_quota,
             duties=self.duties,
         )
-        self.finishing: list[Callable[[float], object]] = []
-        """Called with the deadline when all is in the journal; must not raise."""
+        self.finishing: list[Callable[[float, float], object]] = []
+        """Called when all is in the journal, with the deadline and until when the user waits for sinks; must not raise."""
         self.undelivered: Callable[[], int | None] = lambda: 0
         """Counts the bytes of this process's journal that some remote sink does not have yet; reads the disk."""
         self.exit_status: Any = None
@@ -275,10 +275,11 @@ class Run:
         self.duties.record_end(self.status)
         self.duties.beat()
         safe = self.flusher.stop(max(deadline - time.monotonic(), 0))
+        until = time.monotonic() + (self._bounded(wait) if wait else 0.0)
         for each in self.finishing:
-            each(deadline)
+            each(deadline, until)
         if wait:
-            return self._delivered(safe, time.monotonic() + self._bounded(wait))
+            return self._delivered(safe, until)
         return Standing(safe, self._left(deadline))
 
     def _bounded(self, seconds: Any) -> float:

@@ -103,7 +103,7 @@ class Call:
         self._next = self._clock() + ENSURE_SECONDS
         self._ensure()
 
-    def leave(self, deadline: float) -> None:
+    def leave(self, deadline: float, patient_until: float) -> None:
         """See once more that somebody delivers what was recorded last; the shipper outlives us."""
         try:
             self._ensure()
@@ -172,13 +172,18 @@ class _Threads:
             for packed in records:
                 self._run.recorder.put(packed)
 
-    def leave(self, deadline: float) -> None:
-        """Deliver what is left while there is time; the rest stays in the journal for `stepscope ship`."""
+    def leave(self, deadline: float, patient_until: float) -> None:
+        """Deliver what is left while there is time; the rest stays in the journal for `stepscope ship`.
+
+        A sink in trouble is not waited for after `patient_until`, unless it said to come back in time.
+        """
         self()
         for line in self._lines:
             line.look_again()
-        until = max(deadline, time.monotonic() + LEAVE_SECONDS)
-        while time.monotonic() < until and not all(line.drained or line.pump.trouble for line in self._lines):
+        until = max(deadline, patient_until, time.monotonic() + LEAVE_SECONDS)
+        while (now := time.monotonic()) < until and any(
+            not line.drained and (now < patient_until or line.pump.is_promising(until)) for line in self._lines
+        ):
             time.sleep(0.005)
         for line in self._lines:
             line.stop(0.0)
