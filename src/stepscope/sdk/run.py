@@ -79,7 +79,7 @@ class Run:
             duties=self.duties,
         )
         self.finishing: list[Callable[[float, float], object]] = []
-        """Called when all is in the journal, with the deadline and until when the user waits for sinks; must not raise."""
+        """Called when all is in the journal, with the deadline and until when sinks are waited for; must not raise."""
         self.undelivered: Callable[[], int | None] = lambda: 0
         """Counts the bytes of this process's journal that some remote sink does not have yet; reads the disk."""
         self.exit_status: Any = None
