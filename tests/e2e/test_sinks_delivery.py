@@ -326,8 +326,11 @@ def test_news_of_a_sink_in_a_thread(python: Python, server: Server, records: Cal
             time.sleep(0.01)
         run.finish()
     """
-    python(program, env={"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": "thread"})
-    assert "stepscope.sink.first_delivery" in [event.name for event in records(Event)]
+    shown = json.dumps([*json.loads(sinks(server)), {"prometheus": {"port": 0}}])
+    python(program, env={"STEPSCOPE_SINKS": shown, "STEPSCOPE_SHIPPER": "thread"})
+    first = [event.attrs["place"] for event in records(Event) if event.name == "stepscope.sink.first_delivery"]
+    assert len(first) == 2
+    assert not any(":0/" in place for place in first), "the port that was found, not the one that was asked for"
     keys = [key for record in records(Metric) for key in record.values]
     assert any(key.startswith("sink/otlp-") and key.endswith("/written") for key in keys)
 

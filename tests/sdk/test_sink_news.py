@@ -30,7 +30,7 @@ class Told:
         self.now = 1000.0
         self.pump = FakePump()
         self.events: list[Event] = []
-        self.watch = Watch("otlp-1", "http://there", self._take, clock=lambda: self.now)
+        self.watch = Watch("otlp-1", lambda: "http://there", self._take, clock=lambda: self.now)
 
     def _take(self, records: object) -> None:
         for packed in records:  # type: ignore[attr-defined]

@@ -103,7 +103,7 @@ class Line:
         sink = self._sink = _Opening(chosen.config)
         source = Slices(self.following, lambda: sink.divisible) if sliced and not packed else self.following
         self.pump = Pump(sink, source, Quarantine(home, chosen.id), group_bytes=group_bytes)
-        self._watch = Watch(chosen.id, chosen.config.place, tell) if tell is not None else None
+        self._watch = Watch(chosen.id, lambda: sink.place, tell) if tell is not None else None
         self.drained = False
         self._report_path = folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0

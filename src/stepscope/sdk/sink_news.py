@@ -47,10 +47,15 @@ class Watched(Protocol):
 
 
 class Watch:
-    """Looks at a pump after each step and tells what changed; one thread calls it."""
+    """Looks at a pump after each step and tells what changed; one thread calls it.
 
-    def __init__(self, sink: str, place: str, tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
-        self._about = {"sink": sink, "place": place}
+    A sink may know its place only when it is open.
+    """
+
+    def __init__(
+        self, sink: str, place: Callable[[], str], tell: Tell, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._sink, self._place = sink, place
         self._tell, self._clock = tell, clock
         self._delivered = False
         self._dead_since: float | None = None
@@ -92,7 +97,8 @@ class Watch:
         self._say(REFUSED, "WARN", attrs)
 
     def _say(self, name: str, severity: str, attrs: Mapping[str, Any]) -> None:
-        record = (EVENT, time.time_ns(), *NOWHERE, None, None, SEVERITIES[severity], name, {**self._about, **attrs})
+        told = {"sink": self._sink, "place": self._place(), **attrs}
+        record = (EVENT, time.time_ns(), *NOWHERE, None, None, SEVERITIES[severity], name, told)
         self._tell([pack(record)])
 
 
