@@ -1,10 +1,12 @@
 """Addresses of web servers: which are one, and how they are shown without what is secret in them."""
 
+import socket
+import threading
 from typing import Any
 
 import pytest
 
-from stepscope.model.errors import ConfigError
+from stepscope.model.errors import ConfigError, Retry
 from stepscope.sinks import registry
 from stepscope.sinks.http import Connection, is_address, without_secrets
 
@@ -42,6 +44,50 @@ def test_what_is_no_address(url: str) -> None:
 def test_without_secrets(url: str, shown: str) -> None:
     """Name, password and secret parameters go; an address without them stays as it was written."""
     assert without_secrets(url) == shown
+
+
+@pytest.mark.parametrize("name", ["hub", "mlflow", "tinker", "datadog", "otlp"])
+def test_what_no_header_can_carry_is_a_wrong_setting(name: str) -> None:
+    """A token with the line break of its file is taken without; one with a character inside is refused, unseen."""
+    option = {"hub": "token", "mlflow": "token", "otlp": "headers"}.get(name, "api_key")
+    more = {"transport": "http"} if name == "datadog" else {}
+
+    def chosen(token: str) -> registry.Chosen:
+        value = {"authorization": token} if option == "headers" else token
+        return registry.parse([{name: {option: value, **more}}], {})[0]
+
+    assert chosen("SECRET\n").config == chosen("SECRET").config
+    for bad in ("SEC\nRET", "SECRET\u00e9"):
+        with pytest.raises(ConfigError, match=f"sinks: {name}: .* can not be sent") as raised:
+            chosen(bad)
+        assert "SEC" not in str(raised.value)
+
+
+def test_an_answer_that_is_not_http() -> None:
+    """As from a gRPC port: the reason says what to do, and shows no bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as peer:
+                peer.recv(10_000)
+                peer.sendall(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\xff\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(Retry, match="is this a gRPC port"):
+            Connection(f"http://127.0.0.1:{server.getsockname()[1]}").post("/", b"x", {}, 5.0)
+        thread.join()
+
+
+def test_a_request_that_can_not_be_sent_shows_nothing() -> None:
+    """A header that http.client refuses is no reason to show it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = Connection(f"http://127.0.0.1:{server.getsockname()[1]}")
+        for _ in range(2):
+            with pytest.raises(Retry, match="can not be sent") as raised:
+                connection.post("/", b"x", {"authorization": "SEC\nRET"}, 5.0)
+            assert "SEC" not in str(raised.value)
+        connection.close()
 
 
 @pytest.mark.parametrize("name", PLACES)

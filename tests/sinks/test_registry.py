@@ -26,6 +26,20 @@ def test_a_text_is_parted_by_commas() -> None:
     assert [each.name for each in registry.parse("local, console,hub", {})] == ["console", "hub"]
 
 
+@pytest.mark.parametrize("text", ['[{"hub": {"token": "x"}}]', ' {"hub": {"token": "x"}}'])
+def test_a_text_may_be_json(text: str) -> None:
+    """A list, or one sink with its options."""
+    (found,) = registry.parse(text, {})
+    assert (found.name, found.config.token) == ("hub", "x")
+
+
+def test_no_error_tells_an_option() -> None:
+    """What stands beside the name of a sink may be a secret."""
+    with pytest.raises(ConfigError, match="neither a name") as raised:
+        registry.parse([{"hub": {"token": "SECRET"}, "otlp": {}}], {})
+    assert "SECRET" not in str(raised.value)
+
+
 def test_the_same_place_keeps_its_id() -> None:
     """Cursors survive a new token; another address has its own."""
     ids = [
@@ -48,6 +62,8 @@ def test_the_same_place_keeps_its_id() -> None:
         ([3], "neither a name"),
         (3, "expected a list"),
         ({"otlp": {}}, "expected a list"),
+        ('{"hub": {"token": "SEC', "begins with {"),
+        ([{"console": {"severity": "LOUD"}}], "severity 'LOUD' is not known; use TRACE"),
         ([{"console": {"labels": 3}}], "labels"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from stepscope.model.errors import ConfigError
 from stepscope.model.names import SEVERITIES, severity_word
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
@@ -45,6 +46,8 @@ class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Console":
         """Read options and variables; labels of both are merged, the options' win."""
         made = convert("console", options, cls)
+        if made.severity.upper() not in SEVERITIES:
+            raise ConfigError(f"sinks: console: severity {made.severity!r} is not known; use {', '.join(SEVERITIES)}")
         labels: dict[str, str] = {}
         for name in VARIABLES:
             labels.update(parse_labels(env.get(name, "")))
@@ -82,7 +85,7 @@ class ConsoleSink:
     ) -> None:
         self._config = config
         self._labels = {**LABELS, **config.labels}
-        self._least = SEVERITIES.get(config.severity.upper(), 13)
+        self._least = SEVERITIES[config.severity.upper()]
         self._emit = emit or _print
         self._terminal, self._pace = terminal, pace or Pace()
         self._latest = ""

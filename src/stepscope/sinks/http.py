@@ -58,6 +58,14 @@ def check_address(what: str, url: str, use: str = "http://HOST:PORT or https://H
         raise ConfigError(f"{what} {without_secrets(url)!r} is not usable; use {use}")
 
 
+def sendable(what: str, text: str | None) -> str | None:
+    """A text that a header can carry, without the line break that a file ends with; ConfigError does not show it."""
+    trimmed = text.strip() if text is not None else None
+    if trimmed and not (trimmed.isascii() and trimmed.isprintable()):
+        raise ConfigError(f"{what} can not be sent: it holds a line break or a character that is not ASCII")
+    return trimmed
+
+
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
     """Whom to trust and who we are; all files are PEM."""
 
@@ -153,6 +161,11 @@ class Connection:
                 self._close()
                 through = f"through the proxy {self._proxy}: " if self._proxy is not None else ""
                 raise Retry(through + explain(error)) from error
+            except ValueError as error:  # a header or path that http.client refuses; it would show what it holds
+                self._close()
+                raise Retry(
+                    "the request can not be sent: a header or the path holds what HTTP has no place for"
+                ) from error
         raise AssertionError("the second try returns or raises")
 
     def close(self) -> None:
@@ -244,6 +257,8 @@ def explain(error: BaseException) -> str:
         return f"refused: {error}"
     if isinstance(error, http.client.IncompleteRead):
         return "the answer was cut off"
+    if isinstance(error, http.client.BadStatusLine):
+        return "the answer is not HTTP/1; is this a gRPC port? Use `protocol: grpc`, or the HTTP port (4318)"
     return f"{type(error).__name__}: {error}"
 
 

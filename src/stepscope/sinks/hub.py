@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import structs
 
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch
@@ -17,6 +18,7 @@ from stepscope.sinks.http import (
     check_address,
     compress,
     retry_after,
+    sendable,
     without_secrets,
 )
 from stepscope.sinks.proxies import is_here
@@ -46,7 +48,7 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ConfigError(f"sinks: hub: compression {made.compression!r} is not known; use auto, gzip or none")
         check_address("sinks: hub: url", made.url)
         Tls(certificate=made.certificate).check()
-        return made
+        return structs.replace(made, token=sendable("sinks: hub: token", made.token))
 
     @property
     def place(self) -> str:

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError
-from stepscope.sinks.http import Tls, check_address
+from stepscope.sinks.http import Tls, check_address, sendable
 from stepscope.wire.otlp.names import SIGNALS, Signal
 
 Protocol = Literal["http/protobuf", "http/json", "grpc"]
@@ -61,7 +61,7 @@ def _target(signal: Signal, wish: Wish, env: Mapping[str, str]) -> Target:
     return Target(
         protocol=protocol,
         url=_url(signal, wish, env, protocol, insecure),
-        headers={key.lower(): value for key, value in headers.items()},
+        headers={key.lower(): sendable(f"sinks: otlp: header {key}", value) or "" for key, value in headers.items()},
         timeout=wish.timeout if wish.timeout is not None else _seconds(said("TIMEOUT")),
         gzip=compression == "gzip",
         tls=Tls(

@@ -79,11 +79,13 @@ Options = TypeVar("Options")
 def parse(given: Any, env: Mapping[str, str] | None = None) -> tuple[Chosen, ...]:
     """Read the `sinks` setting: names, or mappings of one name to its options; a text is parted by commas."""
     env = os.environ if env is None else env
-    if isinstance(given, str) and given.lstrip().startswith("["):
+    if isinstance(given, str) and given.lstrip().startswith(("[", "{")):
         try:
             given = msgspec.json.decode(given)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"sinks: a text that begins with [ is read as JSON, and this is none: {error}") from None
+            what = f"a text that begins with {given.lstrip()[0]} is read as JSON, and this is none"
+            raise ConfigError(f"sinks: {what}: {error}") from None
+        given = [given] if isinstance(given, dict) else given
     elif isinstance(given, str):
         given = [part.strip() for part in given.split(",") if part.strip()]
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
@@ -122,7 +124,8 @@ def _entry(each: Any) -> tuple[str, Mapping[str, Any]]:
         ((name, options),) = each.items()
         if isinstance(name, str) and (options is None or isinstance(options, Mapping)):
             return name.strip().lower(), options or {}
-    raise ConfigError(f"sinks: {each!r} is neither a name nor one name with its options, {{name: {{option: value}}}}")
+    shown = f"a mapping of {', '.join(map(repr, each))}" if isinstance(each, Mapping) else repr(each)
+    raise ConfigError(f"sinks: {shown} is neither a name nor one name with its options, {{name: {{option: value}}}}")
 
 
 def names() -> list[str]:

@@ -9,12 +9,13 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import structs
 
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch, offer_key
 from stepscope.model.records import KINDS, Span, kind
 from stepscope.model.writer import Writer
-from stepscope.sinks.http import DENIED, Answer, Connection, Tls, check_address, retry_after, without_secrets
+from stepscope.sinks.http import DENIED, Answer, Connection, Tls, check_address, retry_after, sendable, without_secrets
 from stepscope.sinks.registry import convert
 from stepscope.wire import tinker as wire
 
@@ -44,7 +45,7 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not made.kinds:
             raise ConfigError(f"sinks: tinker: kinds names none; known: {', '.join(KINDS)}")
         Tls(certificate=made.certificate).check()
-        return made
+        return structs.replace(made, api_key=sendable("sinks: tinker: api_key", made.api_key))
 
     @property
     def place(self) -> str:

@@ -11,7 +11,7 @@ from msgspec import structs
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
 from stepscope.sinks.datadog.agent import Address, Agent, DogStatsdSink, most_bytes_of
-from stepscope.sinks.http import check_address, without_secrets
+from stepscope.sinks.http import check_address, sendable, without_secrets
 from stepscope.sinks.registry import convert
 from stepscope.wire.datadog.spelling import tag
 from stepscope.wire.datadog.translate import Spelling, Translator
@@ -59,6 +59,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             made = structs.replace(made, **_agent(env))
         tags = tuple(dict.fromkeys((*_env_tags(env), *(tag(each) for each in made.tags))))
         made = structs.replace(made, tags=tags, namespace=made.namespace.strip("."))
+        made = structs.replace(made, api_key=sendable("sinks: datadog: api_key", made.api_key))
         made = structs.replace(made, transport=made._chosen())
         made._check()
         return made

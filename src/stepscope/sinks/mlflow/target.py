@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError
-from stepscope.sinks.http import Tls, is_address, without_secrets
+from stepscope.sinks.http import Tls, is_address, sendable, without_secrets
 from stepscope.sinks.registry import convert
 from stepscope.wire.mlflow.names import TRACES
 
@@ -102,4 +102,5 @@ def _authorization(given: Options, credentials: tuple[str, str] | None) -> str |
         credentials = given.username, given.password
     if credentials is not None:
         return "Basic " + base64.b64encode(":".join(credentials).encode()).decode()
-    return f"Bearer {given.token}" if given.token else None
+    token = sendable("sinks: mlflow: token", given.token)
+    return f"Bearer {token}" if token else None
