@@ -14,6 +14,7 @@ token access_token accessToken refresh-token id_token csrf_token HF_TOKEN GITHUB
 """
 HARMLESS = """
 tokens max_tokens num_tokens tokens_per_second prompt_tokens tokenizer token_count pad_token_id
+eos_token bos_token pad-token unkToken mask_token image_token next_token stop.token tokenizer/eos_token
 loss lr author authored keyboard key step monkey batch_size
 """
 

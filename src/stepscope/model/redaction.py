@@ -12,6 +12,11 @@ _SECRET = re.compile(
     r"|(^|[-_. /])(auth|access|api|id|refresh|security|session|hf|github|gh|wandb|csrf|write|read)?[-_. ]?token$",
     re.IGNORECASE,
 )
+_OF_TEXT = re.compile(
+    r"(^|[-_. /])(bos|eos|pad|unk|mask|sep|cls|image|video|audio|start|stop|begin|end|next|first|last)[-_. ]?token$",
+    re.IGNORECASE,
+)
+"""The tokens of a tokenizer."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MEMO_LIMIT = 10_000
 _memo: dict[str, bool] = {}
@@ -21,7 +26,8 @@ def is_secret(key: str) -> bool:
     """Tell whether a key names a secret; counts such as `max_tokens` or `tokens` do not."""
     known = _memo.get(key)
     if known is None:
-        known = _SECRET.search(_CAMEL.sub("_", key)) is not None
+        words = _CAMEL.sub("_", key)
+        known = _SECRET.search(words) is not None and _OF_TEXT.search(words) is None
         if len(_memo) < _MEMO_LIMIT:
             _memo[key] = known
     return known
