@@ -31,6 +31,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
+def tight_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a store, and less than it keeps free."""
+    place = tmp_path / "tight"
+    mount("tmpfs", place, "size=64m")
+    yield place
+    _libc.umount2(bytes(place), _DETACH)
+
+
+@pytest.fixture
 def read_only_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system nobody can write to, root neither."""
     place = tmp_path / "read-only"

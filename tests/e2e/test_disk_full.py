@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -59,13 +61,14 @@ def wait_said(program: Any, until: Any, words: str) -> None:
     assert words in (program.place / "out").read_text(), (program.place / "err").read_text()
 
 
-def check(program: Any, trouble: int = 1) -> None:
+def check(program: Any, trouble: int = 1, removed: int = 0) -> None:
     """See that nothing was raised, nothing touched the disk in the loop, and the warnings came once."""
     done = program.wait()
     assert done.returncode == 0, done.stderr
     assert re.findall(r"I/O in the loop: (.*)", done.stdout) == ["[]"] * 3
     assert done.stderr.count("cannot be written") == trouble, done.stderr
     assert done.stderr.count("can be written again") == trouble
+    assert done.stderr.count("somebody removed or changed the journal") == removed
     assert "Traceback" not in done.stderr
 
 
@@ -98,7 +101,7 @@ def test_folder_removed(start: Any, until: Any, records: Read, home: Path) -> No
         go_on(trainer, until, phase)
         wait_said(trainer, until, f"{phase} is safe: True")
     go_on(trainer, until, "end")
-    check(trainer, trouble=0)
+    check(trainer, trouble=0, removed=1)
     assert indices(records, home) == list(range(1000, 3000))
 
 
@@ -177,3 +180,14 @@ def test_no_working_folder(python: Any, records: Read, home: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert indices(records, home) == [0]
+
+
+def test_a_question_where_the_store_has_no_room(python: Any, tight_disk: Path) -> None:
+    """The store keeps some of a disk free: whoever asks is told at once that the newest records are not in it."""
+    home = tight_disk / "home"
+    source = "import stepscope; run = stepscope.init(run_id='r'); run.log({'a': 1.0}, step=3); run.finish()"
+    assert python(source, env={"STEPSCOPE_HOME": str(home)}).returncode == 0
+    line = [sys.executable, "-m", "stepscope.cli.main", "step", "latest", "3", "--home", str(home)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert "the newest records are not in the answer: the store's disk has" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -3,6 +3,7 @@
 import pytest
 
 from stepscope.journal.layout import is_safe
+from stepscope.model.errors import ConfigError
 from stepscope.sdk import launch
 
 
@@ -43,6 +44,13 @@ from stepscope.sdk import launch
 def test_launchers(env: dict[str, str], expected: tuple[object, ...]) -> None:
     """Each launcher's variables give the same five facts; nonsense falls back to rank 0 of 1."""
     assert tuple(launch.detect(env))[:5] == expected
+
+
+def test_our_own_variable_is_checked() -> None:
+    """Whoever sets a rank for us means it."""
+    for text in ("-1", "x"):
+        with pytest.raises(ConfigError, match=f"STEPSCOPE_RANK='{text}' is not a whole number from 0 up"):
+            launch.detect({"STEPSCOPE_RANK": text})
 
 
 def test_torchrun_without_an_id() -> None:

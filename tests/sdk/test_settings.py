@@ -32,7 +32,9 @@ def test_first_source_wins(tmp_path: Path) -> None:
 
 def test_init_offers_every_setting() -> None:
     """Each setting is an argument of init, and each argument a setting."""
-    assert set(inspect.signature(stepscope.init).parameters) == {*settings.KNOWN, "config"}
+    assert set(inspect.signature(stepscope.init).parameters) == {*settings.KNOWN, "config", "unknown"}
+    with pytest.raises(ConfigError, match=r"unknown setting 'projct'; did you mean 'project'\?.*home"):
+        stepscope.init(projct="x")
 
 
 @pytest.mark.parametrize("key", settings.KNOWN)
@@ -49,12 +51,23 @@ def test_unknown_names_are_named_with_the_known_ones(tmp_path: Path) -> None:
         load(tmp_path, "telemetry: {projct: x}")
 
 
+@pytest.mark.parametrize("text", ["telemtry: {project: x}", "project: x"])
+def test_a_file_without_its_key_is_refused(tmp_path: Path, text: str) -> None:
+    """Settings that would be passed over are an error; an empty file, or an empty part, is none."""
+    with pytest.raises(ConfigError, match=f"under the key `telemetry:`, found {text.partition(':')[0]}"):
+        load(tmp_path, text)
+    assert load(tmp_path, "telemetry:").project == "default"
+    assert load(tmp_path, "").project == "default"
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
         ("memory_quota", "many", "500MB"),
         ("memory_quota", 10, "64KiB"),
         ("flush_interval", "0", "above 0"),
+        ("flush_interval", True, "above 0"),
+        ("flush_interval", "abc", "above 0"),
         ("exit_timeout", "nan", "seconds"),
         ("probes", "perhaps", "true or false"),
         ("run_id", "../x", "letters"),

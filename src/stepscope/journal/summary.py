@@ -87,7 +87,7 @@ class WriterSummary:
     @property
     def started(self) -> int | None:
         """When it began, in ns."""
-        return self.writer.wall_ns or self.first
+        return min((moment for moment in (self.writer.wall_ns, self.first) if moment), default=None)
 
     @property
     def last_step(self) -> int | None:

@@ -38,6 +38,8 @@ class Journal:
         self._size = 0
         self._full = 0
         self._next_index = 0
+        self.damages = 0
+        """How often the open segment was found removed or changed by somebody."""
 
     def append(self, records: Sequence[bytes]) -> int:
         """Write packed records as one batch and return its bytes; OSError when nothing was written.
@@ -45,7 +47,9 @@ class Journal:
         On return the batch is safe from the death of the process, with `fsync` also from that of the machine.
         ValueError when the records together are larger than a frame may be.
         """
-        if self._fd >= 0 and (self._size >= self._full or not self._is_intact()):
+        intact = self._fd < 0 or self._is_intact()
+        self.damages += not intact
+        if self._size >= self._full or not intact:
             self.close()
         if self._fd < 0:
             self._open()

@@ -37,14 +37,15 @@ def init(
     resource_attributes: Mapping[str, str] | None = None,
     sinks: Iterable[str | Mapping[str, Any]] | str | None = None,
     shipper: str | None = None,
+    **unknown: Any,
 ) -> Run:
     """Start a run and make it the current one; a run already current is finished first.
 
     Never blocks and needs no server. Raises ConfigError for a wrong setting, naming the fix, and nothing else.
     Every argument left out comes from STEPSCOPE_*, stepscope.yaml, OTEL_* or the default, in this order.
     """
-    arguments = dict(locals())
-    arguments.pop("config")
+    arguments = {**locals(), **unknown}
+    del arguments["config"], arguments["unknown"]
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(f"init: config is a {type(config).__name__}; pass a dict, for instance vars(args)")
     chosen = settings.load(arguments)

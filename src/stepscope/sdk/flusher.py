@@ -191,6 +191,13 @@ class Flusher:
         if self.journal is None:
             self.journal = self._open_journal()
         self.journal.append(batch)
+        if self.journal.damages:
+            self._outcomes.notice(
+                "journal",
+                "damage",
+                f"somebody removed or changed the journal in {self.journal.folder}; what it held there is lost, "
+                "and it goes on in a new segment",
+            )
         for kind, count in Counter([packed[3] if packed[0] == 0xDC else packed[1] for packed in batch]).items():
             self._outcomes.add("written", KINDS[kind], count=count)
 

@@ -37,8 +37,8 @@ def open_journal(run: Part) -> Journal:
         host=host,
         pid=os.getpid(),
         main=run.main,
-        wall_ns=time.time_ns(),
-        monotonic_ns=time.monotonic_ns(),
+        wall_ns=run.started,
+        monotonic_ns=run.started_monotonic,
         resource=_resource(run),
     )
     folder = layout.writer_folder(run.home, run.id, writer.id)

@@ -101,12 +101,16 @@ def _parent_start() -> str:
 def _first(env: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
     for name in names:
         try:
-            return int(env[name])
+            number = int(env[name])
+            if number >= 0:
+                return number
         except KeyError:
             continue
         except ValueError:
-            if name.startswith("STEPSCOPE_") and env[name].strip():
-                raise ConfigError(f"{name}={env[name]!r} is not a whole number") from None
+            if not env[name].strip():
+                continue
+        if name.startswith("STEPSCOPE_"):
+            raise ConfigError(f"{name}={env[name]!r} is not a whole number from 0 up")
     return default
 
 

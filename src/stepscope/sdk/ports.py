@@ -39,6 +39,7 @@ class Part(Protocol):
     status: str
     preempted: bool
     started: int
+    started_monotonic: int
     link: PackedLink
     """The ids of the span of the whole run, which every step points to."""
     above: trace.Span | None

@@ -92,7 +92,7 @@ class Run:
         """The ids of the span of the whole run, which every step points to."""
         self.above: trace.Span | None = None
         """The span of another process in which this one was started, if it said so."""
-        self.started = _time_ns()
+        self.started, self.started_monotonic = _time_ns(), time.monotonic_ns()
 
     @property
     def home(self) -> Path:
@@ -303,6 +303,7 @@ class Run:
         """Become a writer of its own in a forked child."""
         self.pid = os.getpid()
         self.main = False
+        self.started, self.started_monotonic = _time_ns(), time.monotonic_ns()
         for span in self.open_spans.values():
             span.duration = 0  # the parent records it
         self.open_spans.clear()

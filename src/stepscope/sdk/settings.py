@@ -1,6 +1,7 @@
 """Settings of a run: arguments, STEPSCOPE_* variables, stepscope.yaml, OTEL_* variables, defaults; first wins."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -168,7 +169,10 @@ def _from_file(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
         content = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
-    section = content.get("telemetry", {}) if isinstance(content, dict) else None
+    if not isinstance(content, dict) or (content and "telemetry" not in content):
+        found = f", found {', '.join(map(str, content))}" if isinstance(content, dict) else ""
+        raise ConfigError(f"{path}: expected the settings under the key `telemetry:`{found}")
+    section = content.get("telemetry") or {}
     if not isinstance(section, dict):
         raise ConfigError(f"{path}: expected a mapping under the key `telemetry:`")
     section = {str(key): value for key, value in section.items()}
@@ -237,17 +241,25 @@ def _as_bool(value: Any) -> bool:
 
 
 def _positive(value: Any) -> float:
-    number = float(value)
+    number = _number(value)
     if not 0 < number <= MOST_SECONDS:
         raise ValueError(f"expected a number of seconds above 0, {MOST_SECONDS} at most")
     return number
 
 
 def _seconds(value: Any) -> float:
-    number = float(value)
+    number = _number(value)
     if not 0 <= number <= MOST_SECONDS:
         raise ValueError(f"expected a number of seconds, 0 to {MOST_SECONDS}")
     return number
+
+
+def _number(value: Any) -> float:
+    """Read a number; what is none is NaN, which lies in no range."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _as_bytes(value: Any) -> int:
