@@ -1,6 +1,7 @@
 """`stepscope.read`: what a run recorded, as a table of Arrow or pandas."""
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,8 @@ def read(
     place = settings.load({}).home if home is None else Path(home).expanduser().absolute()
     data = io.BytesIO()
     with open_door(place) as door:
+        if door.trouble:
+            warnings.warn(f"the newest records of {place} are not in the table: {door.trouble}", stacklevel=2)
         path = "/api/runs/{run}/export"
         wanted = [keys] if isinstance(keys, str) else list(keys)
         door.copy(data, path, run=run, format="arrow", what=what, key=wanted, rank=rank)

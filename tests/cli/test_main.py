@@ -1,6 +1,7 @@
 """The command as a program: exit codes, broken pipes, poor terminals, wrong settings."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,28 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, env=env, check=False)
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    """Output that nobody can take is told in a line."""
+    write(tmp_path, "R", [metric(n, loss=1.0) for n in range(20_000)])
+    line = f"{sys.executable} -m stepscope.cli.main tail R -n 20000 --home {tmp_path} > /dev/full"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert (done.returncode, done.stderr) == (2, "stepscope: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["runs -n 0", "tail R -n -1", "report R -o x.html --points 1", "step R 5 --rank -1", "step R 99999999999999999999",
+     "hub --journal-bytes 5", "hub --max-bytes 0", "hub --allow-origin foo", "hub token create --rate -1"],
+)  # fmt: skip
+def test_numbers_that_make_no_sense(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is refused before anything is done, with what would be right."""
+    with pytest.raises(SystemExit) as raised:
+        main(line.split())
+    assert raised.value.code == 2
+    assert re.search("whole number from|at least|write https|above 0", capsys.readouterr().err)
 
 
 def test_a_terminal_without_unicode_gets_question_marks(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,10 @@ def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
     assert len(target.read_text().splitlines()) == 61
     assert cli("export", "latest", "-o", str(tmp_path / "copy.xls")).returncode == 2
     assert cli("step", "nobody", "1").returncode == 2
+    absent = cli("step", "latest", "55", "--rank", "7")
+    assert (absent.returncode, "no spans of rank 7; those with spans are 0" in absent.stderr) == (2, True)
+    unknown = cli("export", "latest", "-o", str(target), "--key", "trainer/los")
+    assert (unknown.returncode, "no metric 'trainer/los'; it has trainer/loss" in unknown.stderr) == (2, True)
     table = read("e2e", keys=["trainer/loss"], home=home)
     assert table.column("value").to_pylist()[55] == 9.0
     assert read("e2e", keys="trainer/loss", home=home).equals(table)
@@ -71,6 +76,22 @@ def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
 def test_without_a_hub(cli: Cli, home: Path, tmp_path: Path) -> None:
     """The engine is started in the process and reads the journals."""
     check_all(cli, home, tmp_path)
+
+
+def test_where_the_copy_goes(cli: Cli, tmp_path: Path) -> None:
+    """A link is followed, and a pipe is written to, not replaced."""
+    target, link, pipe = tmp_path / "target.csv", tmp_path / "link.csv", tmp_path / "pipe.csv"
+    target.write_text("old")
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    assert cli("export", "latest", "-o", str(link), "--key", "trainer/loss").returncode == 0
+    assert link.is_symlink()
+    assert len(target.read_text().splitlines()) == 61
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit(pipe.read_text)
+        assert cli("export", "latest", "-o", str(pipe), "--key", "trainer/loss").returncode == 0
+        assert got.result(30) == target.read_text()
+    assert pipe.is_fifo()
 
 
 def test_with_a_hub(cli: Cli, home: Path, tmp_path: Path, until: Callable[..., None]) -> None:

@@ -2,15 +2,16 @@
 
 import argparse
 import contextlib
+import difflib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from stepscope.cli import text
 from stepscope.cli.asking import asking
-from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps
 from stepscope.model.errors import ConfigError
 
@@ -26,7 +27,7 @@ def add(commands: Commands) -> None:
     made.add_argument("--format", choices=FORMATS, help="the ending of FILE says it too")
     made.add_argument("--what", choices=WHAT, default="metrics", help="what is copied (metrics)")
     made.add_argument("--key", action="append", default=[], metavar="KEY", help="points of this metric only")
-    made.add_argument("--rank", type=int, metavar="R", help="points of this rank only")
+    made.add_argument("--rank", type=whole(), metavar="R", help="points of this rank only")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -34,6 +35,9 @@ def command(args: argparse.Namespace) -> int:
     format = args.format or format_of(args.output)
     given = {"format": format, "what": args.what, "key": args.key, "rank": args.rank}
     with asking(home_of(args), args.run) as (door, run):
+        if args.key:
+            known = {row["key"] for row in door.get("/api/runs/{run}/keys", run=run)["keys"]}
+            check_keys(args.key, known, run)
         if args.output == "-":
             door.copy(sys.stdout.buffer, "/api/runs/{run}/export", run=run, **given)
             return 0
@@ -43,6 +47,16 @@ def command(args: argparse.Namespace) -> int:
     done = {"run": run, "what": args.what, "format": format, "file": str(path), "bytes": size}
     print(dumps(done) if args.json else f"{args.what} of {run}: {path} ({text.size(size)})")
     return 0
+
+
+def check_keys(keys: Iterable[str], known: set[str], run: str) -> None:
+    """Refuse a metric the run does not have."""
+    for key in keys:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=3) or sorted(known)[:3]
+            raise ConfigError(
+                f"{run} has no metric {key!r}; it has {', '.join(near)}{' ...' * (len(known) > len(near))}"
+            )
 
 
 def format_of(name: str) -> str:
@@ -55,14 +69,21 @@ def format_of(name: str) -> str:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its place when it is complete; what was there stays when it is not."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """A file that takes its place when it is complete; what was there stays when it is not.
+
+    A link is followed; a pipe or device is written to as it is.
+    """
+    target = path.resolve()
+    stays = target.exists() and not target.is_file()
+    part = target if stays else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as out:
             yield out
-        os.replace(part, path)
+        if not stays:
+            os.replace(part, target)
     except OSError as error:
         raise ConfigError(f"{path} can not be written: {error.strerror or error}") from error
     finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+        if not stays:
+            with contextlib.suppress(OSError):
+                part.unlink()

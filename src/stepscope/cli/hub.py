@@ -4,11 +4,14 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from stepscope import __version__
 from stepscope.cli.options import Commands, home_of
 from stepscope.cli.plain import dumps
+from stepscope.cli.text import size as shown
 from stepscope.model.errors import ConfigError
 
 _NEEDED = "the hub needs more packages: pip install 'stepscope[hub]'"
@@ -27,9 +30,9 @@ def add(commands: Commands) -> None:
     made.add_argument("--port", type=int, default=4318, help="HTTP: OTLP, JSON API and page (4318)")
     made.add_argument("--grpc-port", type=int, default=4317, help="OTLP/gRPC (4317)")
     made.add_argument("--keep", type=duration, metavar="TIME", help="delete runs older than this: 90d, 12h")
-    made.add_argument("--max-bytes", type=size, metavar="SIZE", help="delete the oldest runs beyond: 50GB")
+    made.add_argument("--max-bytes", type=size(10**6), metavar="SIZE", help="delete the oldest runs beyond: 50GB")
     waiting = "what may wait for the store (4GiB)"
-    made.add_argument("--journal-bytes", type=size, default=4 * 2**30, metavar="SIZE", help=waiting)
+    made.add_argument("--journal-bytes", type=size(32 * 2**20), default=4 * 2**30, metavar="SIZE", help=waiting)
     made.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve TLS with this certificate (PEM)")
     made.add_argument("--tls-key", type=Path, metavar="FILE", help="and this key")
     made.add_argument(
@@ -40,7 +43,12 @@ def add(commands: Commands) -> None:
         help="a name by which browsers may reach this hub, beside its address",
     )
     made.add_argument(
-        "--allow-origin", action="append", default=[], metavar="URL", help="a page elsewhere that may ask the JSON API"
+        "--allow-origin",
+        action="append",
+        default=[],
+        type=origin,
+        metavar="URL",
+        help="a page elsewhere that may ask the JSON API",
     )
     made.set_defaults(command=command)
     _add_tokens(made)
@@ -58,7 +66,7 @@ def _add_tokens(made: argparse.ArgumentParser) -> None:
     create.add_argument("--scope", action="append", choices=_SCOPES, help="what it allows (ingest)")
     create.add_argument("--project", help="the only project it reaches")
     create.add_argument("--name", default="", help="whom it is for")
-    create.add_argument("--rate", type=float, metavar="N", help="requests per second")
+    create.add_argument("--rate", type=rate, metavar="N", help="requests per second")
     create.set_defaults(command=create_token)
     listing = verbs.add_parser("list", help="list the tokens")
     listing.add_argument("--json", action="store_true", help="print JSON")
@@ -145,12 +153,38 @@ def duration(text: str) -> float:
     return float(found[1]) * _TIMES[found[2]]
 
 
-def size(text: str) -> int:
-    """Read a size such as 50GB."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
-    if found is None or found[2] not in _SIZES:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 50GB or 512MiB")
-    return int(float(found[1]) * _SIZES[found[2]])
+def size(least: int) -> Callable[[str], int]:
+    """A reader of sizes such as 50GB."""
+
+    def read(text: str) -> int:
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+        if found is None or found[2] not in _SIZES:
+            raise argparse.ArgumentTypeError(f"{text!r} is no size: write 50GB or 512MiB")
+        number = int(float(found[1]) * _SIZES[found[2]])
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is too small: {shown(least)} at least")
+        return number
+
+    return read
+
+
+def rate(text: str) -> float:
+    """Read how many requests a second may come."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of requests per second above 0")
+    return number
+
+
+def origin(text: str) -> str:
+    """Read the address of a page as browsers say it."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no origin: write https://HOST or http://HOST:PORT")
+    return text.rstrip("/")
 
 
 def _say(text: str) -> None:

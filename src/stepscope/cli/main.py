@@ -31,9 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes standard output again at exit; what is left goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return BROKEN_PIPE
+    except OSError as error:
+        _give_up_output()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"stepscope: {where}{error.strerror or error}", file=sys.stderr)
+        return WRONG_USE
+
+
+def _give_up_output() -> None:
+    """Python flushes standard output again at exit; what is left goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser() -> argparse.ArgumentParser:

@@ -36,6 +36,21 @@ def add_command(
     return made
 
 
+def whole(least: int = 0) -> Callable[[str], int]:
+    """A reader of whole numbers from some number up, as far as a step goes."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number < 2**63:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} up")
+        return number
+
+    return read
+
+
 def add_to_verbs(verbs: Commands) -> None:
     """Let each verb of a command take the options of the command too; what is said behind a verb goes first."""
     for verb in verbs.choices.values():

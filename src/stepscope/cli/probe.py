@@ -14,6 +14,8 @@ from stepscope.sdk import launch, settings
 from stepscope.sinks import registry
 
 EVENT = "stepscope.probe"
+RUN = "stepscope-doctor"
+"""The run of all probes, which nobody means by `latest`."""
 SOON, PATIENCE = 2.0, 8.0
 """A sink that asks to be asked again so soon is asked again, for so long."""
 _ADVICE = (
@@ -32,6 +34,7 @@ _ADVICE = (
     ("gRPC UNAUTHENTICATED", "show a token or key that the server knows"),
     ("gRPC PERMISSION_DENIED", "this token may not write there"),
     ("gRPC UNIMPLEMENTED", "the server has no such service: is this an OTLP/gRPC port?"),
+    ("gRPC DEADLINE_EXCEEDED", "the server hangs, a firewall swallows the packets, or something else listens there"),
     ("gRPC UNAVAILABLE", "nothing answers gRPC there: server down, tunnel closed, or an HTTP port"),
 )
 
@@ -50,7 +53,7 @@ def probe(name: str) -> Iterator[Outcome]:
     ConfigError when that is none.
     """
     configured = [each for each in settings.load({}).sinks if each.name == name]
-    found = configured or registry.parse(name if name.startswith("[") else [name])
+    found = configured or registry.parse(name)
     if not found:
         raise ConfigError(f"{name} is no sink to send to: the journal is always there, `stepscope doctor` looks at it")
     for chosen in found:
@@ -98,7 +101,7 @@ def _batch(kinds: Sequence[str]) -> Batch:
     now = time.time_ns()
     host = launch.host_name()
     made = _writer_id(host)
-    writer = Writer(id=made, run="stepscope-doctor", project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
+    writer = Writer(id=made, run=RUN, project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
     nowhere = (None, None, None, None, 9)
     records: dict[str, list[Record]] = {
         "event": [Event(now, *nowhere, EVENT, {"from": "stepscope doctor"})],

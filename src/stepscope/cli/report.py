@@ -9,7 +9,7 @@ from stepscope.cli import text
 from stepscope.cli.asking import asking
 from stepscope.cli.export import replacing
 from stepscope.cli.html.page import page
-from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps
 from stepscope.hub.door import Door
 from stepscope.journal.series import importance
@@ -26,13 +26,13 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "report", "write one HTML file of a run, to mail", command)
     made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
     made.add_argument("-o", "--output", required=True, metavar="FILE", help="where to, such as run.html")
-    made.add_argument("--points", type=int, default=400, metavar="N", help="marks of each chart at most (400)")
+    made.add_argument("--points", type=whole(2), default=400, metavar="N", help="marks of each chart at most (400)")
 
 
 def command(args: argparse.Namespace) -> int:
     """Write the report."""
     with asking(home_of(args), args.run) as (door, run):
-        made = write(door, run, max(args.points, 2)).encode("utf-8", "replace")
+        made = write(door, run, args.points).encode("utf-8", "replace")
     path = Path(args.output)
     with replacing(path) as out:
         out.write(made)

@@ -9,7 +9,7 @@ from stepscope.cli import text
 from stepscope.cli.asking import MOST
 from stepscope.cli.elsewhere import known
 from stepscope.cli.glance import Glance, glance
-from stepscope.cli.options import Commands, add_command, home_of, runs_by_age
+from stepscope.cli.options import Commands, add_command, home_of, runs_by_age, whole
 from stepscope.cli.plain import dumps, plain
 from stepscope.model.records import Value
 
@@ -20,14 +20,14 @@ _HEAD = ("RUN", "PROJECT/NAME", "STATUS", ">STEP", ">ATT", ">RANKS", "STARTED", 
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "runs", "list the runs, the latest first", command)
-    made.add_argument("-n", type=int, metavar="N", help=f"at most N runs (default {SHOWN}; with --json all)")
+    made.add_argument("-n", type=whole(1), metavar="N", help=f"at most N runs (default {SHOWN}; with --json all)")
 
 
 def command(args: argparse.Namespace) -> int:
     """Print the runs."""
     home = home_of(args)
     most = args.n if args.n is not None else None if args.json else SHOWN
-    shown, total = _look(home, None if most is None else max(most, 0))
+    shown, total = _look(home, most)
     if args.json:
         print(dumps([as_json(each) for each in shown]))
         return 0

@@ -77,7 +77,8 @@ def _by_hand(args: argparse.Namespace) -> int:
     shipping = Shipping(home_of(args), None, chosen_sinks(args.sink))
     shipping.refresh()
     if not shipping.lines:
-        print("nothing to do: no run asks for a sink. Name one with --sink, or set STEPSCOPE_SINKS")
+        nothing = "nothing to do: no run asks for a sink. Name one with --sink, or set STEPSCOPE_SINKS"
+        print(dumps({"delivered": True, "sinks": []}) if args.json else nothing)
         return 0
     try:
         seconds = GIVE_UP_SECONDS if args.timeout is None else args.timeout

@@ -8,8 +8,9 @@ from stepscope.cli import text
 from stepscope.cli.asking import asking
 from stepscope.cli.lanes import SHOWN, critical_path, in_detail, side_by_side
 from stepscope.cli.lines import clock, pairs
-from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps
+from stepscope.model.errors import ConfigError
 
 UNUSUAL = 4.0
 """So many standard deviations away a value is marked."""
@@ -19,9 +20,13 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "step", "show everything about one step of a run", command)
     made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
-    made.add_argument("step", metavar="N", type=int, help="the step")
-    made.add_argument("--rank", type=int, metavar="R", help="spans of this rank in detail; all side by side without")
-    made.add_argument("--attempt", type=int, metavar="A", help="what happened in this attempt; in the newest without")
+    made.add_argument("step", metavar="N", type=whole(-(2**63)), help="the step")
+    made.add_argument(
+        "--rank", type=whole(), metavar="R", help="spans of this rank in detail; all side by side without"
+    )
+    made.add_argument(
+        "--attempt", type=whole(1), metavar="A", help="what happened in this attempt; in the newest without"
+    )
 
 
 def command(args: argparse.Namespace) -> int:
@@ -29,6 +34,10 @@ def command(args: argparse.Namespace) -> int:
     with asking(home_of(args), args.run) as (door, run):
         chosen = {} if args.attempt is None else {"attempt": args.attempt}
         view = door.get("/api/runs/{run}/steps/{step}", run=run, step=args.step, **chosen)
+    ranks = sorted({lane["rank"] for lane in view["ranks"]})
+    if args.rank is not None and args.rank not in ranks:
+        known = f"those with spans are {', '.join(map(str, ranks))}" if ranks else "no rank has spans there"
+        raise ConfigError(f"step {args.step} of {run} has no spans of rank {args.rank}; {known}")
     shown = [] if args.json else lines(view, args.rank)
     print(dumps(view) if args.json else "\n".join(text.cut(line, text.width()) for line in shown))
     return 0

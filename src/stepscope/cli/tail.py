@@ -11,7 +11,7 @@ from typing import Protocol
 from stepscope.cli import text
 from stepscope.cli.lines import line
 from stepscope.cli.live import watch
-from stepscope.cli.options import Commands, UnknownRun, add_command, find_run, home_of
+from stepscope.cli.options import Commands, UnknownRun, add_command, find_run, home_of, whole
 from stepscope.cli.plain import record_line
 from stepscope.journal import layout
 from stepscope.journal.read import Position, Tail
@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "tail", "print the last records of a run", command)
     made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
-    made.add_argument("-n", type=int, default=20, metavar="N", help="so many records (default 20)")
+    made.add_argument("-n", type=whole(), default=20, metavar="N", help="so many records (default 20)")
     made.add_argument("-f", "--follow", action="store_true", help="go on with those that come, until Ctrl-C")
     made.add_argument("--kind", choices=KINDS, help="records of this kind only")
 
@@ -38,7 +38,7 @@ def command(args: argparse.Namespace, pause: Callable[[float], None] = time.slee
     reader = _reader(home_of(args), args.run, args.kind)
     show = record_line if args.json else _for_people()
     try:
-        _print(reader.last(max(args.n, 0)), show)
+        _print(reader.last(args.n), show)
         while args.follow:
             pause(POLL_SECONDS)
             _print(reader.read(), show)

@@ -26,6 +26,9 @@ class Refusing(StepscopeError):
 class Door(Protocol):
     """Where questions are asked; `path` is one of the API's, with its parameters in braces."""
 
+    trouble: str
+    """Why the answers lack the newest records; empty when they do not."""
+
     def get(self, path: str, **params: Any) -> Any:
         """Ask for JSON."""
 
@@ -55,6 +58,9 @@ def open_remote(home: Path, timeout: float = 60.0) -> "Remote | None":
 
 class Remote:
     """Asks a hub over HTTP."""
+
+    trouble = ""
+    """What a hub lacks it tells itself, in its health."""
 
     def __init__(self, address: str, token: str = "", timeout: float = 60.0) -> None:
         self._address = address.rstrip("/")
@@ -131,8 +137,8 @@ def _pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
 class Local:
     """Asks an engine of this process."""
 
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
+    def __init__(self, reader: Any, trouble: str = "") -> None:
+        self._reader, self.trouble = reader, trouble
 
     def get(self, path: str, **params: Any) -> Any:
         """Ask for JSON."""
@@ -181,4 +187,4 @@ def _opened(home: Path) -> Iterator[Local]:
         # The pump's way to stop is to move everything there is.
         hub.start()
         hub.pump.stop(CATCH_UP_SECONDS)
-        yield Local(Reader(store.engine, hub.presence.state, time.time))
+        yield Local(Reader(store.engine, hub.presence.state, time.time), hub.pump.trouble)

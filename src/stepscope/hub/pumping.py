@@ -16,6 +16,8 @@ from stepscope.pump import Progress, Pump
 GROUP_BYTES = 256 * 1024 * 1024
 """More than a full group of records has: their number bounds it."""
 PACE_SECONDS = 0.5
+HOPELESS_SECONDS = 2.0
+"""A store that is left alone for so long after it refused is not waited for at the end: the journals hold the rest."""
 _RATE_SECONDS = 30.0
 _STORED = {"written": "stored"}
 """In the hub, written means acknowledged."""
@@ -84,7 +86,8 @@ class Pumping:
         self._pump.wake()
         while (left := self._deadline - time.monotonic()) > 0:
             progress = self._step()
-            if progress.wait >= left or (self._pump.at_end and not progress.moved):
+            hopeless = self._pump.trouble and progress.wait >= HOPELESS_SECONDS
+            if hopeless or progress.wait >= left or (self._pump.at_end and not progress.moved):
                 break
             time.sleep(progress.wait)
         self._end()
