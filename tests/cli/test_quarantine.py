@@ -88,7 +88,10 @@ def test_retry_stores_once(
     with monkeypatch.context() as patch:
         patch.setattr(Quarantine, "discard", lambda self, lot: None)  # killed before the lot could be deleted
         assert main(["quarantine", "--home", str(hub.home), "retry"]) == 0
-    assert main(["quarantine", "--home", str(hub.home), "retry", lot.id]) == 0
+    capsys.readouterr()
+    assert main(["quarantine", "--home", str(hub.home), "retry", lot.id, "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert (said["id"], said["records"], said["taken"]) == (lot.id, 1, True)
     assert listed(hub.home, capsys) == []
     if running:
         hub.wait_stored("native", 3)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
@@ -89,16 +90,21 @@ def retry_lots(args: argparse.Namespace) -> int:
     lots = _named(home, args.lot)
     if args.sink:
         lots = _refused_by(_meant(home, args.sink, known), lots)
-    left = 0
+    rows: list[dict[str, Any]] = []
     with contextlib.ExitStack() as undo:
         sinks: dict[str, Sink] = {}
         for name, quarantine, lot in lots:
             if name not in sinks:
                 sinks[name] = _open(home, name, known, undo)
             outcome = _retry(sinks[name], name, quarantine, lot)
-            left += bool(outcome)
-            print(f"{lot.id}: {text.clean(outcome) or f'{lot.note.records} records taken'}")
-    return 1 if left else 0
+            rows.append(
+                {"id": lot.id, "sink": name, "records": lot.note.records, "taken": not outcome, "reason": outcome}
+            )
+            if not args.json:
+                print(f"{lot.id}: {text.clean(outcome) or f'{lot.note.records} records taken'}")
+    if args.json:
+        print(dumps(rows))
+    return 0 if all(row["taken"] for row in rows) else 1
 
 
 def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
