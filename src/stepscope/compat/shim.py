@@ -1,14 +1,20 @@
-"""A run in wandb's words: steps that count themselves, a configuration and a summary that are like dicts."""
+"""A run in wandb's words: steps that count themselves, and a name, tags and notes that may change."""
 
-import fnmatch
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import os
+import tempfile
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import TracebackType
 from typing import Any
 
 import stepscope
+from stepscope.compat import resuming
+from stepscope.compat.absent import Absent, tags_of, text
+from stepscope.compat.artifact import Artifact, artifact_of
+from stepscope.compat.config import Config
+from stepscope.compat.starting import Start
+from stepscope.compat.summary import Definition, Summary
 from stepscope.journal import layout
 from stepscope.sdk.context import text_of
 from stepscope.sdk.scalars import Refused, step_number
@@ -22,155 +28,78 @@ class AlertLevel(Enum):
     ERROR = "ERROR"
 
 
-class Absent:
-    """Stands for what wandb has and Stepscope has not: can be called, looked into and looped over, and is empty."""
+class Word:
+    """Something a script says of its run and may say anew, which is recorded."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __call__(self, *arguments: Any, **named: Any) -> "Absent":
-        return self
+    def __get__(self, run: "Run | None", owner: type | None = None) -> Any:
+        return self if run is None else run.__dict__[self._name]
 
-    def __getattr__(self, name: str) -> "Absent":
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return Absent(f"{self._name}.{name}")
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-    def __repr__(self) -> str:
-        return f"<no {self._name}>"
-
-
-class Config:
-    """A configuration: keys as items or attributes."""
-
-    def __init__(
-        self,
-        changed: Callable[[dict[str, Any]], object],
-        values: Mapping[str, Any],
-        ignore: Callable[[str], object] = lambda what: None,
-    ) -> None:
-        self.__dict__.update(_values=dict(values), _changed=changed, _ignore=ignore)
-
-    def update(self, values: Any = None, allow_val_change: bool | None = None, **more: Any) -> None:
-        """Set several keys."""
-        changes = {**self._read(values), **more}
-        self._values.update(changes)
-        self._changed(changes)
-
-    def setdefaults(self, values: Any) -> None:
-        """Set the keys that are not there."""
-        self.update({key: value for key, value in self._read(values).items() if key not in self._values})
-
-    def _read(self, values: Any) -> dict[str, Any]:
-        found = {} if values is None else as_dict(values)
-        if found is None:
-            self._ignore("config.update")
-        return found or {}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Copy it."""
-        return dict(self._values)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self._values.get(key, default)
-
-    def keys(self) -> Any:
-        """The keys."""
-        return self._values.keys()
-
-    def items(self) -> Any:
-        """Keys and values."""
-        return self._values.items()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._values
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.update({key: value})
-
-    def __getattr__(self, key: str) -> Any:
-        try:
-            return self.__dict__["_values"][key]
-        except KeyError:
-            raise AttributeError(key) from None
-
-    def __setattr__(self, key: str, value: Any) -> None:
-        self.update({key: value})
-
-
-class Summary(dict[str, Any]):
-    """One value for each key; those set by hand stay."""
-
-    def __getattr__(self, key: str) -> Any:
-        try:
-            return self[key]
-        except KeyError:
-            raise AttributeError(key) from None
-
-    def __setattr__(self, key: str, value: Any) -> None:
-        self[key] = value
-
-    def take(self, key: str, value: Any, how: str) -> None:
-        """Fold a value in; only numbers of this machine are, for one on a device would have to be waited for.
-
-        NaN is the least or the greatest only as long as there is no number.
-        """
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or how == "none":
-            return
-        now = self.get(key)
-        is_best = isinstance(now, numbers.Real) and (now != now or (value < now if how == "min" else value > now))
-        if now is None or how == "last" or is_best:
-            self[key] = value
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """What was said of metrics whose name matches."""
-
-    name: str
-    step_metric: str | None
-    summary: str | None
+    def __set__(self, run: "Run", value: Any) -> None:
+        said = run.__dict__[self._name] = self._read(value)
+        run.tell({self._name: said})
 
 
 class Run:
-    """A run. Each `log` is one step further, unless it says `commit=False` or names its step."""
+    """A run. Each `log` is one step further, unless it says `commit=False` or names its step.
+
+    One that was current before is joined, and left running at the end: who began a run ends it.
+    """
 
     offline = False
     sweep_id = sweep_url = project_url = url = None
+    name = Word(lambda given: text(given) or "")
+    notes = Word(text)
+    tags = Word(tags_of)
 
-    def __init__(
-        self, run: stepscope.Run, config: Mapping[str, Any], said: Mapping[str, Any], tags: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, run: stepscope.Run, start: Start, config: Mapping[str, Any], *, ours: bool = True) -> None:
         self._run = run
+        self._ours = ours
+        self._wanted = start.id
         self._definitions: list[Definition] = []
-        self.id, self.name, self.project = run.id, run.name, run.project
-        self.entity, self.group, self.job_type, self.notes = map(said.get, ("entity", "group", "job_type", "notes"))
-        self.tags = tags
+        self.ended = False
+        self._pid = os.getpid()
+        self.id, self.project = run.id, run.project
+        self.entity, self.group, self.job_type = start.entity, start.group, start.job_type
+        self.__dict__.update(name=run.name or run.id, notes=start.notes, tags=start.tags)
         self.disabled = run.status == "disabled"
-        self.step = 0
-        self.config = Config(lambda changed: run.event("train.config", changed), config, self.ignore)
+        self.start_time = 0.0 if self.disabled else run.started / 1e9
+        self.step = self._first_step(start)
+        self.config = Config(config, lambda changed: run.event("train.config", changed), self.ignore)
         self.summary = Summary()
+        if not self.disabled:
+            run.duties.closing.append(self._close)
+
+    def _first_step(self, start: Start) -> int:
+        """The step after the last one of the run that goes on, if one does."""
+        if not start.resumes or not self._ours or self.disabled:
+            return 0
+        last = resuming.last_step(self._run.home, self.id, self._run.rank)
+        if last is None and start.resume == "must":
+            self.ignore("init.resume")
+        return 0 if last is None else last + 1
+
+    @property
+    def path(self) -> str:
+        """Whose run it is, in what project, and its id."""
+        return "/".join(filter(None, (self.entity, self.project, self.id)))
 
     @property
     def dir(self) -> str:
-        """Where the run's journal lies."""
-        return str(self._run.home / "runs" / self.id)
+        """A folder for the script's own files, beside the run's journal; made when it is asked for."""
+        folder = layout.runs_folder(self._run.home) / self.id / "files"
+        try:
+            if not self.disabled:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                return str(folder)
+        except OSError:
+            self.ignore("run.dir")
+        return tempfile.gettempdir()
 
     @property
     def resumed(self) -> bool:
@@ -181,12 +110,27 @@ class Run:
         found = map(layout.parse_writer, layout.list_writers(self._run.home, self.id))
         return len({each.attempt for each in found if each is not None}) > 1
 
+    def tell(self, said: Mapping[str, Any]) -> None:
+        """Record what a script says of its run after it began."""
+        self._run.event("wandb.run", said)
+
     def ignore(self, what: str) -> None:
         """Count something of wandb that has no meaning here, and name it once."""
         outcomes = getattr(self._run, "outcomes", None)  # a run that is disabled counts nothing
         if outcomes is not None:
             outcomes.add("ignored", "wandb", what)
             outcomes.notice("wandb", what, f"wandb's {what} has no meaning here and is ignored")
+
+    def answers(self, start: Start) -> bool:
+        """Tell whether this is the run that is wanted; one from before a fork never is."""
+        is_same = start.id in (None, self.id, self._wanted) and self._pid == os.getpid()
+        return is_same and (start.mode not in ("online", "offline") if self.disabled else not start.disabled)
+
+    def ignore_other(self, start: Start, *keys: str) -> None:
+        """Count what a script wants of these and this run has not, for it was begun otherwise."""
+        for key in keys:
+            if getattr(start, key) and getattr(start, key) != getattr(self, key):
+                self.ignore(f"init.{key}")
 
     def log(self, data: Any, step: Any = None, commit: bool | None = None, **others: Any) -> None:
         """Record values at this step, the next one, or the one named; steps may come in any order."""
@@ -216,13 +160,13 @@ class Run:
 
     def _axis(self, key: str, data: Mapping[str, Any]) -> str | None:
         """The metric that a key's definition names as its axis, if the same call gives a whole number for it."""
-        found = next((each for each in reversed(self._definitions) if _matches(each.name, key)), None)
+        found = next((each for each in reversed(self._definitions) if each.matches(key)), None)
         axis = None if found is None else found.step_metric
         value = data.get(axis) if axis is not None and axis != key else None
         return axis if isinstance(value, numbers.Real) and _whole(value) is not None else None
 
     def _how(self, key: str) -> str:
-        found = next((each for each in reversed(self._definitions) if each.summary and _matches(each.name, key)), None)
+        found = next((each for each in reversed(self._definitions) if each.summary and each.matches(key)), None)
         return "last" if found is None else str(found.summary)
 
     def define_metric(
@@ -235,8 +179,7 @@ class Run:
         if chosen not in (None, "min", "max", "last", "none"):
             self.ignore(f"define_metric.summary={chosen}")
             chosen = None
-        axis = getattr(step_metric, "name", step_metric)
-        said = Definition(text_of(name), None if axis is None else text_of(axis), chosen)
+        said = Definition(text_of(name), text(getattr(step_metric, "name", step_metric)), chosen)
         self._definitions.append(said)
         return said
 
@@ -247,11 +190,40 @@ class Run:
         word = text_of(getattr(level, "value", level)).upper()
         self._run.alert(title, word if word in AlertLevel.__members__ else "INFO", text)
 
+    def log_artifact(self, given: Any, name: Any = None, type: Any = None, **others: Any) -> Artifact:
+        """Give the artifact back, counted: files are not kept."""
+        self.ignore("log_artifact")
+        return artifact_of(given, name, type)
+
+    def use_artifact(self, given: Any, type: Any = None, **others: Any) -> Artifact:
+        """Give an artifact without files, counted: there are none."""
+        self.ignore("use_artifact")
+        return artifact_of(given, given, type)
+
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
         """Record the summary and end the run; one with another exit code than 0 has failed."""
+        if self.ended:
+            return
+        if self._ours:
+            self._run.finish("failed" if exit_code else "finished")
+        else:
+            self._leave(exit_code)
+        self.ended = True
+
+    def _leave(self, exit_code: int | None) -> None:
+        """Take leave of a run that somebody else ends; in a forked child nothing is left to be done."""
+        if exit_code:
+            self.ignore("finish.exit_code")
+        closing = self._run.duties.closing
+        if self._close in closing:
+            closing.remove(self._close)
+            self._close()
+
+    def _close(self) -> None:
+        """Record the summary, in whatever way the run ends."""
+        self.ended = True
         if self.summary:
             self._run.event("train.summary", self.summary)
-        self._run.finish("failed" if exit_code else "finished")
 
     def __getattr__(self, name: str) -> Any:
         """What else wandb's runs have is absent here, counted."""
@@ -267,12 +239,8 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         if error is not None:
-            self._run.exception(error, severity="FATAL")
+            self._run.exception(error, severity="FATAL" if self._ours else "ERROR")
         self.finish(1 if error is not None else 0)
-
-
-def _matches(pattern: str, key: str) -> bool:
-    return pattern == key or ("*" in pattern and fnmatch.fnmatchcase(key, pattern))
 
 
 def _whole(value: Any) -> int | None:
@@ -282,23 +250,3 @@ def _whole(value: Any) -> int | None:
         return step_number(int(value) if is_whole else value)
     except (Refused, OverflowError):  # the latter: an integer no float can hold
         return None
-
-
-def as_dict(config: Any) -> dict[str, Any] | None:
-    """A configuration as a dict: of a mapping, pairs, or the attributes of an object; None for what is none of it."""
-    try:
-        if isinstance(config, (Mapping, Config)):
-            pairs = config.items()
-        else:
-            pairs = (vars(config) if hasattr(config, "__dict__") else dict(config)).items()
-        return {text_of(key): value for key, value in pairs}
-    except Exception:  # whatever a foreign object raises when it is read
-        return None
-
-
-def tags_of(given: Any) -> tuple[str, ...]:
-    """Tags as texts: one that is given alone is one."""
-    if given is None:
-        return ()
-    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
-    return tuple(text_of(each) for each in (given if several else (given,)))

@@ -1,25 +1,51 @@
 """wandb's interface on top of a run: `import stepscope.compat.wandb as wandb`, and a script runs as it is."""
 
-import re
+import sys
+from types import ModuleType
 from typing import Any
 
 import stepscope
-from stepscope.compat import media, shim
+from stepscope.compat import errors as errors
+from stepscope.compat import media, starting
+from stepscope.compat.absent import Absent, Partly
+from stepscope.compat.artifact import Artifact as Artifact
+from stepscope.compat.artifact import artifact_of
+from stepscope.compat.config import Config, as_dict
+from stepscope.compat.errors import CommError as CommError
+from stepscope.compat.errors import Error as Error
+from stepscope.compat.errors import UsageError as UsageError
+from stepscope.compat.media import Audio as Audio
+from stepscope.compat.media import Classes as Classes
+from stepscope.compat.media import Graph as Graph
+from stepscope.compat.media import Histogram as Histogram
+from stepscope.compat.media import Html as Html
+from stepscope.compat.media import Image as Image
+from stepscope.compat.media import JoinedTable as JoinedTable
+from stepscope.compat.media import Molecule as Molecule
+from stepscope.compat.media import Object3D as Object3D
+from stepscope.compat.media import Plotly as Plotly
+from stepscope.compat.media import Table as Table
+from stepscope.compat.media import Video as Video
 from stepscope.compat.shim import AlertLevel as AlertLevel
-from stepscope.compat.shim import Config, Run, Summary, as_dict
+from stepscope.compat.shim import Run
+from stepscope.compat.summary import Definition, Summary
 from stepscope.sdk.context import text_of
 
-Image = Table = Histogram = Video = Audio = Html = Object3D = Molecule = Plotly = Artifact = media.Media
-Error = CommError = UsageError = type("Error", (Exception,), {"__doc__": "Never raised; there to be caught."})
+__version__ = "0.31.0"
+"""The wandb whose interface this is."""
+data_types = media
 
 _run: Run | None = None
+_early = Config()
+"""The configuration of the next run, as far as it is said before `init`."""
+_missed: set[str] = set()
+"""What was ignored while there was no run to count it."""
 _ABSENT = frozenset((
-    "Api", "ArtifactTTL", "Classes", "EvalTable", "Graph", "JoinedTable", "agent", "agents", "api", "apis", "attach",
-    "box3d", "catboost", "controller", "data_types", "ensure_configured", "env", "errors", "gym", "integration",
-    "jupyter", "keras", "lightgbm", "link_model", "log_model", "mark_preempting", "pin_config_keys", "plot",
-    "plot_table", "profiler", "require", "restore", "sacred", "sdk", "sklearn", "sweep", "teardown", "tensorboard",
-    "tensorflow", "termerror", "termlog", "termsetup", "termwarn", "use_artifact", "use_model", "util", "visualize",
-    "xgboost",
+    "Api", "ArtifactTTL", "EvalTable", "agent", "agents", "api", "apis", "attach", "box3d", "catboost", "controller",
+    "ensure_configured", "env", "gym", "integration", "jupyter", "keras", "lightgbm", "link_model", "log_model",
+    "mark_preempting", "pin_config_keys", "plot", "plot_table", "profiler", "require", "restore", "sacred", "sdk",
+    "sklearn", "sweep", "teardown", "tensorboard", "tensorflow", "termerror", "termlog", "termsetup", "termwarn",
+    "use_model", "visualize", "xgboost",
 ))  # fmt: skip
 """What else wandb has; here it is absent, and counted."""
 
@@ -43,67 +69,103 @@ def init(
     group: str | None = None,
     job_type: str | None = None,
     mode: str | None = None,
+    resume: Any = None,
+    reinit: Any = None,
     **others: Any,
 ) -> Run:
-    """Start a run, as `wandb.init`; one that goes on is finished first. `mode="disabled"` records nothing.
+    """Start a run, as `wandb.init`, or return the one that goes on, unless `reinit` or another `id` is given.
 
-    `id` with the id of an earlier run goes on with it. What has no meaning here is counted as ignored. ConfigError when
-    a STEPSCOPE_* variable or stepscope.yaml is wrong, and nothing else.
+    A run that `stepscope.init` began is joined. `id` with the id of an earlier run goes on with it, and with `resume`
+    after its last step. `mode="disabled"` records nothing. What has no meaning here is counted as ignored. ConfigError
+    when a STEPSCOPE_* variable or stepscope.yaml is wrong, and nothing else.
     """
-    global _run
+    start = starting.read({key: value for key, value in locals().items() if key in starting.VARIABLES})
+    going = _live()
+    if going is not None and going.answers(start) and not starting.begins_anew(reinit):
+        going.ignore_other(start, "entity", "project", "name", "notes", "tags", "group", "job_type")
+        if as_dict(config) != {}:
+            going.ignore("init.config")
+        return going
     finish()
-    settings = as_dict(config)
-    begun = stepscope.init(
-        project=_text(project),
-        name=_text(name),
-        run_id=_safe(id),
-        config=settings,
-        disabled=True if mode == "disabled" else None,
-    )
-    given = {"entity": entity, "group": group, "job_type": job_type, "notes": notes}
-    said = {key: text for key, value in given.items() if (text := _text(value)) is not None}
-    words = shim.tags_of(tags)
-    _run = Run(begun, settings or {}, said, words)
-    if said or words:
-        begun.event("wandb.init", {**said, "tags": words} if words else said)
+    run = _begin(start, config)
+    if start.resume is not None and not start.resumes:
+        run.ignore("init.resume")
+    if reinit == "create_new":
+        run.ignore("init.reinit")
     for key in (*(["dir"] if dir is not None else []), *others):
-        _run.ignore(f"init.{key}")
-    if config is not None and settings is None:
+        run.ignore(f"init.{key}")
+    return run
+
+
+def _begin(start: starting.Start, config: Any) -> Run:
+    global _run, _early
+    given = as_dict(config)
+    settings = {**_early, **(given or {})}
+    current = None if start.disabled else stepscope.current_run()
+    if current is not None and current.status != "running":  # a forked child does not forget the run it ended
+        current = None
+    begun = current or stepscope.init(
+        project=start.project, name=start.name, run_id=start.id, config=settings, disabled=start.disabled or None
+    )
+    _run, _early = Run(begun, start, settings, ours=current is None), Config()
+    if current is not None:
+        _run.ignore_other(start, "project", "id", "name")
+        if settings:
+            begun.event("train.config", settings)
+    if start.said:
+        begun.event("wandb.init", start.said)
+    while _missed:
+        _run.ignore(_missed.pop())
+    if given is None:
         _run.ignore("init.config")
     return _run
 
 
+def _live() -> Run | None:
+    """The run that goes on, if one does."""
+    return None if _run is None or _run.ended else _run
+
+
+def _ignore(what: str) -> None:
+    run = _live()
+    if run is None:
+        _missed.add(what)
+    else:
+        run.ignore(what)
+
+
 def log(data: Any, step: Any = None, commit: bool | None = None, **others: Any) -> None:
     """Record values; see `Run.log`."""
-    if _run is not None:
-        _run.log(data, step, commit, **others)
+    run = _live()
+    if run is not None:
+        run.log(data, step, commit, **others)
 
 
-def define_metric(name: str, step_metric: Any = None, summary: str | None = None, **others: Any) -> shim.Definition:
+def define_metric(name: str, step_metric: Any = None, summary: str | None = None, **others: Any) -> Definition:
     """Say which metric is the axis of others, and how they are summed up; see `Run.define_metric`."""
-    if _run is None:
-        return shim.Definition(text_of(name), None, None)
-    return _run.define_metric(name, step_metric, summary, **others)
+    run = _live()
+    if run is None:
+        return Definition(text_of(name), None, None)
+    return run.define_metric(name, step_metric, summary, **others)
 
 
 def finish(exit_code: int | None = None, quiet: bool | None = None) -> None:
     """End the run; one with another exit code than 0 has failed."""
-    global _run
-    run, _run = _run, None
+    run = _live()
     if run is not None:
         run.finish(exit_code)
 
 
 def alert(title: str, text: str = "", level: Any = None, **others: Any) -> None:
     """Record an alert."""
-    if _run is not None:
-        _run.alert(title, text, level, **others)
+    run = _live()
+    if run is not None:
+        run.alert(title, text, level, **others)
 
 
 def watch(*arguments: Any, **others: Any) -> None:
     """Do nothing, counted; `stepscope.integrations.torch.instrument()` gives the gradient norm."""
-    if _run is not None:
-        _run.ignore("watch")
+    _ignore("watch")
 
 
 def unwatch(*arguments: Any, **others: Any) -> None:
@@ -112,14 +174,19 @@ def unwatch(*arguments: Any, **others: Any) -> None:
 
 def save(*arguments: Any, **others: Any) -> None:
     """Do nothing, counted: files are not kept."""
-    if _run is not None:
-        _run.ignore("save")
+    _ignore("save")
 
 
-def log_artifact(*arguments: Any, **others: Any) -> None:
-    """Do nothing, counted: files are not kept."""
-    if _run is not None:
-        _run.ignore("log_artifact")
+def log_artifact(given: Any, name: Any = None, type: Any = None, **others: Any) -> Artifact:
+    """Give the artifact back, counted: files are not kept."""
+    _ignore("log_artifact")
+    return artifact_of(given, name, type)
+
+
+def use_artifact(given: Any, type: Any = None, **others: Any) -> Artifact:
+    """Give an artifact without files, counted: there are none."""
+    _ignore("use_artifact")
+    return artifact_of(given, given, type)
 
 
 def login(*arguments: Any, **others: Any) -> bool:
@@ -131,27 +198,32 @@ def setup(*arguments: Any, **others: Any) -> None:
     """Nothing needs to be set up."""
 
 
+util = Partly("util", _ignore, generate_id=starting.generate_id)
+
+
 def __getattr__(name: str) -> Any:
     """`run`, `config` and `summary` of the run that goes on, empty before `init`; what else wandb has is absent."""
+    run = _live()
     if name == "run":
-        return _run
+        return run
     if name == "config":
-        return Config(lambda changed: None, {}) if _run is None else _run.config
+        return _early if run is None else run.config
     if name == "summary":
-        return Summary() if _run is None else _run.summary
+        return Summary() if run is None else run.summary
     if name in _ABSENT:
-        if _run is not None:
-            _run.ignore(name)
-        return shim.Absent(name)
+        _ignore(name)
+        return Absent(name)
     raise AttributeError(f"stepscope.compat.wandb has no {name!r}")
 
 
-def _text(given: Any) -> str | None:
-    text = "" if given is None else text_of(given)
-    return text if text.strip() else None
+class _Module(ModuleType):
+    """This module: a configuration or a summary that a script assigns to it goes into that of the run."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("config", "summary"):
+            super().__setattr__(name, value)
+        elif value is not getattr(self, name):
+            getattr(self, name).update(value if name == "config" else as_dict(value) or {})
 
 
-def _safe(given: Any) -> str | None:
-    """An id that can be a folder's name."""
-    text = re.sub(r"[^A-Za-z0-9._-]+", "-", _text(given) or "").strip("-._")[:128]
-    return text or None
+sys.modules[__name__].__class__ = _Module

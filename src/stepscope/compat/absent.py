@@ -1,0 +1,71 @@
+"""What wandb has and Stepscope has not, and how values that scripts give are read all the same."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from stepscope.sdk.context import text_of
+
+
+class Absent:
+    """Stands for what wandb has and Stepscope has not: can be called, looked into and looped over, and is empty."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *arguments: Any, **named: Any) -> "Absent":
+        return self
+
+    def __getattr__(self, name: str) -> "Absent":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Absent(f"{self._name}.{name}")
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __fspath__(self) -> str:
+        """A path at which nothing lies."""
+        return f"no-{self._name}"
+
+    def __repr__(self) -> str:
+        return f"<no {self._name}>"
+
+
+class Partly(Absent):
+    """Stands for a module of which a part is here; whatever else is asked of it is absent, and counted."""
+
+    def __init__(self, name: str, ignore: Callable[[str], object], **known: Any) -> None:
+        super().__init__(name)
+        self._ignore = ignore
+        self.__dict__.update(known)
+
+    def __getattr__(self, name: str) -> Absent:
+        found = super().__getattr__(name)
+        self._ignore(f"{self._name}.{name}")
+        return found
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def text(given: Any) -> str | None:
+    """The text of what was given; None for what is blank or absent."""
+    found = "" if given is None or isinstance(given, Absent) else text_of(given)
+    return found if found.strip() else None
+
+
+def safe(given: Any) -> str | None:
+    """An id that can be a folder's name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text(given) or "").strip("-._")[:128] or None
+
+
+def tags_of(given: Any) -> tuple[str, ...]:
+    """Tags as texts: one that is given alone is one."""
+    if given is None:
+        return ()
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    return tuple(text_of(each) for each in (given if several else (given,)))

@@ -1,0 +1,85 @@
+"""What `wandb.init` is told, by its arguments and by WANDB_* variables."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope.compat.absent import Absent, safe, tags_of, text
+
+VARIABLES = {
+    "entity": "WANDB_ENTITY",
+    "project": "WANDB_PROJECT",
+    "id": "WANDB_RUN_ID",
+    "name": "WANDB_NAME",
+    "notes": "WANDB_NOTES",
+    "tags": "WANDB_TAGS",
+    "group": "WANDB_RUN_GROUP",
+    "job_type": "WANDB_JOB_TYPE",
+    "mode": "WANDB_MODE",
+    "resume": "WANDB_RESUME",
+}
+"""Where wandb looks for what `init` is not told."""
+_OURS = {"project": "STEPSCOPE_PROJECT", "id": "STEPSCOPE_RUN_ID", "name": "STEPSCOPE_NAME"}
+"""Variables that are stronger than wandb's."""
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A run as a script wants it; None is what nobody said."""
+
+    entity: str | None
+    project: str | None
+    id: str | None
+    name: str | None
+    notes: str | None
+    tags: tuple[str, ...]
+    group: str | None
+    job_type: str | None
+    mode: str | None
+    resume: str | None
+
+    @property
+    def disabled(self) -> bool:
+        """Whether nothing is to be recorded."""
+        return self.mode == "disabled"
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the steps of an earlier run with this id are to go on."""
+        return self.id is not None and (self.resume or "").lower() in ("allow", "must", "auto", "true")
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What has no place in a run of Stepscope, and is told in an event."""
+        found = {key: getattr(self, key) for key in ("entity", "group", "job_type", "notes")}
+        return {key: value for key, value in {**found, "tags": self.tags}.items() if value}
+
+
+def read(given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Start:
+    """Read what was given to `init`, and for the rest the environment."""
+    env = os.environ if env is None else env
+    found = {key: _found(key, given.get(key), env) for key in VARIABLES}
+    tags = tags_of(found.pop("tags"))
+    return Start(tags=tags, **{key: text(value) for key, value in found.items()} | {"id": safe(found["id"])})
+
+
+def _found(key: str, given: Any, env: Mapping[str, str]) -> Any:
+    if given is not None and not isinstance(given, Absent):
+        return given
+    said = "" if env.get(_OURS.get(key, "")) else env.get(VARIABLES[key], "")
+    return [tag for tag in said.split(",") if tag] if key == "tags" else said
+
+
+def begins_anew(reinit: Any) -> bool:
+    """Tell whether `init` ends a run that goes on; unless told, only in a notebook, where cells run again."""
+    if text(reinit) in (None, "default"):
+        return "ipykernel" in sys.modules
+    return reinit is True or text(reinit) in ("finish_previous", "create_new")
+
+
+def generate_id(length: int = 8) -> str:
+    """An id that nobody else makes, whatever seed a program sets."""
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(length))

@@ -1,0 +1,161 @@
+"""The life of a run that a script for wandb began, or joined."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepscope
+import stepscope.compat.wandb as wandb
+from stepscope.journal import layout
+from stepscope.model.records import Event, Metric, Record
+from stepscope.testing import read_run, series
+from tests.compat.conftest import Read
+from tests.conftest import Python
+
+LOGGED = """
+    import stepscope.compat.wandb as wandb
+    wandb.init()
+    wandb.log({"loss": 1.0})
+    wandb.summary["best"] = 7
+"""
+
+
+def attrs(events: list[Any], name: str) -> list[Any]:
+    """What the events of a name say."""
+    return [each.attrs for each in events if each.name == name]
+
+
+@pytest.mark.parametrize("end", ["", "raise ValueError", "import sys; sys.exit(3)", "wandb.finish()"])
+def test_the_summary_is_recorded_however_the_run_ends(
+    python: Python, records: Callable[..., list[Record]], end: str
+) -> None:
+    """Once, and before the end of the run is told."""
+    python(LOGGED + f"    {end}")
+    events = [each for each in records(Event) if isinstance(each, Event)]
+    assert attrs(events, "train.summary") == [{"loss": 1.0, "best": 7}]
+    assert [each.name for each in events][-2:] == ["train.summary", "train.run.finished"]
+
+
+def test_a_forked_child_begins_a_run_of_its_own(python: Python, home: Path) -> None:
+    """As wandb does; and the summary is told by the process that made it only."""
+    done = python(
+        LOGGED
+        + """
+    import os
+    for trial in range(2):
+        child = os.fork()
+        if not child:
+            wandb.init(project="child")
+            wandb.log({"trial": trial})
+            wandb.finish()
+            os._exit(0)
+        os.waitpid(child, 0)
+    wandb.log({"loss": 2.0})
+    """,
+        env={"STEPSCOPE_RUN_ID": None},
+    )
+    assert done.returncode == 0, done.stderr
+    runs = [read_run(home, run) for run in layout.list_runs(home)]
+    assert sorted(series(run, "trial") for run in runs) == [[], [(0, 0)], [(0, 1)]]
+    assert [series(run, "loss") for run in runs if series(run, "loss")] == [[(0, 1.0), (1, 2.0)]]
+    summaries = [attrs([each for each in run if isinstance(each, Event)], "train.summary") for run in runs]
+    assert sorted(map(len, summaries)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("way", ["run", "module", "block", "stepscope"])
+def test_three_trials_are_three_runs(place: Path, way: str) -> None:
+    """However a run ends, `wandb.run` is None after it."""
+    for trial in range(3):
+        assert wandb.run is None
+        run = wandb.init()
+        if way == "block":
+            with run:
+                run.log({"trial": trial})
+        else:
+            wandb.log({"trial": trial})
+            {"run": run.finish, "module": wandb.finish, "stepscope": stepscope.finish}[way]()
+    found = [series(read_run(place, run), "trial") for run in layout.list_runs(place)]
+    assert sorted(found) == [[(0, 0)], [(0, 1)], [(0, 2)]]
+
+
+def test_what_is_said_anew(read: Read) -> None:
+    """A name, tags and notes given after the beginning are recorded."""
+    run = wandb.init(name="old")
+    wandb.run.name = "new"
+    wandb.run.tags += ("x",)
+    run.notes = "hello"
+    assert (run.name, run.tags, run.notes) == ("new", ("x",), "hello")
+    assert attrs(read(Event), "wandb.run") == [{"name": "new"}, {"tags": ["x"]}, {"notes": "hello"}]
+
+
+def test_what_scripts_build_from_a_run(place: Path) -> None:
+    """Its name is a text, its folder is there, and no reader of journals is confused by it."""
+    run = wandb.init(id="mine", entity="me")
+    assert run.name + "-x" == "mine-x"
+    assert run.path == "me/default/mine"
+    assert run.start_time > 1e9
+    with open(os.path.join(run.dir, "m.pt"), "w") as file:
+        file.write("weights")
+    wandb.finish()
+    assert (place / "runs" / "mine" / "files" / "m.pt").read_text() == "weights"
+    assert len(layout.list_writers(place, "mine")) == 1
+    assert not wandb.init(id="mine").step
+
+
+def test_a_folder_that_cannot_be_made(place: Path, ignored: Callable[[], set[str]]) -> None:
+    """Is one for what is thrown away, counted."""
+    run = wandb.init(id="mine")
+    stepscope.flush(10)
+    (place / "runs" / "mine" / "files").write_text("in the way")
+    assert os.path.isdir(run.dir)
+    assert ignored() == {"run.dir"}
+
+
+def test_a_run_of_stepscope_is_joined(read: Read, ignored: Callable[[], set[str]]) -> None:
+    """It takes the values, and goes on when wandb's is over: who began a run ends it."""
+    outer = stepscope.init(project="outer", run_id="outer")
+    for value in (1, 2):
+        run = wandb.init(project="inner", id="other", config={"lr": value})
+        assert wandb.init(id="other") is run
+        wandb.log({"loss": value})
+        wandb.finish(exit_code=value - 1)
+        assert wandb.run is None
+    assert (outer.status, stepscope.current_run() is outer, run.id) == ("running", True, "outer")
+    assert ignored() == {"init.project", "init.id", "finish.exit_code"}
+    events = read(Event)
+    assert attrs(events, "train.config") == [{"lr": 1}, {"lr": 2}]
+    assert attrs(events, "train.summary") == [{"loss": 1}, {"loss": 2}]
+    assert [each.values for each in read(Metric)] == [{"loss": 1}, {"loss": 2}]
+
+
+def test_a_run_that_was_joined_ends_first(read: Read) -> None:
+    """Its summary is recorded with it, and wandb's run is over too."""
+    outer = stepscope.init(run_id="outer")
+    wandb.init()
+    wandb.log({"loss": 1})
+    outer.finish()
+    assert wandb.run is None
+    wandb.finish()
+    assert attrs(read(Event), "train.summary") == [{"loss": 1}]
+
+
+def test_disabled_beside_a_run_of_stepscope(read: Read) -> None:
+    """Nothing of wandb's gets into it, and it goes on."""
+    outer = stepscope.init(run_id="outer")
+    wandb.init(mode="disabled")
+    wandb.log({"leak": 1})
+    wandb.finish()
+    assert (outer.status, stepscope.current_run() is outer) == ("running", True)
+    assert read(Metric) == []
+
+
+def test_an_error_in_a_block_of_a_joined_run(read: Read) -> None:
+    """It is recorded, and whoever began the run says how it ends."""
+    with stepscope.init(run_id="outer"), pytest.raises(ArithmeticError), wandb.init():
+        raise ArithmeticError("diverged")
+    events = read(Event)
+    assert [each["exception.message"] for each in attrs(events, "exception")] == ["diverged"]
+    assert attrs(events, "train.run.finished") == [{"status": "finished"}]
