@@ -54,3 +54,17 @@ def test_before_its_start_a_tracker_does_nothing(read: Read) -> None:
     assert tracker.tracker.outcomes.snapshot()["failed/callback/AttributeError"] == 1
     tracker.finish()
     assert read(Metric) == []
+
+
+def test_names_that_differ_by_their_prefix(read: Read) -> None:
+    """None of them overwrites another."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(log_with=StepscopeTracker(), cpu=True)
+    accelerator.init_trackers("mine")
+    accelerator.log({"train_loss": 1.0, "loss": 2.0, "val_loss": 4.0, "eval_loss": 3.0}, step=0)
+    accelerator.end_training()
+    assert {each.category: each.values for each in read(Metric)} == {
+        "trainer": {"loss": 2.0, "train_loss": 1.0},
+        "evaluator": {"loss": 3.0, "val_loss": 4.0},
+    }

@@ -45,6 +45,55 @@ def test_a_failure(read: Read, status: Callable[[], str | None], monkeypatch: py
     assert status() == "failed"
 
 
+def fitted(callback: StepscopeCallback, *, fit: bool = True) -> None:
+    """Fit a model with a validation if asked to, and then evaluate it."""
+    import keras
+    import numpy
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    data = numpy.ones((8, 4)), numpy.ones((8, 1))
+    if fit:
+        model.fit(*data, batch_size=4, epochs=2, validation_data=data, verbose=0, callbacks=[callback])
+    model.evaluate(*data, verbose=0, callbacks=[callback])
+
+
+def test_an_evaluation_after_fit(read: Read) -> None:
+    """Its values are at the last step, and those of a validation are recorded once."""
+    run = stepscope.init()
+    fitted(StepscopeCallback())
+    run.finish()
+    values = [each.step for each in read(Metric) if each.category == "evaluator" and "loss" in each.values]
+    assert values == [1, 3, 3]
+    assert [each.name for each in read(Span)].count("train.evaluate") == 3
+
+
+def test_an_evaluation_after_a_fit_that_failed(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for a validation of that fit."""
+
+    def explode(*arguments: Any, **named: Any) -> None:
+        raise ArithmeticError("diverged")
+
+    import keras
+
+    stepscope.init()
+    callback = StepscopeCallback()
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.optimizers.SGD, "apply", explode)
+        with pytest.raises(ArithmeticError):
+            fitted(callback)
+    fitted(callback, fit=False)
+    assert [each.step for each in read(Metric) if each.category == "evaluator" and "loss" in each.values] == [0]
+
+
+def test_an_evaluation_alone(read: Read, status: Callable[[], str | None]) -> None:
+    """With no run it is one of its own, which ends with it."""
+    fitted(StepscopeCallback(first_step=7), fit=False)
+    assert stepscope.current_run() is None
+    assert [each.step for each in read(Metric) if each.category == "evaluator" and "loss" in each.values] == [7]
+    assert status() == "finished"
+
+
 def test_without_a_model_it_is_counted() -> None:
     """A callback that Keras did not prepare does not raise."""
     run = stepscope.init()

@@ -1,6 +1,7 @@
 """Lightning really training: the logger's values, the callback's steps, and how the run ends."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ pytest.importorskip("torch", reason="needs torch")
 
 import stepscope
 from examples import lightning_trainer
-from stepscope.integrations.lightning import StepscopeLogger
+from stepscope.integrations.lightning import StepscopeCallback, StepscopeLogger
+from stepscope.journal import layout
 from stepscope.model.records import Event, Metric, Span
 
 Read = Callable[..., list[Any]]
@@ -28,6 +30,8 @@ def test_the_example(read: Read, status: Callable[[], str | None]) -> None:
     assert [each.attrs["train.bucket"] for each in spans if each.name == "train.evaluate"] == ["overhead"]
     configs = [each.attrs.get("config", each.attrs) for each in read(Event) if each.name != "train.run.finished"]
     assert any(config.get("lr") == 0.1 for config in configs)
+    assert status() is None
+    stepscope.finish()
     assert status() == "finished"
 
 
@@ -68,3 +72,52 @@ def test_the_logger_alone(read: Read) -> None:
     logger.finalize("success")
     (metric,) = read(Metric)
     assert (metric.category, metric.step, metric.values) == ("trainer", 5, {"loss": 1.0})
+
+
+class WithTest(lightning_trainer.Line):
+    """Has a test too."""
+
+    def test_step(self, batch: Any, index: int) -> None:
+        """Log the same value each time."""
+        self.log_dict({"test_acc": 0.5, "test_loss": 2.0})
+
+
+def fit_and_test(logger: Any, *callbacks: Any) -> None:
+    """Do both with one trainer."""
+    import lightning
+    import torch
+
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(4, 4)), batch_size=2)
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", log_every_n_steps=1, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0, logger=logger, callbacks=list(callbacks),
+    )  # fmt: skip
+    module = WithTest()
+    trainer.fit(module, loader, loader)
+    trainer.test(module, loader, verbose=False)
+
+
+def test_fit_and_test_are_one_run(read: Read, status: Callable[[], str | None]) -> None:
+    """The values of the test are the evaluator's and have names of their own; the run ends with the process."""
+    fit_and_test(StepscopeLogger(), StepscopeCallback())
+    found = {key: value for each in read(Metric) if each.category == "evaluator" for key, value in each.values.items()}
+    assert sorted(found) == ["loss", "test_acc", "test_loss"]
+    assert (found["test_acc"], found["test_loss"]) == (0.5, 2.0)
+    assert [each.name for each in read(Span)].count("train.evaluate") == 2
+    assert status() is None
+
+
+def test_another_logger_is_another_run(place: Path) -> None:
+    """It ends the one before; so does a callback that has no logger of ours."""
+    fit_and_test(StepscopeLogger())
+    first = stepscope.current_run()
+    fit_and_test(StepscopeLogger(), StepscopeCallback())
+    second = stepscope.current_run()
+    fit_and_test(False, StepscopeCallback())
+    third = stepscope.current_run()
+    stepscope.flush(10)
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert [run.status for run in (first, second, third)] == ["finished", "finished", "running"]
+    assert sorted(layout.list_runs(place)) == sorted(run.id for run in (first, second, third))

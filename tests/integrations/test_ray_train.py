@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 pytest.importorskip("ray.train", reason="needs ray[train]")
@@ -14,7 +15,7 @@ from ray import tune
 
 import stepscope
 from examples import ray_train, ray_tune
-from stepscope.integrations.ray_train import StepscopeTrainCallback, StepscopeTuneCallback
+from stepscope.integrations.ray_train import StepscopeTrainCallback, StepscopeTuneCallback, _step
 from stepscope.model.records import Event, Metric, Span
 
 Read = Callable[..., list[Any]]
@@ -29,6 +30,22 @@ def cluster() -> Iterator[None]:
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=path)
     yield
     ray.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("report", "step"),
+    [
+        ({"step": 1, "global_step": 100}, (100, "global_step")),
+        ({"global_step": numpy.int64(100)}, (100, "global_step")),
+        ({"training_iteration": 2, "step": numpy.int32(4)}, (4, None)),
+        ({"step": True, "global_step": 1.5, "training_iteration": 2}, (2, "training_iteration")),
+        ({"timesteps": 4096, "policy_version": 3}, (3, "policy_version")),
+        ({"loss": 1.0}, (9, "report")),
+    ],
+)
+def test_the_step_of_a_report(report: dict[str, Any], step: tuple[int, str | None]) -> None:
+    """The strongest name that has an integer gives it, in the order of trainers; numpy's integers are some."""
+    assert _step(report, 9) == step
 
 
 def test_tune(tmp_path: Path, read: Read, status: Callable[[], str | None]) -> None:

@@ -1,6 +1,7 @@
 """Stable-Baselines3 really learning: its values by timesteps, and spans of sampling and training."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,3 +64,23 @@ def test_learning_twice_writes_once(read: Read) -> None:
     for _ in range(2):
         model.learn(16, callback=StepscopeCallback(), log_interval=1, reset_num_timesteps=False)
     assert [each.step for each in read(Metric) if each.category == "misc"] == [8, 16, 24, 32]
+
+
+def test_learning_again_after_a_failure(read: Read, status: Callable[[], str | None], tmp_path: Path) -> None:
+    """A failure that was caught leaves a writer in a logger of the user's, and the run open: both are taken up."""
+    from stable_baselines3 import A2C
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.logger import configure
+
+    class Bomb(BaseCallback):
+        def _on_step(self) -> bool:
+            raise ArithmeticError("diverged")
+
+    model = A2C("MlpPolicy", "CartPole-v1", n_steps=8, device="cpu", seed=0)
+    model.set_logger(configure(str(tmp_path / "log"), ["csv"]))
+    recording = StepscopeCallback()
+    with pytest.raises(ArithmeticError):
+        model.learn(16, callback=[recording, Bomb()])
+    model.learn(16, callback=recording, log_interval=1)
+    assert [each.step for each in read(Metric) if each.category == "misc"] == [8, 16]
+    assert status() == "finished"

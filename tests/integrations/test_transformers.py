@@ -117,4 +117,31 @@ def test_what_fails_is_counted() -> None:
     callback.on_log(None, None, None, logs={"loss": 1.0})
     callback.on_step_end(None, None, None)
     callback.on_train_begin(None, None, None)
-    assert run.outcomes.snapshot()["failed/callback/AttributeError"] == 1
+    assert run.outcomes.snapshot()["failed/callback/AttributeError"] == 2
+
+
+def test_evaluations_outside_of_training(tmp_path: Path, read: Read) -> None:
+    """In a run of the user those before and after the training are recorded, and predictions, each with a span."""
+    data = transformers_trainer.tokens(8)
+    run = stepscope.init(project="mine")
+    chosen = trainer(tmp_path / "out", data, save_strategy="no")
+    chosen.evaluate(data)
+    chosen.train()
+    chosen.evaluate(data)
+    chosen.predict(data)
+    run.finish()
+    values = [each for each in read(Metric) if each.category == "evaluator"]
+    assert [each.step for each in values if "loss" in each.values] == [0, 3]
+    assert [each.step for each in values if "test_loss" in each.values] == [3]
+    assert [each.name for each in read(Span)].count("train.evaluate") == 3
+
+
+def test_an_evaluation_alone(tmp_path: Path, read: Read, status: Callable[[], str | None]) -> None:
+    """With no run it is one of its own, which ends with it; nothing is left behind for the training."""
+    data = transformers_trainer.tokens(8)
+    trainer(tmp_path / "out", data).evaluate(data)
+    assert stepscope.current_run() is None
+    assert [each.step for each in read(Metric) if each.category == "evaluator" and "loss" in each.values] == [0]
+    started = next(each for each in read(Event) if each.name == "train.run.started")
+    assert started.attrs["config"]["model"]["vocab_size"] == 32
+    assert status() == "finished"

@@ -140,11 +140,12 @@ def test_wrong_input_is_counted(run: stepscope.Run) -> None:
     bus.attach("y", "a", keep)
     bus.execute("a", "text", [1])
     assert bus.span(7, None, lambda: 1) == 1
+    assert bus.span("x", {}, 5) is None
     assert keep.seen == [(("a",), {}, {}, None)]
     counts = run.outcomes.snapshot()
     assert counts["rejected/event/int"] == counts["rejected/event/tuple"] == 1
     assert counts["rejected/measurements/str"] == counts["rejected/metadata/list"] == 1
-    assert counts["rejected/span/int"] == 1
+    assert counts["rejected/span/int"] == counts["rejected/function/int"] == 1
 
 
 @pytest.mark.parametrize("odd", [(1, 2), (), ([],), 123, "", None, [1]])

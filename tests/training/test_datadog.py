@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,35 @@ def test_sinks_of_the_settings_stay(monkeypatch: pytest.MonkeyPatch, agent: List
         ("console", ""),
         ("datadog", "other"),
     ]
+
+
+def test_each_client_has_its_namespace(agent: Listener, until: Until) -> None:
+    """It is the metric's prefix, whatever the sink puts in front of other metrics."""
+    create_metrics_collector("run_1").collect_custom_metrics({"n": 1})
+    DatadogMetrics(namespace="other").gauge("x", 1)
+    DatadogMetrics(namespace="other").gauge("other.y", float("nan"))
+    DatadogMetrics(namespace="").gauge("plain", 1)
+    DatadogMetrics().gauge("z", 1)
+    found = arrived(agent, until, lambda lines: any(line.name == "signal.z" for line in lines))
+    assert {"signal.custom.n", "other.x", "plain", "signal.z"} <= set(found)
+    assert "metric:other.y" in found["signal.non_finite"].tags
+    assert not [each for line in found.values() for each in line.tags if "namespace" in each]
+
+
+def test_a_namespace_is_noted_only_where_it_is_needed(run: stepscope.Run, read: Read) -> None:
+    """With no sink that would put another in front there is no attribute for it."""
+    DatadogMetrics(namespace="other").gauge("x", 1)
+    assert read(Metric)[0].attrs == {}
+
+
+def test_generators_are_timed_to_their_end(run: stepscope.Run, read: Read) -> None:
+    """Not only until they are made."""
+    metrics = DatadogMetrics()
+
+    @metrics.timed("g")
+    def items() -> Iterator[int]:
+        assert read(Metric) == []
+        yield 1
+
+    assert list(items()) == [1]
+    assert [next(iter(each.values)) for each in read(Metric)] == ["signal.g"]

@@ -1,12 +1,14 @@
 """The poller: periodic measurements, those of the Python runtime, and ones that raise."""
 
 import asyncio
+import functools
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import stepscope
-from stepscope.training.bus import Bus
+from stepscope.training.bus import Bus, runtime
 from stepscope.training.bus.poller import Poller
 from stepscope.training.bus.runtime import EventLoopLag, dispatch_runtime_metrics
 from tests.training.conftest import Mute
@@ -102,3 +104,34 @@ def test_event_loop_lag(until: Callable[..., None]) -> None:
     count = len(seen)
     lag()
     assert len(seen) == count
+
+
+def test_a_period_that_is_longer_than_threads_wait(until: Callable[..., None]) -> None:
+    """The thread waits as long as it can, and ends when it is asked to."""
+    for period in (math.inf, 10**12):
+        calls: list[int] = []
+        with Poller([functools.partial(calls.append, 1)], period, bus=Bus()) as poller:
+            until(lambda found=calls: found)
+            assert poller._thread is not None
+            assert poller._thread.is_alive()
+
+
+def test_a_module_a_function_and_its_arguments(run: stepscope.Run) -> None:
+    """As Erlang's poller takes them; a module may be named; one that is not there is given up."""
+    bus = Bus()
+    seen = watched(bus, "vm.memory")["vm.memory"]
+    module = "stepscope.training.bus.runtime"
+    good = [(module, "dispatch_vm_metrics", [bus]), (runtime, "dispatch_vm_metrics", (bus,))]
+    poller = Poller([*good, (module, "nothing", []), ("no.such.module", "f", [])], bus=bus)
+    poller.poll()
+    assert len(seen) == 2
+    assert poller.measurements == good
+    assert run.outcomes.snapshot()["failed/poller/ModuleNotFoundError"] == 1
+
+
+def test_measurements_that_are_none(run: stepscope.Run) -> None:
+    """They are counted, and nothing is measured."""
+    Poller(5).poll()  # type: ignore[arg-type]
+    Poller([5]).poll()  # type: ignore[list-item]
+    counts = run.outcomes.snapshot()
+    assert (counts["rejected/measurements/int"], counts["failed/poller/TypeError"]) == (1, 1)

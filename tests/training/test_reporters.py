@@ -5,6 +5,7 @@ import math
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stepscope
@@ -93,15 +94,15 @@ def test_prometheus() -> None:
     for line in (
         "# TYPE http_request_count_total counter",
         'http_request_count_total{status="o\\"k"} 2',
-        "http_request_bytes 6",
+        "http_request_bytes 6.0",
         "# HELP queue_depth Items that wait",
-        "queue_depth 2",
+        "queue_depth 2.0",
         'http_request_duration_seconds{quantile="0.5"} 0.05',
         "http_request_duration_seconds_count 2",
-        'http_request_latency_milliseconds_bucket{le="1"} 0',
-        'http_request_latency_milliseconds_bucket{le="10"} 1',
+        'http_request_latency_milliseconds_bucket{le="1.0"} 0',
+        'http_request_latency_milliseconds_bucket{le="10.0"} 1',
         'http_request_latency_milliseconds_bucket{le="+Inf"} 2',
-        "http_request_latency_milliseconds_sum 55",
+        "http_request_latency_milliseconds_sum 55.0",
     ):
         assert line in page.splitlines()
 
@@ -159,12 +160,71 @@ def test_bad_values_cost_themselves(run: stepscope.Run) -> None:
         {"name": "a.b", "buckets": [3, 1]},
         {"name": "a.b", "tags": "status"},
         {"name": "a.b", "keep": bool, "drop": bool},
+        {"name": "a.b", "keep": 5},
+        {"name": "a.b", "tag_values": {"a": 1}},
+        {"name": "a.b", "tags": None},
+        {"name": "a.b", "tags": 5},
+        {"name": "a.b", "foo": 1},
+        {"name": "a.b", "measurement": 5},
+        {"name": "a.b", "reporter_options": [("buckets", [1, 2])]},
+        {"name": "a.b", "buckets": []},
+        {"name": "a.b", "buckets": "12"},
+        {"name": "a.b", "buckets": 5},
     ],
 )
 def test_wrong_definitions_raise(options: dict[str, Any]) -> None:
     """A definition is written once and read at the start: there what is wrong is told."""
     with pytest.raises(stepscope.ConfigError):
         distribution(**options)
+
+
+def test_buckets_of_any_make() -> None:
+    """An array, a range and a generator do as well as a list."""
+    for given in (np.array([1, 2, 3]), range(1, 4), (number for number in (1, 2, 3))):
+        assert distribution("a.b", buckets=given).buckets == (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("given", [None, 5, [5], "abc", [counter("a.b"), None]])
+def test_what_is_no_definition_raises(given: Any) -> None:
+    """From every reporter, as from the definitions themselves."""
+    for make in (journal_reporter, console_reporter, PrometheusReporter):
+        with pytest.raises(stepscope.ConfigError, match="no definition"):
+            make(given)
+
+
+def test_a_definition_counts_once() -> None:
+    """However often it is listed, and without a list."""
+    bus, made = Bus(), counter("a.b.count")
+    twice, alone = PrometheusReporter([made, counter("a.b.count")], bus), PrometheusReporter(made, bus)  # type: ignore[arg-type]
+    bus.execute("a.b")
+    assert "a_b_count_total 1" in twice.text().splitlines()
+    assert twice.text() == alone.text()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [summary("a.b.duration"), distribution("a.b.duration")],
+        [last_value("a.b"), last_value("a_b", event_name="a")],
+        [summary("a.b"), last_value("a.b.count")],
+        [counter("a.b"), last_value("a.b_total")],
+        [counter("a.b", tags=["a.b", "a_b"])],
+        [distribution("a.b", tags=["le"])],
+        [summary("a.b", tags=["quantile"])],
+    ],
+)
+def test_prometheus_refuses_one_name_for_two(given: Any) -> None:
+    """A page with two families of a name, or two labels of one, is none that Prometheus reads."""
+    with pytest.raises(stepscope.ConfigError, match="Prometheus"):
+        PrometheusReporter(given, Bus())
+
+
+def test_prometheus_writes_halves_of_characters() -> None:
+    """A tag that is no whole text costs no page."""
+    bus = Bus()
+    reporter = PrometheusReporter([counter("a.b", tags=["t"])], bus)
+    bus.execute("a", {}, {"t": "x\ud800"})
+    assert 'a_b_total{t="x?"} 1' in reporter.text()
 
 
 def test_an_event_of_its_own_and_dropping() -> None:
@@ -188,11 +248,11 @@ def test_nan_is_in_the_last_bucket_only() -> None:
     bus.execute("c", {"x": math.nan})
     lines = reporter.text().splitlines()
     assert [line for line in lines if line.startswith("a_x")] == [
-        'a_x_bucket{le="0"} 0', 'a_x_bucket{le="10"} 2', 'a_x_bucket{le="+Inf"} 3', "a_x_sum NaN", "a_x_count 3",
+        'a_x_bucket{le="0.0"} 0', 'a_x_bucket{le="10.0"} 2', 'a_x_bucket{le="+Inf"} 3', "a_x_count 3", "a_x_sum NaN",
     ]  # fmt: skip
-    assert 'b_x{quantile="0.5"} 7' in lines
-    assert 'b_x{quantile="0.99"} 7' in lines
-    assert lines[-2:] == ["c_x_sum NaN", "c_x_count 1"]
+    assert 'b_x{quantile="0.5"} 7.0' in lines
+    assert 'b_x{quantile="0.99"} 7.0' in lines
+    assert lines[-2:] == ["c_x_count 1", "c_x_sum NaN"]
 
 
 def test_a_measurement_may_ask_the_metadata() -> None:
@@ -204,4 +264,4 @@ def test_a_measurement_may_ask_the_metadata() -> None:
     reporter = PrometheusReporter([both, one, of_c], bus)
     bus.execute("a", {"x": 2}, {"weight": 3})
     found = [line for line in reporter.text().splitlines() if not line.startswith("#")]
-    assert found == ["a_both 6", "a_one 20", "a_of_c 1"]
+    assert found == ["a_both 6.0", "a_one 20.0", "a_of_c 1.0"]

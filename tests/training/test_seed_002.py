@@ -252,6 +252,8 @@ def test_log_exceptions(telemetry: Telemetry, read: Read) -> None:
     broken, fatal = [each for each in events if each.name == "exception"]
     assert (broken.attrs["exception.type"], broken.severity) == ("RuntimeError", 17)
     assert (fatal.attrs["exception.message"], fatal.severity) == ("full", 21)
+    assert telemetry.log_fatal_exception(APIStatusError("bad", 422))
+    assert [each.severity for each in read(Event) if each.name == "user_error"] == [13, 21]
 
 
 def test_a_session_starts_and_ends_once(telemetry: Telemetry, read: Read) -> None:

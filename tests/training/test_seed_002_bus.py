@@ -14,9 +14,8 @@ from stepscope.training import bus as telemetry_bus
 from stepscope.training.bus import attach_many, detach, execute, list_handlers, span
 from stepscope.training.bus.definitions import Definition, counter, distribution, last_value
 from stepscope.training.bus.poller import Poller
-from stepscope.training.bus.reporters import journal_reporter
+from stepscope.training.bus.reporters import event_reporter, journal_reporter
 from stepscope.training.bus.runtime import dispatch_vm_metrics
-from stepscope.training.events.telemetry import Telemetry
 from tests.training.conftest import Read
 
 EVENTS = [
@@ -149,14 +148,11 @@ def all_metrics(run: stepscope.Run) -> list[Metric]:
 def test_server_side_reporter(run: stepscope.Run, read: Read) -> None:
     """The document's reporter: events of the bus become events of the session, by their dotted names."""
     ends = [each for each in EVENTS if each[-1] in ("stop", "retry") or each == EVENTS[2]]
-
-    def report(event: Any, measurements: Any, metadata: Any, session: Telemetry) -> None:
-        session.log(".".join(event), event_data={"measurements": measurements, "metadata": metadata})
-
-    attach_many("tinkex-server-reporter", ends, report, Telemetry("session-1"))
-    post("/p", "ok")
-    forward_backward([1], "ce")
-    execute("tinkex.retry", {"attempt": 2, "delay": 5}, {"error": "x"})
+    with event_reporter(ends, "session-1"):
+        post("/p", "ok")
+        forward_backward([1], "ce")
+        execute("tinkex.retry", {"attempt": 2, "delay": 5}, {"error": KeyError("x")})
+    execute("tinkex.retry", {"attempt": 3}, {})
     found = [each for each in read(Event) if each.name.startswith("tinkex.")]
     assert [each.name for each in found] == [
         "tinkex.http.request.stop",
@@ -164,6 +160,9 @@ def test_server_side_reporter(run: stepscope.Run, read: Read) -> None:
         "tinkex.retry",
     ]
     assert found[2].attrs["measurements"] == {"attempt": 2, "delay": 5}
+    assert found[2].attrs["metadata"] == {"error": "'x'"}
+    assert [each.attrs["event_session_index"] for each in found] == [0, 1, 2]
+    assert {each.attrs["session_id"] for each in found} == {"session-1"}
 
 
 def test_the_module_is_one_bus() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 from accelerate.tracking import GeneralTracker
 
 import stepscope
-from stepscope.integrations.joining import CONFIG, Joined, counted, sort_by_prefix
+from stepscope.integrations.categories import Categories
+from stepscope.integrations.joining import CONFIG, Joined, counted
 
-CATEGORIES = {"train_": "trainer", "eval_": "evaluator", "val_": "evaluator"}
+PREFIXES = {"train_": "trainer", "eval_": "evaluator", "val_": "evaluator"}
 
 
 class StepscopeTracker(GeneralTracker):  # type: ignore[misc]
@@ -24,11 +25,12 @@ class StepscopeTracker(GeneralTracker):  # type: ignore[misc]
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self._joined = Joined(settings)
+        self._categories = Categories(PREFIXES)
 
     @property
     def tracker(self) -> stepscope.Run | None:
         """The run; None before `init_trackers`."""
-        return self._joined.current
+        return self._joined.begun
 
     @counted
     def start(self) -> None:
@@ -38,16 +40,16 @@ class StepscopeTracker(GeneralTracker):  # type: ignore[misc]
     @counted
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
         """Record the configuration."""
-        if self._joined.current is not None and values:
-            self._joined.current.event(CONFIG, values)
+        if self._joined.begun is not None and values:
+            self._joined.begun.event(CONFIG, values)
 
     @counted
     def log(self, values: Mapping[str, Any], step: int | None = None, **more: Any) -> None:
         """Record values at a step."""
-        if self._joined.current is None:
-            return
-        for category, some in sort_by_prefix(values, CATEGORIES).items():
-            self._joined.current.log(some, step, category)
+        run = self._joined.current
+        if run is not None:
+            for category, some in self._categories.sort(values).items():
+                run.log(some, step, category)
 
     @counted
     def finish(self) -> None:

@@ -3,15 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from opentelemetry import metrics
-
 from stepscope.model.errors import ConfigError
-from stepscope.sdk.otel.seat import SEAT
-from stepscope.sdk.otel.tracer import TracerProvider
+from stepscope.sdk import own
 
 
 def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) -> Any:
-    """Have an app's requests recorded in the current run, each as one span; the app itself.
+    """Have an app's requests recorded in the run that is current then, each as one span; the app itself.
 
     `excluded_urls` are regular expressions of paths that are not recorded, such as one that clients poll. Needs
     opentelemetry-instrumentation-fastapi: ConfigError without it.
@@ -19,8 +16,8 @@ def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) ->
     excluded = excluded_urls if excluded_urls is None or isinstance(excluded_urls, str) else ",".join(excluded_urls)
     _instrumentor().instrument_app(
         app,
-        tracer_provider=TracerProvider(SEAT),
-        meter_provider=metrics.get_meter_provider(),
+        tracer_provider=own.tracers(),
+        meter_provider=own.meters(),
         excluded_urls=excluded,
         exclude_spans=["receive", "send"],
     )

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import stepscope
 from stepscope.model.names import ATTR_BUCKET
@@ -12,28 +12,51 @@ EVALUATE = "train.evaluate"
 CONFIG = "train.config"
 """The event that tells a configuration which was known only after the run began."""
 Method = Callable[..., None]
+_GOES_ON = ("running", "disabled")
 
 
 class Joined:
-    """A run as a framework has it; `current` is None before `begin` and after `end`."""
+    """A run as a framework has it. Who began a run ends it: one that was joined goes on."""
+
+    _paused: ClassVar["Joined | None"] = None
+    """Whose run goes on only in case more follows."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
+        self._begun: stepscope.Run | None = None
         self._ours = False
+        self._alone = False
         self._step: Any = None
         self._spans: dict[str, Any] = {}
-        self.current: stepscope.Run | None = None
+
+    @property
+    def begun(self) -> stepscope.Run | None:
+        """The run between `begin` and `end`, unless it is paused or somebody else ended it."""
+        run = self._begun
+        return run if run is not None and run.status in _GOES_ON and Joined._paused is not self else None
+
+    @property
+    def current(self) -> stepscope.Run | None:
+        """The run that was begun; before and after that the process's current one."""
+        return self.begun or stepscope.current_run()
 
     def begin(self, config: Mapping[str, Any]) -> stepscope.Run:
-        """Join the current run, or start one with the settings; ConfigError when they are wrong."""
+        """Join the current run, or start one with the settings; ConfigError when they are wrong.
+
+        A run of its own that an exception or a pause left open is joined too, and is still its own.
+        """
         self.leave()
+        paused, Joined._paused = Joined._paused, None
+        if paused is not None and paused is not self:
+            paused.end()
         run = stepscope.current_run()
-        self._ours = run is None
+        self._ours = run is None or (self._ours and run is self._begun)
+        self._alone = False
         if run is None:
             run = stepscope.init(**{"config": {**config}, **self._settings})
         elif config:
             run.event(CONFIG, config)
-        self.current = run
+        self._begun = run
         return run
 
     def enter_step(self, number: int) -> None:
@@ -60,21 +83,46 @@ class Joined:
         if span is not None:
             span.__exit__(None, None, None)
 
+    def enter_evaluation(self, config: Callable[[], Mapping[str, Any]]) -> None:
+        """Begin an evaluation, unless it has begun already; where no run is current, it is a run of its own."""
+        if self.current is None:
+            self.begin(config())
+            self._alone = True
+        self.enter(EVALUATE, "overhead")
+
+    def leave_evaluation(self) -> None:
+        """End an evaluation, if it has begun, and its run if it had one of its own."""
+        self.leave_phase(EVALUATE)
+        if self._alone:
+            self.end()
+
     def leave(self) -> None:
         """End every phase, the newest first, and the step."""
         for name in reversed(list(self._spans)):
             self.leave_phase(name)
         self.leave_step()
 
+    def pause(self) -> None:
+        """End what is open, but let a run that was started here go on, for more may follow.
+
+        It ends with the process, or when a framework's callback begins something else.
+        """
+        if not self._ours:
+            self.end()
+            return
+        self.leave()
+        Joined._paused = self
+
     def end(self, status: str = "finished", error: BaseException | None = None) -> None:
         """End what is open, and the run if it was started here; an exception is recorded in either case."""
         self.leave()
-        run, self.current = self.current, None
+        run, self._begun = self._begun, None
+        ours, self._ours, self._alone = self._ours, False, False
         if run is None:
             return
         if error is not None:
             run.exception(error)
-        if self._ours:
+        if ours:
             run.finish(status)
 
 
@@ -95,15 +143,3 @@ def counted(method: Method) -> Method:
                 run.outcomes.notice("callback", method.__qualname__, text)
 
     return call
-
-
-def sort_by_prefix(
-    values: Mapping[str, Any], prefixes: Mapping[str, str], otherwise: str = "trainer"
-) -> dict[str, dict[str, Any]]:
-    """Sort values into categories by how their keys begin; the beginning that tells the category is taken off."""
-    sorted_: dict[str, dict[str, Any]] = {}
-    for key, value in values.items():
-        text = str(key)
-        prefix = next((each for each in prefixes if text.startswith(each) and len(text) > len(each)), "")
-        sorted_.setdefault(prefixes.get(prefix, otherwise), {})[text.removeprefix(prefix)] = value
-    return sorted_

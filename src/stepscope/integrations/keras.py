@@ -5,31 +5,42 @@ from typing import Any
 
 from keras.callbacks import Callback
 
-from stepscope.integrations.joining import EVALUATE, Joined, counted, sort_by_prefix
+from stepscope.integrations.categories import Categories
+from stepscope.integrations.joining import Joined, counted
 
-CATEGORIES = {"val_": "evaluator"}
+PREFIXES = {"val_": "evaluator"}
 
 
 class StepscopeCallback(Callback):  # type: ignore[misc]
     """Records the values of each batch under `trainer/`, of each epoch under `trainer/epoch/` and `evaluator/`.
 
     Keras's values of a batch are means since the epoch began. Steps are batches, counted on over epochs from
-    `first_step`. Joins the current run, or starts one with the arguments of `stepscope.init` and ends it with `fit`.
+    `first_step`; the values of `evaluate` are at the last one. Joins the current run, or starts one with the arguments
+    of `stepscope.init` and ends it with `fit`, or with `evaluate` where that is called apart.
     """
 
     def __init__(self, *, first_step: int = 0, **settings: Any) -> None:
         super().__init__()
         self._joined = Joined(settings)
         self._before = first_step
+        self._first = first_step
         self._batch = -1
+        self._fits = False
+        self._categories = Categories(PREFIXES)
 
     @property
     def _step(self) -> int:
         return self._before + max(self._batch, 0)
 
+    def set_params(self, params: Any) -> None:
+        """Take what Keras says as `fit`, `evaluate` or `predict` begins; a validation inside `fit` is none of them."""
+        super().set_params(params)
+        self._fits = False
+
     @counted
     def on_train_begin(self, logs: Any = None) -> None:
         """Join or start the run."""
+        self._fits = True
         self._joined.begin({"fit": self.params or {}, "model": self.model.name})
 
     @counted
@@ -43,31 +54,37 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
         """Record the values and leave the step."""
         self._batch = batch
         self._joined.leave_step()
-        if self._joined.current is not None and logs:
-            self._joined.current.log(logs, self._step, "trainer")
+        run = self._joined.current
+        if run is not None and logs:
+            run.log(logs, self._step, "trainer")
 
     @counted
     def on_test_begin(self, logs: Any = None) -> None:
         """Begin the evaluation."""
-        self._joined.enter(EVALUATE, "overhead")
+        self._joined.enter_evaluation(lambda: {"evaluate": self.params or {}, "model": self.model.name})
 
     @counted
-    def on_test_end(self, logs: Any = None) -> None:
-        """End the evaluation."""
-        self._joined.leave_phase(EVALUATE)
+    def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """End the evaluation; its values are those of the epoch too if it is a validation."""
+        run = self._joined.current
+        if run is not None and logs and not self._fits:
+            run.log(logs, max(self._before + self._batch, self._first), "evaluator")
+        self._joined.leave_evaluation()
 
     @counted
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Record the values of the epoch at its last step."""
-        found = sort_by_prefix(logs or {}, CATEGORIES)
+        run = self._joined.current
+        found = self._categories.sort(logs or {})
         own = {f"epoch/{key}": value for key, value in found.pop("trainer", {}).items()}
-        if self._joined.current is not None:
+        if run is not None:
             for category, values in {**found, "trainer": {**own, "epoch": epoch}}.items():
-                self._joined.current.log(values, self._step, category)
+                run.log(values, self._step, category)
         self._before += self._batch + 1
         self._batch = -1
 
     @counted
     def on_train_end(self, logs: Any = None) -> None:
         """End the run, if it was started here."""
+        self._fits = False
         self._joined.end()

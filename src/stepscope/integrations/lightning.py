@@ -8,26 +8,33 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers.logger import Logger
 
 import stepscope
-from stepscope.integrations.joining import CONFIG, EVALUATE, Joined, counted, sort_by_prefix
+from stepscope.integrations.categories import Categories
+from stepscope.integrations.joining import CONFIG, EVALUATE, Joined, counted
 
-CATEGORIES = {"train_": "trainer", "train/": "trainer", "val_": "evaluator", "val/": "evaluator"}
+TEST = ("test_", "test/")
+PREFIXES = {
+    **dict.fromkeys(("train_", "train/"), "trainer"),
+    **dict.fromkeys(("val_", "val/", *TEST), "evaluator"),
+}
 
 
 class StepscopeLogger(Logger):  # type: ignore[misc]
-    """Records what a module logs: `val_*` under `evaluator/`, the rest under `trainer/`, on every rank.
+    """Records what a module logs: `val_*` and `test_*` under `evaluator/`, the rest under `trainer/`, on every rank.
 
-    Joins the current run, or starts one with the arguments of `stepscope.init` at the first use and ends it when the
-    trainer is done.
+    Joins the current run, or starts one with the arguments of `stepscope.init` at the first use. All that a trainer
+    does is in that run: it ends as failed with an exception, else with the process or when another logger or callback
+    begins.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self._joined = Joined(settings)
+        self._categories = Categories(PREFIXES, whole=TEST)
 
     @property
     def experiment(self) -> stepscope.Run:
         """The run."""
-        return self._joined.current or self._joined.begin({})
+        return self._joined.begun or self._joined.begin({})
 
     @property
     def name(self) -> str:
@@ -42,28 +49,33 @@ class StepscopeLogger(Logger):  # type: ignore[misc]
     @counted
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Record values at a step."""
-        for category, values in sort_by_prefix(metrics, CATEGORIES).items():
+        for category, values in self._categories.sort(metrics).items():
             self.experiment.log(values, step, category)
 
     @counted
     def log_hyperparams(self, params: Any, *more: Any, **named: Any) -> None:
         """Record hyperparameters: with the run if it begins here, else as an event."""
         config = vars(params) if isinstance(params, argparse.Namespace) else dict(params or {})
-        if self._joined.current is None:
+        run = self._joined.begun
+        if run is None:
             self._joined.begin(config)
         elif config:
-            self._joined.current.event(CONFIG, config)
+            run.event(CONFIG, config)
 
     @counted
     def finalize(self, status: str) -> None:
-        """End the run, if it was started here; Lightning says `failed` after an exception."""
-        self._joined.end("failed" if status == "failed" else "finished")
+        """End the run after an exception, if it was started here; else `test` may follow `fit`."""
+        if status == "failed":
+            self._joined.end("failed")
+        else:
+            self._joined.pause()
 
 
 class StepscopeCallback(Callback):  # type: ignore[misc]
-    """Makes each batch a step with a span, each validation a span, and records exceptions; works with any logger.
+    """Makes each batch a step with a span, each validation and test a span, and records exceptions.
 
-    The step is the one that Lightning's loggers are given.
+    Works with any logger. The step is the one that Lightning's loggers are given. A run is joined or started, and
+    ends, as with `StepscopeLogger`.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -99,11 +111,21 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
         self._joined.leave_phase(EVALUATE)
 
     @counted
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the test."""
+        self._joined.enter(EVALUATE, "overhead")
+
+    @counted
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the test."""
+        self._joined.leave_phase(EVALUATE)
+
+    @counted
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Record the exception."""
         self._joined.end("failed", exception)
 
     @counted
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """End the run, if this callback started it."""
-        self._joined.end()
+        """Leave the run; one that this callback started goes on, for `test` may follow `fit`."""
+        self._joined.pause()

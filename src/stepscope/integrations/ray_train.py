@@ -10,11 +10,13 @@ from ray.tune import Callback
 
 import stepscope
 from stepscope.integrations.joining import Joined, counted
+from stepscope.model.names import STEP_FIELDS
+from stepscope.sdk.scalars import Refused, step_number
 
-STEP_KEYS = ("step", "global_step", "training_iteration")
 REPORTS = "report"
 """The axis of values that name no step: how many reports there were."""
 ITERATIONS = "training_iteration"
+STEP_KEYS = (*STEP_FIELDS, ITERATIONS)
 TRIAL = "tune.trial"
 _NO_METRICS = frozenset((
     "pid", "timestamp", "done", "iterations_since_restore", "time_since_restore", "training_iteration",
@@ -26,9 +28,9 @@ FLUSH_SECONDS = 1.0
 class StepscopeTrainCallback(UserCallback):  # type: ignore[misc]
     """Records what workers report: the first one's under `trainer/`, the others' under `trainer/worker_N/`.
 
-    The step is the report's `step`, `global_step` or `training_iteration`, else the number of the report. The run is
-    the one that was current where the callback was made, which also ends it; else the controller has a run of its own,
-    with the arguments of `stepscope.init`.
+    The step is the strongest of `STEP_KEYS` that the report has as an integer, else the number of the report. The run
+    is the one that was current where the callback was made, which also ends it; else the controller has a run of its
+    own, with the arguments of `stepscope.init`.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -136,8 +138,12 @@ class StepscopeTuneCallback(Callback):  # type: ignore[misc]
 def _step(metrics: Mapping[str, Any], reports: int) -> tuple[int, str | None]:
     for key in STEP_KEYS:
         value = metrics.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value, None if key == "step" else key
+        if isinstance(value, bool):
+            continue
+        try:
+            return step_number(value), None if key == "step" else key
+        except Refused:
+            continue
     return reports, REPORTS
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from opentelemetry import metrics, trace
+from opentelemetry import trace
 from opentelemetry.metrics import Histogram
 
-from stepscope.sdk.otel.seat import SEAT
+from stepscope.sdk import own
 from stepscope.sdk.otel.tracer import Tracer
 
 DURATION = "tuft.redis.operation.duration"
@@ -20,13 +20,13 @@ _MARK = "_stepscope_instrumented"
 def instrument(client: Any, duration: Histogram | None = None) -> Any:
     """Record what a client does, sync or asyncio, pipelines too; the client itself. A second time does nothing.
 
-    `duration` is where durations go in seconds, with the attribute `operation`; by default the published histogram
-    of the process's meter.
+    `duration` is where durations go in seconds, with the attribute `operation`; by default the published histogram.
+    All goes to the run that is current when it happens, whoever is the process's OpenTelemetry provider.
     """
     if not getattr(client, _MARK, False):
         if duration is None:
-            duration = metrics.get_meter("tuft").create_histogram(DURATION, "s", "Time an operation of Redis took")
-        tracer = Tracer(SEAT, "tuft.redis_store", {})
+            duration = own.meters().get_meter("tuft").create_histogram(DURATION, "s", "Time an operation of Redis took")
+        tracer = own.tracers().get_tracer("tuft.redis_store")
         client.execute_command = _timed(client.execute_command, _command, tracer, duration)
         client.pipeline = _recorded_pipeline(client.pipeline, tracer, duration)
         setattr(client, _MARK, True)

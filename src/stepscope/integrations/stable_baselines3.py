@@ -7,10 +7,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
 import stepscope
-from stepscope.integrations.joining import Joined, counted, sort_by_prefix
+from stepscope.integrations.categories import Categories
+from stepscope.integrations.joining import Joined, counted
 
 AXIS = "timesteps"
-CATEGORIES = {"train/": "trainer", "rollout/": "actor", "eval/": "evaluator"}
+PREFIXES = {"train/": "trainer", "rollout/": "actor", "eval/": "evaluator"}
 SAMPLE, TRAIN = "rl.sample", "rl.train"
 _SAID = ("learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "ent_coef", "vf_coef", "seed",
          "buffer_size", "learning_starts", "tau", "train_freq", "gradient_steps", "n_envs", "policy_class")  # fmt: skip
@@ -21,11 +22,12 @@ class _Writer(KVWriter):  # type: ignore[misc]
 
     def __init__(self, run: stepscope.Run) -> None:
         self._run = run
+        self._categories = Categories(PREFIXES, "misc")
 
     @counted
     def write(self, key_values: Mapping[str, Any], key_excluded: Mapping[str, Any], step: int = 0) -> None:
         """Record the values at a number of timesteps."""
-        for category, values in sort_by_prefix(key_values, CATEGORIES, "misc").items():
+        for category, values in self._categories.sort(key_values).items():
             self._run.log(values, step, category, axis=AXIS)
 
     def close(self) -> None:
@@ -42,14 +44,13 @@ class StepscopeCallback(BaseCallback):  # type: ignore[misc]
     def __init__(self, *, verbose: int = 0, **settings: Any) -> None:
         super().__init__(verbose)
         self._joined = Joined(settings)
-        self._writer: _Writer | None = None
 
     @counted
     def _on_training_start(self) -> None:
         said = {key: getattr(self.model, key) for key in _SAID if hasattr(self.model, key)}
         run = self._joined.begin({"algorithm": type(self.model).__name__, **said})
-        self._writer = _Writer(run)
-        self.logger.output_formats.append(self._writer)
+        self._take_writers_out()  # an exception leaves one in
+        self.logger.output_formats.append(_Writer(run))
 
     @counted
     def _on_rollout_start(self) -> None:
@@ -66,7 +67,9 @@ class StepscopeCallback(BaseCallback):  # type: ignore[misc]
 
     @counted
     def _on_training_end(self) -> None:
-        formats = self.logger.output_formats
-        if self._writer in formats:
-            formats.remove(self._writer)
+        self._take_writers_out()
         self._joined.end()
+
+    def _take_writers_out(self) -> None:
+        formats = self.logger.output_formats
+        formats[:] = [each for each in formats if not isinstance(each, _Writer)]

@@ -5,29 +5,28 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from stepscope.integrations.joining import EVALUATE, Joined, counted, sort_by_prefix
+from stepscope.integrations.categories import Categories
+from stepscope.integrations.joining import Joined, counted
 
-CATEGORIES = {"eval_": "evaluator"}
+PREFIXES = {"eval_": "evaluator", "test_": "evaluator"}
 
 
 class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
     """Records what the Trainer logs, under `trainer/` and `evaluator/`, and a span for each step and evaluation.
 
-    Joins the current run, or starts one with the arguments of `stepscope.init` and ends it with the training. The
-    step is the Trainer's `global_step`: the first is 1. Nothing raises but ConfigError when training begins.
+    Joins the current run, or starts one with the arguments of `stepscope.init` and ends it with the training, or with
+    the evaluation or prediction where that is outside of training. The step is the Trainer's `global_step`: the first
+    is 1. Nothing raises but ConfigError when a run is started.
     """
 
     def __init__(self, **settings: Any) -> None:
         self._joined = Joined(settings)
+        self._categories = Categories(PREFIXES, whole=("test_",))
 
     @counted
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Join or start the run."""
-        config = {"args": args.to_sanitized_dict(), "max_steps": state.max_steps}
-        model: Any = getattr(more.get("model"), "config", None)
-        if hasattr(model, "to_dict"):
-            config["model"] = model.to_dict()
-        self._joined.begin(config)
+        self._joined.begin({**_config(args, more.get("model")), "max_steps": state.max_steps})
 
     @counted
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
@@ -42,24 +41,26 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
     @counted
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
         """Record what the Trainer logs."""
-        if self._joined.current is not None and logs:
-            for category, values in sort_by_prefix(logs, CATEGORIES).items():
-                self._joined.current.log(values, state.global_step, category)
+        run = self._joined.current
+        if run is not None and logs:
+            for category, values in self._categories.sort(logs).items():
+                run.log(values, state.global_step, category)
 
     @counted
     def on_prediction_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Begin the evaluation: the Trainer does not say so earlier."""
-        self._joined.enter(EVALUATE, "overhead")
+        self._joined.enter_evaluation(lambda: _config(args, more.get("model")))
 
     @counted
     def on_evaluate(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the evaluation."""
-        self._joined.leave_phase(EVALUATE)
+        self._joined.leave_evaluation()
 
     @counted
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **more: Any) -> None:
-        """End the prediction."""
-        self._joined.leave_phase(EVALUATE)
+        """Record the values of the prediction, which the Trainer does not log, and end it."""
+        self.on_log(args, state, control, metrics)
+        self._joined.leave_evaluation()
 
     @counted
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
@@ -72,3 +73,10 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the run, if it was started here."""
         self._joined.end()
+
+
+def _config(args: Any, model: Any) -> dict[str, Any]:
+    config = {"args": args.to_sanitized_dict()}
+    if hasattr(getattr(model, "config", None), "to_dict"):
+        config["model"] = model.config.to_dict()
+    return config

@@ -41,24 +41,31 @@ ATTR_SAMPLE_RATE = "statsd.rate"
 """On a value of which only some were recorded, by chance: the share that was; a sum is scaled by its inverse."""
 ATTR_SET_MEMBER = "statsd.member"
 """On a point of a `set`: what was seen, as text; the value is 1."""
+ATTR_NAMESPACE = "datadog.namespace"
+"""On a metric whose name has its namespace already, or wants none: a Datadog sink puts no other in front."""
 ATTR_CHECK_STATUS = "datadog.check"
 """Makes an event a service check: OK, WARNING, CRITICAL or UNKNOWN; the event's name is the check's."""
 
 STATUSES = ("running", "finished", "failed", "preempted")
 """How a writer says it fares; a reader may also conclude `stalled` or `crashed`."""
 
+_CLEAR_STEPS = ("policy_version", "global_step", "step")
+_VAGUE_STEPS = ("update", "timesteps")
+STEP_FIELDS = (*_CLEAR_STEPS, *_VAGUE_STEPS)
+"""Fields that can be the step of what a loop reports, strongest first; of rust_ppo's two the policy version wins."""
+
 STEP_ALIASES = (
-    "train.step",
-    "step",
+    ATTR_STEP,
+    *_CLEAR_STEPS,
     "_step",
-    "global_step",
     "iteration",
     "dl.iteration",
     "megatron.iteration",
     "rl.step",
     "rl.iteration",
+    *_VAGUE_STEPS,
 )
-"""Attributes that carry the step in other dialects, strongest first."""
+"""Attributes that carry the step in all dialects, strongest first: the fields in their order, and those of others."""
 
 CATEGORIES = {
     "trainer": "trainer",
@@ -88,6 +95,10 @@ SEVERITIES = {
 _SEVERITY_WORDS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
+UNSPECIFIED = "UNSPECIFIED"
+"""The word for a record that was given no severity."""
+
+
 def severity_word(number: int) -> str:
-    """Name the severity of an OpenTelemetry number."""
-    return _SEVERITY_WORDS[min(max(number - 1, 0) // 4, 5)]
+    """Name the severity of an OpenTelemetry number; 0 means that none was given."""
+    return _SEVERITY_WORDS[min((number - 1) // 4, 5)] if number > 0 else UNSPECIFIED

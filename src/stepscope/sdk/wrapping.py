@@ -18,9 +18,9 @@ def traced(function: F, /) -> F: ...
 def traced(name: str | None = None, /, **attrs: Any) -> Callable[[F], F]: ...
 def traced(target: Any = None, /, **attrs: Any) -> Any:
     """Put a span around every call of a function, coroutine or generator; bare, or with a name and attributes."""
-    if callable(target):
-        return _wrap(target, lambda: api.span(target.__qualname__))
-    return lambda function: _wrap(function, lambda: api.span(target or function.__qualname__, **attrs))
+    if callable(target) or isinstance(target, classmethod):
+        return wrap(target, lambda *args: api.span(target.__qualname__))
+    return lambda function: wrap(function, lambda *args: api.span(target or function.__qualname__, **attrs))
 
 
 class capture_exceptions:
@@ -33,14 +33,14 @@ class capture_exceptions:
         self._fatal = fatal
         self._function = function
         if function is not None:
-            self._wrapped = _wrap(function, lambda: capture_exceptions(fatal=fatal))
+            self._wrapped = wrap(function, lambda *args: capture_exceptions(fatal=fatal))
             functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._function is not None:
             return self._wrapped(*args, **kwargs)
         (function,) = args
-        return _wrap(function, lambda: capture_exceptions(fatal=self._fatal))
+        return wrap(function, lambda *args: capture_exceptions(fatal=self._fatal))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -71,8 +71,8 @@ class _Within:
     def __enter__(self) -> None:
         self._context.run(self._scope.__enter__)
 
-    def __exit__(self, *problem: Any) -> None:
-        self._context.run(self._scope.__exit__, *problem)
+    def __exit__(self, *problem: Any) -> Any:
+        return self._context.run(self._scope.__exit__, *problem)
 
 
 def _resumed(context: contextvars.Context, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -93,13 +93,18 @@ def _resumed(context: contextvars.Context, generator: Generator[Any, Any, Any]) 
             resume, value = generator.throw, error
 
 
-def _wrap(function: Callable[..., Any], scope: Callable[[], Any]) -> Any:
-    """Run each call of a function inside a fresh scope, whatever sort of function it is."""
+def wrap(function: Any, scope: Callable[..., Any]) -> Any:
+    """Run each call of a function inside a fresh scope, whatever sort of function it is.
+
+    The scope is made of the call's positional arguments; where it holds an exception back, the call gives None.
+    """
+    if isinstance(function, (classmethod, staticmethod)):
+        return type(function)(wrap(function.__func__, scope))
     if inspect.isasyncgenfunction(function):
 
         @functools.wraps(function)
         async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-            with scope():
+            with scope(*args):
                 async for item in function(*args, **kwargs):
                     yield item
 
@@ -108,7 +113,7 @@ def _wrap(function: Callable[..., Any], scope: Callable[[], Any]) -> Any:
 
         @functools.wraps(function)
         async def later(*args: Any, **kwargs: Any) -> Any:
-            with scope():
+            with scope(*args):
                 return await function(*args, **kwargs)
 
         return later
@@ -117,14 +122,14 @@ def _wrap(function: Callable[..., Any], scope: Callable[[], Any]) -> Any:
         @functools.wraps(function)
         def items(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             own = contextvars.copy_context()
-            with _Within(own, scope()):
+            with _Within(own, scope(*args)):
                 return (yield from _resumed(own, function(*args, **kwargs)))
 
         return items
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with scope():
+        with scope(*args):
             return function(*args, **kwargs)
 
     return call

@@ -1,13 +1,16 @@
 """The run that training code writes to: the current one, or a new one with the sinks that code asked for."""
 
+import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import stepscope
+from stepscope.journal.layout import is_safe, slug
 from stepscope.sdk import settings
 from stepscope.sdk.context import text_of
+from stepscope.training.counting import said_by
 
 Wanted = Mapping[str, Mapping[str, Any]]
 """Sinks by name, each with its options."""
@@ -15,40 +18,40 @@ _PROTOCOLS = {4317: "grpc", 4318: "http/protobuf"}
 """What is spoken at the ports that OTLP has for itself."""
 
 
-def begin(wanted: Wanted, **arguments: Any) -> stepscope.Run:
-    """Join the current run, or start one with these sinks beside those of the settings; ConfigError as `init`.
+def begin(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run:
+    """Join the current run, or start one with these sinks and the arguments of `init`; ConfigError as from there.
 
-    A sink that is wanted here stands above one of the same name in the settings. A current run keeps its sinks: one
-    that it lacks is named in a warning.
+    The argument `sinks` takes the place of those in the settings, as in `init`. A sink that is wanted here stands above
+    one of the same name in the settings, and below one that the argument has options for. A current run keeps its
+    sinks: one that it lacks is named in a warning.
     """
+    _check_names(arguments)
     run = stepscope.current_run()
-    if run is None:
-        asked: Any = [*_settled(wanted), *({name: options} for name, options in wanted.items())]
-        return stepscope.init(**arguments, sinks=asked or None)
-    present = {each.name for each in run.settings.sinks}
-    for name in wanted:
-        if name not in present:
-            run.outcomes.notice_text(
-                f"the current run has no sink {name!r} and takes none while it runs; name it in `init(sinks=...)`"
-            )
-    return run
+    if run is not None:
+        return _join(run, wanted)
+    sinks = _asked(wanted, arguments.get("sinks"))
+    return stepscope.init(**{**arguments, "sinks": sinks or None})
 
 
-def begin_quietly(wanted: Wanted, **arguments: Any) -> stepscope.Run | None:
-    """The same, for code that must go on whatever happens: without a sink that is wrong, or with no run at all."""
-    problems: list[str] = []
-    for sinks, more in ((wanted, arguments), ({}, arguments), ({}, {})):
+def begin_quietly(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run | None:
+    """The same, for code that must go on whatever happens: without what is wrong, or with no run at all.
+
+    What is wrong is left out by itself and named in a warning; a `run_id` that cannot be one is made safe.
+    """
+    notices: list[str] = []
+    arguments = _with_safe_id(arguments, notices)
+    try:
+        run = begin(wanted, arguments)
+    except stepscope.ConfigError:
         try:
-            run = begin(sinks, **more)
+            run = begin(*_right(wanted, arguments, notices))
         except stepscope.ConfigError as error:
-            problems.append(str(error))
-            continue
-        for problem in problems:
-            if hasattr(run, "outcomes"):
-                run.outcomes.notice_text(f"recording goes on without it: {problem}")
-        return run
-    logging.getLogger("stepscope").warning("nothing is recorded: %s", problems[-1])
-    return None
+            logging.getLogger("stepscope").warning("nothing is recorded: %s", error)
+            return None
+    for notice in notices:
+        if hasattr(run, "outcomes"):
+            run.outcomes.notice_text(notice)
+    return run
 
 
 def otlp(endpoint: Any, otherwise: str | None = None) -> Wanted:
@@ -65,6 +68,83 @@ def otlp(endpoint: Any, otherwise: str | None = None) -> Wanted:
     return {"otlp": {"endpoint": address} if protocol is None else {"endpoint": address, "protocol": protocol}}
 
 
-def _settled(wanted: Wanted) -> Sequence[Any]:
-    """The sinks that variables and the settings file name, without those that are replaced."""
-    return [each for each in settings.load({}).sinks if each.name not in wanted]
+def _join(run: stepscope.Run, wanted: Wanted) -> stepscope.Run:
+    present = {each.name for each in run.settings.sinks}
+    for name in wanted:
+        if name not in present:
+            run.outcomes.notice_text(
+                f"the current run has no sink {name!r} and takes none while it runs; name it in `init(sinks=...)`"
+            )
+    return run
+
+
+def _asked(wanted: Wanted, given: Any) -> list[Any]:
+    """All sinks: those given, else those of the settings, and those that are wanted; each name from whom it is due."""
+    listed = list(settings.load({}).sinks) if given is None else _listed(given)
+    with_options = {_name(each) for each in listed if isinstance(each, Mapping)}
+    return [
+        *(each for each in listed if isinstance(each, Mapping) or _name(each) not in wanted),
+        *({name: options} for name, options in wanted.items() if name not in with_options),
+    ]
+
+
+def _listed(given: Any) -> list[Any]:
+    """The argument `sinks` one by one; what is wrong with one is for `init` to tell."""
+    if isinstance(given, str):
+        is_json = given.lstrip().startswith("[")
+        return list(settings.load({"sinks": given}).sinks) if is_json else given.split(",")
+    try:
+        return [given] if isinstance(given, Mapping) or not isinstance(given, Iterable) else list(given)
+    except Exception as error:  # whatever a foreign iterator raises
+        raise stepscope.ConfigError(f"sinks: cannot be read: {said_by(error)}") from None
+
+
+def _name(sink: Any) -> str:
+    """The name of a sink, however it was given."""
+    said = next(iter(sink), "") if isinstance(sink, Mapping) else getattr(sink, "name", sink)
+    return text_of(said).strip().lower()
+
+
+def _check_names(arguments: Mapping[str, Any]) -> None:
+    """ConfigError for an argument that `init` does not have."""
+    unknown = [key for key in arguments if key not in settings.KNOWN and key != "config"]
+    if unknown:
+        settings.load(dict.fromkeys(unknown, ""))
+
+
+def _right(wanted: Wanted, arguments: Mapping[str, Any], notices: list[str]) -> tuple[Wanted, dict[str, Any]]:
+    """What is right of sinks and arguments, each asked by itself; a notice for each of the others."""
+    settings.load({})  # where the settings of the process are wrong, nothing that was given is to blame
+
+    def is_right(key: str, value: Any) -> bool:
+        try:
+            _check_names({key: value})
+            if key != "config":
+                settings.load({key: value})
+            elif not isinstance(value, Mapping):
+                raise stepscope.ConfigError(f"init: config is a {type(value).__name__}; pass a dict")
+        except stepscope.ConfigError as error:
+            notices.append(f"recording goes on without it: {error}")
+            return False
+        return True
+
+    given = {key: value for key, value in arguments.items() if value is not None}
+    try:
+        sinks: Any = _listed(given.pop("sinks", ()))
+    except stepscope.ConfigError as error:
+        notices.append(f"recording goes on without it: {error}")
+        sinks = []
+    good = {key: value for key, value in given.items() if is_right(key, value)}
+    good["sinks"] = [each for each in sinks if is_right("sinks", [each])] or None
+    return {name: options for name, options in wanted.items() if is_right("sinks", [{name: options}])}, good
+
+
+def _with_safe_id(arguments: Mapping[str, Any], notices: list[str]) -> Mapping[str, Any]:
+    """The arguments with an id that the run can have; what it was is the run's name, unless it has one."""
+    given = arguments.get("run_id")
+    text = "" if given is None else text_of(given)
+    if not text or is_safe(text):
+        return {**arguments, "run_id": text or given}
+    made = f"{slug(text)}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    notices.append(f"run_id {text[:100]!r} cannot be the name of a folder; the run is {made}")
+    return {"name": text.encode("utf-8", "replace").decode()[:200], **arguments, "run_id": made}

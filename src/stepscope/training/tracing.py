@@ -1,11 +1,10 @@
 """Tracing a training loop: set up once, then spans for epochs, batches, validation, data and features."""
 
-import functools
-import inspect
+import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from opentelemetry import trace
 
@@ -15,10 +14,10 @@ from stepscope.sdk.context import text_of
 from stepscope.sdk.otel.seat import Seat
 from stepscope.sdk.otel.tracer import Tracer, TracerProvider
 from stepscope.sdk.spans import message_of
+from stepscope.sdk.wrapping import wrap
 from stepscope.training import starting
-from stepscope.training.counting import mapping, reject
+from stepscope.training.counting import mapping, reject, said_by
 
-F = TypeVar("F", bound=Callable[..., Any])
 _epoch: ContextVar[int | None] = ContextVar("stepscope_epoch", default=None)
 
 
@@ -37,19 +36,22 @@ class CurrentSeat(Seat):
 
 
 class LoopTracerProvider(TracerProvider):
-    """Gives tracers that write to the current run, and can be asked to write it out; it ends the run that it began."""
+    """Gives tracers that write to the current run, and can be asked to write it out; it ends what it began."""
 
-    def __init__(self, began: stepscope.Run | None) -> None:
+    def __init__(self, began: stepscope.Run | None, undo: Callable[[], None] | None = None) -> None:
         super().__init__(CurrentSeat())
         self._began = began
+        self._undo = undo
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Wait until what was recorded is in the journal."""
         return bool(stepscope.flush(timeout_millis / 1000))
 
     def shutdown(self) -> None:
-        """End the run, or write out one that was joined; a second call only writes out."""
+        """End the run and the timing of torch, or write out a run that was joined; a second call only writes out."""
         run, self._began = self._began, None
+        if self._undo is not None:
+            self._undo()
         if run is None:
             self.force_flush()
         else:
@@ -60,21 +62,43 @@ def setup_tracing(
     service_name: str = "sequence",
     otlp_endpoint: str | None = "http://localhost:4318",
     environment: str = "development",
+    *,
+    torch: bool = True,
     **settings: Any,
 ) -> LoopTracerProvider | None:
     """Start recording under a service's name and send it to an OTLP server; None when nothing can be recorded.
 
     Never raises, and needs no server: what nobody takes waits in the journal. An endpoint on port 4317 is spoken to
-    over gRPC; `None` sends nothing. Further arguments are those of `stepscope.init`. A run that is current is joined,
-    and goes on after the provider's `shutdown`.
+    over gRPC; `None` sends nothing. PyTorch, if it is imported by now, is timed until the provider's `shutdown` or the
+    end of the run, unless `torch` is false or it is timed already. Further arguments are those of `stepscope.init`; a
+    wrong one is left out and named in a warning. A run that is current is joined, and goes on after `shutdown`.
     """
     wanted = starting.otlp(otlp_endpoint) if otlp_endpoint else {}
     name, where = text_of(service_name), text_of(environment)
     said = {"environment": where, "deployment.environment": where}
     usual = {"project": name, "service_name": name, "resource_attributes": said}
     joins = stepscope.current_run() is not None
-    run = starting.begin_quietly(wanted, **{**usual, **settings})
-    return None if run is None or run.status == "disabled" else LoopTracerProvider(None if joins else run)
+    run = starting.begin_quietly(wanted, {**usual, **settings})
+    if run is None or run.status == "disabled":
+        return None
+    return LoopTracerProvider(None if joins else run, _time_torch(run) if torch else None)
+
+
+def _time_torch(run: stepscope.Run) -> Callable[[], None] | None:
+    """Time PyTorch until what is returned is called, or the run ends; None when it is not there, or timed already."""
+    if "torch" not in sys.modules:
+        return None
+    try:
+        from stepscope.integrations.torch import instrument_once
+
+        undo = instrument_once()
+    except Exception as error:  # a torch of another make is no reason to stop training
+        run.outcomes.add("failed", "torch", type(error).__name__)
+        run.outcomes.notice_text(f"PyTorch is not timed: {said_by(error)}")
+        return None
+    if undo is not None:
+        run.duties.closing.append(undo)
+    return undo
 
 
 def get_tracer(module_name: str = "") -> Tracer:
@@ -134,51 +158,31 @@ class TracingContext:
 
 
 def trace_function(tracer: Any = None, func_name: str | None = None) -> Any:
-    """Put a span around each call of a function or coroutine; `@trace_function`, or with a tracer and a name.
+    """Put a span around each call of a function; `@trace_function`, or with a tracer and a name.
 
-    The span has `function`, and `result.status`: success or error.
+    Coroutines, generators and methods of every sort are functions too. The span has `function`, and `result.status`:
+    success or error.
     """
-    if callable(tracer) and not isinstance(tracer, trace.Tracer):
+    if isinstance(tracer, classmethod) or (callable(tracer) and not isinstance(tracer, trace.Tracer)):
         return trace_function()(tracer)
 
-    def wrap(function: F) -> F:
+    def decorate(function: Any) -> Any:
         name = text_of(func_name or getattr(function, "__name__", "function"))
+        return wrap(function, lambda *args: CallContext(tracer, name, {"function": name}))
 
-        def opened() -> TracingContext:
-            return TracingContext(tracer, name, {"function": name})
-
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def later(*args: Any, **kwargs: Any) -> Any:
-                with opened() as span, _Status(span):
-                    return await function(*args, **kwargs)
-
-            return later  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with opened() as span, _Status(span):
-                return function(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
-
-    return wrap
+    return decorate
 
 
-class _Status:
-    """Says on a span how a call ended."""
-
-    def __init__(self, span: trace.Span) -> None:
-        self._span = span
-
-    def __enter__(self) -> None:
-        return None
+class CallContext(TracingContext):
+    """The span of a call, which says how the call ended; a generator that nobody wants to the end did not fail."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._span.set_attribute("result.status", "success" if error is None else "error")
+        if self._entered:
+            failed = error is not None and kind is not GeneratorExit
+            self._entered[-1][1].set_attribute("result.status", "error" if failed else "success")
+        super().__exit__(kind, error, where)
 
 
 class EpochContext(TracingContext):

@@ -1,5 +1,6 @@
 """Switching the timing of PyTorch on and off."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ from stepscope.integrations.torch.gpu import GpuClock
 from stepscope.integrations.torch.modules import ModuleTiming
 from stepscope.integrations.torch.optimizers import OptimizerTiming
 
-__all__ = ["instrument", "uninstrument"]
+__all__ = ["instrument", "instrument_once", "uninstrument"]
 
 
 class Removable(Protocol):
@@ -20,7 +21,7 @@ class Removable(Protocol):
         """Take it out."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Installed:
     """What is in torch now."""
 
@@ -66,6 +67,20 @@ def instrument(
         state.parts += calls.collectives(clock, state.active)
     if checkpoints:
         state.parts += calls.checkpoints(state.active)
+
+
+def instrument_once() -> Callable[[], None] | None:
+    """Time torch as `instrument` does, unless somebody had it timed already; the way back to what was."""
+    if _installed:  # maybe with options of somebody's own
+        return None
+    instrument()
+    ours = _installed[-1]
+
+    def undo() -> None:
+        if ours in _installed:
+            uninstrument()
+
+    return undo
 
 
 def uninstrument() -> None:

@@ -6,7 +6,6 @@ from stepscope.training.bus.dispatch import Attachment as Attachment
 from stepscope.training.bus.dispatch import Bus as Bus
 from stepscope.training.bus.dispatch import attach as attach
 from stepscope.training.bus.dispatch import attach_many as attach_many
-from stepscope.training.bus.dispatch import attached as attached
 from stepscope.training.bus.dispatch import detach as detach
 from stepscope.training.bus.dispatch import execute as execute
 from stepscope.training.bus.dispatch import list_handlers as list_handlers

@@ -1,7 +1,7 @@
 """Metric definitions: which measurement of which event of the bus becomes which metric."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,77 +68,127 @@ class Definition:
 
 def counter(name: Any, **options: Any) -> Definition:
     """Count events."""
-    return _define("counter", name, **options)
+    return _define("counter", name, options)
 
 
 def sum(name: Any, **options: Any) -> Definition:  # the published name
     """Add measurements up; they may be negative."""
-    return _define("sum", name, **options)
+    return _define("sum", name, options)
 
 
 def last_value(name: Any, **options: Any) -> Definition:
     """Keep the last measurement."""
-    return _define("last_value", name, **options)
+    return _define("last_value", name, options)
 
 
 def summary(name: Any, **options: Any) -> Definition:
     """Sum measurements up: how many, how much, quantiles."""
-    return _define("summary", name, **options)
+    return _define("summary", name, options)
 
 
 def distribution(name: Any, **options: Any) -> Definition:
     """Count measurements in buckets: those of `reporter_options`, else such as fit the unit."""
-    return _define("distribution", name, **options)
+    return _define("distribution", name, options)
 
 
-def _define(
+def listed(given: Any) -> list[Definition]:
+    """The definitions that a reporter is made with, each once, or one by itself; ConfigError for what is none."""
+    try:
+        found = list(given)
+    except Exception:  # nothing that can be gone through, or whatever a foreign iterator raises
+        found = [given]
+    for each in found:
+        if not isinstance(each, Definition):
+            what = type(each).__name__
+            raise ConfigError(
+                f"reporter: {what} is no definition; pass a list, such as [counter('http.request.count')]"
+            )
+    return list(dict.fromkeys(found))
+
+
+def _define(kind: str, name: Any, options: Mapping[str, Any]) -> Definition:
+    """Make a definition; ConfigError when it makes no sense, for it is written once and read at the start."""
+    known = list(inspect.signature(_make).parameters)[2:]
+    unknown = [key for key in options if key not in known]
+    if unknown:
+        raise ConfigError(f"metric {name!r}: unknown option {', '.join(unknown)}; known are {', '.join(known)}")
+    return _make(kind, name, **options)
+
+
+def _make(
     kind: str,
     name: Any,
     *,
     event_name: Any = None,
     measurement: Any = None,
-    tags: Sequence[str] = (),
+    tags: Any = (),
     unit: Any = "",
-    buckets: Sequence[float] | None = None,
-    reporter_options: Mapping[str, Any] | None = None,
-    description: str = "",
+    buckets: Any = None,
+    reporter_options: Any = None,
+    description: Any = "",
     keep: Callable[..., Any] | None = None,
     drop: Callable[..., Any] | None = None,
     tag_values: Callable[..., Any] | None = None,
 ) -> Definition:
-    """Make a definition; ConfigError when it makes no sense, for it is written once and read at the start."""
     parts = _name(name)
     if len(parts) < 2 and event_name is None:
         raise ConfigError(f"metric {name!r}: say an event and a measurement, such as 'http.request.duration'")
     if keep is not None and drop is not None:
         raise ConfigError(f"metric {name!r}: give keep or drop, not both")
+    for option, function in (("keep", keep), ("drop", drop), ("tag_values", tag_values)):
+        if function is not None and not callable(function):
+            raise ConfigError(f"metric {name!r}: {option} is a function of the metadata")
     dropped = drop
     wanted = keep if dropped is None else lambda metadata: not dropped(metadata)
     word, factor = _unit(name, unit)
-    given = buckets if buckets is not None else (reporter_options or {}).get("buckets")
-    if given is not None and (not given or not is_ordered(given)):
-        raise ConfigError(f"metric {name!r}: buckets {given!r} are not numbers in rising order")
-    if isinstance(tags, str):
-        raise ConfigError(f"metric {name!r}: tags are a list of names, such as [{tags!r}]")
+    bounds = _buckets(name, buckets, reporter_options)
     return Definition(
         kind,
         ".".join(parts),
         _events(parts, event_name),
-        _measured(parts[-1] if measurement is None else measurement),
-        tuple(str(tag) for tag in tags),
+        _measured(name, parts[-1] if measurement is None else measurement),
+        _tags(name, tags),
         word,
         factor,
-        bounds_for(word, given) if kind == "distribution" else (),
-        str(description),
+        bounds_for(word, bounds) if kind == "distribution" else (),
+        text_of(description),
         wanted,
         tag_values,
     )
 
 
-def _measured(measurement: Any) -> Any:
+def _tags(name: Any, tags: Any) -> tuple[str, ...]:
+    try:
+        if not isinstance(tags, (str, bytes, Mapping)):
+            return tuple(text_of(tag) for tag in tags)
+    except Exception:  # nothing that can be gone through, or whatever a foreign iterator raises
+        pass
+    raise ConfigError(f"metric {name!r}: tags are a list of names, such as ['status'], and not {tags!r}")
+
+
+def _buckets(name: Any, given: Any, reporter_options: Any) -> tuple[float, ...] | None:
+    """The bounds that were given, in either place; None when there are none."""
+    if reporter_options is not None and not isinstance(reporter_options, Mapping):
+        raise ConfigError(f"metric {name!r}: reporter_options is a mapping, such as {{'buckets': [10, 100]}}")
+    if given is None:
+        given = (reporter_options or {}).get("buckets")
+    if given is None:
+        return None
+    try:
+        bounds = tuple(float(bound) for bound in given)
+        if bounds and not isinstance(given, (str, bytes)) and is_ordered(bounds):
+            return bounds
+    except Exception:  # nothing that can be gone through, or no numbers
+        pass
+    raise ConfigError(f"metric {name!r}: buckets {given!r} are not numbers in rising order")
+
+
+def _measured(name: Any, measurement: Any) -> Any:
     """A key as it is, a function as one of measurements and metadata; one that needs no second gets the first alone."""
-    if not callable(measurement):
+    if isinstance(measurement, str):
         return measurement
+    if not callable(measurement):
+        raise ConfigError(f"metric {name!r}: measurement is the name of one, or a function")
     try:
         inspect.signature(measurement).bind({})
     except TypeError:

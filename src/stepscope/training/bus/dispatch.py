@@ -76,7 +76,7 @@ class Bus:
                     self._events.pop(each.event, None)
         return bool(gone)
 
-    def attached(self, prefix: Any = ()) -> list[Attachment]:
+    def _attached(self, prefix: Any = ()) -> list[Attachment]:
         """What is attached to events that begin with a prefix; to all events without one."""
         begin = () if not prefix else event_name(prefix)
         if begin is None:
@@ -85,7 +85,7 @@ class Bus:
             events = dict(self._events)
         return [each for event, found in events.items() if event[: len(begin)] == begin for each in found]
 
-    list_handlers = attached
+    list_handlers = _attached  # the published name
 
     def execute(self, event: Any, measurements: Any = None, metadata: Any = None) -> None:
         """Say that something happened. A plain number for measurements is `{"value": number}`."""
@@ -107,14 +107,17 @@ class Bus:
             except Exception as error:
                 self._announce(each, error)
 
-    def span(self, prefix: Any, metadata: Any = None, function: Callable[[], Any] | None = None) -> Any:
+    def span(self, prefix: Any, metadata: Any = None, function: Any = None) -> Any:
         """Run a function between the events `start` and `stop`, or `exception`, which it then raises.
 
         The function gives `(result, metadata)` or `(result, measurements, metadata)` for `stop`; any other answer is
         the result itself. For a coroutine function the answer is awaitable. Without a function this is a context
         manager, sync or async, and the metadata of `stop` is what its `metadata` has become by then. With a prefix
-        that is no name the function runs all the same, between no events.
+        that is no name the function runs all the same, between no events; what is no function does not run.
         """
+        if function is not None and not callable(function):
+            reject("function", function)
+            return None
         name = event_name(prefix)
         if name is None:
             reject("span", prefix)
@@ -180,4 +183,4 @@ BUS = Bus()
 """The bus of the process."""
 execute, span = BUS.execute, BUS.span
 attach, attach_many, detach = BUS.attach, BUS.attach_many, BUS.detach
-attached = list_handlers = BUS.attached
+list_handlers = BUS.list_handlers

@@ -1,5 +1,6 @@
 """A poller: measures periodically and says what it measured on the bus."""
 
+import importlib
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -12,14 +13,19 @@ from stepscope.training.bus.runtime import dispatch_runtime_metrics
 from stepscope.training.counting import reject, said_by
 
 PERIOD = 10.0
-Measurement = Callable[[], object] | tuple[Any, Callable[[], Any]]
-"""A function that says what it measures by itself, or an event and a function whose answer is its measurements."""
+Measurement = Callable[[], object] | tuple[Any, Callable[[], Any]] | tuple[Any, str, Iterable[Any]]
+"""A function that says what it measures by itself, or an event and a function whose answer is its measurements.
+
+In the manner of Erlang also a module, or its name, the name of a function in it, and the function's arguments; any
+object does for a module.
+"""
 
 
 class Poller:
     """Measures every `period` seconds on a thread of its own, first at once, until it is stopped.
 
-    A measurement that raises is not asked again; it is counted and named once.
+    Erlang's poller has its period in milliseconds. A measurement that raises is not asked again; it is counted and
+    named once. A period or measurements that are none are counted, and the usual period or no measurements taken.
     """
 
     def __init__(
@@ -29,8 +35,9 @@ class Poller:
         self._period: float = period if isinstance(period, (int, float)) and period > 0 else PERIOD
         if self._period != period:
             reject("period", period)
+        self._period = min(self._period, threading.TIMEOUT_MAX)
         runtime: list[Measurement] = [lambda: dispatch_runtime_metrics(bus)]
-        self.measurements = runtime if measurements is None else list(measurements)
+        self.measurements = runtime if measurements is None else _listed(measurements)
         """Those that are still asked."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -62,8 +69,12 @@ class Poller:
         if callable(measurement):
             measurement()
             return
-        event, function = measurement
-        self._bus.execute(event, function(), {})
+        first, function, *arguments = measurement
+        if not arguments:
+            self._bus.execute(first, function(), {})
+            return
+        module = importlib.import_module(first) if isinstance(first, str) else first
+        getattr(module, function)(*arguments[0])
 
     def _give_up(self, measurement: Any, error: Exception) -> None:
         run = stepscope.current_run()
@@ -85,3 +96,11 @@ class Poller:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _listed(measurements: Any) -> list[Measurement]:
+    try:
+        return list(measurements)
+    except Exception:  # nothing that can be gone through, or whatever a foreign iterator raises
+        reject("measurements", measurements)
+        return []

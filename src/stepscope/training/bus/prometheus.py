@@ -2,32 +2,42 @@
 
 import bisect
 import math
-import re
 import threading
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from stepscope.training.bus.definitions import Definition
+from stepscope.model.errors import ConfigError
+from stepscope.model.records import Histogram, Summary
+from stepscope.training.bus.definitions import Definition, listed
 from stepscope.training.bus.dispatch import BUS, Bus
 from stepscope.training.bus.reporters import Reporter
 from stepscope.training.counting import reject
+from stepscope.wire.openmetrics import exposition, spelling
+from stepscope.wire.openmetrics.exposition import Family, FamilyType, Shown
 
 MOST_SETS = 2000
 """Sets of tags a metric may have; values of further ones are counted as rejected."""
 MOST_SAMPLES = 1000
 """Samples of a summary that its quantiles are made of: the last ones."""
 QUANTILES = (0.5, 0.9, 0.99)
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = exposition.CONTENT_TYPES["text"]
 
-_TYPES = {
+_TYPES: dict[str, FamilyType] = {
     "counter": "counter",
     "sum": "gauge",
     "last_value": "gauge",
     "summary": "summary",
     "distribution": "histogram",
 }
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_:]")
+_SUFFIXES: dict[FamilyType, tuple[str, ...]] = {
+    "counter": ("",),
+    "gauge": ("",),
+    "summary": ("", "_sum", "_count"),
+    "histogram": ("", "_sum", "_count", "_bucket"),
+}
+"""What a family's samples are called beside its name."""
+_OWN_LABELS: dict[FamilyType, tuple[str, ...]] = {"summary": ("quantile",), "histogram": ("le",)}
 _UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "ns": "nanoseconds", "By": "bytes"}
 Labels = tuple[tuple[str, str], ...]
 
@@ -55,18 +65,36 @@ class Tally:
         self.counts[bisect.bisect_left(of.buckets, value)] += 1
         self.samples.append(value)
 
+    def shown(self, of: Definition) -> Shown:
+        """What Prometheus is told."""
+        if of.kind == "counter":
+            return self.count
+        if of.kind == "sum":
+            return self.total
+        if of.kind == "last_value":
+            return self.last
+        if of.kind == "distribution":
+            return Histogram(self.count, self.total, None, None, of.buckets, tuple(self.counts))
+        ordered = sorted(self.samples)
+        ranks = ((each, ordered[min(int(each * len(ordered)), len(ordered) - 1)]) for each in QUANTILES if ordered)
+        return Summary(self.count, self.total, tuple(ranks))
+
 
 class PrometheusReporter(Reporter):
-    """Keeps metrics, bounded in number, and writes them as a page that Prometheus reads."""
+    """Keeps metrics, bounded in number, and writes them as a page that Prometheus reads.
+
+    ConfigError for metrics, or tags of one, that Prometheus would have under one name.
+    """
 
     def __init__(self, definitions: Iterable[Definition], bus: Bus = BUS) -> None:
-        kept = list(definitions)
+        kept = listed(definitions)
+        _check(kept)
         self._lock = threading.Lock()
         self._tallies: dict[Definition, dict[Labels, Tally]] = {each: {} for each in kept}
         super().__init__(kept, self._keep, bus)
 
     def _keep(self, of: Definition, value: float, labels: dict[str, Any]) -> None:
-        key = tuple((_word(name), str(labels[name])) for name in sorted(labels))
+        key = tuple((spelling.label_name(name), _text(labels[name])) for name in sorted(labels))
         with self._lock:
             tallies = self._tallies[of]
             if key not in tallies and len(tallies) >= MOST_SETS:
@@ -76,66 +104,52 @@ class PrometheusReporter(Reporter):
 
     def text(self) -> str:
         """Write all metrics that have a value."""
-        lines: list[str] = []
         with self._lock:
-            for of, tallies in self._tallies.items():
-                if tallies:
-                    name = metric_name(of)
-                    lines += [f"# HELP {name} {_help(of)}", f"# TYPE {name} {_TYPES[of.kind]}"]
-                    for labels, tally in tallies.items():
-                        lines += _lines(of, name, labels, tally)
-        return "".join(f"{line}\n" for line in lines)
+            families = [
+                Family(
+                    metric_name(of), _TYPES[of.kind], _help(of), [(dict(key), each.shown(of)) for key, each in found]
+                )
+                for of, tallies in self._tallies.items()
+                if (found := tallies.items())
+            ]
+        return exposition.expose(families, "text").decode()
 
 
 def metric_name(of: Definition) -> str:
     """Prometheus's name of a metric: with its unit, and `_total` when it counts."""
-    name = _word(of.name)
+    name = spelling.metric_name(of.name)
     unit = _UNITS.get(of.unit, "")
     if unit and not name.endswith(unit):
         name = f"{name}_{unit}"
     return f"{name}_total" if of.kind == "counter" and not name.endswith("_total") else name
 
 
-def _lines(of: Definition, name: str, labels: Labels, tally: Tally) -> list[str]:
-    if of.kind == "counter":
-        return [_line(name, labels, tally.count)]
-    if of.kind == "sum":
-        return [_line(name, labels, tally.total)]
-    if of.kind == "last_value":
-        return [_line(name, labels, tally.last)]
-    ends = [_line(f"{name}_sum", labels, tally.total), _line(f"{name}_count", labels, tally.count)]
-    if of.kind == "summary":
-        ordered = sorted(tally.samples)
-        ranks = ((each, ordered[min(int(each * len(ordered)), len(ordered) - 1)]) for each in QUANTILES if ordered)
-        return [*(_line(name, (*labels, ("quantile", str(each))), value) for each, value in ranks), *ends]
-    below, found = 0, []
-    for bound, count in zip((*of.buckets, math.inf), tally.counts, strict=True):
-        below += count
-        found.append(_line(f"{name}_bucket", (*labels, ("le", _number(bound))), below))
-    return [*found, *ends]
-
-
-def _line(name: str, labels: Labels, value: float) -> str:
-    said = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-    return f"{name}{{{said}}} {_number(value)}" if said else f"{name} {_number(value)}"
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+def _check(kept: list[Definition]) -> None:
+    """ConfigError for two metrics with a name in common, and for two tags of one metric."""
+    owners: dict[str, Definition] = {}
+    for each in kept:
+        kind = _TYPES[each.kind]
+        for name in (metric_name(each) + suffix for suffix in _SUFFIXES[kind]):
+            other = owners.setdefault(name, each)
+            if other is not each:
+                both = f"{other.kind} {other.name!r} and {each.kind} {each.name!r}"
+                raise ConfigError(
+                    f"Prometheus: {both} would both be {name}; call one otherwise, with `event_name` and `measurement`"
+                )
+        labels = [*(spelling.label_name(tag) for tag in each.tags), *_OWN_LABELS.get(kind, ())]
+        if len(set(labels)) < len(labels):
+            said = ", ".join(labels)
+            raise ConfigError(f"Prometheus: the labels of {each.name!r} would be {said}; call a tag otherwise")
 
 
 def _help(of: Definition) -> str:
-    return (of.description or of.name).replace("\\", r"\\").replace("\n", r"\n")
+    return _writable(of.description or of.name)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _text(value: Any) -> str:
+    return _writable(spelling.label_value(value))
 
 
-def _word(name: str) -> str:
-    word = _NO_NAME.sub("_", name)
-    return f"_{word}" if word[:1].isdigit() else word
+def _writable(text: str) -> str:
+    """A text without halves of characters, which cannot be written."""
+    return text.encode("utf-8", "replace").decode()

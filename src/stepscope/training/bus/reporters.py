@@ -1,19 +1,20 @@
-"""Reporters turn events of the bus into metrics: in the journal, on a console; Prometheus has a module of its own."""
+"""Reporters take events of the bus, as metrics or as they are, to the journal or a console; Prometheus is next door."""
 
 import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 import stepscope
 from stepscope.model.records import Instrument
+from stepscope.sdk.own import follow, meters
 from stepscope.training import points
-from stepscope.training.bus.definitions import Definition
-from stepscope.training.bus.dispatch import BUS, Bus, Name
+from stepscope.training.bus.definitions import Definition, listed
+from stepscope.training.bus.dispatch import BUS, Bus, Function, Name
 from stepscope.training.counting import reject
-from stepscope.training.service.meters import follow, meters
+from stepscope.training.events.telemetry import Telemetry
 
 Take = Callable[[Definition, float, dict[str, Any]], None]
 """Takes one value of a metric, in its unit, with its tags."""
@@ -21,23 +22,43 @@ SCOPE = "stepscope.bus"
 _numbers = itertools.count(1)
 
 
-class Reporter:
+class Listener:
+    """Has a function called at events, from when it is made until it is closed."""
+
+    def __init__(self, events: Iterable[Any], function: Function, bus: Bus = BUS) -> None:
+        self._bus = bus
+        self.id = f"stepscope-reporter-{next(_numbers)}"
+        """What it is attached to the bus under."""
+        if events != []:
+            bus.attach_many(self.id, events, function)
+
+    def close(self) -> None:
+        """Take no more."""
+        self._bus.detach(self.id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Reporter(Listener):
     """Has each value of some metrics taken, from when it is made until it is closed.
 
-    A definition that raises, or a measurement that is no number, costs that value only, and is counted.
+    A definition that raises, or a measurement that is no number, costs that value only, and is counted. ConfigError for
+    what is no definition.
     """
 
     def __init__(self, definitions: Iterable[Definition], take: Take, bus: Bus = BUS) -> None:
         self._take = take
-        self._bus = bus
         self._wanted: dict[Name, tuple[Definition, ...]] = {}
-        for each in definitions:
+        for each in listed(definitions):
             for event in each.events:
                 self._wanted[event] = (*self._wanted.get(event, ()), each)
-        self.id = f"stepscope-reporter-{next(_numbers)}"
-        """What it is attached to the bus under."""
-        if self._wanted:
-            bus.attach_many(self.id, list(self._wanted), self._receive)
+        super().__init__(list(self._wanted), self._receive, bus)
 
     def _receive(self, event: Name, measurements: Mapping[str, Any], metadata: Mapping[str, Any], config: Any) -> None:
         for each in self._wanted[event]:
@@ -49,18 +70,6 @@ class Reporter:
                     self._take(each, value, each.labels(metadata))
             except Exception as error:
                 reject("measurement", error)
-
-    def close(self) -> None:
-        """Take no more."""
-        self._bus.detach(self.id)
-
-    def __enter__(self) -> "Reporter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Journal:
@@ -120,3 +129,16 @@ def console_reporter(definitions: Iterable[Definition], stream: TextIO | None = 
             print(f"{of.kind:<12} {of.name} {value:g}{unit} {tags}".rstrip(), file=stream or sys.stdout)
 
     return Reporter(definitions, write, bus)
+
+
+def event_reporter(events: Iterable[Any], session_id: str | None = None, bus: Bus = BUS) -> Listener:
+    """Record events of the bus as events of the current run, by their names with dots, for whatever server takes those.
+
+    Each has its `measurements` and `metadata`, and says which event of this reporter, and so of the session, it is.
+    """
+    session = Telemetry(session_id)
+
+    def forward(event: Name, measurements: Mapping[str, Any], metadata: Mapping[str, Any], config: Any) -> None:
+        session.log(".".join(event), event_data={"measurements": dict(measurements), "metadata": dict(metadata)})
+
+    return Listener(events, forward, bus)

@@ -35,7 +35,7 @@ class MetricsCollector:
         self._loss: Any = None
         self._step: int | None = None
         wanted = {"datadog": sink_options(run_tag=True)} if self.enable_datadog and is_enabled() else {}
-        starting.begin_quietly(wanted, run_id=self.run_id)
+        starting.begin_quietly(wanted, {"run_id": self.run_id})
         self._latest = stepscope.current_run()
 
     def collect_training_metrics(

@@ -1,7 +1,6 @@
 """DatadogMetrics: the calls of a DogStatsD client, recorded in the run and delivered by the Datadog sink."""
 
 import functools
-import inspect
 import os
 import random
 import time
@@ -14,6 +13,7 @@ from stepscope.model import names
 from stepscope.model.records import Instrument
 from stepscope.sdk import values
 from stepscope.sdk.context import text_of
+from stepscope.sdk.wrapping import wrap
 from stepscope.training import points, starting
 
 NAMESPACE = "signal"
@@ -61,7 +61,7 @@ class DatadogMetrics:
         self._chance = chance
         if self.enabled:
             options = sink_options(api_key=api_key, host=host, port=port, run_tag=True)
-            starting.begin_quietly({"datadog": {**options, "namespace": self.namespace}})
+            starting.begin_quietly({"datadog": {**options, "namespace": self.namespace}}, {})
 
     def gauge(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Record a value that stands until the next."""
@@ -94,7 +94,7 @@ class DatadogMetrics:
     set_metric = set
 
     def timed(self, metric: str, tags: Any = None, sample_rate: float = 1.0) -> "Timed":
-        """Time a block or, as a decorator, each call of a function or coroutine; milliseconds."""
+        """Time a block or, as a decorator, each call of a function, coroutine or generator; milliseconds."""
         return Timed(self, metric, tags, sample_rate)
 
     def event(self, title: str, text: str, alert_type: str = "info", tags: Any = None) -> None:
@@ -141,6 +141,8 @@ class DatadogMetrics:
         attrs = {**self.constant_tags, **points.attrs_of(tags), **(more or {})}
         if share < 1:
             attrs[names.ATTR_SAMPLE_RATE] = share
+        if _sent_under_another(run, self.namespace):
+            attrs[names.ATTR_NAMESPACE] = self.namespace
         points.put(run, {self._name(metric): value}, attrs, instrument)
 
     def _name(self, metric: str) -> str:
@@ -166,23 +168,8 @@ class Timed:
         client, metric, tags, rate = self._given
         client.timing(metric, (time.perf_counter_ns() - self._began) / 1e6, tags, rate)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        given = self._given
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def later(*args: Any, **kwargs: Any) -> Any:
-                with Timed(*given):
-                    return await function(*args, **kwargs)
-
-            return later
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with Timed(*given):
-                return function(*args, **kwargs)
-
-        return call
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        return wrap(function, lambda *args: Timed(*self._given))
 
 
 def record_event(run: stepscope.Run, title: Any, text: Any, alert_type: Any, attrs: Mapping[str, Any]) -> None:
@@ -198,6 +185,11 @@ def record_event(run: stepscope.Run, title: Any, text: Any, alert_type: Any, att
 def get_metrics_client() -> DatadogMetrics:
     """The client of this process, made on first use from its environment."""
     return DatadogMetrics()
+
+
+def _sent_under_another(run: stepscope.Run, namespace: str) -> bool:
+    """Tell whether the run's Datadog sink would put a namespace of its own in front of a metric's."""
+    return any(each.name == "datadog" and each.config.namespace != namespace for each in run.settings.sinks)
 
 
 def _status(said: Any) -> str:

@@ -1,12 +1,13 @@
 """A decorator that records exceptions on their way out, and whose fault they are."""
 
-import functools
 import inspect
-from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import stepscope
+from stepscope.sdk.context import text_of
 from stepscope.sdk.spans import exception_attrs
+from stepscope.sdk.wrapping import wrap
 from stepscope.training.events.kinds import APIConnectionError as APIConnectionError
 from stepscope.training.events.kinds import APIStatusError as APIStatusError
 from stepscope.training.events.kinds import APITimeoutError as APITimeoutError
@@ -18,68 +19,71 @@ from stepscope.training.events.telemetry import Telemetry
 
 
 def capture_exceptions(
-    function: Any = None, /, *, fatal: bool = False, reraise: bool = False, dialect: str = "document"
+    function: Any = None, /, *, fatal: bool = False, reraise: bool = False, dialect: str | None = None
 ) -> Any:
-    """Record an exception that leaves a function or coroutine as the event `exception.NAME`; bare, or with arguments.
+    """Record an exception that leaves a function as the event `exception.NAME`; bare, or with arguments.
 
-    The event goes to what the object's `get_telemetry()` gives, else to the current run. Then the exception goes on,
-    unless it is the user's fault by `is_user_error` and neither `fatal` nor `reraise` is set: such a call gives None,
-    as the document of this decorator has it. `fatal` records CRITICAL, and writes it out before it goes on.
+    Coroutines, generators and methods of every sort are functions too. The event goes to what the object's
+    `get_telemetry()` gives, else to the current run. Then the exception goes on, unless it is the user's fault by
+    `is_user_error` and neither `fatal` nor `reraise` is set: such a call gives None, as the document of this decorator
+    has it. What a generator raises always goes on: held back it would pass for the generator's end. `fatal` records
+    CRITICAL, and writes it out before it goes on. Without a dialect that of the telemetry counts.
     """
-    check_dialect(dialect)
+    if dialect is not None:
+        check_dialect(dialect)
     if isinstance(function, bool):  # capture_exceptions(True)
         function, fatal = None, function
 
-    def decorate(wrapped: Callable[..., Any]) -> Any:
-        def goes_on(args: tuple[Any, ...], error: Exception) -> bool:
-            _record(args, wrapped, error, fatal)
-            return fatal or reraise or not is_user_error(error, dialect)
-
-        if inspect.iscoroutinefunction(wrapped):
-
-            @functools.wraps(wrapped)
-            async def later(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return await wrapped(*args, **kwargs)
-                except Exception as error:
-                    if goes_on(args, error):
-                        raise
-                    return None
-
-            return later
-
-        @functools.wraps(wrapped)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return wrapped(*args, **kwargs)
-            except Exception as error:
-                if goes_on(args, error):
-                    raise
-                return None
-
-        return call
+    def decorate(wrapped: Any) -> Any:
+        name = text_of(getattr(wrapped, "__name__", "function"))
+        inner = getattr(wrapped, "__func__", wrapped)
+        goes_on = fatal or reraise or inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+        return wrap(wrapped, lambda *args: _Capture(args[0] if args else None, name, fatal, goes_on, dialect))
 
     return decorate if function is None else decorate(function)
 
 
-def _record(args: tuple[Any, ...], function: Callable[..., Any], error: Exception, fatal: bool) -> None:
-    """Record an exception; whatever the user's objects do meanwhile, the exception is what counts."""
-    try:
-        found = getattr(args[0], "get_telemetry", None) if args else None
-        telemetry = found() if callable(found) else Telemetry()
-        if telemetry is None:
-            return
+class _Capture:
+    """One call: records what it raises, and holds back what is the user's fault."""
+
+    def __init__(self, owner: Any, name: str, fatal: bool, goes_on: bool, dialect: str | None) -> None:
+        self._owner, self._name, self._fatal, self._goes_on, self._dialect = owner, name, fatal, goes_on, dialect
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        telemetry = None
+        try:
+            telemetry = _telemetry_of(self._owner)
+            if telemetry is not None:
+                self._record(telemetry, error)
+        except Exception as problem:  # whatever the user's objects do meanwhile, the exception is what counts
+            run = stepscope.current_run()
+            if run is not None:
+                run.outcomes.add("failed", "capture_exceptions", type(problem).__name__)
+        rule = self._dialect or (telemetry.dialect if isinstance(telemetry, Telemetry) else "document")
+        return not self._goes_on and is_user_error(error, rule)
+
+    def _record(self, telemetry: Any, error: Exception) -> None:
         said = exception_attrs(error)
         data = {
             "exception_type": type(error).__name__,
             "exception_message": said["exception.message"],
             "traceback": said["exception.stacktrace"],
         }
-        name = f"exception.{getattr(function, '__name__', 'function')}"
-        telemetry.log(name, event_data=data, severity="CRITICAL" if fatal else "ERROR")
-        if fatal and hasattr(telemetry, "flush"):
+        telemetry.log(f"exception.{self._name}", event_data=data, severity="CRITICAL" if self._fatal else "ERROR")
+        if self._fatal and hasattr(telemetry, "flush"):
             telemetry.flush()
-    except Exception as problem:
-        run = stepscope.current_run()
-        if run is not None:
-            run.outcomes.add("failed", "capture_exceptions", type(problem).__name__)
+
+
+def _telemetry_of(owner: Any) -> Any:
+    """What the object's `get_telemetry()` gives; a class that only its objects can ask is as one without."""
+    found = getattr(owner, "get_telemetry", None)
+    if not callable(found) or (isinstance(owner, type) and not inspect.ismethod(found)):
+        return Telemetry()
+    return found()

@@ -1,4 +1,4 @@
-"""Whose fault an exception is: the errors of a client, and the rules of three dialects."""
+"""What an exception is and whose fault: the errors of a client, their kinds, and the rules of three dialects."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -49,6 +49,17 @@ class APITimeoutError(APIConnectionError):
     """A server did not answer in time."""
 
 
+STATUS, TIMEOUT, CONNECTION = "api_status_error", "timeout", "connection_error"
+APPLICATION, OTHER = "application_error", "validation_error"
+"""The kinds of failure, as events name them."""
+
+_TIMEOUTS = frozenset(("APITimeoutError", "TimeoutError", "TimeoutException", "Timeout"))
+_CONNECTIONS = frozenset(
+    ("APIConnectionError", "ConnectionError", "ClientConnectionError", "NetworkError", "RemoteProtocolError",
+     "ProxyError", "NewConnectionError", "gaierror")
+)  # fmt: skip
+"""Names of errors in the clients people use, ours and Python's among them: no class of theirs is imported for it."""
+
 _RETRYABLE = {"document": (408, 429), "python": (408,), "elixir": (408, 429)}
 """Statuses from 400 to 499 that are not the user's fault, in each dialect."""
 _OTHERWISE = {"document": True, "python": False, "elixir": False}
@@ -60,20 +71,46 @@ def is_user_error(error: BaseException, dialect: str = "document") -> bool:
     """Tell whether an error is the user's fault: that of the first error in its chain of causes that says.
 
     A failed request says by its category; an error with a `status_code` says by it, and 4xx is the user's but for
-    408, and for 429 unless the dialect is `python`; a connection that failed or took too long is not. When no error
-    says, the dialect `document` takes it for the user's, the others do not. ConfigError for an unknown dialect.
+    408, and for 429 unless the dialect is `python`; a connection that failed or took too long is not, whichever
+    client's. When no error says, the dialect `document` takes it for the user's, the others do not. ConfigError for an
+    unknown dialect.
     """
+    said = says_user(error, dialect)
+    return _OTHERWISE[dialect] if said is None else said
+
+
+def says_user(error: BaseException, dialect: str = "document") -> bool | None:
+    """The same, but None when no error says."""
     check_dialect(dialect)
     for each in chain(error):
         category = part(each, "error_category")
         if category is not None:
             return text_of(getattr(category, "value", category)).lower() in ("user", "user_error")
-        status = part(each, "status_code")
-        if isinstance(status, int):
+        kind = failure(each)
+        if kind == STATUS:
+            status = status_of(each) or 0
             return 400 <= status < 500 and status not in _RETRYABLE[dialect]
-        if isinstance(each, (APIConnectionError, ConnectionError, TimeoutError)):
+        if kind in (TIMEOUT, CONNECTION):
             return False
-    return _OTHERWISE[dialect]
+    return None
+
+
+def failure(error: BaseException) -> str:
+    """The kind of a failure: a status, a timeout, a connection, the work itself, or something else."""
+    if status_of(error) is not None:
+        return STATUS
+    names = {each.__name__ for each in type(error).__mro__}
+    if names & _TIMEOUTS:
+        return TIMEOUT
+    if names & _CONNECTIONS:
+        return CONNECTION
+    return APPLICATION if "RequestFailedError" in names else OTHER
+
+
+def status_of(error: BaseException) -> int | None:
+    """The status a server answered with; None when the error has none."""
+    found = part(error, "status_code")
+    return found if isinstance(found, int) else None
 
 
 def part(error: BaseException, name: str) -> Any:

@@ -14,7 +14,7 @@ from stepscope.model.names import SEVERITIES
 from stepscope.sdk.context import text_of
 from stepscope.sdk.spans import exception_attrs, message_of
 from stepscope.training.counting import mapping, reject
-from stepscope.training.events.kinds import is_user_error, part
+from stepscope.training.events.kinds import check_dialect, failure, is_user_error, part, says_user, status_of
 
 FLUSH_SECONDS = 5.0
 """The longest a fatal exception waits until it is in the journal."""
@@ -34,12 +34,15 @@ class Telemetry:
     """Logs the events of one session. No method raises, waits for a server or drops what it took.
 
     Events go to the current run, which writes them to its journal; a server that is down changes nothing here. A
-    `holder` is kept for the caller and not used. With no run, `log` gives False and nothing is kept.
+    `holder` is kept for the caller and not used. With no run, `log` gives False and nothing is kept. The dialect is the
+    rule of whose fault an error is, for all this instance records; ConfigError for one that is not known.
     """
 
-    def __init__(self, session_id: str | None = None, holder: Any = None) -> None:
+    def __init__(self, session_id: str | None = None, holder: Any = None, *, dialect: str = "document") -> None:
+        check_dialect(dialect)
         self.session_id = None if session_id is None else text_of(session_id)
         self.holder = holder
+        self.dialect = dialect
         self._index = 0
         self._lock = threading.Lock()
         self._began = time.monotonic_ns()
@@ -56,17 +59,20 @@ class Telemetry:
         run.event(event_name, {**self._session(), **mapping("event_data", event_data)}, severity)
         return True
 
-    def log_exception(self, exception: Any, severity: str = "ERROR") -> bool:
-        """Record an exception: a user's error as the event `user_error`, any other with its type, message and stack."""
+    def log_exception(self, exception: Any, severity: str | None = None) -> bool:
+        """Record an exception: one that says it is the user's as `user_error`, any other with its message and stack.
+
+        Without a severity the first is a WARNING, the other an ERROR.
+        """
         if not isinstance(exception, BaseException):
             reject("exception", exception)
             return False
-        if is_user_error(exception, "python"):
+        if says_user(exception, self.dialect):
             said = {"error_type": type(exception).__name__, "message": message_of(exception)}
             found = {key: part(exception, key) for key in ("status_code", "body")}
             said |= {key: value for key, value in found.items() if value is not None}
-            return self.log("user_error", event_data=said, severity="WARNING")
-        return self.log("exception", event_data=exception_attrs(exception), severity=severity)
+            return self.log("user_error", event_data=said, severity="WARNING" if severity is None else severity)
+        return self.log("exception", event_data=exception_attrs(exception), severity=severity or "ERROR")
 
     def log_fatal_exception(self, exception: Any, severity: str = "CRITICAL") -> bool:
         """Record an exception that ends the work, and wait until it is in the journal, a few seconds at most."""
@@ -154,7 +160,8 @@ class Request:
         if error is None:
             self._telemetry.log("request.complete", event_data={**said, "status": "success"})
             return
-        said |= {"error": message_of(error), "error_type": type(error).__name__, "is_user_error": is_user_error(error)}
+        users = is_user_error(error, self._telemetry.dialect)
+        said |= {"error": message_of(error), "error_type": type(error).__name__, "is_user_error": users}
         self._telemetry.log("request.error", event_data=said, severity="ERROR")
 
     async def __aenter__(self) -> "Request":
@@ -191,26 +198,12 @@ class FuturePolling:
             "should_retry": bool(should_retry),
             "iteration": self.iteration,
             "elapsed_time": self._clock() - self._began,
-            "is_user_error": is_user_error(error),
+            "is_user_error": is_user_error(error, self._telemetry.dialect),
             "exception": message_of(error),
             "exception_type": type(error).__name__,
         }
-        status = part(error, "status_code")
+        status = status_of(error)
         if status is not None:
             said["status_code"] = status
-        name = f"{self.NAME}.{_failure(error)}"
+        name = f"{self.NAME}.{failure(error)}"
         return self._telemetry.log(name, event_data=said, severity="WARNING" if should_retry else "ERROR")
-
-
-def _failure(error: BaseException) -> str:
-    """The kind of a failed question, as its event is named."""
-    if part(error, "status_code") is not None:
-        return "api_status_error"
-    names = {each.__name__ for each in type(error).__mro__}
-    if isinstance(error, TimeoutError) or "APITimeoutError" in names:
-        return "timeout"
-    if isinstance(error, ConnectionError) or "APIConnectionError" in names:
-        return "connection_error"
-    if "RequestFailedError" in names:
-        return "application_error"
-    return "validation_error"

@@ -9,9 +9,10 @@ from typing import Any
 
 import stepscope
 from stepscope.model.errors import ConfigError
+from stepscope.sdk.context import text_of
 from stepscope.sdk.otel.tracer import Tracer
+from stepscope.sdk.own import follow
 from stepscope.training import starting, tracing
-from stepscope.training.service.meters import follow
 from stepscope.training.service.metrics import get_metrics
 from stepscope.training.service.resources import machine
 
@@ -35,24 +36,23 @@ class TelemetryConfig:
 
 
 def read_config(source: Any) -> TelemetryConfig:
-    """Read a config: a YAML file, or a mapping, with or without the key `telemetry`; ConfigError names the fix."""
-    if isinstance(source, TelemetryConfig):
-        return source
-    where, content = _content(source)
-    section = content.get("telemetry", content if "telemetry" not in content and not _is_file(source) else {})
-    if section is None:
-        section = {}
-    if not isinstance(section, Mapping):
-        raise ConfigError(f"{where}: expected a mapping under the key `telemetry:`")
+    """Read a config: a YAML file, a mapping, with or without the key `telemetry`, or one that is made; all are checked.
+
+    ConfigError names the fix.
+    """
+    where, section = _section(source)
     known = [each.name for each in fields(TelemetryConfig)]
-    unknown = [str(key) for key in section if key not in known]
+    unknown = [text_of(key) for key in section if key not in known]
     if unknown:
         raise ConfigError(f"{where}: unknown {', '.join(unknown)} under `telemetry:`; known are {', '.join(known)}")
     given = {key: value for key, value in section.items() if value is not None}
     attributes = given.get("resource_attributes", {})
     if not isinstance(given.get("enabled", False), bool) or not isinstance(attributes, Mapping):
         raise ConfigError(f"{where}: `enabled` is true or false, and `resource_attributes` is a mapping")
-    given["resource_attributes"] = {str(key): str(value) for key, value in attributes.items()}
+    name, endpoint = given.get("service_name", "tuft"), given.get("otlp_endpoint", "")
+    if not isinstance(name, str) or not name.strip() or not isinstance(endpoint, str):
+        raise ConfigError(f"{where}: `service_name` is a text that is not empty, and `otlp_endpoint` is a text")
+    given["resource_attributes"] = {text_of(key): text_of(value) for key, value in attributes.items()}
     return TelemetryConfig(**given)
 
 
@@ -73,8 +73,8 @@ def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
             "service_name": chosen.service_name,
             "resource_attributes": dict(chosen.resource_attributes) or None,
         }
-        run = starting.begin_quietly(_wanted(chosen), **{**usual, **settings})
-        if run is None or not hasattr(run, "duties"):
+        run = starting.begin(_wanted(chosen), {**usual, **settings})
+        if not hasattr(run, "duties"):
             return None
         if run is not before:
             _own[:] = [run]
@@ -114,16 +114,31 @@ def _is_file(source: Any) -> bool:
     return isinstance(source, (str, os.PathLike))
 
 
+def _section(source: Any) -> tuple[str, Mapping[str, Any]]:
+    """Where a config is from, for messages, and what its part `telemetry` says."""
+    if isinstance(source, TelemetryConfig):
+        return "TelemetryConfig", {each.name: getattr(source, each.name) for each in fields(source)}
+    where, content = _content(source)
+    section = content.get("telemetry", content if "telemetry" not in content and not _is_file(source) else {})
+    if section is None:
+        section = {}
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"{where}: expected a mapping under the key `telemetry:`")
+    return where, section
+
+
 def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(source, Mapping):
         return "telemetry", source
     if not _is_file(source):
         raise ConfigError(f"telemetry: {type(source).__name__} is no config; pass a mapping or the path of a YAML file")
-    import yaml
-
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError(f"{source} needs PyYAML to be read: pip install 'stepscope[yaml]'") from None
     try:
         content = yaml.safe_load(Path(source).read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:  # the second: it is not UTF-8
         raise ConfigError(f"{source} cannot be read: {error}") from None
     if not isinstance(content, Mapping):
         raise ConfigError(f"{source}: expected a mapping with the key `telemetry:`")

@@ -6,7 +6,7 @@ from typing import Any
 
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
 
-from stepscope.training.service.meters import meters
+from stepscope.sdk.own import meters
 
 METER = "tuft"
 

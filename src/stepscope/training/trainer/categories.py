@@ -14,11 +14,6 @@ class Category(StrEnum):
     EVALUATOR = "evaluator"
     MISC = "misc"
 
-    @property
-    def prefix(self) -> str:
-        """What stands in front of a metric's name."""
-        return f"{self.value}/"
-
 
 _KNOWN = frozenset(Category)
 

@@ -1,6 +1,5 @@
 """The dual pipeline of an RL trainer: one config starts it, events become metrics and traces side by side."""
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -10,14 +9,14 @@ import stepscope
 from stepscope.sdk.context import current_span, text_of
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.training import starting
-from stepscope.training.trainer import evaluation, fields
+from stepscope.training.trainer import configs, evaluation, fields
 from stepscope.training.trainer.categories import Category, known
+from stepscope.training.trainer.configs import find
 from stepscope.training.trainer.dist import DistInfo
 from stepscope.training.trainer.labels import MetricRegistry
 
 _NO_METRICS = frozenset(("startup", "config_trace"))
 """Messages of events whose numbers are settings, not measurements."""
-_SECTIONS = ("logging", "telemetry")
 
 
 class TrainingContext:
@@ -44,21 +43,21 @@ class TrainingContext:
         console: bool = False,
         **settings: Any,
     ) -> "TrainingContext":
-        """Start from one config, a mapping or an object with attributes; ConfigError when it is wrong.
+        """Start from one config, a mapping or an object with attributes, nested ones too; ConfigError when it is wrong.
 
         `otlp_endpoint` is the MLflow server that takes both metrics and traces; without it all stays local. Further
         arguments are those of `stepscope.init`. A run that is current is joined, and goes on after `finish`.
         """
-        given = _as_mapping(config)
+        given = configs.read(config)
         dist = dist or DistInfo.resolve()
         registry = registry or MetricRegistry()
-        registry.configure(_mapping(_find(given, "metric_labels")))
-        service = str(algorithm or _find(given, "algorithm") or settings.get("service_name") or "training")
-        named = {key: found for key in ("project", "home", "log_level") if (found := _find(given, key)) is not None}
-        usual = {"name": _find(given, "run_name") or f"{service}.pid-{os.getpid()}", "service_name": service, **named}
+        registry.configure(configs.labels(given))
+        service = str(algorithm or find(given, "algorithm") or settings.get("service_name") or "training")
+        named = {key: found for key in ("project", "home", "log_level") if (found := find(given, key)) is not None}
+        usual = {"name": find(given, "run_name") or f"{service}.pid-{os.getpid()}", "service_name": service, **named}
         wanted = _sinks(given, registry, console and dist.is_main)
         began = stepscope.current_run() is None
-        run = starting.begin(wanted, config=given, **{**usual, **settings})
+        run = starting.begin(wanted, {"config": given, **usual, **settings})
         return cls(run, dist, registry, began=began)
 
     def emit(
@@ -66,18 +65,21 @@ class TrainingContext:
     ) -> None:
         """Record one event: its numbers as metrics at its step, all of it on the span it happens in.
 
-        The category may also come as the field `category` or `telemetry`; one that nobody knows is MISC. Without a
-        step field the step of `run.step` counts, and without that no metric is made. An event that is in no span and
-        made no metric, or has a message, is an event of the run.
+        The category may also come as the field `category` or `telemetry`, and the message as the field `message`; a
+        category that nobody knows is MISC. Without a step field the step of `run.step` counts, and without that no
+        metric is made. An event that is in no span and made no metric, or has a message, is an event of the run.
         """
         if not self._is_open():
             return
         try:
-            self._emit(category, {**(given or {}), **more}, str(message))
+            self._emit(category, {**(given or {}), **more}, message)
         except Exception as error:
             self.run.outcomes.reject("emit", type(error).__name__)
 
-    def _emit(self, word: Any, given: dict[str, Any], message: str) -> None:
+    def _emit(self, word: Any, given: dict[str, Any], message: Any) -> None:
+        if not message and isinstance(given.get("message"), str):
+            message = given.pop("message")
+        message = text_of(message)
         alias = given.pop("telemetry", None)
         own = given.pop("category", alias)
         category = self._category(own if word is None else word)
@@ -173,39 +175,11 @@ class TrainingContext:
 
 def _sinks(given: Mapping[str, Any], registry: MetricRegistry, console: bool) -> dict[str, dict[str, Any]]:
     wanted: dict[str, dict[str, Any]] = {}
-    endpoint = _find(given, "otlp_endpoint")
+    endpoint = find(given, "otlp_endpoint")
     if endpoint:
-        experiment = _find(given, "mlflow_experiment") or _find(given, "mlflow_experiment_id")
-        options = {"uri": endpoint, "experiment": experiment, "run_id": _find(given, "mlflow_run_id")}
+        experiment = find(given, "mlflow_experiment") or find(given, "mlflow_experiment_id")
+        options = {"uri": endpoint, "experiment": experiment, "run_id": find(given, "mlflow_run_id")}
         wanted["mlflow"] = {key: str(value) for key, value in options.items() if value is not None}
     if console:
         wanted["console"] = {"labels": registry.labels}
     return wanted
-
-
-def _as_mapping(config: Any) -> dict[str, Any]:
-    """A config as a dict: a mapping, a dataclass, parsed arguments, or any object with attributes."""
-    if config is None:
-        return {}
-    if isinstance(config, Mapping):
-        return {str(key): value for key, value in config.items()}
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return dataclasses.asdict(config)
-    try:
-        return {key: value for key, value in vars(config).items() if not key.startswith("_")}
-    except TypeError:
-        raise stepscope.ConfigError(
-            f"TrainingContext: config is a {type(config).__name__}; pass a dict, a dataclass or parsed arguments"
-        ) from None
-
-
-def _mapping(found: Any) -> Mapping[str, str]:
-    return found if isinstance(found, Mapping) else {}
-
-
-def _find(given: Mapping[str, Any], key: str) -> Any:
-    """A setting by its name, at the top or in the section of logging or telemetry."""
-    if given.get(key) is not None:
-        return given[key]
-    sections = (given.get(name) for name in _SECTIONS)
-    return next((each[key] for each in sections if isinstance(each, Mapping) and each.get(key) is not None), None)

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from stepscope.model.names import STEP_FIELDS as STEP_FIELDS
 from stepscope.sdk import values
 from stepscope.sdk.context import text_of
 from stepscope.sdk.scalars import Refused, step_number
-
-STEP_FIELDS = ("policy_version", "global_step", "step", "update", "timesteps")
-"""Fields that can be the step, strongest first. One that is not the step of its event is a number like any other."""
 
 
 class Fields(NamedTuple):
@@ -20,7 +18,7 @@ class Fields(NamedTuple):
 
 
 def sort(given: Mapping[str, Any]) -> Fields:
-    """Sort fields. The step must be an integer; a float of that name is a number."""
+    """Sort fields. The step must be an integer; a float of that name is a number, as is a weaker step."""
     step, axis = _step(given)
     numbers = {text_of(key): value for key, value in given.items() if key != axis and is_number(value)}
     return Fields(step, axis, numbers)

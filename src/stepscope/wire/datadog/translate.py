@@ -108,9 +108,11 @@ class Translator:
         if record.attrs:
             tags = tuple(dict.fromkeys((*tags, *tags_of(record.attrs, run_tag=self._spelling.run_tag))))
         rate = _rate(record.attrs.get(names.ATTR_SAMPLE_RATE))
+        own = record.attrs.get(names.ATTR_NAMESPACE)
+        namespace = own if isinstance(own, str) else self._spelling.namespace
         for key, value in record.points():
             for suffix, kind, number, more in _parts(record, value):
-                name = metric_name(key + suffix, self._spelling.namespace)
+                name = metric_name(key + suffix, namespace)
                 if isinstance(number, float) and not math.isfinite(number):
                     done.refused[NOT_FINITE] += 1
                     counted = metric_name(NON_FINITE_KEY, self._spelling.namespace)

@@ -39,8 +39,8 @@ HEADER_EXPERIMENT = "x-mlflow-experiment-id"
 ATTR_EXPERIMENT = "mlflow.experiment_id"
 """Where the experiment header is kept among the resource attributes: only the hub knows what it is called."""
 
-STEPS = (*STEP_ALIASES, "policy_version", "timesteps", "update")
-"""Attributes that carry the step, strongest first; of rust_ppo's two the policy version wins."""
+STEPS = STEP_ALIASES
+"""Attributes that carry the step, strongest first."""
 
 PLAIN_STEPS = frozenset({"train.step", "step"})
 """Steps whose axis has no name of its own."""

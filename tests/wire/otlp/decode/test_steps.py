@@ -1,9 +1,12 @@
 """Steps under all the names that clients give them."""
 
+from itertools import combinations
 from typing import Any
 
 import pytest
 
+from stepscope.model.names import STEP_FIELDS
+from stepscope.training.trainer.fields import sort
 from stepscope.wire.otlp.decode.steps import take_step
 from stepscope.wire.otlp.names import STEPS
 
@@ -21,6 +24,14 @@ def test_the_strongest_wins_and_the_others_stay() -> None:
     attrs: dict[str, Any] = {"timesteps": 4096, "policy_version": 3}
     assert take_step(attrs) == (3, "policy_version")
     assert attrs == {"timesteps": 4096}
+
+
+@pytest.mark.parametrize(("strong", "weak"), list(combinations(STEP_FIELDS, 2)))
+def test_fields_have_the_order_that_trainers_give_them(strong: str, weak: str) -> None:
+    """An event has the same step whether it comes from the trainer or by OTLP."""
+    attrs: dict[str, Any] = {weak: 4096, strong: 3}
+    assert take_step(attrs)[0] == sort({weak: 4096, strong: 3}).step == 3
+    assert attrs == {weak: 4096}
 
 
 def test_the_name_of_an_axis_travels_beside_the_step() -> None:

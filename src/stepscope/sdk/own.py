@@ -1,4 +1,4 @@
-"""Instruments of training code: they write to whatever run is current, whoever owns the process's OpenTelemetry."""
+"""What our own modules trace and measure: it goes to the current run, whoever provides the process's OpenTelemetry."""
 
 import functools
 import os
@@ -6,38 +6,39 @@ import threading
 import time
 from typing import Any
 
-import stepscope
+from stepscope.sdk import api
 from stepscope.sdk.otel.collect import Collector
 from stepscope.sdk.otel.meter import MeterProvider
 from stepscope.sdk.otel.seat import Seat
+from stepscope.sdk.otel.tracer import TracerProvider
 
 
-class RunSeat(Seat):
+class OwnSeat(Seat):
     """The current run; a new one starts the instruments from nothing and has them collected."""
 
-    __slots__ = ("_bound", "_collector", "_lock", "provider")
+    __slots__ = ("_bound", "_collector", "_lock", "meters")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bound: Any = None
         self._collector: Collector | None = None
-        self.provider = MeterProvider(self)
+        self.meters = MeterProvider(self)
         os.register_at_fork(after_in_child=self._after_fork)
 
     @property
     def run(self) -> Any:  # type: ignore[override]
         """The current run."""
-        run = stepscope.current_run()
+        run = api.current_run()
         if run is not None and run is not self._bound:
             self._bind(run)
         return run
 
     def _bind(self, run: Any) -> None:
         with self._lock:
-            if self._bound is run or not hasattr(run, "duties"):
+            if self._bound is run:
                 return
-            self.provider.begin(run.started)
-            self._collector = collector = Collector(run, self.provider)
+            self.meters.begin(run.started)
+            self._collector = collector = Collector(run, self.meters)
             run.duties.collectors.append(collector)
             run.duties.closing.append(collector.end)
             self._bound = run
@@ -45,17 +46,22 @@ class RunSeat(Seat):
     def _after_fork(self) -> None:
         """Count from nothing in a child: it is a writer of its own."""
         self._lock = threading.Lock()
-        self.provider.begin(time.time_ns())
+        self.meters.begin(time.time_ns())
         if self._collector is not None:
             self._collector.after_fork()
 
 
-_seat = functools.cache(RunSeat)
+_seat = functools.cache(OwnSeat)
 
 
 def meters() -> MeterProvider:
-    """The process's provider of such instruments."""
-    return _seat().provider
+    """The process's provider of our own instruments: one of a name in a scope is one series, whoever asks for it."""
+    return _seat().meters
+
+
+def tracers() -> TracerProvider:
+    """A provider of tracers for our own spans."""
+    return TracerProvider(_seat())
 
 
 def follow() -> None:

@@ -1,0 +1,96 @@
+"""A trainer's config of any make, read as nested dicts: mappings, dataclasses, models, parsed arguments, objects."""
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from stepscope.model.errors import ConfigError
+from stepscope.sdk.context import text_of
+from stepscope.sinks.console import parse_labels
+from stepscope.training.counting import said_by
+
+SECTIONS = ("logging", "telemetry")
+"""Parts of a config in which settings may lie as well as at its top."""
+DEEPEST = 16
+"""Levels that are read; a config may hold itself."""
+
+
+def read(config: Any) -> dict[str, Any]:
+    """Read a config; the parts that are configs themselves are read too, and everything else stays as it is."""
+    if config is None:
+        return {}
+    try:
+        found = fields_of(config)
+    except Exception as error:  # whatever a foreign object raises when it is read
+        raise ConfigError(f"TrainingContext: the config cannot be read: {said_by(error)}") from None
+    if found is None:
+        raise ConfigError(
+            f"TrainingContext: config is a {type(config).__name__}; pass a dict, a dataclass or parsed arguments"
+        )
+    return {key: _inner(value, DEEPEST) for key, value in found.items()}
+
+
+def find(given: Mapping[str, Any], key: str) -> Any:
+    """A setting by its name, at the top or in the section of logging or telemetry."""
+    if given.get(key) is not None:
+        return given[key]
+    sections = (_section(given.get(name)) for name in SECTIONS)
+    return next((each[key] for each in sections if each.get(key) is not None), None)
+
+
+def _section(value: Any) -> dict[str, Any]:
+    try:
+        return fields_of(value) or {}
+    except Exception:  # whatever a foreign object raises when it is read
+        return {}
+
+
+def labels(given: Mapping[str, Any]) -> dict[str, str]:
+    """The `metric_labels` of a config: a mapping, or a text as the variable has it."""
+    found = find(given, "metric_labels")
+    if isinstance(found, str):
+        return parse_labels(found)
+    pairs = {} if found is None else fields_of(found)
+    if pairs is None:
+        raise ConfigError(f"TrainingContext: metric_labels={found!r}: pass a mapping, or a text such as 'loss=Loss'")
+    return {key: text_of(label) for key, label in pairs.items()}
+
+
+def fields_of(config: Any) -> dict[str, Any] | None:
+    """The fields of a mapping or an object, none of them copied; None for what has none."""
+    if isinstance(config, Mapping):
+        return {text_of(key): value for key, value in config.items()}
+    declared = _declared(type(config))
+    if declared:
+        return {name: getattr(config, name) for name in declared if hasattr(config, name)}
+    try:
+        return {key: value for key, value in vars(config).items() if not key.startswith("_")}
+    except TypeError:
+        return None
+
+
+def _declared(kind: type) -> list[str]:
+    """The fields that a class declares for its objects; objects with slots have no other way to tell."""
+    if dataclasses.is_dataclass(kind):
+        return [each.name for each in dataclasses.fields(kind)]
+    if hasattr(kind, "__attrs_attrs__"):
+        return [each.name for each in kind.__attrs_attrs__]
+    return list(getattr(kind, "__struct_fields__", ()))
+
+
+def _inner(value: Any, levels: int) -> Any:
+    """A part of a config as it is, or read where it is a config too; one that cannot be read is a text."""
+    kind = type(value)
+    is_config = isinstance(value, (Mapping, argparse.Namespace, SimpleNamespace)) or bool(
+        not isinstance(value, type)
+        and (_declared(kind) or hasattr(kind, "model_fields") or hasattr(kind, "__fields__"))
+    )
+    if not is_config or not levels:
+        return value
+    try:
+        found = fields_of(value) or {}
+    except Exception:  # whatever a foreign object raises when it is read
+        return text_of(value)
+    return {key: _inner(each, levels - 1) for key, each in found.items()}
