@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,13 @@ class RunningHub:
     env: dict[str, str] = field(default_factory=dict)
     port: int = 0
     grpc_port: int = 0
+    program: tuple[str, ...] = ("-m", "stepscope.cli.main")
     process: "subprocess.Popen[str] | None" = None
 
     def start(self) -> "RunningHub":
         """Start it and wait for its one line; on the same ports when it ran before."""
         ports = ("--port", str(self.port), "--grpc-port", str(self.grpc_port))
-        self.process = spawn(self.home, *ports, *self.arguments, env=self.env)
+        self.process = spawn(self.home, *ports, *self.arguments, env=self.env, program=self.program)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = _LINE.match(line)
@@ -117,11 +118,16 @@ class RunningHub:
             time.sleep(0.05)
 
 
-def spawn(home: Path, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
-    """Start `stepscope hub`."""
+def spawn(
+    home: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("-m", "stepscope.cli.main"),
+) -> "subprocess.Popen[str]":
+    """Start `stepscope hub`, or another program with its arguments."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "stepscope.cli.main", "hub", "--home", str(home), *arguments],
+        [sys.executable, *program, "hub", "--home", str(home), *arguments],
         env={**kept, "PYTHONPATH": str(PACKAGE), **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -208,3 +208,29 @@ def test_health_counts(hub: RunningHub) -> None:
     assert 'stepscope_hub_rejected_total{receiver="otlp_http",reason="the span id' in text
     assert "stepscope_hub_lag_seconds" in text
     assert json.dumps(hub.health())
+
+
+def test_what_an_exporter_says_late_and_at_length(hub: RunningHub) -> None:
+    """A run starts with its first record, names are cut, malformed ids are named, and all of it is counted."""
+    began = 1_700_000_000 * 10**9
+    span = {
+        "traceId": "11" * 16, "spanId": "22" * 8, "parentSpanId": "zz", "name": "n" * 100_000,
+        "startTimeUnixNano": str(began), "endTimeUnixNano": str(began + 5 * 10**9),
+        "attributes": [{"key": "k" * 100_000, "value": {"intValue": "1"}}], "status": {"message": "m" * 100_000},
+    }  # fmt: skip
+    later = {**span, "spanId": "33" * 8, "name": "bad\ud800", "startTimeUnixNano": str(began + 6 * 10**9)}
+    later = {key: value for key, value in later.items() if key in ("traceId", "spanId", "name", "startTimeUnixNano")}
+    resource = {"attributes": [{"key": "train.run.id", "value": {"stringValue": "late"}}]}
+    document = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span, later]}]}]}
+    before = hub.stored("otlp_http")
+    answer = hub.post("/v1/traces", json.dumps(document).encode(), JSON)
+    said = answer.json()["partialSuccess"]
+    assert (answer.status, said["rejectedSpans"], "parent span id" in said["errorMessage"]) == (200, "0", True)
+    hub.wait_stored("otlp_http", before + 2)
+    (row,) = hub.request("GET", "/api/runs?filter=id%20%3D%20late%20and%20duration%20%3E%205").json()["runs"]
+    assert (row["started"], row["duration"]) == (began / 1e9, 6.0)
+    kept = {each["span_id"]: each for each in hub.request("GET", "/api/spans?run=late").json()["spans"]}
+    first = kept["22" * 8]
+    assert {len(first["name"]), len(first["message"]), *map(len, first["attrs"])} == {65_536}
+    assert hub.health()["receivers"]["otlp_http"]["dropped"]["name or message cut"] == 3
+    assert hub.health()["runs"]

@@ -9,7 +9,7 @@ from stepscope import pump as pumps
 from stepscope.hub.backlog import Item
 from stepscope.hub.inflow import Inflow, Source
 from stepscope.hub.pumping import Pumping
-from stepscope.hub.store.engine import EngineError
+from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.storing import MOST_BLAMED, MOST_TRIES, Outcome, StoreSink
 from stepscope.hub.tallies import Tallies
 from stepscope.journal.cursors import Cursors
@@ -213,3 +213,11 @@ def test_failing_listener(tmp_path: Path) -> None:
     world.run()
     assert (sorted(world.store.taken), world.source.settled, len(world.heard)) == ([0, 1, 2, 3, 4], 5, 5)
     assert world.tallies.total("dropped", "listener") == 5
+
+
+def test_no_batch_is_blamed_for_a_damaged_store(tmp_path: Path) -> None:
+    """Everything waits, and the reason says what to do."""
+    sink = StoreSink(ScriptedStore(lambda seq: Damaged("Checksum doesn't match", 40)))
+    for seq in range(100):
+        with pytest.raises(Retry, match="stepscope store check"):
+            sink.write([Batch(WRITER, seq, [])])

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from stepscope.hub.limits import Limits
-from stepscope.hub.scrub import CUT, TOO_DEEP, TOO_MANY, TOO_MANY_KEYS, Scrubber
-from stepscope.model.records import Event, Link, Log, Metric, Record, Span, SpanEvent
+from stepscope.hub.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MANY_KEYS, Scrubber
+from stepscope.model.records import Alert, Event, Instrument, Link, Log, Metric, Record, Span, SpanEvent
 from stepscope.model.redaction import MASK
 
 SMALL = Limits(attributes=3, text=10, long_text=20, keys=2)
@@ -87,3 +87,29 @@ def test_what_needs_no_mask_is_left_as_it_is() -> None:
     assert scrubber.mask(plain) is plain
     (*_, last) = scrubber.mask([*plain, Metric(1, 1, None, None, {"loss": 0.5}, {"api_key": "x"})])
     assert last.attrs == {"api_key": MASK}
+
+
+def test_names_are_cut_too() -> None:
+    """Keys, names, messages, scopes and units, wherever a record has them; known keys do not hide the others."""
+    long, short = "x" * 50, "x" * 10
+    lost: Counter[str] = Counter()
+    context = (1, None, long, None, None, 9)
+    records: list[Record] = [
+        Span(1, 1, None, None, bytes(16), bytes(8), None, long, message=long, scope=long, attrs={long: 1},
+             events=(SpanEvent(1, long),)),
+        Log(*context, None, {"a": {long: 1}}, long),
+        Event(*context, long),
+        Alert(*context, long, long),
+        Metric(1, 1, long, None, {long: 1.0}, {}, Instrument(unit=long, description=long)),
+    ]  # fmt: skip
+    scrubber = Scrubber(SMALL)
+    kept = scrubber.scrub("r", records, lost)
+    assert long not in repr(kept)
+    assert repr(kept).count(short) == 17
+    assert lost[NAME_CUT] == 17
+    (again,) = scrubber.scrub("r", [Metric(1, 1, None, None, {short: 1.0}, {}, Instrument(scope=long))], lost)
+    (ours,) = scrubber.mask([Metric(1, 1, None, None, {long: 1.0})])
+    assert long not in repr((again, ours))
+    attrs = {long + "_password": "s3cret"}
+    scrubber.scrub_attrs(attrs, lost)
+    assert attrs == {short: MASK}

@@ -1,5 +1,6 @@
 """What is set aside can be looked at, and is bounded."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,23 @@ def test_damaged_lots_are_passed_over(tmp_path: Path) -> None:
     quarantine.set_aside(BATCH, "x")
     (quarantine.folder / "1.lot").write_bytes(b"junk")
     assert len(list(quarantine.lots())) == 1
+
+
+def test_damaged_lots_are_told(tmp_path: Path) -> None:
+    """With what is still known of them; they count, and can be discarded."""
+    quarantine = Quarantine(tmp_path, "s", most_lots=2)
+    quarantine.set_aside(BATCH, "too odd")
+    (lot,) = quarantine.lots()
+    os.truncate(lot.path, lot.path.stat().st_size - 5)
+    (quarantine.folder / "1.lot").write_bytes(b"junk")
+    junk, cut = quarantine.unreadable()
+    assert list(quarantine.lots()) == []
+    assert (cut.id, cut.run, cut.time, cut.note) == (lot.id, "run", lot.note.time, lot.note)
+    assert (junk.id, junk.run, junk.time, junk.note, junk.size) == ("1", "", 1, None, 4)
+    assert "2 of its 3 parts are whole" in cut.about
+    assert "too odd" in cut.about
+    with pytest.raises(Full):
+        Quarantine(tmp_path, "s", most_lots=2).set_aside(BATCH, "x")
+    quarantine.discard(junk)
+    quarantine.discard(cut)
+    assert list(quarantine.unreadable()) == []

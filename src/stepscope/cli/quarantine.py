@@ -14,7 +14,7 @@ from stepscope.cli.plain import dumps, record_line
 from stepscope.cli.ship import chosen_sinks
 from stepscope.hub.door import TOKEN_VARIABLE
 from stepscope.hub.home import address_of
-from stepscope.journal.quarantine import Full, Lot, Quarantine, quarantined
+from stepscope.journal.quarantine import Full, Lot, Quarantine, Unreadable, quarantined
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.sdk import registrations
@@ -48,8 +48,14 @@ def _lots(home: Path) -> Iterator[tuple[str, Quarantine, Lot]]:
             yield sink, quarantine, lot
 
 
+def _damaged(home: Path) -> Iterator[tuple[str, Unreadable]]:
+    for sink in quarantined(home):
+        for bad in Quarantine(home, sink).unreadable():
+            yield sink, bad
+
+
 def show_list(args: argparse.Namespace) -> int:
-    """List all lots, oldest first."""
+    """List all lots, oldest first; then those that are damaged."""
     rows = [
         {
             "id": lot.id,
@@ -60,6 +66,17 @@ def show_list(args: argparse.Namespace) -> int:
             "reason": lot.note.reason,
         }
         for sink, _, lot in _lots(home_of(args))
+    ]
+    rows += [
+        {
+            "id": bad.id,
+            "sink": sink,
+            "run": bad.run,
+            "records": bad.note.records if bad.note is not None else 0,
+            "time": bad.time,
+            "reason": bad.about,
+        }
+        for sink, bad in _damaged(home_of(args))
     ]
     if args.json:
         print(dumps(rows))
@@ -113,6 +130,9 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
         return found
     chosen = [each for each in found if any(each[2].id.startswith(name) for name in ids)]
     if not chosen:
+        for _, bad in _damaged(home):
+            if any(bad.id.startswith(name) for name in ids):
+                raise ConfigError(f"{bad.id}: {text.clean(bad.about)}")
         raise ConfigError(f"no lot {', '.join(ids)} is in quarantine: see `stepscope quarantine list`")
     return chosen
 

@@ -46,11 +46,17 @@ def sinks(home: Path) -> list[tuple[str, SinkReport]]:
 
 
 def refused(home: Path) -> tuple[list[RefusedLot], int]:
-    """The newest lots that sinks, the store among them, refused, and how many there are."""
-    found = [
-        RefusedLot(lot.id, sink, lot.batch.writer.run, lot.note.records, lot.note.time, lot.note.reason)
-        for sink in quarantined(home)
-        for lot in Quarantine(home, sink).lots()
-    ]
+    """The newest lots that sinks, the store among them, refused, damaged ones too, and how many there are."""
+    found = []
+    for sink in quarantined(home):
+        aside = Quarantine(home, sink)
+        found += [
+            RefusedLot(lot.id, sink, lot.batch.writer.run, lot.note.records, lot.note.time, lot.note.reason)
+            for lot in aside.lots()
+        ]
+        found += [
+            RefusedLot(bad.id, sink, bad.run, bad.note.records if bad.note else 0, bad.time, bad.about)
+            for bad in aside.unreadable()
+        ]
     found.sort(key=lambda lot: -lot.time)
     return found[:MOST_LOTS], len(found)

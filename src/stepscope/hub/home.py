@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import IO
 
+from stepscope.hub.store.folder import full_disk, is_full
 from stepscope.model.errors import ConfigError, Retry
 
 MARKER = "STEPSCOPE_HUB"
@@ -29,18 +30,23 @@ class HubHome:
             _claim(home, self.folder)
             self._lock = _locked(self.folder)
         except OSError as error:
-            raise ConfigError(
-                f"the hub cannot use {error.filename or self.folder}: {error.strerror or error}. "
-                "Choose another folder with --home or mend its permissions"
-            ) from error
+            raise self._unusable(error) from error
 
     def announce(self, address: str) -> None:
-        """Leave the hub's address where other commands find it."""
+        """Leave the hub's address where other commands find it; ConfigError when that cannot be written."""
         if self._lock is not None:
-            self._lock.seek(0)
-            self._lock.truncate()
-            self._lock.write(f"{os.getpid()} {address}\n")
-            self._lock.flush()
+            try:
+                _sign(self._lock, f"{os.getpid()} {address}\n")
+            except OSError as error:
+                raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        if is_full(error):
+            return ConfigError(full_disk(self.home))
+        return ConfigError(
+            f"the hub cannot use {error.filename or self.folder}: {error.strerror or error}. "
+            "Choose another folder with --home or mend its permissions"
+        )
 
     def trouble(self) -> str:
         """Say what is wrong when the folder that was opened is not at its path any more; else nothing."""
@@ -111,7 +117,7 @@ def _claim(home: Path, folder: Path) -> None:
 
 
 def _locked(folder: Path) -> IO[str]:
-    file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115
+    file = open(os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -122,4 +128,16 @@ def _locked(folder: Path) -> IO[str]:
             f"another hub (pid {pid or 'unknown'}{f', {address}' if address else ''}) has {folder} open. "
             "Use that one, stop it, or choose another --home"
         ) from None
+    try:
+        _sign(file, f"{os.getpid()}\n")
+    except OSError:
+        file.close()
+        raise
     return file
+
+
+def _sign(lock: IO[str], text: str) -> None:
+    """Write who holds a lock, past any buffer: closing must not try again what the disk did not take."""
+    line = text.encode()
+    os.pwrite(lock.fileno(), line, 0)
+    os.ftruncate(lock.fileno(), len(line))

@@ -49,12 +49,12 @@ class Presence:
         """Tell how a run fares; None when nothing came since the hub started."""
         return run_state(self.facts(run).values(), self._clock())
 
-    def counts(self) -> dict[str, int]:
-        """Count the runs by state."""
+    def states(self) -> dict[str, State]:
+        """Tell how all runs fare of which something came since the hub started, by id."""
         now = self._clock()
         with self._lock:
-            states = [run_state(run.values(), now) for run in self._runs.values()]
-        return {state: states.count(state) for state in sorted(set(states), key=str) if state is not None}
+            states = {run: run_state(writers.values(), now) for run, writers in self._runs.items()}
+        return {run: state for run, state in states.items() if state is not None}
 
 
 def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:

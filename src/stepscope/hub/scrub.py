@@ -1,22 +1,35 @@
-"""What is done to records before they are taken: mask secrets, cut long texts, refuse endless keys."""
+"""What is done to records before they are taken: mask secrets, cut long texts and names, refuse endless keys."""
 
 import threading
 from collections import Counter
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from stepscope.hub.limits import Limits
-from stepscope.model.records import Attrs, Event, Log, Metric, Record, Span
+from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
 from stepscope.model.redaction import MASK, is_secret
 
 CUT = "attribute cut"
+NAME_CUT = "name or message cut"
 TOO_MANY = "attribute beyond the limit"
 TOO_DEEP = "attribute nested too deep"
 TOO_MANY_KEYS = "too many metric keys in one run"
 _PLAIN = (int, float, bool, type(None))
+_NAMES: dict[type, tuple[str, ...]] = {
+    Metric: ("axis", "category"),
+    Instrument: ("type", "unit", "description", "scope"),
+    Span: ("name", "message", "scope", "axis"),
+    SpanEvent: ("name",),
+    Log: ("scope", "axis"),
+    Event: ("name", "axis"),
+    Alert: ("name", "message", "axis"),
+}
+"""The texts of records beside their attributes and bodies."""
+Named = TypeVar("Named", bound=Struct)
 _MOST_RUNS = 2_000
 _MOST_NAMES = 10_000
+_MOST_KEYS = 50_000
 
 
 class Scrubber:
@@ -27,35 +40,60 @@ class Scrubber:
         self._keys: dict[str, set[str]] = {}
         self._lock = threading.Lock()
         self._harmless: set[str] = set()
-        """Names of attributes that are no secrets."""
+        """Names of attributes that are no secrets and not too long."""
+        self._short: set[str] = set()
+        """Metric keys that are not too long."""
 
     def mask(self, records: list[Record]) -> list[Record]:
         """Mask and cut without a bound on keys, for records that our own SDK wrote."""
-        if {Metric}.issuperset(map(type, records)) and not [True for record in records if record.attrs]:
+        if {Metric}.issuperset(map(type, records)) and self._are_plain(cast(list[Metric], records)):
             return records  # most batches by far
         return self.scrub(None, records, Counter())
+
+    def _are_plain(self, metrics: list[Metric]) -> bool:
+        """Tell, quickly, whether metrics have no attributes and nothing that is too long."""
+        if [True for metric in metrics if metric.attrs or metric.instrument is not None]:
+            return False
+        names: set[str | None] = set().union(*[metric.values for metric in metrics])
+        names |= {metric.category for metric in metrics}
+        names |= {metric.axis for metric in metrics}
+        return max([len(name or "") for name in names], default=0) <= self._limits.text
 
     def scrub(self, run: str | None, records: list[Record], lost: "Counter[str]") -> list[Record]:
         """Return the records fit to be kept; what was cut or refused is counted by reason in `lost`."""
         kept: list[Record] = []
         known = self._known(run) if run is not None else None
         for record in records:
-            if type(record) is Metric and not record.attrs and (known is None or known.issuperset(record.values)):
+            if type(record) is Metric and not record.attrs and self._is_known(record, known):
                 kept.append(record)  # most records by far
                 continue
             if record.attrs:
                 self.scrub_attrs(record.attrs, lost)
             if isinstance(record, Metric):
+                record = self._with_short_keys(record, lost)
                 if known is not None and not self._has_room(known, record):
                     lost[TOO_MANY_KEYS] += 1
                     continue
             elif isinstance(record, Span):
+                if len(record.name) + len(record.message) + len(record.scope) > self._limits.text or record.axis:
+                    record = self._with_short_names(record, lost)
                 if record.events or record.links:
-                    self._scrub_span(record, lost)
-            elif isinstance(record, (Log, Event)) and record.body is not None:
-                record = self._with_body(record, lost)
+                    record = self._scrub_span(record, lost)
+            elif isinstance(record, Alert):
+                record = self._with_short_names(record, lost)
+            else:
+                record = self._scrub_line(record, lost)
             kept.append(record)
         return kept
+
+    def _is_known(self, metric: Metric, known: set[str] | None) -> bool:
+        """Tell, quickly, whether a metric has only keys that were looked at before, and no long words about them."""
+        if not (self._short if known is None else known).issuperset(metric.values):
+            return False
+        size, made = len(metric.axis or "") + len(metric.category or ""), metric.instrument
+        if made is not None:
+            size += len(made.type) + len(made.unit) + len(made.description) + len(made.scope)
+        return size <= self._limits.text
 
     def scrub_attrs(self, attrs: Attrs, lost: "Counter[str]") -> None:
         """Mask, cut and bound attributes in place."""
@@ -66,6 +104,9 @@ class Scrubber:
             for key in list(attrs)[limits.attributes :]:
                 del attrs[key]
                 lost[TOO_MANY] += 1
+        for key in [key for key in attrs if len(key) > limits.text]:
+            value = attrs.pop(key)
+            attrs[self._cut(key, lost)] = MASK if is_secret(key) else value
         for key, value in attrs.items():
             if is_secret(key):
                 attrs[key] = MASK
@@ -80,7 +121,8 @@ class Scrubber:
         """Tell, quickly, whether attributes are few and short under names known to be no secrets."""
         if len(attrs) > self._limits.attributes or not self._harmless.issuperset(attrs):
             if len(self._harmless) < _MOST_NAMES:
-                self._harmless.update([key for key in attrs if not is_secret(key)])
+                longest = self._limits.text
+                self._harmless.update([key for key in attrs if len(key) <= longest and not is_secret(key)])
             return False
         most = self._limits.text
         for value in attrs.values():
@@ -88,13 +130,45 @@ class Scrubber:
                 return False
         return True
 
-    def _scrub_span(self, span: Span, lost: "Counter[str]") -> None:
+    def _scrub_span(self, span: Span, lost: "Counter[str]") -> Span:
         for event in span.events:
             if event.attrs:
                 self.scrub_attrs(event.attrs, lost)
         for link in span.links:
             if link.attrs:
                 self.scrub_attrs(link.attrs, lost)
+        if not [True for event in span.events if len(event.name) > self._limits.text]:
+            return span
+        return structs.replace(span, events=tuple(self._with_short_names(event, lost) for event in span.events))
+
+    def _with_short_names(self, record: Named, lost: "Counter[str]") -> Named:
+        """Cut the name, message, scope and axis of a record, as far as it has them."""
+        most = self._limits.text
+        found = [(field, getattr(record, field)) for field in _NAMES[type(record)]]
+        long = {field: self._cut(text, lost) for field, text in found if text is not None and len(text) > most}
+        return structs.replace(record, **long) if long else record
+
+    def _with_short_keys(self, metric: Metric, lost: "Counter[str]") -> Metric:
+        """Cut the keys of a metric, its axis and category, and what its instrument says."""
+        most = self._limits.text
+        if [True for key in metric.values if len(key) > most]:
+            values = {key if len(key) <= most else self._cut(key, lost): value for key, value in metric.values.items()}
+            metric = structs.replace(metric, values=values)
+        if len(self._short) < _MOST_KEYS:
+            self._short.update(metric.values)
+        if metric.instrument is not None:
+            made = self._with_short_names(metric.instrument, lost)
+            metric = metric if made is metric.instrument else structs.replace(metric, instrument=made)
+        return self._with_short_names(metric, lost)
+
+    def _cut(self, text: str, lost: "Counter[str]") -> str:
+        lost[NAME_CUT] += 1
+        return text[: self._limits.text]
+
+    def _scrub_line(self, record: Log | Event, lost: "Counter[str]") -> Record:
+        """Cut the names and the body of a log or event."""
+        record = self._with_short_names(record, lost)
+        return record if record.body is None else self._with_body(record, lost)
 
     def _with_body(self, record: Log | Event, lost: "Counter[str]") -> Record:
         body = record.body
@@ -133,12 +207,17 @@ def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> An
             lost[TOO_DEEP] += 1
             return None
         if isinstance(value, dict):
-            return {
-                key: MASK if isinstance(key, str) and is_secret(key) else _bounded(inner, limits, lost, depth - 1)
-                for key, inner in value.items()
-            }
+            return dict(_bounded_pair(key, inner, limits, lost, depth) for key, inner in value.items())
         return [_bounded(inner, limits, lost, depth - 1) for inner in value]
     if isinstance(value, (str, bytes)) and len(value) > limits.text:
         lost[CUT] += 1
         return value[: limits.text]
     return value
+
+
+def _bounded_pair(key: Any, value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> tuple[Any, Any]:
+    if not isinstance(key, str):
+        return key, _bounded(value, limits, lost, depth - 1)
+    if len(key) > limits.text:
+        lost[NAME_CUT] += 1
+    return key[: limits.text], MASK if is_secret(key) else _bounded(value, limits, lost, depth - 1)

@@ -76,8 +76,17 @@ class _Process:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop.set)
-            server = _Server(_config(build_app(hub, self._routes), options))
-            serving = asyncio.create_task(server.serve([self._listener]))
+            await self._serve(grpc, port, say)
+        finally:
+            await asyncio.to_thread(hub.close)
+        return 0
+
+    async def _serve(self, grpc: OtlpGrpc, port: int, say: Callable[[str], None]) -> None:
+        """Start both servers, and stop them whatever happens; `port` is that of gRPC."""
+        hub, options = self._hub, self._hub.options
+        server = _Server(_config(build_app(hub, self._routes), options))
+        serving = asyncio.create_task(server.serve([self._listener]))
+        try:
             await grpc.start()
             hub.start()
             address = f"{options.scheme}://{_bracketed(options.host)}:{self._listener.getsockname()[1]}"
@@ -85,12 +94,10 @@ class _Process:
             say(f"stepscope hub: {address} (OTLP/gRPC on port {port}), home {options.home}")
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
             hub.say_goodbye()
             server.should_exit = True
             await asyncio.gather(grpc.stop(DRAIN_SECONDS), serving)
-        finally:
-            await asyncio.to_thread(hub.close)
-        return 0
 
 
 class _Server(uvicorn.Server):

@@ -21,19 +21,23 @@ from stepscope.hub.presence import Presence
 from stepscope.hub.pumping import Pumping
 from stepscope.hub.receivers.entry import Entry, Owners
 from stepscope.hub.receivers.folder import FolderReceiver
+from stepscope.hub.roll import Roll
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard
 from stepscope.hub.security.origins import is_loopback, known_hosts
 from stepscope.hub.security.rates import Rates
 from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.store.read.runs import list_runs
 from stepscope.hub.store.retention import retain
 from stepscope.hub.store.store import Store
+from stepscope.hub.store.upkeep import lost
 from stepscope.hub.storing import SINK, StoreSink
 from stepscope.hub.tallies import Tallies
 from stepscope.hub.upkeep import Upkeep
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.quarantine import Quarantine
+from stepscope.model.errors import Retry
 from stepscope.model.writer import Writer
 
 _SIZE_SECONDS = 10.0
@@ -91,6 +95,9 @@ class Hub:
         self.pump = Pumping(StoreSink(store, home.check), inflow, aside, self.tallies, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Upkeep(self._retain)
+        self.roll = Roll(self.presence, lambda: list_runs(store.engine))
+        self.damage = _lost(store)
+        """What is known to be damaged in the store; that stays until the hub starts again."""
         self.expired = 0
         """Runs dropped because they were too old or the store too large."""
         self.closing: list[Callable[[], object]] = []
@@ -128,16 +135,27 @@ class Hub:
         self.store.close()
         self.home.close()
 
+    def note_damage(self, said: str) -> None:
+        """Remember what is damaged in the store, for whoever asks how the hub fares."""
+        self.damage = said
+
     def _retain(self) -> None:
         keep, most = self.options.keep_seconds, self.options.max_bytes
         self.expired += retain(self.store, keep=keep, max_bytes=most).runs
 
     def _project_of(self, run: str) -> str | None:
-        return next((row.project for row in list_runs(self.store.engine, ids=[run])), None)
+        try:
+            return next((row.project for row in list_runs(self.store.engine, ids=[run])), None)
+        except Damaged as error:
+            self.note_damage(str(error))
+            raise Retry(str(error), after=60.0) from error
+        except EngineError as error:
+            raise Retry(f"the store is in trouble: {error}", after=5.0) from error
 
     def health(self) -> dict[str, Any]:
         """Say how the hub fares."""
-        trouble = self.home.trouble() or self.intake.trouble or self.pump.trouble or self.upkeep.trouble
+        runs = self._runs_by_state()
+        trouble = self.home.trouble() or self.intake.trouble or self.damage or self.pump.trouble or self.upkeep.trouble
         return {
             "status": "ok" if not trouble else "degraded",
             "trouble": trouble,
@@ -156,12 +174,21 @@ class Hub:
                 "expired_runs": self.expired,
             },
             "folder": {"writers": self.folder.writers},
-            "runs": self.presence.counts(),
+            "runs": runs,
         }
 
     def metrics(self) -> str:
         """Say the same to Prometheus."""
         return health.prometheus(self.tallies.snapshot(), self.health())
+
+    def _runs_by_state(self) -> dict[str, int]:
+        try:
+            return self.roll.counts()
+        except Damaged as error:
+            self.note_damage(str(error))
+        except EngineError:
+            pass  # a store that is busy or closing says so elsewhere
+        return self.roll.counts()
 
     def _store_bytes(self) -> int:
         now = time.monotonic()
@@ -174,6 +201,14 @@ def _call_once(calls: list[Callable[[], object]]) -> None:
     while calls:
         with contextlib.suppress(Exception):
             calls.pop()()
+
+
+def _lost(store: Store) -> str:
+    """Say that the engine put parts aside when it started, if it did."""
+    parts = lost(store.engine)
+    if not parts:
+        return ""
+    return f"{len(parts)} parts of the store could not be loaded: stop the hub and run `stepscope store check`"
 
 
 def _writer() -> Writer:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from stepscope.hub.store.engine import EngineError
+from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch
 
@@ -43,6 +43,8 @@ class StoreSink:
         self._check()
         try:
             outcomes = self._store.write_many(batches)
+        except Damaged as error:
+            raise Retry(str(error), after=60.0) from error  # no batch is to blame, and none will be taken soon
         except EngineError as error:
             self._tries += 1
             if self._tries < MOST_TRIES or self._blamed >= MOST_BLAMED:

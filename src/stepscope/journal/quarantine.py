@@ -15,6 +15,8 @@ MOST_LOTS = 10_000
 MOST_BYTES = 256 * 1024 * 1024
 _encode = msgspec.msgpack.Encoder().encode
 _SUFFIX = ".lot"
+_FRAMES = 3
+"""The note, the writer's head, the batch."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -39,6 +41,34 @@ class Lot(msgspec.Struct, frozen=True):
     def id(self) -> str:
         """What a person calls it by."""
         return self.path.stem
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A lot whose file is damaged: as much as can still be read of it."""
+
+    path: Path
+    size: int
+    why: str
+    note: Note | None = None
+    run: str = ""
+
+    @property
+    def id(self) -> str:
+        """What a person calls it by."""
+        return self.path.stem
+
+    @property
+    def time(self) -> int:
+        """When it was set aside: as noted in it, else by its name; 0 when neither says so."""
+        if self.note is not None:
+            return self.note.time
+        return int(self.id) if self.id.isascii() and self.id.isdecimal() else 0
+
+    @property
+    def about(self) -> str:
+        """Say what is the matter with it and what to do, in one line."""
+        said = f"; it was refused for: {self.note.reason}" if self.note is not None else ""
+        return f"this lot cannot be read, and so not be offered again ({self.why}): mend or delete {self.path}{said}"
 
 
 class Full(OSError):
@@ -69,14 +99,20 @@ class Quarantine:
         self._bytes += len(data)
 
     def lots(self) -> Iterator[Lot]:
-        """Yield the lots, oldest first; one that cannot be read is passed over."""
+        """Yield the lots that can be read, oldest first; `unreadable` has the others."""
         for path in self._paths():
-            try:
-                yield _read(path)
-            except (OSError, ValueError):
-                continue
+            found = _read(path)
+            if isinstance(found, Lot):
+                yield found
 
-    def discard(self, lot: Lot) -> None:
+    def unreadable(self) -> Iterator[Unreadable]:
+        """Yield the lots that are damaged, oldest first: they take room like the others."""
+        for path in self._paths():
+            found = _read(path)
+            if isinstance(found, Unreadable):
+                yield found
+
+    def discard(self, lot: Lot | Unreadable) -> None:
         """Delete a lot."""
         with contextlib.suppress(FileNotFoundError):
             lot.path.unlink()
@@ -118,10 +154,24 @@ def quarantined(home: Path) -> list[str]:
         return []
 
 
-def _read(path: Path) -> Lot:
-    found = [each for each in frames.scan(path.read_bytes(), final=True) if isinstance(each, frames.Frame)]
-    if len(found) != 3:
-        raise ValueError(f"{path} is no lot")
-    seq, records, _ = frames.unpack_batch(found[2].payload)
-    batch = Batch(frames.unpack_head(found[1].payload), seq, records)
-    return Lot(path, _note(found[0].payload)[1], batch)
+def _read(path: Path) -> Lot | Unreadable | None:
+    """Read a lot, whole or what is left of it; None when it is gone."""
+    note: Note | None = None
+    run, size = "", 0
+    try:
+        data = path.read_bytes()
+        size = len(data)
+        found = [each for each in frames.scan(data, final=True) if isinstance(each, frames.Frame)]
+        if found:
+            note = _note(found[0].payload)[1]
+        if len(found) > 1:
+            writer = frames.unpack_head(found[1].payload)
+            run = writer.run
+        if len(found) == _FRAMES and note is not None:
+            seq, records, _ = frames.unpack_batch(found[2].payload)
+            return Lot(path, note, Batch(writer, seq, records))
+        return Unreadable(path, size, f"{len(found)} of its {_FRAMES} parts are whole", note, run)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return Unreadable(path, size, str(error), note, run)

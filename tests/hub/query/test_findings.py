@@ -206,3 +206,33 @@ def test_an_exception_that_ends_a_run_is_a_crash_and_one_that_does_not_is_an_err
     assert only(ended).text == "attempt 1 crashed at step 7: rank 0 failed with ValueError: bad"
     alive = Evidence(processes=[Process(1, 0, 9, None)], failures=[failure], state="running")
     assert (only(alive).kind, only(alive).text) == ("error", "ValueError: bad at step 7 on rank 0")
+
+
+def test_metrics_that_were_bad_at_other_steps_have_findings_of_their_own() -> None:
+    """Nothing is said of one that is true of another only, and each leads to its own step."""
+    loss, neg = noisy(40), noisy(40)
+    loss[20] = math.nan
+    neg[3:] = [-math.inf] * 37
+    found = {each.key: each for each in find(Evidence(courses=[course(loss), course(neg, "trainer/neg")]))}
+    assert found["trainer/loss"].text == "trainer/loss was NaN at step 20"
+    assert found["trainer/neg"].text == "trainer/neg was -Infinity in steps 3 to 39"
+    assert [(each.step, each.first, each.last) for each in found.values()] == [(3, 3, 39), (20, 20, 20)]
+
+
+def test_metrics_that_were_bad_at_the_same_steps_are_one_finding() -> None:
+    """Also over ranks, with the one on which it began; but not where one was NaN and the other infinite."""
+    late, early = [1.0] * 5 + [math.nan] * 35, [1.0] * 3 + [math.nan] * 37
+    keys = ("trainer/loss", "trainer/norm")
+    courses = [course(values, key, rank) for key in keys for rank, values in enumerate((late, early))]
+    found = only(Evidence(courses=courses))
+    assert found.text == "trainer/loss was NaN in steps 3 to 39 on all ranks, first on rank 1; trainer/norm too"
+    other = [1.0] * 3 + [math.inf] * 37
+    assert len(find(Evidence(courses=[course(early), course(other, "trainer/norm")]))) == 2
+
+
+def test_values_between_that_are_finite_are_not_called_bad() -> None:
+    """Those that were bad are counted; a stretch of many steps says where its last one was."""
+    found = only(Evidence(courses=[course([math.nan if step % 2 else 1.0 for step in range(40)])]))
+    assert found.text == "trainer/loss was NaN 20 times in steps 1 to 39"
+    stretches = [Stretch(0, 1.0, 0, 1.0, 0, 10, 0), Stretch(10, 1.0, 10, 1.0, 10, 7, 3, 12, 1, 14)]
+    assert only(Evidence(courses=[Course("loss", 0, stretches)])).text == "loss was NaN in steps 12 to 14"

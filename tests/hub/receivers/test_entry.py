@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from stepscope.hub.intake import Intake
 from stepscope.hub.limits import Limits
 from stepscope.hub.parcels import Numbers
-from stepscope.hub.receivers.entry import Entry, Load, Owners
+from stepscope.hub.receivers.entry import Entry, Load, Owners, Writers
 from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
 from stepscope.hub.tallies import Tallies
 from stepscope.model.records import Metric
@@ -29,3 +30,12 @@ def test_keys(tmp_path: Path, ours: bool, refused: dict[str, int], seq: int | No
     intake.close()
     assert +load.rejected == refused
     assert load.taken == 4 - sum(refused.values())
+
+
+def test_a_writer_starts_with_its_first_record() -> None:
+    """An exporter sends what happened before; later requests change nothing, nor does a clock ahead of ours."""
+    writers = Writers(clock=lambda: 100)
+    assert writers.same(WRITER, [Metric(30, 1, None, None, {}), Metric(20, 1, None, None, {})]).wall_ns == 20
+    assert writers.same(WRITER, [Metric(10, 1, None, None, {})]).wall_ns == 20
+    other = structs.replace(WRITER, id="x")
+    assert writers.same(other, [Metric(500, 1, None, None, {}), Metric(0, 1, None, None, {})]).wall_ns == 100

@@ -62,7 +62,7 @@ class TestWithEngine:
         store = open_store(tmp_path / "store")
         store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
         store.close()
-        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 2: upgrade"):
+        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 3: upgrade"):
             open_store(tmp_path / "store")
 
     def test_an_older_store_is_upgraded(self, tmp_path: Path) -> None:
@@ -72,12 +72,12 @@ class TestWithEngine:
         ran: list[int] = []
 
         def add(engine: Engine) -> None:
-            ran.append(3)
+            ran.append(4)
             engine.execute("ALTER TABLE runs ADD COLUMN note String DEFAULT 'none'")
 
-        upgrades = {**schema.UPGRADES, 3: add, 4: lambda _: ran.append(4)}
-        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (4, 4)
-        assert ran == [3, 4]
+        upgrades = {**schema.UPGRADES, 4: add, 5: lambda _: ran.append(5)}
+        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (5, 5)
+        assert ran == [4, 5]
         assert store.engine.query("SELECT note FROM runs")["note"] == ["none"]
         assert floats(line(store, "r")) == [2.0]
         store.close()

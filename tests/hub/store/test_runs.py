@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from stepscope.hub.query.runs import duration
 from stepscope.hub.store.read import runs
-from stepscope.hub.store.read.runs import list_runs
+from stepscope.hub.store.read.runs import list_runs, read_writers
 from stepscope.hub.store.retention import retain
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
-from stepscope.testing.stores import losses, writer
+from stepscope.model.records import Log, Metric
+from stepscope.testing.stores import T, losses, writer
 
 pytest.importorskip("chdb")
 
@@ -71,3 +74,24 @@ def test_a_run_that_was_dropped_is_gone(store: Store) -> None:
     assert steps(store) == {}
     store.write(Batch(writer("a"), 1, losses([(8, 2.0)])))
     assert steps(store) == {"a": 8}
+
+
+def test_a_run_starts_with_its_first_record_when_that_is_earlier(store: Store) -> None:
+    """Also when older records come later; its duration is never negative."""
+    late = structs.replace(writer("a"), wall_ns=T + 10**12)
+    store.write(Batch(late, 0, [Metric(T + 5, 1, None, None, {"k": 1.0}), Metric(T + 9, 2, None, None, {"k": 1.0})]))
+    (row,) = list_runs(store.engine)
+    assert (row.started, row.seen, duration(row)) == (T + 5, T + 9, 4e-9)
+    store.write(Batch(late, 1, [Log(T, None, None, None, None, 9, "x"), Log(0, None, None, None, None, 9, "no time")]))
+    (row,) = list_runs(store.engine)
+    assert (row.started, row.seen) == (T, T + 9)
+    (who,) = read_writers(store.engine, row.number)
+    assert (who.started, who.writer.wall_ns) == (T, T + 10**12)
+
+
+def test_a_run_stored_before_first_records_were_known(store: Store) -> None:
+    """It started at its latest record at the latest."""
+    store.write(Batch(structs.replace(writer("a"), wall_ns=T + 10**12), 0, losses([(1, 2.0)])))
+    store.engine.execute("ALTER TABLE ledger UPDATE began = 0 WHERE 1")
+    (row,) = list_runs(store.engine, ids=["a"])
+    assert (row.started, duration(row)) == (T, 0.0)

@@ -1,14 +1,17 @@
 """Upkeep measures, compacts and checks a store."""
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
 from stepscope.hub.store import upkeep
+from stepscope.hub.store.read.runs import run_number
+from stepscope.hub.store.retention import drop_runs
 from stepscope.hub.store.store import open_store
 from stepscope.model.ports import Batch
-from stepscope.model.records import Metric, Record
+from stepscope.model.records import Log, Metric, Record, Span
 from stepscope.testing.stores import T, line, writer
 
 pytest.importorskip("chdb")
@@ -51,4 +54,42 @@ def test_damage_is_found(tmp_path: Path) -> None:
     content[len(content) // 2] ^= 0xFF
     data.write_bytes(content)
     assert any(problem.startswith("metrics: ") for problem in upkeep.check(store.engine))
+    store.close()
+
+
+def test_a_part_that_was_deleted_is_missed(tmp_path: Path) -> None:
+    """The engine does not know that it was there, but the ledger does."""
+    store = open_store(tmp_path / "store")
+    trace = bytes(range(16))
+    store.write(
+        Batch(writer("r"), 0, [Span(T, 1, 1, None, trace, trace[8:], None, "s"), Metric(T, 1, None, None, {"k": 1})])
+    )
+    assert upkeep.check(store.engine) == []
+    (path,) = store.engine.query("SELECT path FROM system.parts WHERE active AND table = 'spans'")["path"]
+    store.close()
+    shutil.rmtree(path)
+    store = open_store(tmp_path / "store")
+    assert upkeep.check(store.engine) == ["spans and open_spans: 0 spans instead of the 1 that were stored"]
+    store.close()
+
+
+def test_what_was_dropped_is_not_missed(tmp_path: Path) -> None:
+    """The ledger remembers the batches of a run that went, and counts them no more."""
+    store = open_store(tmp_path / "store")
+    for run in ("a", "b"):
+        store.write(Batch(writer(run), 0, [Metric(T, 1, None, None, {"k": 1}), Log(T, 1, None, None, None, 9, "x")]))
+    number = run_number(store.engine, "a")
+    assert number is not None
+    drop_runs(store, [number])
+    assert upkeep.check(store.engine) == []
+    store.close()
+
+
+def test_a_small_store_does_not_grow(tmp_path: Path) -> None:
+    """Parts that are alone are left as they are."""
+    store = open_store(tmp_path / "store")
+    store.write(Batch(writer("r"), 0, [Metric(T, 1, None, None, {"k": 1})]))
+    before = upkeep.info(store.engine)
+    upkeep.compact(store.engine)
+    assert upkeep.info(store.engine) == before
     store.close()

@@ -117,3 +117,16 @@ def test_odd_counts_in_json_are_harmless(count: Any) -> None:
     """They say nothing, or what they can."""
     body = json.dumps({"partialSuccess": {"rejectedSpans": count, "errorMessage": "m"}}).encode()
     assert read_reply("traces", "json", body).rejected == (12 if count == "12" else 0)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_warning_rejects_nothing(signal: Signal, encoding: Encoding) -> None:
+    """What was left out of items that were taken is a message with 0 rejected, as OTLP asks."""
+    rejections = Rejections(signal)
+    rejections.warn("a link without valid ids", "work", count=2)
+    body = write_reply(encoding, rejections)
+    reply = parsed(signal, encoding, body).partial_success
+    assert getattr(reply, RESPONSES[signal][1]) == 0
+    assert "a link without valid ids (2: work)" in reply.error_message
+    assert read_reply(signal, encoding, body).rejected == 0

@@ -49,7 +49,8 @@ def evidence(engine: Engine, row: RunRow, state: str) -> Evidence:
 
 
 def _fields(row: courses.StretchRow) -> tuple[Any, ...]:
-    return (row.first, row.low, row.low_step, row.high, row.high_step, row.good, row.bad, row.bad_step, row.flags)
+    extremes = (row.low, row.low_step, row.high, row.high_step)
+    return (row.first, *extremes, row.good, row.bad, row.bad_step, row.flags, row.last_bad_step)
 
 
 def _paces(rows: Sequence[PaceRow]) -> list[Pace]:

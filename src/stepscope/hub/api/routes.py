@@ -1,6 +1,7 @@
 """The JSON API on the web framework: requests in, endpoints asked on a few threads, answers out."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.gate import access_of
 from stepscope.hub.service import Hub
-from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.engine import Damaged, Engine, EngineError
 
 READERS = 4
 
@@ -42,6 +43,8 @@ class Source:
     now: Callable[[], float] = time.time
     home: Path | None = None
     entry: Entry | None = None
+    hurt: Callable[[str], None] = lambda said: None
+    """Told what is damaged when a question comes upon it."""
 
 
 def api_routes(source: Source) -> list[BaseRoute]:
@@ -72,6 +75,9 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
             return await loop.run_in_executor(source.pool, _answer, source, endpoint, request, body)
         except Refused as refused:
             return error_response(refused.refusal)
+        except Damaged as error:
+            source.hurt(str(error))
+            return error_response(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)))
         except EngineError as error:
             if not error.passing:
                 raise
@@ -89,7 +95,9 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: bytes) -
     found = endpoint.answer(reader, given)
     if isinstance(found, Stream):
         headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-        return StreamingResponse(_pieces(source.pool, found.pieces), media_type=found.media_type, headers=headers)
+        # The first piece is read before the answer begins, while it can still be an error.
+        pieces = itertools.chain([next(found.pieces, b"")], found.pieces)
+        return StreamingResponse(_pieces(source.pool, pieces), media_type=found.media_type, headers=headers)
     return Response(msgspec.json.encode(found), media_type="application/json")
 
 
@@ -106,4 +114,6 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     hub.closing.append(live.close)
     hub.ending.append(lambda: pool.shutdown(cancel_futures=True))
     home, entry = hub.home.home, hub.entry("import")
-    return api_routes(Source(hub.store.engine, hub.presence.state, live, pool, version, home=home, entry=entry))
+    return api_routes(
+        Source(hub.store.engine, hub.presence.state, live, pool, version, home=home, entry=entry, hurt=hub.note_damage)
+    )

@@ -10,7 +10,7 @@ from stepscope.hub.api.endpoint import Endpoint, Reader
 from stepscope.hub.api.params import bad
 from stepscope.hub.api.schemas import ANYTHING, BOOLEAN, TEXT, many, thing
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.store.engine import EngineError, Limits
+from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.read.sql import Forbidden, ask
 
 MOST_ROWS, MOST_SECONDS = 10_000, 30.0
@@ -42,6 +42,8 @@ def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         table = ask(reader.engine, question.sql, Limits(rows=question.rows, seconds=question.seconds))
     except Forbidden as error:
         raise bad(str(error)) from None
+    except Damaged:
+        raise
     except EngineError as error:
         raise bad(f"the statement failed: {str(error)[:1000]}") from None
     floats = ["Float" in type for type in table.types]

@@ -39,10 +39,13 @@ def exact_seconds(ns: int) -> str:
 
 
 def as_csv(names: Sequence[str], groups: Iterable[Iterable[Sequence[Any]]]) -> Iterator[bytes]:
-    """Write groups of rows as one CSV file with a head."""
-    yield _csv([names])
+    """Write groups of rows as one CSV file with a head, which comes with the first of them."""
+    head = _csv([names])
     for rows in groups:
-        yield _csv([as_text(value) for value in row] for row in rows)
+        yield head + _csv([as_text(value) for value in row] for row in rows)
+        head = b""
+    if head:
+        yield head
 
 
 def _csv(rows: Iterable[Sequence[Any]]) -> bytes:

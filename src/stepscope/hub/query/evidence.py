@@ -25,6 +25,8 @@ class Stretch:
     """The first step with a value that is not finite, where there are any."""
     flags: int = 0
     """What the bad values were: 1 NaN, 2 Infinity, 4 -Infinity."""
+    last_bad_step: int | None = None
+    """The last such step; None when it is not known, and then the first one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +165,8 @@ def told(attrs: Mapping[str, Any]) -> str:
 def in_steps(first: int, last: int) -> str:
     """Say which steps."""
     return f"at step {first}" if first == last else f"in steps {first} to {last}"
+
+
+def too(keys: Sequence[str]) -> str:
+    """Say which other metrics were the same."""
+    return f"; {', '.join(keys[:4])}{' and others' * (len(keys) > 4)} too" if keys else ""

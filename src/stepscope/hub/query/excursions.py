@@ -1,11 +1,12 @@
-"""Metrics that left their usual course: spikes against their neighbours, NaN and infinities, KL over its band."""
+"""Metrics that left their usual course: spikes against their neighbours, KL over its band, and what is no number."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from stepscope.hub.query.evidence import Course, Finding, Stretch, in_steps, number, on_ranks
+from stepscope.hub.query.evidence import Course, Finding, Stretch, in_steps, number, on_ranks, too
+from stepscope.hub.query.nonfinite import not_finite
 from stepscope.journal.series import importance
 
 WINDOW = 40
@@ -22,7 +23,6 @@ KL_TARGET_TIMES = 2.0
 _QUIET = 2.0
 """Metrics that do not lead (losses, rewards and the like do) must stand out so many times as far."""
 _KL = re.compile(r"(^|[^a-z])kl($|[^a-z])")
-_BAD = {1: "NaN", 2: "Infinity", 4: "-Infinity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def excursions(courses: Sequence[Course], kl_target: float | None = None) -> lis
     kls = [course for course in judged if _KL.search(course.key.lower())]
     others = [course for course in judged if not _KL.search(course.key.lower())]
     return [
-        *_bad(judged, ranks),
+        *not_finite(judged, ranks),
         *_together([peak for course in others for peak in _spikes(course)], ranks),
         *_over_band([peak for course in kls for peak in _kl_peaks(course, kl_target)], ranks),
     ]
@@ -149,7 +149,7 @@ def _spike(group: list[_Peak], everyone: int) -> Finding:
     also = tuple(keys[1:])
     where = on_ranks([rank] if rank is not None else ranks, everyone)
     way = "spiked to" if top.value > top.usual else "fell to"
-    text = f"{top.key} {way} {number(top.value)} at step {top.step}{where} (usually {number(top.usual)}){_too(also)}"
+    text = f"{top.key} {way} {number(top.value)} at step {top.step}{where} (usually {number(top.usual)}){too(also)}"
     first, last = min(peak.first for peak in group), max(peak.last for peak in group)
     return Finding(
         "spike", "ERROR" if importance(top.key) < importance("") else "WARN", text, top.step, first, last, rank, ranks,
@@ -161,36 +161,6 @@ def _alone(peaks: list[_Peak], top: _Peak) -> bool:
     """Whether one rank was far ahead of the others."""
     others = [peak.weight for peak in peaks if peak.rank != top.rank]
     return bool(others) and top.weight >= 3 * max(others)
-
-
-def _bad(courses: Sequence[Course], everyone: int) -> list[Finding]:
-    """Values that are not finite: one finding for all metrics that had them at the same steps."""
-    peaks = [
-        _Peak(course.key, course.rank, each.bad_step, each.bad_step, each.bad_step, float(each.flags), 0.0, each.bad)
-        for course in courses
-        for each in course.stretches
-        if each.bad
-    ]
-    return [_not_finite(group, everyone) for group in _groups(peaks)]
-
-
-def _not_finite(group: list[_Peak], everyone: int) -> Finding:
-    keys = sorted({peak.key for peak in group}, key=lambda key: (importance(key), key))
-    leading = [peak for peak in group if peak.key == keys[0]]
-    words = " and ".join(word for flag, word in _BAD.items() if any(int(peak.value) & flag for peak in leading))
-    first, last = min(peak.first for peak in group), max(peak.last for peak in group)
-    ranks = tuple(sorted({peak.rank for peak in leading}))
-    text = f"{keys[0]} was {words} {in_steps(first, last)}{on_ranks(ranks, everyone)}{_too(keys[1:])}"
-    rank = ranks[0] if len(ranks) == 1 else None
-    weight = sum(peak.weight for peak in group)
-    return Finding(
-        "not_finite", "ERROR", text, first, first, last, rank, ranks, key=keys[0], also=tuple(keys[1:]), weight=weight
-    )
-
-
-def _too(keys: Sequence[str]) -> str:
-    """Say which other metrics moved."""
-    return f"; {', '.join(keys[:4])}{' and others' * (len(keys) > 4)} too" if keys else ""
 
 
 def _kl_peaks(course: Course, target: float | None) -> list[_Peak]:

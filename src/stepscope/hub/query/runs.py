@@ -102,7 +102,7 @@ def getter(field: str, state: StateOf) -> Callable[[RunRow], Any]:
     if field == "status":
         return state
     if field == "duration":
-        return lambda row: (row.seen - row.started) / 1e9 if row.seen and row.started else None
+        return duration
     if field in COUNTS:
         return lambda row: row.counts.get(field, 0)
     kind, _, rest = field.partition(".")
@@ -112,6 +112,11 @@ def getter(field: str, state: StateOf) -> Callable[[RunRow], Any]:
     if kind == "config":
         return lambda row: _inside(row.beginning.get("config"), rest)
     return lambda row: _tag(row, rest)
+
+
+def duration(row: RunRow) -> float | None:
+    """How long a run lasted until its latest record, in seconds; None when it has none."""
+    return (row.seen - row.started) / 1e9 if row.seen > 0 and row.started else None
 
 
 def _tag(row: RunRow, name: str) -> Any:

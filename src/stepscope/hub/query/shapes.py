@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepscope.hub.query.runs import StateOf
+from stepscope.hub.query.runs import StateOf, duration
 from stepscope.hub.store.read.keys import KeyRow
 from stepscope.hub.store.read.logs import LogRow
 from stepscope.hub.store.read.runs import RunRow, WriterRow
@@ -41,7 +41,7 @@ def run(row: RunRow, state: StateOf) -> dict[str, Any]:
         "created": seconds(row.created),
         "started": seconds(row.started),
         "seen": seconds(row.seen),
-        "duration": round((row.seen - row.started) / 1e9, 6) if row.seen and row.started else None,
+        "duration": None if (lasted := duration(row)) is None else round(lasted, 6),
         "counts": row.counts,
         "config": plain(config) if isinstance(config, dict) else {},
         "tags": _tags(row.beginning.get("tags")),
@@ -70,7 +70,7 @@ def writer(row: WriterRow) -> dict[str, Any]:
         "main": who.main,
         "host": who.host,
         "pid": who.pid,
-        "started": seconds(who.wall_ns),
+        "started": seconds(row.started),
         "seen": seconds(row.seen),
         "step": row.step,
         "counts": row.counts,

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from msgspec import structs
@@ -127,17 +127,22 @@ class Owners:
 
 
 class Writers:
-    """One writer for each origin, the same for every request of it."""
+    """One writer for each origin, the same for every request of it.
+
+    It started when its first record was made, for an exporter sends what happened before; the clock is for records
+    from the future of this machine, and for none.
+    """
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
         self._known: dict[str, Writer] = {}
 
-    def same(self, writer: Writer) -> Writer:
-        """The writer with the time it was first met."""
+    def same(self, writer: Writer, records: Sequence[Record] = ()) -> Writer:
+        """The writer with the time of the first of the records it was first met with."""
         known = self._known.get(writer.id)
         if known is None:
             if len(self._known) >= _MOST_RUNS:
                 self._known.clear()
-            known = self._known[writer.id] = structs.replace(writer, wall_ns=self._clock())
+            times = [record.time for record in records if record.time > 0]
+            known = self._known[writer.id] = structs.replace(writer, wall_ns=min([*times, self._clock()]))
         return known

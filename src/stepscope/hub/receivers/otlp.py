@@ -55,7 +55,7 @@ class OtlpReceiver:
         if done.cancelled() or done.exception() is not None:
             self._repeats.forget(key)
         else:
-            self._repeats.keep(key, Taken(_SAFE, rejections if rejections.reasons else _NOTHING[rejections.signal]))
+            self._repeats.keep(key, Taken(_SAFE, rejections if rejections.message else _NOTHING[rejections.signal]))
 
     def _take(
         self,
@@ -73,13 +73,14 @@ class OtlpReceiver:
             raise
         load = Load()
         for origin, records in decoded.groups:
-            writer = self._writers.same(origin.writer())
+            writer = self._writers.same(origin.writer(), records)
             if access.project is not None:
                 writer = structs.replace(writer, project=access.project)
             self._entry.add(load, writer, records, access.project)
         rejections = decoded.rejections
         for reason, count in rejections.reasons.items():
             self._entry.reject(reason, count)
+        load.cut.update(rejections.warnings)
         safe = self._entry.hand_over(load)
         for reason, count in (+load.rejected).items():
             rejections.add(reason, count=count)

@@ -15,7 +15,7 @@ import msgspec
 
 from stepscope.hub.store import native
 from stepscope.hub.store.columns import Block, rows_of
-from stepscope.hub.store.engine import EngineError, Limits, Table
+from stepscope.hub.store.engine import EngineError, Limits, Table, refusal
 from stepscope.hub.store.native import Answer
 from stepscope.model.errors import ConfigError
 
@@ -246,7 +246,7 @@ def _refusal(error: Exception) -> EngineError:
     found = _CODE.search(str(error))
     if found is None:
         return EngineError(str(error))
-    return EngineError(found[2].strip(), int(found[1]))
+    return refusal(found[2].strip(), int(found[1]))
 
 
 def _row(line: bytes) -> list[Any]:

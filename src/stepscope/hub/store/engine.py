@@ -10,6 +10,16 @@ from stepscope.model.errors import StepscopeError
 
 _PASSING = frozenset((159, 202, 209, 210, 241, 242, 243, 252, 341, 394, 439))
 """ClickHouse's codes for: too slow, too busy, no memory, read-only, no space, too many parts, unfinished."""
+_FULL = frozenset((243,))
+_STARVED = frozenset((173, 241))
+_DAMAGED = frozenset((40, 226, 228, 246, 261, 271, 432))
+"""ClickHouse's codes for: a checksum that does not match, files of a part that are missing or of another size, data
+that is corrupted, too large, cannot be unpacked or names no codec."""
+_CUT = frozenset((32, 33, 107))
+"""The same where a file of a part is unpacked; else a stranger's text that ended too soon, or another file."""
+_UNPACKED = "reading or decompressing"
+_NO_SPACE = ("No space left", "errno: 28", "Disk quota exceeded", "errno: 122")
+_FORBIDDEN = ("Permission denied", "errno: 13", "Read-only file system", "errno: 30", "Operation not permitted")
 
 
 class EngineError(StepscopeError):
@@ -18,11 +28,46 @@ class EngineError(StepscopeError):
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
+        self.cause = message
+        """What the database said."""
+
+    @property
+    def full(self) -> bool:
+        """Tell whether the disk has no room."""
+        return self.code in _FULL or any(words in self.cause for words in _NO_SPACE)
+
+    @property
+    def starved(self) -> bool:
+        """Tell whether there was too little memory."""
+        return self.code in _STARVED
+
+    @property
+    def forbidden(self) -> bool:
+        """Tell whether the file system does not let us."""
+        return any(words in self.cause for words in _FORBIDDEN)
 
     @property
     def passing(self) -> bool:
         """Tell whether the same statement may work later."""
-        return self.code in _PASSING or "No space left" in str(self) or "errno: 28" in str(self)
+        return self.code in _PASSING or self.full
+
+
+class Damaged(EngineError):
+    """What was to be read is damaged on the disk, and will be when it is asked for again."""
+
+    def __init__(self, cause: str, code: int = 0) -> None:
+        super().__init__(
+            "a part of the store is damaged and what it holds cannot be read: stop the hub and run "
+            "`stepscope store check`, which says which part it is and what to do",
+            code,
+        )
+        self.cause = cause
+
+
+def refusal(message: str, code: int = 0) -> EngineError:
+    """Make the error that a refusal of the database is."""
+    damaged = code in _DAMAGED or (code in _CUT and _UNPACKED in message)
+    return Damaged(message, code) if damaged else EngineError(message, code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The folder of an embedded store: whose it is, and that only one process has it open."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -23,6 +24,8 @@ class Folder:
             _claim(path)
             self._lock = _locked(path)
         except OSError as error:
+            if is_full(error):
+                raise ConfigError(full_disk(path)) from error
             raise ConfigError(f"the store's folder {path} can not be used: {error.strerror or error}") from error
 
     def free(self) -> int:
@@ -35,6 +38,16 @@ class Folder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether a disk, or our share of it, has no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def full_disk(path: Path) -> str:
+    """Say that the disk of a path has no room, and what to do."""
+    return f"the disk of {path} is full: free some of it"
 
 
 def _claim(path: Path) -> None:
@@ -58,7 +71,10 @@ def _locked(path: Path) -> IO[str]:
         raise ConfigError(
             f"the store in {path} is open in another process (pid {holder}): stop it or use its address"
         ) from None
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
+    try:
+        file.truncate(0)
+        os.write(file.fileno(), str(os.getpid()).encode())  # nothing is left in a buffer that closing would write
+    except OSError:
+        file.close()
+        raise
     return file

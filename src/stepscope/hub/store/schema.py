@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from stepscope.hub.store import columns, tables
+from stepscope.hub.store import columns, literal, tables
 from stepscope.hub.store.engine import Engine
 from stepscope.model.errors import ConfigError
 
@@ -40,7 +40,18 @@ def second(engine: Engine) -> None:
         create(engine, name, definition)
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second}
+def third(engine: Engine) -> None:
+    """Add the columns that version 3 has more."""
+    for table, added in tables.THIRD.items():
+        found = engine.query(
+            f"SELECT name FROM system.columns WHERE database = currentDatabase() AND table = {literal.text(table)}"
+        )
+        for name, type in added.items():
+            if name not in found["name"]:
+                engine.execute(f"ALTER TABLE {table} ADD COLUMN {name} {type}")
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third}
 """What leads to each version from the one before; every step may be run again after a crash."""
 
 

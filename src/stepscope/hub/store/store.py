@@ -8,7 +8,7 @@ from pathlib import Path
 from stepscope.hub.store import schema
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.folder import Folder
+from stepscope.hub.store.folder import Folder, full_disk
 from stepscope.hub.store.write.commit import Committer, Outcome
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
@@ -89,8 +89,19 @@ def open_store(
             engine.close()
         folder.close()
         if isinstance(error, EngineError):
-            raise ConfigError(
-                f"the store in {path} is damaged or of another kind ({error}): move the folder away to start anew; "
-                "journals that are still there will be read again"
-            ) from error
+            raise ConfigError(_why(path, error)) from error
         raise
+
+
+def _why(path: Path, error: EngineError) -> str:
+    """Say why a store cannot be opened, and what to do."""
+    if error.full:
+        return full_disk(path)
+    if error.forbidden:
+        return f"the store in {path} cannot be opened ({error.cause}): mend the permissions of the folder"
+    if error.starved:
+        return f"there is too little memory to open the store in {path} ({error.cause}): free some"
+    return (
+        f"the store in {path} is damaged or of another kind ({error.cause}): move the folder away to start anew; "
+        "journals that are still there will be read again"
+    )

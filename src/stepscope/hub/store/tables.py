@@ -104,3 +104,6 @@ SECOND = {
         ENGINE = MergeTree {BY_SERIES_ERA} ORDER BY (series, time){{settings}}""",
 }
 """What schema version 2 adds."""
+
+THIRD = {"ledger": {"began": "Int64 DEFAULT 0"}}
+"""The columns that schema version 3 adds: the time of a writer's first record; 0 where it was stored before."""

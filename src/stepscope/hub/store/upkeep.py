@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.native import Answer
 from stepscope.hub.store.tables import FIRST, PUBLIC, SECOND
@@ -80,26 +81,34 @@ def describe(engine: Engine) -> list[TableColumns]:
 
 
 def compact(engine: Engine) -> None:
-    """Merge the parts of every table into one per partition; takes as long as rewriting them."""
-    for table in MERGED:
-        engine.execute(f"OPTIMIZE TABLE {table} FINAL")
+    """Merge the parts of every table into one per partition; takes as long as rewriting them.
+
+    A part that is alone is left as it is: written again it is no smaller, and a small one grows.
+    """
+    found = engine.query(
+        """SELECT table, partition_id FROM system.parts WHERE active AND database = currentDatabase()
+        GROUP BY table, partition_id HAVING count() > 1 ORDER BY table, partition_id"""
+    )
+    for table, partition in found.rows("table", "partition_id"):
+        if table in MERGED:
+            engine.execute(f"OPTIMIZE TABLE {table} PARTITION ID {literal.text(partition)} FINAL")
 
 
 def check(engine: Engine) -> list[str]:
     """Describe what is wrong; nothing when the store is sound."""
-    problems: list[str] = _lost(engine)
+    problems: list[str] = lost(engine)
     for table in MERGED:
         try:
             problems += engine.check(table)
         except EngineError as error:
-            problems.append(f"{table}: {error}")
+            problems.append(f"{table}: {error.cause}")
     if not problems:
         problems = _unfinished(engine) + _unnamed(engine)
-    return problems
+    return problems or _missing(engine)
 
 
-def _lost(engine: Engine) -> list[str]:
-    """Parts that the engine could not load when it started and put beside the others."""
+def lost(engine: Engine) -> list[str]:
+    """Name the parts that the engine could not load when it started and put beside the others."""
     found = engine.query(
         """SELECT assumeNotNull(table) AS place, name, assumeNotNull(reason) AS why FROM system.detached_parts
         WHERE database = currentDatabase()"""
@@ -108,6 +117,37 @@ def _lost(engine: Engine) -> list[str]:
         f"{table}: part {part}: could not be loaded ({why})"
         for table, part, why in found.rows("place", "name", "why")
         if why not in _HARMLESS
+    ]
+
+
+_HELD = {
+    "points": ("metrics", "histograms"),
+    "spans": ("spans", "open_spans"),
+    "logs and events": ("logs",),
+    "alerts": ("alerts",),
+}
+"""The tables that hold what the ledger counts."""
+
+
+def _missing(engine: Engine) -> list[str]:
+    """Records that the ledger counts and no table has, as when a part was deleted; or the other way round."""
+    tables = [table for each in _HELD.values() for table in each]
+    *counts, ledger = engine.query_many(
+        [
+            *(f"SELECT count() AS held FROM {table}" for table in tables),
+            """SELECT sum(p) AS points, sum(s) AS spans, sum(l) AS lines, sum(a) AS alerts FROM (
+                SELECT argMax(points, commit) AS p, argMax(spans, commit) AS s, argMax(logs + events, commit) AS l,
+                    argMax(alerts, commit) AS a
+                FROM ledger WHERE run IN (SELECT run FROM runs) GROUP BY run, writer)""",
+        ]
+    )
+    held = {table: count.one("held") for table, count in zip(tables, counts, strict=True)}
+    (expected,) = ledger.rows()
+    found = [sum(held[table] for table in each) for each in _HELD.values()]
+    return [
+        f"{' and '.join(_HELD[noun])}: {present} {noun} instead of the {wanted} that were stored"
+        for noun, present, wanted in zip(_HELD, found, expected, strict=True)
+        if present != wanted
     ]
 
 

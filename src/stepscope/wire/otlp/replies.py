@@ -40,12 +40,12 @@ class Status:
 
 
 def write_reply(encoding: Encoding, rejections: Rejections) -> bytes:
-    """Write the body of a 200: empty, or what was rejected and why."""
-    if not rejections.reasons:
+    """Write the body of a 200: empty, or what was rejected and why; none rejected and a message is a warning."""
+    if not rejections.message:
         return b"" if encoding == "protobuf" else b"{}"
     count, message = rejections.count, rejections.message[:_LONGEST]
     if encoding == "protobuf":
-        return delimited(b"\x0a", b"\x08" + varint(count) + text(b"\x12", message))
+        return delimited(b"\x0a", (b"\x08" + varint(count) if count else b"") + text(b"\x12", message))
     field = _REJECTED[rejections.signal]
     return msgspec.json.encode({"partialSuccess": {field: str(count), "errorMessage": _utf8(message)}})
 

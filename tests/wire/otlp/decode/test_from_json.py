@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from stepscope.model.records import Event, Link, Log, Metric, Record, Span
+from stepscope.wire.otlp.decode.logs import BAD_CONTEXT
+from stepscope.wire.otlp.decode.raw import BAD_LINK
 from stepscope.wire.otlp.decode.request import Decoded, decode
+from stepscope.wire.otlp.decode.spans import BAD_PARENT
+from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 from tests.wire.otlp.bodies import SPAN, TIME, TRACE, records
 
 GOOD = {"traceId": TRACE.hex(), "spanId": SPAN.hex(), "startTimeUnixNano": str(TIME)}
@@ -219,3 +223,31 @@ def test_the_shape_of_events_in_opentelemetrys_examples() -> None:
     document = {"resourceLogs": [{"scopeLogs": [{"logRecords": [log]}]}]}
     (found,) = records(decode("logs", "json", json.dumps(document).encode()))
     assert found == Event(5, None, None, None, None, 9, "browser.page_view", {}, {"type": 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("bad\ud800", "bad\ufffd"), ("\udc00\ud83d", "\ufffd\ufffd"), ("\ud83d\ude00", "\U0001f600")]
+)
+def test_half_a_surrogate_pair_costs_one_letter(name: str, kept: str) -> None:
+    """As Python's json writes it: the item is kept with U+FFFD, and its neighbours as they are."""
+    found = spans({**GOOD, "name": "good"}, {**GOOD, "name": name, "attributes": [{"key": name, "value": {}}]})
+    assert [record.name for record in records(found) if isinstance(record, Span)] == ["good", kept]
+    assert [list(record.attrs) for record in records(found)] == [[], [kept]]
+    assert found.rejections.count == 0
+
+
+def test_ids_that_are_no_hex_are_named_and_the_rest_is_kept() -> None:
+    """Of links, parents and logs; the ids of an exemplar are left out."""
+    found = spans({**GOOD, "name": "s", "parentSpanId": "zz", "links": [{"traceId": TRACE.hex(), "spanId": "zz"}]})
+    (span,) = records(found)
+    assert isinstance(span, Span)
+    assert (span.parent_id, span.links, found.rejections.count) == (None, (), 0)
+    assert found.rejections.warnings == {BAD_LINK: 1, BAD_PARENT: 1}
+    log = {"timeUnixNano": str(TIME), "traceId": "zz"}
+    document = {"resourceLogs": [{"scopeLogs": [{"logRecords": [log]}]}]}
+    found = decode("logs", "json", json.dumps(document).encode())
+    assert (len(records(found)), found.rejections.warnings) == (1, {BAD_CONTEXT: 1})
+    exemplars = [{"asDouble": 1, "traceId": "zz", "spanId": "3f" * 8}]
+    (point,) = records(points("gauge", {"timeUnixNano": str(TIME), "asDouble": 1, "exemplars": exemplars}))
+    (exemplar,) = point.attrs[ATTR_EXEMPLARS]
+    assert (exemplar["trace_id"], exemplar["span_id"]) == ("", "3f" * 8)

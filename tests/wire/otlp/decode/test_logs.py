@@ -6,6 +6,7 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 
 from stepscope.model.records import Alert, Event, Log, Record
+from stepscope.wire.otlp.decode.logs import BAD_CONTEXT
 from stepscope.wire.otlp.names import Encoding
 from tests.wire.otlp.bodies import ENCODINGS, SPAN, TIME, TRACE, decoded, log, records, request
 
@@ -115,3 +116,21 @@ def test_the_count_of_dropped_attributes_is_kept(encoding: Encoding) -> None:
     found = one(log(dropped_attributes_count=2), encoding)
     assert isinstance(found, Log)
     assert found.attrs == {"otel.dropped_attributes_count": 2}
+
+
+@pytest.mark.parametrize(
+    ("ids", "warned"),
+    [
+        ({}, False),
+        ({"trace_id": TRACE, "span_id": SPAN}, False),
+        ({"trace_id": TRACE}, False),
+        ({"trace_id": bytes(16), "span_id": bytes(8)}, False),
+        ({"trace_id": b"short"}, True),
+        ({"trace_id": TRACE, "span_id": b"short"}, True),
+        ({"span_id": SPAN}, True),
+    ],
+)
+def test_a_context_that_is_left_out_is_said(ids: Any, warned: bool, encoding: Encoding) -> None:
+    """The record is taken without it."""
+    found = decoded("logs", request("logs", [log(**ids)]), encoding)
+    assert (len(records(found)), found.rejections.warnings) == (1, {BAD_CONTEXT: 1} if warned else {})

@@ -7,7 +7,8 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from stepscope.model.records import Link, Span, SpanEvent
-from stepscope.wire.otlp.decode.spans import BAD_SPAN_ID, BAD_TIME, BAD_TRACE_ID
+from stepscope.wire.otlp.decode.raw import BAD_LINK
+from stepscope.wire.otlp.decode.spans import BAD_END, BAD_PARENT, BAD_SPAN_ID, BAD_TIME, BAD_TRACE_ID
 from stepscope.wire.otlp.names import Encoding
 from tests.wire.otlp.bodies import (
     ENCODINGS,
@@ -117,3 +118,20 @@ def test_the_step_leaves_the_attributes(encoding: Encoding) -> None:
     """The step is pulled into its own field."""
     found = one(span(attrs={"train.step": 41, "phase": "a"}), encoding)
     assert (found.step, found.axis, found.attrs) == (41, None, {"phase": "a"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "warnings"),
+    [
+        ({"parent_span_id": b"short"}, {BAD_PARENT: 1}),
+        ({"parent_span_id": bytes(8)}, {}),
+        ({"end_time_unix_nano": TIME - 1}, {BAD_END: 1}),
+        ({"end_time_unix_nano": 0}, {}),
+        ({"links": [trace_pb2.Span.Link(trace_id=TRACE), trace_pb2.Span.Link(trace_id=TRACE, span_id=SPAN)]},
+         {BAD_LINK: 1}),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_of_a_span_is_said(fields: Any, warnings: Any, encoding: Encoding) -> None:
+    """The span is taken; what is only unset, or zeros for none, is nothing to be said."""
+    found = decoded("traces", request("traces", [span(**fields)]), encoding)
+    assert (len(records(found)), found.rejections.count, found.rejections.warnings) == (1, 0, warnings)

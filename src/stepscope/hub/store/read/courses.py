@@ -37,6 +37,7 @@ class StretchRow(Struct, frozen=True, gc=False):
     bad: int
     bad_step: int
     flags: int
+    last_bad_step: int
 
 
 class PaceRow(Struct, frozen=True, gc=False):
@@ -88,7 +89,8 @@ def read_courses(engine: Engine, run: int) -> list[tuple[Line, list[StretchRow]]
             minIf(value, {finite}) AS low, argMinIf(step, value, {finite}) AS low_step,
             maxIf(value, {finite}) AS high, argMaxIf(step, value, {finite}) AS high_step,
             countIf({finite}) AS good, countIf(NOT {finite}) AS bad, minIf(step, NOT {finite}) AS bad_step,
-            groupBitOr(toUInt8(if({finite}, 0, if(isNaN(value), 1, if(value > 0, 2, 4))))) AS flags
+            groupBitOr(toUInt8(if({finite}, 0, if(isNaN(value), 1, if(value > 0, 2, 4))))) AS flags,
+            maxIf(step, NOT {finite}) AS last_bad_step
         FROM metrics WHERE {among} GROUP BY series, part ORDER BY series, part"""
     )
     rows: dict[int, list[StretchRow]] = {}

@@ -44,6 +44,7 @@ class RunRow(Struct, frozen=True, gc=False):
     name: str
     created: int
     started: int
+    """When its first writer started, or its first record was made if that was before."""
     world_size: int
     ranks: int
     hosts: tuple[str, ...]
@@ -68,6 +69,8 @@ class WriterRow(Struct, frozen=True):
     received: int
     step: int | None
     counts: Mapping[str, int]
+    started: int = 0
+    """When it started, or its first record was made if that was before."""
 
 
 def run_number(engine: Engine, run: str) -> int | None:
@@ -169,8 +172,9 @@ class _Facts:
         return [self._row(*row) for row in self.runs.rows("run", "name", "family", "since")]
 
     def _row(self, run: int, id: str, project: str, created: int) -> RunRow:
-        name, started, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
-        seen, received, step, *amounts = self._standings.get(run, (0, 0, NO_STEP, *(0 for _ in COUNTS)))
+        name, wall, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
+        seen, received, step, began, *amounts = self._standings.get(run, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
+        started = earliest(wall, began, seen)
         beginning = self._beginnings.get(run)
         return RunRow(
             *(run, id, project, name, created, started, world_size, ranks, tuple(sorted(hosts)), attempts),
@@ -190,12 +194,13 @@ _SUMS = ", ".join(f"sum(last_{name}) AS {name}" for name in COUNTS)
 _RUNS = """SELECT run, any(id) AS name, any(project) AS family, min(created) AS since
     FROM runs WHERE {where} GROUP BY run ORDER BY since DESC, run DESC"""
 _NUMBERS = "SELECT run, min(created) AS since FROM runs GROUP BY run ORDER BY since DESC, run DESC"
-_WRITERS = """SELECT run, argMin(name, rank + (name = '') * 4294967296) AS named, min(wall_ns) AS started,
+_WRITERS = """SELECT run, argMin(name, rank + (name = '') * 4294967296) AS named, minIf(wall_ns, wall_ns > 0) AS wall,
     max(world_size) AS world, toUInt32(uniqExact(rank)) AS ranks, groupUniqArray(host) AS hosts,
     max(attempt) AS attempts FROM writers WHERE {among} GROUP BY run"""
-_STANDINGS = f"""SELECT run, max(last_seen) AS seen, max(last_received) AS received, max(last_step) AS step, {_SUMS}
+_STANDINGS = f"""SELECT run, max(last_seen) AS seen, max(last_received) AS received, max(last_step) AS step,
+        minIf(first_time, first_time > 0) AS began, {_SUMS}
     FROM (SELECT run, writer, max(seen) AS last_seen, max(received) AS last_received, max(step) AS last_step,
-        {_LATEST} FROM ledger WHERE {{among}} GROUP BY run, writer) GROUP BY run"""
+        argMax(began, commit) AS first_time, {_LATEST} FROM ledger WHERE {{among}} GROUP BY run, writer) GROUP BY run"""
 _BEGINNINGS = f"""SELECT run, attr_names, attr_values, attr_types FROM lifecycle
     WHERE {{among}} AND main = 1 AND name = {literal.text(names.EVENT_STARTED)}
     ORDER BY run, attempt DESC, rank, time DESC LIMIT 1 BY run"""
@@ -235,7 +240,8 @@ def read_writers(engine: Engine, run: int) -> list[WriterRow]:
     """List the processes of a run, by attempt and rank."""
     latest = ", ".join(f"argMax({name}, commit) AS {name}" for name in COUNTS)
     standings = engine.query(
-        f"""SELECT writer, max(seen) AS seen, max(received) AS received, max(step) AS step, {latest}
+        f"""SELECT writer, max(seen) AS seen, max(received) AS received, max(step) AS step,
+            argMax(began, commit) AS began, {latest}
         FROM ledger WHERE run = {run} GROUP BY writer"""
     )
     by_writer = {row[0]: row[1:] for row in standings.rows()}
@@ -259,8 +265,17 @@ def _writer_row(run: str, row: Sequence[Any], standings: Mapping[int, tuple[Any,
         local_rank=local, host=host, pid=pid, main=bool(main), wall_ns=wall, monotonic_ns=monotonic,
         schema=schema, resource=attrs.restore(attr_names, attr_values, attr_types),
     )  # fmt: skip
-    seen, received, step, *amounts = standings.get(key, (0, 0, NO_STEP, *(0 for _ in COUNTS)))
-    return WriterRow(writer, seen, received, step_of(step), dict(zip(COUNTS, amounts, strict=True)))
+    seen, received, step, began, *amounts = standings.get(key, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
+    counts = dict(zip(COUNTS, amounts, strict=True))
+    return WriterRow(writer, seen, received, step_of(step), counts, earliest(wall, began, seen))
+
+
+def earliest(*times: int) -> int:
+    """When something started: at the earliest time that is known of it; 0 when none is.
+
+    A writer that was met late, or whose clock was set back, has records from before it said that it started.
+    """
+    return min((time for time in times if time > 0), default=0)
 
 
 def step_of(stored: int) -> int | None:

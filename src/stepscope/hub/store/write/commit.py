@@ -123,6 +123,7 @@ class Committer:
             standing = entry.standing
             standing.batches.add(batches[index].seq)
             standing.seen = max(standing.seen, gain.seen)
+            standing.began = min(filter(None, (standing.began, gain.began)), default=0)
             standing.step = max(standing.step, gain.step)
             for name, count in gain.counts.items():
                 standing.counts[name] += count

@@ -29,6 +29,8 @@ class Gain:
     """What a batch brought."""
 
     seen: int = 0
+    began: int = 0
+    """The time of its first record; 0 when none has a time."""
     step: int = NO_STEP
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
@@ -47,7 +49,7 @@ class Group:
 
     def add(self, source: Source, records: Sequence[Record]) -> Gain:
         """Take the records of a batch."""
-        gain = Gain()
+        gain = Gain(began=min([record.time for record in records if record.time > 0], default=0))
         only = {Metric}.issuperset(map(type, records))
         metrics = cast(list[Metric], list(records) if only else [each for each in records if type(each) is Metric])
         if metrics:

@@ -81,6 +81,8 @@ class Standing:
     seen: int = 0
     step: int = NO_STEP
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    began: int = 0
+    """The time of its first record; 0 when it is not known."""
 
 
 @dataclass(slots=True)
@@ -110,15 +112,16 @@ class Ledger:
         counts = ", ".join(f"argMax({name}, commit) AS {name}" for name in COUNTS)
         found = self._engine.query(
             f"""SELECT writer, groupArray(first) AS firsts, groupArray(last) AS lasts,
-                argMax(run, commit) AS run, max(seen) AS seen, max(step) AS step, {counts}
+                argMax(run, commit) AS run, max(seen) AS seen, max(step) AS step,
+                argMax(began, commit) AS began, {counts}
             FROM ledger WHERE writer IN {literal.integers(missing)} GROUP BY writer"""
         )
         self._known.update((writer, Standing(run=-1)) for writer in missing)
-        for row in found.rows("writer", "firsts", "lasts", "run", "seen", "step", *COUNTS):
-            writer, firsts, lasts, run, seen, step, *amounts = row
+        for row in found.rows("writer", "firsts", "lasts", "run", "seen", "step", "began", *COUNTS):
+            writer, firsts, lasts, run, seen, step, began, *amounts = row
             batches = Ranges(zip(firsts, lasts, strict=True))
             counted = dict(zip(COUNTS, amounts, strict=True))
-            self._known[writer] = Standing(run, batches, seen, step, counted)
+            self._known[writer] = Standing(run, batches, seen, step, counted, began)
 
     def seen(self, writer: int, seq: int) -> bool:
         """Tell whether a batch is in; its writer must have been loaded."""
@@ -159,6 +162,7 @@ def block(entries: dict[int, Entry], commit: int, received: int) -> Block:
         "seen": numbers("Int64", [standing.seen for standing in standings]),
         "received": numbers("Int64", [received] * len(rows)),
         "step": numbers("Int64", [standing.step for standing in standings]),
+        "began": numbers("Int64", [standing.began for standing in standings]),
     }
     for name in COUNTS:
         result[name] = numbers("UInt64", [standing.counts[name] for standing in standings])

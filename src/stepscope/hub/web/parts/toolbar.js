@@ -77,7 +77,7 @@ export function Status({ status }) {
 }
 
 export function Severity({ severity }) {
-  const word = (severity || "").toUpperCase();
+  const word = severity === "UNSPECIFIED" ? "" : (severity || "").toUpperCase();
   const kind = /^(ERROR|FATAL)/.test(word) ? "bad" : /^WARN/.test(word) ? "warn" : "calm";
   return html`<span class=${"severity " + kind}>${word || "–"}</span>`;
 }

@@ -21,6 +21,7 @@ from stepscope.wire.otlp.decode.json_values import (
     read_each,
 )
 from stepscope.wire.otlp.decode.raw import (
+    BAD_LINK,
     LATEST,
     Item,
     RawLog,
@@ -36,7 +37,11 @@ from stepscope.wire.otlp.refusals import BadRequest, Rejections
 
 def traces(data: bytes, refused: Rejections) -> Iterator[RawResource[RawSpan]]:
     """Read an ExportTraceServiceRequest."""
-    return _resources("traces", data, "Spans", lambda scope: read_each(scope.get("spans"), _span, refused))
+
+    def read(span: Any) -> RawSpan:
+        return _span(span, refused)
+
+    return _resources("traces", data, "Spans", lambda scope: read_each(scope.get("spans"), read, refused))
 
 
 def metrics(data: bytes, refused: Rejections) -> Iterator[RawResource[RawMetric]]:
@@ -75,7 +80,7 @@ def _scope(part: Any) -> Scope:
     return scope_of(name, version, as_text(part.get("schemaUrl")), attributes(scope.get("attributes")))
 
 
-def _span(span: Any) -> RawSpan:
+def _span(span: Any, refused: Rejections) -> RawSpan:
     get = span.get
     attrs = attributes(get("attributes"))
     if state := get("traceState"):
@@ -88,7 +93,7 @@ def _span(span: Any) -> RawSpan:
         as_id(get("traceId")), as_id(get("spanId")), as_id(get("parentSpanId")),
         as_text(get("name")), as_int(get("kind")),
         as_int(get("startTimeUnixNano")), as_int(get("endTimeUnixNano")), attrs,
-        tuple(map(_event, as_list(get("events")))), _links(as_list(get("links"))),
+        tuple(map(_event, as_list(get("events")))), _links(as_list(get("links")), refused),
         as_int(status.get("code")), as_text(status.get("message")),
     )  # fmt: skip
 
@@ -105,12 +110,15 @@ def _event(event: Any) -> SpanEvent:
     return SpanEvent(time, as_text(event.get("name")), attributes(event.get("attributes")))
 
 
-def _links(links: list[Any]) -> tuple[Link, ...]:
+def _links(links: list[Any], refused: Rejections) -> tuple[Link, ...]:
     read = (
         Link(as_id(link.get("traceId")), as_id(link.get("spanId")), attributes(link.get("attributes")))
         for link in links
     )
-    return tuple(link for link in read if is_id(link.trace_id, 16) and is_id(link.span_id, 8))
+    good = tuple(link for link in read if is_id(link.trace_id, 16) and is_id(link.span_id, 8))
+    if len(good) < len(links):
+        refused.warn(BAD_LINK, count=len(links) - len(good))
+    return good
 
 
 def _log(record: Any) -> RawLog:

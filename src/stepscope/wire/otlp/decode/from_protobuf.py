@@ -14,6 +14,7 @@ from stepscope.wire.otlp.decode.bulk import bound_protobuf
 from stepscope.wire.otlp.decode.protobuf_points import read_metrics
 from stepscope.wire.otlp.decode.protobuf_values import any_value, attributes
 from stepscope.wire.otlp.decode.raw import (
+    BAD_LINK,
     LATEST,
     RawLog,
     RawMetric,
@@ -29,7 +30,7 @@ from stepscope.wire.otlp.refusals import BadRequest, Rejections
 def traces(data: bytes, refused: Rejections) -> Iterator[RawResource[RawSpan]]:
     """Read an ExportTraceServiceRequest."""
     for part in _parse("traces", ExportTraceServiceRequest, data).resource_spans:
-        yield _resource(part), ((_scope(scope), _spans(scope.spans)) for scope in part.scope_spans)
+        yield _resource(part), ((_scope(scope), _spans(scope.spans, refused)) for scope in part.scope_spans)
 
 
 def metrics(data: bytes, refused: Rejections) -> Iterator[RawResource[RawMetric]]:
@@ -64,7 +65,7 @@ def _scope(part: Any) -> Scope:
     return scope_of(scope.name, scope.version, part.schema_url, attributes(scope.attributes))
 
 
-def _spans(spans: Any) -> Iterator[RawSpan]:
+def _spans(spans: Any, refused: Rejections) -> Iterator[RawSpan]:
     for span in spans:
         attrs = attributes(span.attributes)
         if state := span.trace_state:
@@ -79,7 +80,7 @@ def _spans(spans: Any) -> Iterator[RawSpan]:
         yield (
             span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind,
             span.start_time_unix_nano, span.end_time_unix_nano, attrs,
-            _events(events) if events else (), _links(links) if links else (),
+            _events(events) if events else (), _links(links, refused) if links else (),
             status.code, status.message,
         )  # fmt: skip
 
@@ -90,12 +91,15 @@ def _events(events: Any) -> tuple[SpanEvent, ...]:
     )
 
 
-def _links(links: Any) -> tuple[Link, ...]:
-    return tuple(
+def _links(links: Any, refused: Rejections) -> tuple[Link, ...]:
+    good = tuple(
         Link(link.trace_id, link.span_id, attributes(link.attributes))
         for link in links
         if is_id(link.trace_id, 16) and is_id(link.span_id, 8)
     )
+    if len(good) < len(links):
+        refused.warn(BAD_LINK, count=len(links) - len(good))
+    return good
 
 
 def _logs(records: Any) -> Iterator[RawLog]:

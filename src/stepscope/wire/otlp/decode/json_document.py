@@ -13,7 +13,10 @@ _LEVELS = 16
 
 
 def parse(data: bytes) -> Any:
-    """Parse JSON; bare NaN and Infinity, which Python's json writes, are tolerated, and so is snake_case."""
+    """Parse JSON; bare NaN and Infinity and half surrogate pairs, as Python's json writes them, are tolerated.
+
+    So is snake_case.
+    """
     try:
         document = _load(data)
         return _camel(document) if _is_snake(document, _LEVELS) else document
@@ -25,10 +28,18 @@ def _load(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except ValueError:
-        document = json.loads(data)
-        # A lone surrogate passes json.loads but could never be written again.
-        json.dumps(document, ensure_ascii=False).encode()
-        return document
+        return _written(json.loads(data))
+
+
+def _written(node: Any) -> Any:
+    """The same with U+FFFD for half a surrogate pair, which passes json.loads but could never be written again."""
+    if type(node) is str:
+        return node if node.isascii() else node.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if type(node) is list:
+        return [_written(inner) for inner in node]
+    if type(node) is dict:
+        return {_written(key): _written(inner) for key, inner in node.items()}
+    return node
 
 
 def _is_snake(node: Any, levels: int) -> bool:

@@ -19,7 +19,7 @@ from stepscope.wire.otlp.decode.json_values import (
     attributes,
     read_each,
 )
-from stepscope.wire.otlp.decode.raw import RawMetric, RawPoint
+from stepscope.wire.otlp.decode.raw import NO_ID, RawMetric, RawPoint
 from stepscope.wire.otlp.refusals import Rejections
 
 
@@ -49,10 +49,15 @@ def _exemplar(exemplar: Any) -> Attrs:
     return {
         "value": _number(exemplar),
         "time": as_count(exemplar.get("timeUnixNano")),
-        "trace_id": as_id(exemplar.get("traceId")).hex(),
-        "span_id": as_id(exemplar.get("spanId")).hex(),
+        "trace_id": _hex(exemplar.get("traceId")),
+        "span_id": _hex(exemplar.get("spanId")),
         "attrs": attributes(exemplar.get("filteredAttributes")),
     }
+
+
+def _hex(value: Any) -> str:
+    found = as_id(value)
+    return "" if found == NO_ID else found.hex()
 
 
 def _number(point: Any) -> int | float | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stepscope.model.records import Attrs
-from stepscope.wire.otlp.decode.raw import MOST_PAIRS, Item
+from stepscope.wire.otlp.decode.raw import MOST_PAIRS, NO_ID, Item
 from stepscope.wire.otlp.refusals import Rejections
 
 MALFORMED = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
@@ -65,11 +65,11 @@ def as_text(value: Any) -> str:
 
 
 def as_id(value: Any) -> bytes:
-    """Read an id: hex in either case; empty when it is anything else, for the caller to judge."""
+    """Read an id: hex in either case, empty when it is unset, `NO_ID` when it is anything else."""
     try:
         return bytes.fromhex(value) if value else b""
     except MALFORMED:
-        return b""
+        return NO_ID
 
 
 def as_list(value: Any) -> list[Any]:

@@ -7,15 +7,22 @@ from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert, Attrs, Event, Log, Record
 from stepscope.wire.otlp import names
 from stepscope.wire.otlp.decode.origin import MARKS, Place
-from stepscope.wire.otlp.decode.raw import LATEST, RawLog, Scope, is_id
+from stepscope.wire.otlp.decode.raw import LATEST, NO_SPAN, NO_TRACE, RawLog, Scope, is_id
+from stepscope.wire.otlp.refusals import Rejections
 
 _Context = tuple[int, int | None, str | None, bytes | None, bytes | None, int]
 
 
-def take_logs(raws: Iterable[RawLog], scope: Scope, place: Place, clock: Callable[[], int]) -> None:
+BAD_CONTEXT = "a trace or span id that is of the wrong length, or alone"
+
+
+def take_logs(
+    raws: Iterable[RawLog], scope: Scope, place: Place, refused: Rejections, clock: Callable[[], int]
+) -> None:
     """Put log records where they belong; none is refused.
 
-    Invalid ids unlink a record. Without a time of its own it has the time it was observed, else the clock's.
+    Invalid ids unlink a record, with a warning. Without a time of its own it has the time it was observed, else the
+    clock's.
     """
     home, (scope_name, said) = place.home, scope
     for time, observed, number, text, event_name, body, attrs, trace_id, span_id in raws:
@@ -29,6 +36,8 @@ def take_logs(raws: Iterable[RawLog], scope: Scope, place: Place, clock: Callabl
         if not event_name and type(attrs.get(names.ATTR_EVENT_NAME)) is str:
             event_name = attrs.pop(names.ATTR_EVENT_NAME)
         linked = is_id(trace_id, 16)
+        if _is_unfit(trace_id, NO_TRACE) or _is_unfit(span_id, NO_SPAN if linked else b""):
+            refused.warn(BAD_CONTEXT, event_name)
         context = (
             time, step, axis, trace_id if linked else None, span_id if linked and is_id(span_id, 8) else None,
             _severity(number, text, attrs),
@@ -38,6 +47,11 @@ def take_logs(raws: Iterable[RawLog], scope: Scope, place: Place, clock: Callabl
             if event_name
             else Log(*context, body, attrs, scope_name)
         )
+
+
+def _is_unfit(data: bytes, none: bytes) -> bool:
+    """Tell an id that is set and can not be kept, for it is not as long as one that means none."""
+    return data != b"" and any(data) and len(data) != len(none)
 
 
 def _severity(number: int, text: str, attrs: Attrs) -> int:

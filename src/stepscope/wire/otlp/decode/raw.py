@@ -17,6 +17,11 @@ LATEST = 2**63 - 1
 NO_TRACE, NO_SPAN = bytes(16), bytes(8)
 """The ids that mean none."""
 
+NO_ID = b"?"
+"""Stands for an id that could not be read: neither one nor none."""
+
+BAD_LINK = "a link without valid ids"
+
 Scope = tuple[str, Attrs]
 """The name of a scope, and what else it says as attributes of its records."""
 

@@ -31,7 +31,7 @@ def decode(
     """Decode the uncompressed body of an export request.
 
     Raises BadRequest when the body as a whole cannot be read, and nothing else. A bad item is refused alone
-    and counted. The headers may name an MLflow run and experiment.
+    and counted; so is what is left out of one that is taken. The headers may name an MLflow run and experiment.
     """
     refused = Rejections(signal)
     origins = Origins(headers)
@@ -51,5 +51,5 @@ def decode(
         for resource, logs in reader.logs(data, refused):
             place = origins.enter(resource)
             for scope, raw_logs in logs:
-                take_logs(raw_logs, scope, place, clock)
+                take_logs(raw_logs, scope, place, refused, clock)
     return Decoded(origins.groups(), refused, gaps)

@@ -10,12 +10,15 @@ from stepscope.wire.otlp.refusals import Rejections
 BAD_TRACE_ID = "the trace id is not 16 bytes (32 hex digits in JSON) or all zero"
 BAD_SPAN_ID = "the span id is not 8 bytes (16 hex digits in JSON) or all zero"
 BAD_TIME = "the start time is unset or out of range"
+BAD_PARENT = "a parent span id that is not 8 bytes (16 hex digits in JSON)"
+BAD_END = "an end time before the start"
 
 
 def take_spans(raws: Iterable[RawSpan], scope: Scope, place: Place, refused: Rejections) -> None:
     """Put spans where they belong; one without valid ids or start is refused.
 
-    A span without an end is still open; one that ends before it starts has no duration.
+    A span without an end is still open; one that ends before it starts has no duration, and one with a parent that
+    is no id has none: both are taken, with a warning.
     """
     home, (scope_name, said) = place.home, scope
     for trace_id, span_id, parent_id, name, kind, start, end, attrs, events, links, code, message in raws:
@@ -28,6 +31,10 @@ def take_spans(raws: Iterable[RawSpan], scope: Scope, place: Place, refused: Rej
         if not 0 < start <= LATEST:
             refused.add(BAD_TIME, name)
             continue
+        if parent_id and len(parent_id) != 8:
+            refused.warn(BAD_PARENT, name)
+        if 0 < end < start:
+            refused.warn(BAD_END, name)
         records, step, axis = home, None, None
         if not MARKS.isdisjoint(attrs):
             records, step, axis = place.sort(attrs)

@@ -1,0 +1,75 @@
+"""Runs are counted by state over the store, without asking it every time."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from stepscope.hub.backlog import Item
+from stepscope.hub.presence import Presence
+from stepscope.hub.roll import LOOK_SECONDS, Roll
+from stepscope.hub.store.read.runs import Ending, RunRow
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric
+from stepscope.model.writer import Writer
+
+NOW = 1_790_000_000
+
+
+def row(run: str, status: str) -> RunRow:
+    """A run that ended an hour ago."""
+    then = (NOW - 3600) * 10**9
+    ending = Ending(0, 1, then, status)
+    return RunRow(1, run, "p", "", then, then, 1, 1, ("h",), 1, 5, {}, endings=(ending,), seen=then)
+
+
+class World:
+    """A store of rows, and a clock set by hand."""
+
+    def __init__(self) -> None:
+        self.rows: list[RunRow] = []
+        self.asked = 0
+        self.time = 0.0
+        self.presence = Presence(lambda: float(NOW))
+        self.roll = Roll(self.presence, self.runs, lambda: self.time, lambda: float(NOW))
+
+    def runs(self) -> Iterator[RunRow]:
+        """All rows."""
+        self.asked += 1
+        yield from self.rows
+
+    def hear(self, run: str) -> None:
+        """Take a record of a run that is alive."""
+        records = [Metric(NOW * 10**9, 1, None, "stepscope", {"beat": 1.0})]
+        self.presence.take([Item("test", Batch(Writer(id="w", run=run, project="p"), 0, list(records)))])
+
+
+def test_stored_runs_count_after_a_restart() -> None:
+    """What was stored before the hub started, and what came since, each once."""
+    world = World()
+    world.rows = [row("a", "finished"), row("b", "failed"), row("c", "finished")]
+    assert world.roll.counts() == {"failed": 1, "finished": 2}
+    world.hear("c")
+    world.hear("new")
+    assert world.roll.counts() == {"failed": 1, "finished": 1, "running": 2}
+
+
+def test_the_store_is_asked_now_and_then() -> None:
+    """Not at every question; and runs that are gone from it do not count any more, also those heard of."""
+    world = World()
+    world.rows = [row("a", "finished"), row("b", "finished")]
+    world.hear("b")
+    for _ in range(5):
+        assert world.roll.counts() == {"finished": 1, "running": 1}
+    assert world.asked == 1
+    world.rows, world.time = [row("a", "finished")], LOOK_SECONDS
+    assert (world.roll.counts(), world.asked) == ({"finished": 1}, 2)
+
+
+def test_a_store_that_stumbles_is_left_alone_for_a_while() -> None:
+    """The error is told once; until the next look those known count."""
+    world = World()
+    world.roll._runs = lambda: 1 // 0  # type: ignore[assignment, return-value]
+    world.hear("a")
+    with pytest.raises(ZeroDivisionError):
+        world.roll.counts()
+    assert world.roll.counts() == {"running": 1}
