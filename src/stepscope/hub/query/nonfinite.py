@@ -1,6 +1,6 @@
 """Values that are not finite: at which steps and on which ranks a metric was NaN or infinite, and which others too."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stepscope.hub.query.evidence import Course, Finding, Stretch, in_steps, on_ranks, too
@@ -24,21 +24,26 @@ class _Spell:
     """The ranks on which it began."""
 
     @property
+    def extent(self) -> tuple[int, int, int, int]:
+        """What it was, when, and how often, on whichever rank."""
+        return self.first, self.last, self.flags, 0 if self.steady else self.bad
+
+    @property
     def steady(self) -> bool:
         """Whether no step between the first and the last had a finite value."""
         return self.bad > self.last - self.first
 
 
 def not_finite(courses: Sequence[Course], everyone: int) -> list[Finding]:
-    """Find them: one finding for all metrics that were the same at the same steps on the same ranks."""
+    """Find them: one finding for all metrics that were the same at the same steps, as the first of them was."""
     spells: dict[str, list[_Spell]] = {}
     for course in courses:
         spells.setdefault(course.key, []).extend(_spells(course))
-    alike: dict[_Spell, list[str]] = {}
+    alike: dict[tuple[int, int, int, int], dict[str, _Spell]] = {}
     for key, found in spells.items():
         for spell in _over_ranks(found):
-            alike.setdefault(spell, []).append(key)
-    return [_finding(spell, keys, everyone) for spell, keys in alike.items()]
+            alike.setdefault(spell.extent, {})[key] = spell
+    return [_finding(each, everyone) for each in alike.values()]
 
 
 def _spells(course: Course) -> list[_Spell]:
@@ -86,8 +91,10 @@ def _joined(group: Sequence[_Spell]) -> _Spell:
     return _Spell(first, last, group[0].flags, bad, ranks, leaders)
 
 
-def _finding(spell: _Spell, keys: Sequence[str], everyone: int) -> Finding:
-    key, *also = sorted(keys, key=lambda each: (importance(each), each))
+def _finding(spells: Mapping[str, _Spell], everyone: int) -> Finding:
+    """Tell of the metric that says most; the others were the same, maybe on other ranks."""
+    key, *also = sorted(spells, key=lambda each: (importance(each), each))
+    spell = spells[key]
     words = " and ".join(word for flag, word in _WORDS.items() if spell.flags & flag)
     often = "" if spell.steady else f"{spell.bad} times "
     begun = f", first{on_ranks(spell.leaders, everyone)}" if spell.leaders != spell.ranks else ""
@@ -95,5 +102,5 @@ def _finding(spell: _Spell, keys: Sequence[str], everyone: int) -> Finding:
     rank = spell.ranks[0] if len(spell.ranks) == 1 else None
     return Finding(
         "not_finite", "ERROR", f"{key} was {words} {where}{too(also)}", spell.first, spell.first, spell.last, rank,
-        spell.ranks, key=key, also=tuple(also), weight=float(spell.bad * len(keys) * len(spell.ranks)),
+        spell.ranks, key=key, also=tuple(also), weight=float(spell.bad * len(spells) * len(spell.ranks)),
     )  # fmt: skip
