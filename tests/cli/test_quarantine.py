@@ -69,6 +69,19 @@ def test_what_the_store_refuses_is_shown_and_kept(
     assert steps(hub.home) == [1]
 
 
+def test_a_damaged_lot_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be read any more is listed as that, and neither shown nor offered."""
+    aside = Quarantine(tmp_path, SINK)
+    aside.set_aside(Batch(WRITER, 0, [GOOD]), "refused")
+    (path,) = tmp_path.rglob("*.lot")
+    path.write_bytes(path.read_bytes()[:-5])
+    (row,) = listed(tmp_path, capsys)
+    assert "damaged" in str(row["reason"]) or "unreadable" in str(row["reason"]), row
+    for verb in ("show", "retry"):
+        assert main(["quarantine", verb, str(row["id"]), "--home", str(tmp_path)]) == 2
+        assert str(row["reason"]) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("running", [True, False])
 def test_retry_stores_once(
     start_hub: StartHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, running: bool

@@ -12,17 +12,18 @@ MOST = 512
 class Part:
     """A stretch of steps that still grows."""
 
-    __slots__ = ("bad", "bad_step", "flags", "good", "high", "high_step", "low", "low_step")
+    __slots__ = ("bad", "bad_step", "flags", "good", "high", "high_step", "last_bad_step", "low", "low_step")
 
     def __init__(self) -> None:
         self.low, self.high = math.inf, -math.inf
-        self.low_step = self.high_step = self.bad_step = 0
+        self.low_step = self.high_step = self.bad_step = self.last_bad_step = 0
         self.good = self.bad = self.flags = 0
 
     def add(self, step: int, value: float) -> None:
         """Take a value."""
         if value - value != 0:  # only so for NaN and infinities
             self.bad_step = step if not self.bad else min(self.bad_step, step)
+            self.last_bad_step = step if not self.bad else max(self.last_bad_step, step)
             self.bad += 1
             self.flags |= 1 if value != value else 2 if value > 0 else 4
             return
@@ -36,6 +37,7 @@ class Part:
         """Take all of another stretch."""
         if other.bad:
             self.bad_step = other.bad_step if not self.bad else min(self.bad_step, other.bad_step)
+            self.last_bad_step = other.last_bad_step if not self.bad else max(self.last_bad_step, other.last_bad_step)
         self.good, self.bad, self.flags = self.good + other.good, self.bad + other.bad, self.flags | other.flags
         if other.low < self.low:
             self.low, self.low_step = other.low, other.low_step
@@ -103,5 +105,6 @@ class KeyCourse:
 
 def _stretch(step: int, part: Part) -> Stretch:
     return Stretch(
-        step, part.low, part.low_step, part.high, part.high_step, part.good, part.bad, part.bad_step, part.flags
-    )
+        step, part.low, part.low_step, part.high, part.high_step, part.good, part.bad, part.bad_step, part.flags,
+        part.last_bad_step,
+    )  # fmt: skip
