@@ -231,12 +231,25 @@ def test_captured_exceptions(run: stepscope.Run, records: Records) -> None:
         def method(self) -> None:
             raise KeyError("method")
 
+        @stepscope.capture_exceptions
+        @classmethod
+        def of_class(cls, text: str) -> None:
+            raise RuntimeError(cls.__name__ + text)
+
+        @stepscope.capture_exceptions
+        @staticmethod
+        def of_nobody(text: str) -> None:
+            raise RuntimeError(text)
+
     @stepscope.capture_exceptions(fatal=True)
     async def later() -> None:
         raise ValueError("async")
 
     with pytest.raises(KeyError):
         Thing().method()
+    for call, text in ((Thing.of_class, "Thing!"), (Thing().of_class, "Thing!"), (Thing.of_nobody, "!")):
+        with pytest.raises(RuntimeError, match=f"^{text}$"):
+            call("!")
     with pytest.raises(ValueError, match="async"):
         asyncio.run(later())
     with pytest.raises(OSError, match="block"), stepscope.capture_exceptions():
@@ -244,6 +257,7 @@ def test_captured_exceptions(run: stepscope.Run, records: Records) -> None:
     found = [event for event in records(Event) if event.name == "exception"]
     assert [(event.attrs["exception.type"], event.severity) for event in found] == [
         ("KeyError", 17),
+        *[("RuntimeError", 17)] * 3,
         ("ValueError", 21),
         ("OSError", 17),
     ]

@@ -43,7 +43,7 @@ class capture_exceptions:
         return wrap(function, lambda *args: capture_exceptions(fatal=self._fatal))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if self._function is None else self._wrapped.__get__(instance, owner)
 
     def __enter__(self) -> "capture_exceptions":
         return self
