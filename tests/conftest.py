@@ -59,6 +59,12 @@ Start = Callable[..., Program]
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_configure() -> None:
+    """Let programs be interrupted: a shell ignores SIGINT in what it starts with `&`, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def outside_any_step() -> Iterator[None]:
     """No step and no span that a test left open is around the records of the next one."""
