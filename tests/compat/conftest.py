@@ -18,7 +18,10 @@ Read = Callable[..., list[Any]]
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home of the test's own, and no variable of wandb."""
+    """A home of the test's own, no variable of wandb, and nothing said before `init` by an earlier test.
+
+    The last is kept by the module, as by wandb's own: a process has one, and all tests here are one process.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEPSCOPE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("STEPSCOPE_PROBES", "0")

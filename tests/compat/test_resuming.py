@@ -50,7 +50,7 @@ def test_only_the_end_is_read_and_not_for_long(place: Path, monkeypatch: pytest.
         if step % 500 == 0:
             run.flush()
     run.finish()
-    monkeypatch.setattr(resuming, "END_BYTES", 50_000)
+    monkeypatch.setattr(resuming, "END_BYTES", 50_000)  # so that a journal need not have megabytes to be cut
     assert resuming.last_step(place, "long", 0) == 2999
     assert resuming.last_step(place, "long", 1) is None
     times = iter((0.0, 2.0))
