@@ -19,7 +19,7 @@ def course(values: Sequence[float], key: str = "trainer/loss", rank: int = 0) ->
     for step, value in enumerate(values):
         good = math.isfinite(value)
         flags = 0 if good else 1 if math.isnan(value) else 2 if value > 0 else 4
-        made.append(Stretch(step, value, step, value, step, int(good), int(not good), step, flags))
+        made.append(Stretch(step, value, step, value, step, int(good), int(not good), step, flags, step))
     return Course(key, rank, made)
 
 

@@ -82,6 +82,21 @@ class TestWithEngine:
         assert floats(line(store, "r")) == [2.0]
         store.close()
 
+    def test_a_store_of_version_2_goes_on(self, tmp_path: Path) -> None:
+        """Its ledger gets the column that version 3 has more; what was stored stays, and more follows."""
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 0, losses([(1, 2.0)])))
+        store.engine.execute("ALTER TABLE ledger DROP COLUMN began")
+        store.engine.execute("TRUNCATE TABLE versions")
+        store.engine.insert("versions", {"version": numbers("UInt32", [2]), "time": numbers("Int64", [0])})
+        store.close()
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 1, losses([(2, 3.0)])))
+        assert floats(line(store, "r")) == [2.0, 3.0]
+        assert max(store.engine.query("SELECT began FROM ledger")["began"]) > 0
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [3]
+        store.close()
+
     def test_a_damaged_store_says_what_to_do(self, tmp_path: Path) -> None:
         """A store whose tables can not be loaded is not opened as if it were empty."""
         store = open_store(tmp_path / "store")

@@ -25,8 +25,8 @@ class Stretch:
     """The first step with a value that is not finite, where there are any."""
     flags: int = 0
     """What the bad values were: 1 NaN, 2 Infinity, 4 -Infinity."""
-    last_bad_step: int | None = None
-    """The last such step; None when it is not known, and then the first one counts."""
+    last_bad_step: int = 0
+    """The last such step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from stepscope.hub.query.evidence import Course, Finding, Stretch, in_steps, on_ranks, too
 from stepscope.journal.series import importance
@@ -62,12 +64,9 @@ def _spells(course: Course) -> list[_Spell]:
 
 
 def _spell(rank: int, group: Sequence[Stretch]) -> _Spell:
-    end = group[-1]
-    last = end.bad_step if end.last_bad_step is None else end.last_bad_step
-    flags = 0
-    for stretch in group:
-        flags |= stretch.flags
-    return _Spell(group[0].bad_step, last, flags, sum(stretch.bad for stretch in group), (rank,), (rank,))
+    flags = reduce(or_, (stretch.flags for stretch in group))
+    bad = sum(stretch.bad for stretch in group)
+    return _Spell(group[0].bad_step, group[-1].last_bad_step, flags, bad, (rank,), (rank,))
 
 
 def _over_ranks(spells: Iterable[_Spell]) -> list[_Spell]:
