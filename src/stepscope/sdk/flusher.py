@@ -118,9 +118,10 @@ class Flusher:
             pass
 
     def _loop(self) -> None:
+        # The first round comes at once: opening a journal beside a busy loop takes longest.
         while not self._stopping:
-            self._bell.acquire(timeout=self._interval)
             self._cycle()
+            self._bell.acquire(timeout=self._interval)
         self._end()
 
     def _end(self) -> None:
