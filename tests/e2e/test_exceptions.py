@@ -190,3 +190,25 @@ def test_a_child_of_multiprocessing_fails(python: Python, records: Read) -> None
         # Since Python 3.13 multiprocessing shows a child's exception to nobody, only its status is known.
         reasons = [event.name for event in events if event.name in ("exit", names.EVENT_EXCEPTION)]
         assert len(reasons) == count
+
+
+def test_one_exception_is_one_event(python: Python, records: Read) -> None:
+    """What passes a decorator and a fatal block, and then ends the program, is recorded once, by the innermost."""
+    done = python(
+        """
+    import stepscope
+
+    stepscope.init()
+
+    @stepscope.capture_exceptions
+    def work():
+        with stepscope.capture_exceptions(fatal=True):
+            raise ValueError("once")
+
+    work()
+    """
+    )
+    assert (done.returncode, done.stderr.count("ValueError: once")) == (1, 1)
+    (event,) = exceptions(records)
+    assert (event.attrs["exception.message"], event.severity) == ("once", 21)
+    assert endings(records) == ["failed"]

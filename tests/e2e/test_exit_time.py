@@ -92,6 +92,40 @@ def test_ways_out(python: Python, records: Read, way: str) -> None:
         assert done.stderr == ""
 
 
+GOES_ON = {
+    "threads that Python waits for": (
+        "threading.Thread(target=lambda: (time.sleep(0.2), run.log({'after': 1}))).start(); raise ValueError('shape')",
+        1,
+        "failed",
+        True,
+    ),
+    "a hook called to print": (
+        "error = ValueError('shape'); sys.excepthook(ValueError, error, None); run.log({'after': 1})",
+        0,
+        "finished",
+        False,
+    ),
+    "a prompt": (
+        "sys.ps1, prompt = '> ', code.InteractiveConsole({'run': run}); "
+        "prompt.push('undefined'); prompt.push('run.log(dict(after=1))')",
+        0,
+        "finished",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", GOES_ON)
+def test_an_exception_after_which_the_program_goes_on(python: Python, records: Read, way: str) -> None:
+    """The exception is recorded, and so is what comes after it; the run ends when its program does."""
+    line, code, status, uncaught = GOES_ON[way]
+    done = python(PROGRAM.format(way=f"import code, threading; {line}"))
+    assert done.returncode == code, done.stderr
+    assert [record.step for record in records(Metric) if "after" in record.values] != []
+    assert [event.attrs["uncaught"] for event in records(Event) if event.name == names.EVENT_EXCEPTION] == [uncaught]
+    assert endings(records) == [status]
+
+
 def test_sys_exit_with_a_text(python: Python, records: Read) -> None:
     """The text given to sys.exit is printed by Python, once, and is the reason of the failure."""
     done = python(PROGRAM.format(way="sys.exit('no data')"))

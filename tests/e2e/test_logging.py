@@ -155,6 +155,7 @@ def test_a_listener_that_fails(python: Python, records: Read) -> None:
 
     logging.getLogger().addHandler(Broken())
     run = stepscope.init()
+    assert run.flush()
     for _ in range(3):
         try:
             logging.getLogger("a").warning("line")

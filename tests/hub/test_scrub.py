@@ -24,6 +24,20 @@ def test_secrets() -> None:
     assert "'max_tokens': 5" in repr(kept)
 
 
+def test_headers() -> None:
+    """Headers in pairs, and under keys of bytes, in attributes and in bodies; the pairs count as lists do."""
+    headers = [["Authorization", "x1"], (b"cookie", b"x2"), ["n", 1]]
+    log = Log(1, None, None, None, None, 9, headers, {"h": headers, "d": {b"x-auth-token": b"x3", b"n": 2}})
+    lost: Counter[str] = Counter()
+    (kept,) = Scrubber(Limits()).scrub("r", [log], lost)
+    masked = [["Authorization", MASK], [b"cookie", MASK], ["n", 1]]
+    assert isinstance(kept, Log)
+    assert (kept.body, kept.attrs) == (masked, {"h": masked, "d": {b"x-auth-token": MASK, b"n": 2}})
+    (flat,) = Scrubber(Limits(depth=1)).scrub("r", [log], lost)
+    assert isinstance(flat, Log)
+    assert flat.body == [None] * 3
+
+
 def test_bounds() -> None:
     """Long texts are cut, attributes beyond the limit go, and both are counted."""
     lost: Counter[str] = Counter()

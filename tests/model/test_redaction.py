@@ -11,11 +11,17 @@ SECRETS = """
 api_key apiKey API-KEY openai.api_key x-api-key private_key sessionKey Authorization auth bearer credentials
 password passwd db_password passphrase secret client_secret aws_secret_access_key cookie Set-Cookie
 token access_token accessToken refresh-token id_token csrf_token HF_TOKEN GITHUB_TOKEN wandb_token headers/token
+pass db_pass dbPass PGPASS smtp/pass jwt session.jwt ssh_key sshKey signing_key encryption_key account_keys github_pat
+mytoken authtoken backend_token hf_tokens hfTokens X-Auth x_auth basic_auth X-Auth-Key x-amz-security-token
 """
 HARMLESS = """
 tokens max_tokens num_tokens tokens_per_second prompt_tokens tokenizer token_count pad_token_id
 eos_token bos_token pad-token unkToken mask_token image_token next_token stop.token tokenizer/eos_token
 loss lr author authored keyboard key step monkey batch_size
+special_token new_token drop_token prev_token num_token max_token per_token loss_per_token time_per_output_token
+n_tokens total_tokens cache_read_tokens user_tokens valid_tokens
+bypass pass_rate pass@1 pass_k pass_at_1 compass forward_pass backward_pass first_pass low_pass eval/pass num_passes
+primary_key sort_key key_dim query.key public_key path pat pattern attn_pattern compat dispatch jwt_algorithm oauth
 """
 
 
@@ -39,6 +45,22 @@ def test_nested_secrets_are_masked_and_the_rest_is_copied() -> None:
     assert given_value["cookie"] == {"any": "thing"}
 
 
+def test_pairs_and_keys_of_bytes() -> None:
+    """Headers come as lists of pairs, and as bytes; a name keeps its type."""
+    given_value = {"h": [("Authorization", "x"), (b"x-auth-token", b"x"), ("a", 1), ("b", 2, 3)], b"cookie": b"x"}
+    assert redact(given_value) == {
+        "h": [["Authorization", MASK], [b"x-auth-token", MASK], ["a", 1], ["b", 2, 3]],
+        b"cookie": MASK,
+    }
+
+
+def test_a_pair_of_texts_is_no_header() -> None:
+    """Sentences, long words, numbers and lists may come first in a pair; two words alone are no pair in a list."""
+    given_value = [["what is the secret", 1], ["secret" * 100, 2], [3, "token"], [["token"], 4], ["pass", "fail", "x"]]
+    assert redact(given_value) == given_value
+    assert redact(["token", "loss"]) == ["token", "loss"]
+
+
 @given(st.text())
 def test_the_answer_is_the_same_when_it_is_remembered(key: str) -> None:
     """Any text may be a key, and asking twice changes nothing."""
@@ -52,3 +74,12 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(is_secret(f"key_{number}") for number in range(100))
     assert len(redaction._memo) == 10
     assert is_secret("password_99")
+
+
+def test_what_is_remembered_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither endless keys nor the texts in pairs are kept; an endless key is judged by its end all the same."""
+    monkeypatch.setattr(redaction, "_memo", {})
+    assert is_secret("x" * 1000 + "_token")
+    assert not is_secret("x" * 1000 + "_eos_token")
+    assert redact([["token", "x"]]) == [["token", MASK]]
+    assert redaction._memo == {}

@@ -25,6 +25,21 @@ def test_disabled_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not span.get_span_context().is_valid
 
 
+def test_disabled_minds_no_other_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is switched off cannot be set wrongly."""
+    (tmp_path / "stepscope.yaml").write_text("nonsense: 1")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEPSCOPE_FLUSH_INTERVAL", "abc")
+    monkeypatch.setenv("STEPSCOPE_DISABLED", "1")
+    assert repr(stepscope.init()) == "<Run disabled>"
+
+
+def test_a_disabled_run_ends_the_one_before(run: stepscope.Run) -> None:
+    """Nothing is recorded into an earlier run by mistake."""
+    stepscope.init(disabled=True)
+    assert (run.status, stepscope.current_run()) == ("finished", None)
+
+
 def test_without_a_run_every_function_is_harmless() -> None:
     """Module-level calls before init do nothing."""
     assert stepscope.current_run() is None

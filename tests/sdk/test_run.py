@@ -1,7 +1,10 @@
 """What a run records."""
 
+import copy
 import enum
+import logging
 import math
+import pickle
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -81,7 +84,7 @@ def test_one_warning_per_key(run: stepscope.Run, records: Records, caplog: pytes
         run.log({"a": 1.0, "text": "x"}, step=step)
     assert len(logged(records)) == 100
     assert [line.message for line in caplog.records if "text" in line.message] == [
-        "'text' was rejected (string) and counted; training goes on"
+        "stepscope: 'text' was rejected (string) and counted; training goes on"
     ]
 
 
@@ -202,16 +205,94 @@ def test_a_run_tells_how_it_started_and_ended(tmp_path: Path) -> None:
     assert (ended.name, ended.attrs) == (names.EVENT_FINISHED, {"status": "failed"})
 
 
-def test_finish_twice_and_calls_after_it(run: stepscope.Run, records: Records) -> None:
-    """After the end nothing raises and nothing hangs."""
+def test_finish_twice_and_calls_after_it(run: stepscope.Run, caplog: pytest.LogCaptureFixture) -> None:
+    """After the end nothing raises and nothing hangs; what came too late is counted and told, once."""
     run.log({"a": 1.0}, step=0)
     assert run.finish()
     assert run.finish()
+    assert run.flush()
+    assert caplog.messages == []
     run.log({"a": 2.0}, step=1)
     run.event("late")
     with run.step(2), run.span("late"):
         pass
     assert stepscope.current_run() is None
+    assert not run.flush()
+    counts = run.outcomes.snapshot()
+    assert [counts[f"dropped/{kind}/finished"] for kind in ("metric", "event", "span")] == [1, 1, 2]
+    (line,) = caplog.messages
+    assert "after the end of its run" in line
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [("failed", "failed"), ("FAILED", "failed"), ("error", "failed"), ("success", "finished"), ("running", "finished")],
+)
+def test_words_for_an_end(
+    run: stepscope.Run, records: Records, caplog: pytest.LogCaptureFixture, word: str, status: str
+) -> None:
+    """A run ends as the word given says; one that is no end is told."""
+    run.finish(word)
+    assert run.status == status
+    assert [event.attrs for event in records(Event) if event.name == names.EVENT_FINISHED] == [{"status": status}]
+    assert ["the words for an end are finished, " in line for line in caplog.messages] == [True] * (word == "running")
+
+
+def test_severities(run: stepscope.Run, records: Records, caplog: pytest.LogCaptureFixture) -> None:
+    """Words in any case and levels of Python's logging; what is none is told, and an alert is never less than WARN."""
+    for word in ("error", logging.ERROR, "page me", 17):
+        run.event("e", severity=word)  # type: ignore[arg-type]
+        run.alert("a", word)  # type: ignore[arg-type]
+    assert [event.severity for event in records(Event) if event.name == "e"] == [17, 17, 9, 9]
+    assert [alert.severity for alert in records(Alert)] == [17, 17, 13, 13]
+    assert [("severity" in line, "FATAL" in line) for line in caplog.messages] == [(True, True)] * 2
+
+
+def test_log_asks_foreign_values_nothing(run: stepscope.Run, records: Records) -> None:
+    """No arithmetic is done with what may take long to compute, and afterwards plain numbers go the short way again."""
+    added = []
+
+    class Huge:
+        """Says when somebody computes with it."""
+
+        def __radd__(self, other: object) -> object:
+            added.append(other)
+            return other
+
+    run.log({"first": Huge(), "a": 1.0}, step=0)
+    assert added == []
+    run.log({"a": 2.0}, step=1)
+    run.log({"later": Huge(), "a": 3.0}, step=2)
+    seen = len(added)
+    assert seen <= 1, "a run of plain numbers may be surprised once"
+    run.log({"later": Huge(), "a": 4.0}, step=3)
+    assert len(added) == seen
+    assert [metric.values for metric in logged(records)] == [{"a": 1.0}, {"a": 2.0}, {"a": 3.0}, {"a": 4.0}]
+    assert rejections(run) == {"type Huge": 3}
+
+
+def test_a_key_given_twice_is_counted(run: stepscope.Run, records: Records) -> None:
+    """Where a nested and a flat key are the same, the last counts and the other is no silent loss."""
+    run.log({"val": {"loss": 2.0}, "val/loss": 3.0}, step=0)
+    assert [metric.values for metric in logged(records)] == [{"val/loss": 3.0}]
+    assert rejections(run) == {"given twice": 1}
+
+
+def test_copies_of_what_holds_a_run(run: stepscope.Run) -> None:
+    """Copied, a run is itself; sent to another process, it is that process's run, or none."""
+    holder = {"run": run}
+    assert copy.deepcopy(holder)["run"] is run
+    assert copy.copy(run) is run
+    data = pickle.dumps(holder)
+    assert pickle.loads(data)["run"] is run
+    run.finish()
+    assert pickle.loads(data)["run"].id == "disabled"
+
+
+def test_the_last_counters_say_that_nothing_waits(run: stepscope.Run, records: Records) -> None:
+    """What waited when they were taken was written with them."""
+    run.finish()
+    assert [metric.values["waiting/records"] for metric in records(Metric) if "beats" in metric.values][-1] == 0
 
 
 def test_a_second_init_ends_the_first(run: stepscope.Run, tmp_path: Path) -> None:

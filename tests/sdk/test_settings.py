@@ -92,6 +92,11 @@ def test_sizes_have_units(tmp_path: Path, text: Any, size: int) -> None:
     assert load(tmp_path, disk_quota=text).disk_quota == size
 
 
+def test_a_run_id_may_be_digits(tmp_path: Path) -> None:
+    """YAML reads them as a number."""
+    assert load(tmp_path, "telemetry: {run_id: 12345}").run_id == "12345"
+
+
 def test_sinks_are_read_from_every_source(tmp_path: Path) -> None:
     """A list in the file and in init, a text in the variable; OTel's variables are asked with the same environment."""
     found = load(tmp_path, "telemetry: {sinks: [local, console, {hub: {url: 'http://h:1'}}]}").sinks
@@ -146,5 +151,5 @@ def test_a_misspelt_variable_is_warned_of(
     with stepscope.init(home=tmp_path, probes=False) as run:
         run.log({"loss": 0.5})
     assert [line.message for line in caplog.records if "STEPSCOPE_SINK" in line.message] == [
-        "STEPSCOPE_SINK is no setting and is ignored; did you mean STEPSCOPE_SINKS?"
+        "stepscope: STEPSCOPE_SINK is no setting and is ignored; did you mean STEPSCOPE_SINKS?"
     ]

@@ -10,6 +10,7 @@ from opentelemetry import trace
 import stepscope
 from stepscope.model.records import Event, Metric, Record, Span
 from stepscope.sdk.context import current_span
+from stepscope.sdk.spans import MOST_EVENTS
 
 Records = Callable[..., list[Record]]
 
@@ -152,6 +153,54 @@ def test_an_open_span_is_shown(run: stepscope.Run, records: Records) -> None:
     assert [found.duration for found in opened] == [None]
     span.end()
     assert by_name(records)["hung"].span_id == opened[0].span_id
+
+
+def test_spans_nobody_ends_are_bounded(run: stepscope.Run, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are known, and those before can still be ended."""
+    monkeypatch.setattr("stepscope.sdk.duties.MOST_OPEN", 3)
+    begun = [run.span(f"s{number}") for number in range(10)]
+    run.duties(10**9)
+    assert list(run.open_spans.values()) == begun[-3:]
+    begun[0].end()
+    assert "s0" in by_name(records)
+
+
+def test_entered_twice(run: stepscope.Run) -> None:
+    """A span that is entered again inside itself is left once, and nothing stays current."""
+    with run.span("twice") as span, span:
+        assert trace.get_current_span() is span
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_an_exception_finds_room_among_events(run: stepscope.Run, records: Records) -> None:
+    """Events beyond the bound are counted; the exception that ends the span is noted all the same."""
+
+    def work() -> None:
+        with run.span("busy") as span:
+            for number in range(MOST_EVENTS + 5):
+                span.add_event(f"e{number}")
+            raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        work()
+    events = by_name(records)["busy"].events
+    assert (len(events), events[-1].name) == (MOST_EVENTS + 1, "exception")
+    assert run.outcomes.snapshot()["dropped/span event/too many"] == 5
+
+
+def test_names_that_cannot_be_said(run: stepscope.Run, records: Records) -> None:
+    """No method raises for an object without a text."""
+
+    class Mute:
+        """Cannot be said."""
+
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    with run.span("a") as span:
+        span.update_name(Mute())  # type: ignore[arg-type]
+        span.set_status(trace.StatusCode.ERROR, Mute())  # type: ignore[arg-type]
+    assert by_name(records)["<Mute>"].message == "<Mute>"
 
 
 def test_status_follows_otel(run: stepscope.Run, records: Records) -> None:

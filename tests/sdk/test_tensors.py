@@ -114,3 +114,21 @@ def test_tensorflow_scalars(run: stepscope.Run, records: Records) -> None:
     run.finish()
     values = next(metric for metric in records(Metric) if "a" in metric.values).values
     assert values == {"a": 1.5, "var": 2.0}
+
+
+def test_a_tensor_without_memory_costs_only_itself(torch: Any, run: stepscope.Run, records: Records) -> None:
+    """It is rejected in the call; its neighbours are kept."""
+    run.log({"loss": 0.25, "cpu": torch.tensor(1.0), "odd": torch.ones((), device="meta")}, step=0)
+    assert [m.values for m in records(Metric) if "loss" in m.values] == [{"loss": 0.25, "cpu": 1.0}]
+    assert run.outcomes.snapshot()["rejected/value/on device meta, which holds no values"] == 1
+
+
+def test_a_tensor_that_cannot_be_read_costs_only_itself(torch: Any) -> None:
+    """What a device refuses to give is rejected; other values of the same round are kept."""
+    odd, well = tensors.Held("torch", torch.ones((), device="meta")), tensors.Held("torch", torch.ones(()))
+    refused: list[tuple[str, str]] = []
+    transfer = Transfer([Row(0, 0, None, None, {"odd": odd, "a": 1.0}), Row(0, 1, None, None, {"b": well})])
+    assert transfer.ready()
+    rows = transfer.finish(lambda key, reason: refused.append((key, reason)))
+    assert [row.values for row in rows] == [{"a": 1.0}, {"b": 1.0}]
+    assert refused == [("odd", "unreadable NotImplementedError")]

@@ -30,6 +30,7 @@ from stepscope.compat.shim import AlertLevel as AlertLevel
 from stepscope.compat.shim import Run
 from stepscope.compat.summary import Definition, Summary
 from stepscope.sdk.context import text_of
+from stepscope.sdk.off import OffRun
 
 __version__ = "0.31.0"
 """The wandb whose interface this is."""
@@ -104,8 +105,8 @@ def _begin(start: starting.Start, config: Any) -> Run:
     current = None if start.disabled else stepscope.current_run()
     if current is not None and current.status != "running":  # a forked child does not forget the run it ended
         current = None
-    begun = current or stepscope.init(
-        project=start.project, name=start.name, run_id=start.id, config=settings, disabled=start.disabled or None
+    begun = (
+        OffRun() if start.disabled else current or stepscope.init(start.project, start.name, settings, run_id=start.id)
     )
     _run, _early = Run(begun, start, settings, ours=current is None), Config()
     if current is not None:

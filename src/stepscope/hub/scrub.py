@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from stepscope.hub.limits import Limits
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
-from stepscope.model.redaction import MASK, is_secret
+from stepscope.model.redaction import MASK, hides, is_secret, mask_pairs
 
 CUT = "attribute cut"
 NAME_CUT = "name or message cut"
@@ -208,7 +208,7 @@ def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> An
             return None
         if isinstance(value, dict):
             return dict(_bounded_pair(key, inner, limits, lost, depth) for key, inner in value.items())
-        return [_bounded(inner, limits, lost, depth - 1) for inner in value]
+        return [_bounded(inner, limits, lost, depth - 1) for inner in mask_pairs(value)]
     if isinstance(value, (str, bytes)) and len(value) > limits.text:
         lost[CUT] += 1
         return value[: limits.text]
@@ -216,8 +216,8 @@ def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> An
 
 
 def _bounded_pair(key: Any, value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> tuple[Any, Any]:
-    if not isinstance(key, str):
-        return key, _bounded(value, limits, lost, depth - 1)
-    if len(key) > limits.text:
-        lost[NAME_CUT] += 1
-    return key[: limits.text], MASK if is_secret(key) else _bounded(value, limits, lost, depth - 1)
+    kept = MASK if hides(key) else _bounded(value, limits, lost, depth - 1)
+    if not isinstance(key, (str, bytes)) or len(key) <= limits.text:
+        return key, kept
+    lost[NAME_CUT] += 1
+    return key[: limits.text], kept

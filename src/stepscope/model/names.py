@@ -48,6 +48,12 @@ ATTR_CHECK_STATUS = "datadog.check"
 
 STATUSES = ("running", "finished", "failed", "preempted")
 """How a writer says it fares; a reader may also conclude `stalled` or `crashed`."""
+ENDINGS = {
+    **dict.fromkeys(("finished", "completed", "success"), "finished"),
+    **dict.fromkeys(("failed", "failure", "error", "crashed", "aborted", "killed"), "failed"),
+    **dict.fromkeys(("preempted", "terminated"), "preempted"),
+}
+"""Words for how a run ended, as other trackers have them, and the status each means."""
 
 _CLEAR_STEPS = ("policy_version", "global_step", "step")
 _VAGUE_STEPS = ("update", "timesteps")
@@ -91,6 +97,8 @@ SEVERITIES = {
     "CRITICAL": 21,
 }
 """Severity words and their OpenTelemetry numbers."""
+LOGGING_LEVELS = {10: 5, 20: 9, 30: 13, 40: 17, 50: 21}
+"""Levels of Python's logging and their OpenTelemetry numbers."""
 
 _SEVERITY_WORDS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 

@@ -48,10 +48,10 @@ def init(
     del arguments["config"], arguments["unknown"]
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(f"init: config is a {type(config).__name__}; pass a dict, for instance vars(args)")
-    chosen = settings.load(arguments)
-    if chosen.disabled:
-        return OffRun()
+    chosen = None if disabled is None and settings.is_off(os.environ) else settings.load(arguments)
     finish()
+    if chosen is None or chosen.disabled:
+        return OffRun()
     run = Run(chosen, launch.detect(), config)
     for notice in settings.misspelt(os.environ):
         run.outcomes.notice_text(notice)
@@ -63,6 +63,7 @@ def _begin(run: Run) -> None:
     """Connect a run to its process; the connections come apart in the reverse order when it finishes."""
     global _current
     _current = run
+    run.elsewhere = run_here
     closing = run.duties.closing
     closing.append(lambda: _forget(run))
     forking.follow(run)
@@ -112,6 +113,11 @@ def _forget(run: Run) -> None:
 def current_run() -> Run | None:
     """The run `init` started last and nobody finished."""
     return _current
+
+
+def run_here() -> Run:
+    """The current run of this process, else one that records nothing: what a run sent from elsewhere becomes."""
+    return OffRun() if _current is None else _current
 
 
 def log(metrics: Mapping[str, Any], step: int | None = None, category: str | None = None) -> None:

@@ -2,10 +2,10 @@
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import ItemsView, Mapping
 from typing import Any
 
-from stepscope.model.redaction import MASK, is_secret
+from stepscope.model.redaction import MASK, is_secret, key_text, mask_pairs
 from stepscope.sdk.context import text_of
 
 LONGEST = 64 * 1024
@@ -18,6 +18,8 @@ MOST_VALUES = 10_000
 MOST_HARMLESS = 10_000
 CUT = "…"
 """Stands for what is too deep or too much."""
+CUT_KEY = "stepscope.cut"
+"""The last entry of a dict that had too many: how many are left out."""
 _harmless: set[str] = set()
 """Keys known to name no secret."""
 _SIMPLE = frozenset((str, int, float, bool))
@@ -25,7 +27,10 @@ _FLAT = (str, int, float, bool, type(None), bytes)
 
 
 def clean(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Copy attributes so that nothing outside can change them and no secret is in them."""
+    """Copy attributes so that nothing outside can change them and no secret is in them.
+
+    What is cut says so within the same bounds, so that who cuts again, as a hub does, finds nothing to cut.
+    """
     if not attrs:
         return {}
     return _Copy().mapping(attrs, DEPTH)
@@ -36,12 +41,11 @@ def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
 
     Texts that are too long and integers beyond 64 bits are left to whoever packs it.
     """
-    if _harmless.issuperset(attrs):
-        return attrs if _SIMPLE.issuperset(map(type, attrs.values())) else clean(attrs)
-    return _vetted(attrs)
-
-
-def _vetted(attrs: dict[str, Any]) -> dict[str, Any]:
+    for key, value in attrs.items():
+        if key not in _harmless or type(value) not in _SIMPLE:
+            break
+    else:
+        return attrs
     if len(_harmless) < MOST_HARMLESS:
         _harmless.update(key for key in attrs if not is_secret(key))
     return clean(attrs)
@@ -50,6 +54,14 @@ def _vetted(attrs: dict[str, Any]) -> dict[str, Any]:
 def clean_value(key: str, value: Any) -> Any:
     """Copy one attribute's value."""
     return MASK if is_secret(key) else _Copy().value(value, DEPTH)
+
+
+def shorten(text: str) -> str:
+    """Cut a text that is too long; it then ends with how long it was."""
+    if len(text) <= LONGEST:
+        return text
+    sign = f"{CUT} ({len(text)} characters)"
+    return text[: LONGEST - len(sign)] + sign
 
 
 class _Copy:
@@ -62,18 +74,26 @@ class _Copy:
 
     def mapping(self, attrs: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         copied: dict[str, Any] = {}
-        for key, value in attrs.items():
-            if len(copied) >= MOST:
-                copied["stepscope.cut"] = len(attrs) - MOST
+        room = MOST if len(attrs) <= MOST else MOST - 1
+        for position, (key, value) in enumerate(attrs.items()):
+            if position >= room:
+                copied[CUT_KEY] = len(attrs) - room
                 break
-            name = key if type(key) is str else text_of(key)
+            name = key if type(key) is str else text_of(key_text(key))
             copied[name] = MASK if is_secret(name) else self.value(value, depth)
+        return copied
+
+    def several(self, values: list[Any], depth: int) -> list[Any]:
+        room = MOST if len(values) <= MOST else MOST - 1
+        copied = [self.value(inner, depth) for inner in mask_pairs(values[:room])]
+        if room < len(values):
+            copied.append(f"{CUT} ({len(values) - room} more)")
         return copied
 
     def value(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
-            return value if len(value) <= LONGEST else f"{value[:LONGEST]}… ({len(value)} characters)"
+            return value if len(value) <= LONGEST else shorten(value)
         if kind is int:
             return value if -(2**63) <= value < 2**64 else str(value)
         if kind in _FLAT:
@@ -83,14 +103,14 @@ class _Copy:
             return CUT
         if isinstance(value, Mapping):
             return self.mapping(value, depth - 1)
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return [self.value(inner, depth - 1) for inner in list(value)[:MOST]]
+        if isinstance(value, (list, tuple, set, frozenset, ItemsView)):
+            return self.several(list(value), depth - 1)
         inside = _inside(value)
         return _foreign(value) if inside is None else self.value(inside, depth - 1)
 
 
 def _inside(value: Any) -> Any:
-    """What an object of settings or of numpy holds, in Python's own types; None for any other."""
+    """What an object of settings, of numpy or of torch holds, in Python's own types; None for any other."""
     argparse = sys.modules.get("argparse")
     if argparse is not None and isinstance(value, argparse.Namespace):
         return vars(value)
@@ -102,7 +122,19 @@ def _inside(value: Any) -> Any:
         return str(found) if isinstance(found, numpy.generic) else found  # a longdouble is its own item
     if numpy is not None and isinstance(value, numpy.ndarray) and value.size <= MOST:
         return value.tolist()
-    return None
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    """The number in a torch scalar that lies in this machine's own memory; None for one on a device, and any other."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    try:
+        plain = type(value) in (torch.Tensor, torch.nn.Parameter)  # one of another kind may have to ask other ranks
+        return value.item() if plain and value.is_cpu and value.dim() == 0 else None
+    except Exception:  # torch is only half imported, or inside a transform, where there is no number yet
+        return None
 
 
 def _foreign(value: Any) -> Any:
@@ -112,7 +144,7 @@ def _foreign(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        return str(value)
+        return shorten(str(value))
     if hasattr(value, "device") and hasattr(value, "shape"):
         return f"<{type(value).__name__} {tuple(value.shape)} on {value.device}>"
-    return text_of(value)[:LONGEST]
+    return shorten(text_of(value))

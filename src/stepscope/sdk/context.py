@@ -27,15 +27,16 @@ SPAN_KEY = _SPAN_KEY
 CARRIED_KEY = "stepscope-carried"
 """Where the context keeps attributes that every span, log and event made in it carries."""
 _runtime: Any = _otel._RUNTIME_CONTEXT
-_variable: Any = getattr(_runtime, "_current_context", None)
-_direct = isinstance(_variable, ContextVar)
+otel_variable: Any = getattr(_runtime, "_current_context", None)
+"""Where OpenTelemetry keeps its context, unless it was told to keep it elsewhere."""
+_direct = isinstance(otel_variable, ContextVar)
 # OpenTelemetry keeps its context in a ContextVar unless told otherwise; using that one without its wrappers
 # takes a tenth of a span's time off.
-current: Callable[[], Mapping[str, Any]] = _variable.get if _direct else _runtime.get_current
+current: Callable[[], Mapping[str, Any]] = otel_variable.get if _direct else _runtime.get_current
 """The OpenTelemetry context the code is in."""
-attach: Callable[[Mapping[str, Any]], Any] = _variable.set if _direct else _runtime.attach
+attach: Callable[[Mapping[str, Any]], Any] = otel_variable.set if _direct else _runtime.attach
 """Enter an OpenTelemetry context; the token leaves it."""
-detach: Callable[[Any], None] = _variable.reset if _direct else _runtime.detach
+detach: Callable[[Any], None] = otel_variable.reset if _direct else _runtime.detach
 """Leave an OpenTelemetry context; ValueError when it was entered elsewhere."""
 
 

@@ -13,6 +13,8 @@ from stepscope.sdk.resolve import Row, Transfer
 OPEN_SECONDS = 1.0
 """A span open for longer is shown before it ends."""
 BEAT_SECONDS = 5.0
+MOST_OPEN = 10_000
+"""Open spans that are known; those before can still be ended."""
 MOST_HELD = 10_000
 CLOCK_JUMP_NS = 1_000_000_000
 
@@ -96,12 +98,17 @@ class Duties:
             if not span.announced and span.start < before and span.duration is None:
                 span.announced = True
                 self._run.recorder.append(span.packed())
+        for id in list(self._run.open_spans)[:-MOST_OPEN]:  # somebody begins spans and never ends them
+            self._run.open_spans.pop(id, None)
 
-    def beat(self) -> None:
-        """Record this process's own counters; a reader that sees none for a while knows it stalled."""
+    def beat(self, *, last: bool = False) -> None:
+        """Record this process's own counters; a reader that sees none for a while knows it stalled.
+
+        What waits at the last one is written with it.
+        """
         run = self._run
         counts: dict[str, Any] = dict(run.outcomes.snapshot())
-        counts["waiting/records"] = len(run.recorder.buffer)
+        counts["waiting/records"] = 0 if last else len(run.recorder.buffer)
         counts["open_spans"] = len(run.open_spans)
         counts["beats"] = self._beats = self._beats + 1
         run.recorder.append(pack((METRIC, time.time_ns(), *NOWHERE, "stepscope", counts)))

@@ -12,6 +12,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
+from stepscope.sdk import noted
 from stepscope.sdk.run import Run
 
 Undo = Callable[[], None]
@@ -44,11 +45,37 @@ def _watch_exceptions(run: Run) -> Undo:
     earlier = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-        leave(run, error)
+        _uncaught(run, error)
         earlier(kind, error, where)
 
     sys.excepthook = excepthook
     return lambda: _restore(sys, "excepthook", excepthook, earlier)
+
+
+def _uncaught(run: Run, error: BaseException) -> None:
+    """Record an exception nobody caught, and end the run with it unless the program goes on.
+
+    It does at a prompt, beside threads that Python waits for, and where somebody calls the hook to have an exception
+    printed: only for its own end has Python put the exception into `sys.last_value`.
+    """
+    if os.getpid() != run.pid:
+        return
+    fatal = getattr(sys, "last_value", None) is error and not hasattr(sys, "ps1") and not sys.flags.interactive
+    main = threading.main_thread()
+    waits = any(not thread.daemon and thread is not main for thread in threading.enumerate())
+    if fatal and not waits:
+        leave(run, error)
+        return
+    _note(run, error, "FATAL" if fatal else "ERROR", uncaught=fatal)
+    if fatal:
+        run.failed = True
+        run.flush()
+
+
+def _note(run: Run, error: BaseException, severity: str, **attrs: Any) -> None:
+    """Record an exception, unless the run has it already from where it passed."""
+    if noted.first(error, run.id):
+        run.exception(error, severity=severity, **attrs)
 
 
 def _watch_threads(run: Run) -> Undo:
@@ -57,7 +84,7 @@ def _watch_threads(run: Run) -> Undo:
     def excepthook(arguments: Any) -> None:
         if arguments.exc_value is not None:
             thread = arguments.thread.name if arguments.thread is not None else ""
-            run.exception(arguments.exc_value, thread=thread, uncaught=True)
+            _note(run, arguments.exc_value, "ERROR", thread=thread, uncaught=True)
         earlier(arguments)
 
     threading.excepthook = excepthook
@@ -86,10 +113,11 @@ def leave(run: Run, error: BaseException | None = None) -> None:
     for frame in _bootstrap:
         run.exit_status = run.exit_status or frame.f_locals.get("exitcode")
     if error is not None:
-        run.exception(error, severity="FATAL", uncaught=True)
+        _note(run, error, "FATAL", uncaught=True)
     elif run.exit_status not in (None, 0):
         run.event("exit", {"status": str(run.exit_status)}, "ERROR")
-    run.finish("finished" if error is None and run.exit_status in (None, 0) else "failed")
+    well = error is None and run.exit_status in (None, 0) and not run.failed
+    run.finish("finished" if well else "failed")
 
 
 def _watch_sigterm(run: Run) -> Undo:

@@ -2,11 +2,17 @@
 
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from stepscope.model.redaction import MASK, is_secret
+
+_GIVEN = re.compile(r"""(?<![\w.+-])([\w.+-]++)["']*\s*[:=]\s*""")
+"""A name with its value behind it: options, Hydra's `key=value`, headers, parameters of addresses, JSON."""
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+"""The name and password in an address."""
 
 
 def describe() -> dict[str, Any]:
@@ -22,15 +28,22 @@ def describe() -> dict[str, Any]:
 
 
 def _safe_arguments(arguments: list[str]) -> list[str]:
-    """Copy the command line with the values of secret-looking options masked."""
+    """Copy the command line with the values of secret-looking options, headers and the like masked."""
     safe: list[str] = []
     hide = False
     for argument in arguments:
-        name, equals, _ = argument.partition("=")
-        secret = (name.startswith("-") or bool(equals)) and is_secret(name.lstrip("-+"))  # `key=value` is Hydra's way
-        safe.append(MASK if hide else f"{name}={MASK}" if secret and equals else argument)
-        hide = secret and not equals
+        shown = _safe_argument(argument)
+        safe.append(MASK if hide else shown)
+        hide = argument.startswith("-") and not _GIVEN.search(argument) and is_secret(argument.lstrip("-"))
     return safe
+
+
+def _safe_argument(argument: str) -> str:
+    """Mask all behind the first name in an argument that names a secret."""
+    for found in _GIVEN.finditer(argument):
+        if is_secret(found[1].lstrip("-+")):
+            return argument[: found.end()] + MASK
+    return _LOGIN.sub(MASK, argument)
 
 
 def _quiet_cwd() -> str:

@@ -71,7 +71,13 @@ class Flusher:
         return self._thread is not None
 
     def start(self) -> None:
-        """Start the thread unless it runs or has been stopped; hurry it when memory fills up. Never raises."""
+        """Start the thread unless it runs or has been stopped; hurry it when memory fills up. Never raises.
+
+        After the end there is nothing to start, but perhaps something to say.
+        """
+        if self.ended:
+            self._quietly(self._say)
+            return
         if self._thread is not None and self._recorder.presses and not self._retry_at:
             self.wake()
         if self._thread is not None or self._stopping or not self._starting.acquire(blocking=False):
@@ -155,7 +161,7 @@ class Flusher:
 
     def _say(self) -> None:
         for notice in self._outcomes.take_notices():
-            log.warning("%s", notice)
+            log.warning("stepscope: %s", notice)
 
     def _release(self, count: int | None = None) -> None:
         """Let the calls of `flush` go that waited when the round began."""

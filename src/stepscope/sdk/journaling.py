@@ -10,6 +10,7 @@ from stepscope.journal.read import Tail
 from stepscope.journal.write import SEGMENT_BYTES, Journal
 from stepscope.model import names
 from stepscope.model.writer import Writer
+from stepscope.sdk.attributes import clean
 from stepscope.sdk.launch import host_name
 from stepscope.sdk.ports import Part
 
@@ -92,5 +93,5 @@ def _resource(run: Part) -> dict[str, object]:
         names.ATTR_LOCAL_RANK: run.launch.local_rank,
         "host.name": host_name(),
         "process.pid": os.getpid(),
-        **{key: value for key, value in settings.resource_attributes.items() if key != "service.name"},
+        **clean({key: value for key, value in settings.resource_attributes.items() if key != "service.name"}),
     }

@@ -116,5 +116,8 @@ class OffRun(Run):
         """Nothing ends."""
         return NOTHING_LEFT
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OffRun, ()
+
     def __repr__(self) -> str:
         return "<Run disabled>"

@@ -42,6 +42,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._busy = False
         """Whether the lock is held in earnest; its holder may be interrupted by a signal handler that logs."""
+        self._late = 0
         self._in_flight = self._in_flight_size = 0
         self.buffer.clear()
         self._forget()
@@ -64,6 +65,11 @@ class Recorder:
         """Take nothing more: from now on records are dropped and counted."""
         self.closed = True
         self.crowded()
+
+    @property
+    def late(self) -> bool:
+        """Whether records came after the end."""
+        return self._late > 0
 
     def put(self, packed: bytes) -> None:
         """Take a record."""
@@ -91,6 +97,8 @@ class Recorder:
         finally:
             self._busy = False
             self._lock.release()
+        if self.closed:
+            self.wake()  # there is something to say
 
     def _renew_limit(self) -> None:
         self._measure()
@@ -112,6 +120,14 @@ class Recorder:
         late = self.buffer[:]
         del self.buffer[: len(late)]
         self._forget()
+        self._late += len(late)
+        if late and not threading.current_thread().daemon:  # those may run until the process ends
+            self.outcomes.notice(
+                "recorder",
+                "late",
+                "a record came after the end of its run and is dropped, as are all that follow; "
+                "call finish() last, or init() for a new run",
+            )
         for packed in late:
             self.outcomes.add("dropped", KINDS[quota.kind_of(packed)], "finished")
 

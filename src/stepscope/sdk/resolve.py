@@ -33,12 +33,17 @@ class Transfer:
         self.rows = rows
         self._held = [each for row in rows for each in row.values.values() if type(each) is Held]
         self._arrivals: list[tuple[list[Any], Any, Any]] = []
+        self._numbers: dict[int, list[Any] | Exception] = {}
+        """The numbers of a tensor, by its identity, or why it cannot be read."""
         groups: defaultdict[Any, dict[int, Held]] = defaultdict(dict)
         for each in self._held:
             if each.library == "torch":
                 groups[each.value.device, each.value.dtype][id(each.value)] = each
-        for frozen in groups.values():
-            self._arrivals.append(_send(list(frozen.values())))
+        for group in groups.values():
+            try:
+                self._arrivals.append(_send(list(group.values())))
+            except Exception as error:  # such as a tensor without memory
+                self._numbers.update(dict.fromkeys(group, error))
 
     def ready(self) -> bool:
         """Tell whether every value has arrived."""
@@ -47,17 +52,35 @@ class Transfer:
 
     def finish(self, refuse: Refuse) -> list[Row]:
         """Put the numbers in place of the held values; what can not be read is passed to `refuse`."""
-        numbers: dict[int, list[Any]] = {}
         for frozen, host, _ in self._arrivals:
             start, arrived = 0, host.tolist()
             for tensor in frozen:
-                numbers[id(tensor)] = arrived[start : start + tensor.numel()]
+                self._numbers[id(tensor)] = arrived[start : start + tensor.numel()]
                 start += tensor.numel()
         for row in self.rows:
             for key, value in list(row.values.items()):
                 if type(value) is Held:
-                    _settle(row.values, key, value, numbers, refuse)
+                    self._settle(row.values, key, value, refuse)
         return [row for row in self.rows if row.values]
+
+    def _settle(self, values: dict[str, Any], key: str, held: Held, refuse: Refuse) -> None:
+        """Read one value that has arrived."""
+        try:
+            values[key] = plain(self._item(held))
+        except Refused as reason:
+            del values[key]
+            refuse(key, str(reason))
+        except Exception as error:
+            del values[key]
+            refuse(key, f"unreadable {type(error).__name__}")
+
+    def _item(self, held: Held) -> Any:
+        if held.library != "torch":
+            return held.value.item() if held.library == "jax" else held.value.numpy().item()
+        numbers = self._numbers[id(held.value)]
+        if isinstance(numbers, Exception):
+            raise numbers
+        return numbers[held.index]
 
 
 def _send(held: list[Held]) -> tuple[list[Any], Any, Any]:
@@ -71,19 +94,3 @@ def _send(held: list[Held]) -> tuple[list[Any], Any, Any]:
 
 def _is_computed(held: Held) -> bool:
     return bool(held.value.is_deleted()) or bool(held.value.is_ready())
-
-
-def _settle(values: dict[str, Any], key: str, held: Held, numbers: dict[int, list[Any]], refuse: Refuse) -> None:
-    """Read one value that has arrived."""
-    try:
-        if held.library == "torch":
-            item = numbers[id(held.value)][held.index]
-        else:
-            item = held.value.item() if held.library == "jax" else held.value.numpy().item()
-        values[key] = plain(item)
-    except Refused as reason:
-        del values[key]
-        refuse(key, str(reason))
-    except Exception as error:
-        del values[key]
-        refuse(key, f"unreadable {type(error).__name__}")

@@ -1,6 +1,5 @@
 """A run as the training loop sees it: log, step, span, event, alert, finish. Nothing here raises or waits."""
 
-import operator
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
-from stepscope.sdk import duties, values
+from stepscope.sdk import duties, noted, values
 from stepscope.sdk.attributes import clean, clean_own
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -46,6 +45,9 @@ if TYPE_CHECKING:
     from stepscope.sdk.goodput import Folding
 
 _time_ns = time.time_ns
+_NUMBERS = frozenset((float, int, bool))
+_ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
+"""Types that a sum with a float is plain or refused at once for; any other may begin to compute."""
 
 
 class Run:
@@ -82,9 +84,14 @@ class Run:
         """Called when all is in the journal, with the deadline and until when sinks are waited for; must not raise."""
         self.undelivered: Callable[[], int | None] = lambda: 0
         """Counts the bytes of this process's journal that some remote sink does not have yet; reads the disk."""
+        self.elsewhere: Callable[[], Run]
+        """What a run is in the process it was sent to."""
         self.exit_status: Any = None
+        self.failed = False
+        """Whether an exception ended the main thread while others went on."""
         self.preempted = False
-        self._plain = True
+        self._plain: bool | None = None
+        """Whether a sum may tell what is plain: None before the first numbers, False once foreign values were seen."""
         self._finished = False
         self._counter = 0
         self._folding: Folding | None = None
@@ -121,14 +128,16 @@ class Run:
                 else:
                     step, axis = mark
             elif type(step) is not int:
-                step = operator.index(step)
+                step = step_number(step)
             if axis is not None and type(axis) is not str:
                 axis = text_of(axis)
             if category is not None:
                 category = names.CATEGORIES.get(category) or _category(category)
-            # One addition in C tells whether all values are plain numbers; it is skipped once tensors were seen,
-            # where it would start a kernel.
-            if self._plain and type(metrics) is dict and type(sum(metrics.values(), 0.0)) is float:
+            # One addition in C tells whether all values are plain numbers. With arrays and tensors it would compute,
+            # so once such were seen the types are looked at, which takes longer.
+            if type(metrics) is dict and (
+                type(sum(metrics.values(), 0.0)) is float if self._plain else self._are_plain(metrics)
+            ):
                 packed = pack_numbers((METRIC, _time_ns(), step, axis, category, metrics))
             else:
                 self._log_other(metrics, step, axis, category)
@@ -141,6 +150,13 @@ class Run:
         if len(recorder.buffer) >= recorder.limit:
             recorder.crowded()
 
+    def _are_plain(self, metrics: dict[str, Any]) -> bool:
+        """Tell whether all values are plain numbers without asking them anything."""
+        plain = _NUMBERS.issuperset(map(type, metrics.values()))
+        if plain and self._plain is None:
+            self._plain = True
+        return plain
+
     def _log_other(self, metrics: Any, step: Any, axis: str | None, category: Any) -> None:
         """Record what the short way could not: nested, foreign, partly wrong."""
         try:
@@ -150,10 +166,11 @@ class Run:
             number = self._step_number(step, len(metrics))
             if number is None:
                 return
+            if self._plain and not _ADD_NOTHING.issuperset(map(type, metrics.values())):
+                self._plain = False
             flat, held = values.flatten(metrics, self.outcomes.reject)
             row = Row(_time_ns(), number, axis, None if category is None else _category(category), flat)
             if held:
-                self._plain = False
                 self.duties.hold(row)
             elif flat:
                 self.recorder.put(pack((METRIC, *row)))
@@ -221,12 +238,20 @@ class Run:
     def _note(self, kind: int, name: str, severity: str, step: int | None, data: Any, *said: str) -> None:
         try:
             at = self.mark if step is None else Mark(self._step_number(step), None)
-            number = names.SEVERITIES.get(text_of(severity).upper(), 9)
+            number = self._severity(kind, severity)
             given = data if data is None or isinstance(data, Mapping) else {"value": data}
             attrs = {**current().get(CARRIED_KEY, {}), **clean(given)}
             self.recorder.put(pack_any((kind, _time_ns(), *at, *current_ids(), number, text_of(name), *said, attrs)))
         except Exception as error:
             self.outcomes.reject(text_of(name), f"{type(error).__name__}")
+
+    def _severity(self, kind: int, word: Any) -> int:
+        """The number of a severity: a word, or a level of Python's logging; an unknown one is that of the default."""
+        number = names.SEVERITIES.get(text_of(word).upper()) or names.LOGGING_LEVELS.get(word)
+        if number is None:
+            known = ", ".join(names.SEVERITIES)
+            self.outcomes.notice_text(f"severity {text_of(word)!r} is not known; use one of {known}")
+        return number or names.SEVERITIES["WARN" if kind == ALERT else "INFO"]
 
     @property
     def mark(self) -> Mark:
@@ -250,7 +275,7 @@ class Run:
 
         Does not wait for sinks: `undelivered` of the answer is what they do not have at this moment.
         """
-        safe = self.flusher.flush(self._bounded(timeout))
+        safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
         return Standing(safe, self.undelivered() if safe else None)
 
     def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> Standing:
@@ -262,7 +287,7 @@ class Run:
             return NOTHING_LEFT
         self._finished = True
         if self.status == "running":
-            self.status = status if status in names.STATUSES else "finished"
+            self.status = self._ended_as(status)
         deadline = time.monotonic() + self._bounded(timeout)
         self.duties.close()
         if not self.main and not self.flusher.started and not self.recorder.buffer:
@@ -273,7 +298,7 @@ class Run:
         self.duties.collect()
         self.flusher.flush(max(deadline - time.monotonic(), 0))
         self.duties.record_end(self.status)
-        self.duties.beat()
+        self.duties.beat(last=True)
         safe = self.flusher.stop(max(deadline - time.monotonic(), 0))
         until = time.monotonic() + (self._bounded(wait) if wait else 0.0)
         for each in self.finishing:
@@ -281,6 +306,13 @@ class Run:
         if wait:
             return self._delivered(safe, until)
         return Standing(safe, self._left(deadline))
+
+    def _ended_as(self, status: Any) -> str:
+        word = text_of(status).strip().lower()
+        if word not in names.ENDINGS:
+            known = ", ".join(names.ENDINGS)
+            self.outcomes.notice_text(f"finish({status!r}): recorded as finished; the words for an end are {known}")
+        return names.ENDINGS.get(word, "finished")
 
     def _bounded(self, seconds: Any) -> float:
         """A time to wait that a clock can count: as long as wanted, a day at most; what is none is `exit_timeout`."""
@@ -312,6 +344,17 @@ class Run:
         self.duties.after_fork()
         self.flusher.reset()
 
+    def __copy__(self) -> "Run":
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Run":
+        """A copy of what holds a run, such as a module, records into the same run."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process a run is the one that process records into."""
+        return self.elsewhere, ()
+
     def __enter__(self) -> "Run":
         return self
 
@@ -322,7 +365,7 @@ class Run:
         where: TracebackType | None,
     ) -> None:
         failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
-        if failed and error is not None:
+        if failed and error is not None and noted.first(error, self.id):
             self.exception(error, severity="FATAL")
         self.finish("failed" if failed else "finished")
 

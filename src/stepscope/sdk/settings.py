@@ -102,6 +102,14 @@ def load(
     return Settings(**merged)
 
 
+def is_off(env: Mapping[str, str]) -> bool:
+    """Whether the environment disables us; then nothing else needs to be read, so that nothing can be wrong."""
+    try:
+        return _as_bool(env.get(variable("disabled")) or False)
+    except ValueError:
+        return False
+
+
 def _sinks(given: Any, env: Mapping[str, str]) -> "tuple[Chosen, ...]":
     if not given and not (env.get("STEPSCOPE_DEBUG") or env.get("TUFT_OTEL_DEBUG")):
         return ()
@@ -210,6 +218,7 @@ def _as_text(value: Any) -> str:
 
 
 def _as_run_id(value: Any) -> str:
+    value = str(value) if type(value) is int else value  # as YAML has it
     if not isinstance(value, str) or not is_safe(value):
         raise ValueError("use 1 to 128 letters, digits, '.', '_' or '-', starting with a letter or digit")
     return value

@@ -26,6 +26,7 @@ from stepscope.sdk.context import (
     pack,
     pack_any,
     settled,
+    text_of,
 )
 from stepscope.sdk.ports import PackedLink, Part
 
@@ -34,6 +35,8 @@ _NO_STATE = trace.TraceState()
 _time_ns = time.time_ns
 _monotonic_ns = time.monotonic_ns
 MOST_EVENTS = 128
+MOST_EXCEPTIONS = 8
+"""Exceptions of a span that are noted beyond its other events."""
 MOST_LEFT = 1000
 """Steps left elsewhere than they were entered that are remembered."""
 
@@ -101,7 +104,7 @@ class Span(trace.Span):
                 self._origin = context
 
     def __enter__(self) -> "Span":
-        if self.joins:
+        if self.joins and self._token is None:
             here = current()
             self._token = attach({**here, SPAN_KEY: self} if here else {SPAN_KEY: self})
         return self
@@ -220,13 +223,17 @@ class Span(trace.Span):
                 self._refuse("attributes", error)
 
     def add_event(self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None) -> None:
-        """Note something that happens inside the span."""
-        if self.duration is None and len(self._events) < MOST_EVENTS:
-            try:
-                self.usual = False
-                self._events = (*self._events, (int(timestamp or _time_ns()), str(name), clean(attributes)))
-            except Exception as error:
-                self._refuse("event", error)
+        """Note something that happens inside the span; an exception also where there is no room for others."""
+        if self.duration is not None:
+            return
+        if len(self._events) >= MOST_EVENTS + (MOST_EXCEPTIONS if name == names.EVENT_EXCEPTION else 0):
+            self._run.outcomes.add("dropped", "span event", "too many")
+            return
+        try:
+            self.usual = False
+            self._events = (*self._events, (int(timestamp or _time_ns()), str(name), clean(attributes)))
+        except Exception as error:
+            self._refuse("event", error)
 
     def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
         """Point to a span of another trace."""
@@ -240,7 +247,7 @@ class Span(trace.Span):
     def update_name(self, name: str) -> None:
         """Rename the span."""
         if self.duration is None:
-            self.name = str(name)
+            self.name = text_of(name)
 
     def set_status(self, status: trace.Status | trace.StatusCode, description: str | None = None) -> None:
         """Say how it went; OK is final, as in OpenTelemetry."""
@@ -251,7 +258,7 @@ class Span(trace.Span):
         if code is trace.StatusCode.OK or code is trace.StatusCode.ERROR:
             self.usual = False
             self.status = code.value
-            self.message = str(text or "")[:LONGEST] if code is trace.StatusCode.ERROR else ""
+            self.message = text_of(text or "")[:LONGEST] if code is trace.StatusCode.ERROR else ""
 
     def record_exception(
         self,
@@ -264,7 +271,7 @@ class Span(trace.Span):
         noted = exception_attrs(exception)
         if isinstance(attributes, Mapping):
             noted.update(attributes)
-        self.add_event("exception", noted, timestamp)
+        self.add_event(names.EVENT_EXCEPTION, noted, timestamp)
 
     def fail(self, error: BaseException) -> None:
         """Record an exception that ends the span, and its ERROR status."""

@@ -47,6 +47,8 @@ def hold_torch(key: str, tensor: Any) -> Any:
         raise Refused("vector")
     if tensor.dtype.is_complex:
         raise Refused("complex")
+    if tensor.is_meta:
+        raise Refused("on device meta, which holds no values")
     return plain(tensor.item()) if tensor.is_cpu else Held("torch", tensor)
 
 

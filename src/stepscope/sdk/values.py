@@ -53,6 +53,8 @@ def _flatten(
         read = _readers.get(kind) or _reader_for(kind)
         try:
             if read is not _nested:
+                if key in flat:
+                    refuse(key, "given twice")
                 flat[key] = read(key, value)
             elif depth == 0:
                 refuse(key, "too deep")

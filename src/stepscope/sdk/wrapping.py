@@ -1,49 +1,60 @@
 """Decorators: a span around a function, and exceptions recorded on their way out."""
 
-import contextvars
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from stepscope.sdk import api
+from stepscope.sdk import api, noted
+from stepscope.sdk.resuming import Awaited, Own, Within, first, resumed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @overload
-def traced(function: F, /) -> F: ...
+def traced(function: F, /, *, name: str | None = None, **attrs: Any) -> F: ...
 @overload
 def traced(name: str | None = None, /, **attrs: Any) -> Callable[[F], F]: ...
 def traced(target: Any = None, /, **attrs: Any) -> Any:
-    """Put a span around every call of a function, coroutine or generator; bare, or with a name and attributes."""
-    if callable(target) or isinstance(target, classmethod):
-        return wrap(target, lambda *args: api.span(target.__qualname__))
-    return lambda function: wrap(function, lambda *args: api.span(target or function.__qualname__, **attrs))
+    """Put a span around every call of a function, coroutine or generator; bare, or with a name and attributes.
+
+    Methods of every sort, properties (their getter), partials and callable objects are functions too; a class is not,
+    and raises TypeError. The name is the first argument or `name=`; after a name as first argument `name=` is an
+    attribute, as it is for `span`. A traced generator does what the plain one would; spans that its consumer opens
+    meanwhile are no children of its span.
+    """
+    if target is None or isinstance(target, str):
+        name = target or attrs.pop("name", None)
+        return lambda function: _traced(function, name, attrs)
+    return _traced(target, attrs.pop("name", None), attrs)
+
+
+def _traced(function: Any, name: str | None, attrs: dict[str, Any]) -> Any:
+    chosen = name or name_of(function)
+    if attrs:
+        return wrap(function, lambda *args: api.span(chosen, **attrs))
+    return wrap(function, lambda *args: api.span(chosen))
 
 
 class capture_exceptions:
     """Record an exception that passes through, then let it go on; a decorator (sync or async) or a `with` block.
 
-    `fatal=True` records it with severity FATAL and writes it out before it goes on.
+    `fatal=True` records it with severity FATAL and writes it out before it goes on. An exception that passes several
+    of these is recorded by the innermost.
     """
 
-    def __init__(self, function: Callable[..., Any] | None = None, /, *, fatal: bool = False) -> None:
+    def __new__(cls, function: Any = None, /, *, fatal: bool = False) -> Any:
+        """Give a scope, or the function with one around each call."""
+        return super().__new__(cls) if function is None else cls(fatal=fatal)(function)
+
+    def __init__(self, function: Any = None, /, *, fatal: bool = False) -> None:
         self._fatal = fatal
-        self._function = function
-        if function is not None:
-            self._wrapped = wrap(function, lambda *args: capture_exceptions(fatal=fatal))
-            functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._function is not None:
-            return self._wrapped(*args, **kwargs)
+        """Put the scope around each call of a function; for type checkers this is also the call of one decorated."""
         (function,) = args
-        return wrap(function, lambda *args: capture_exceptions(fatal=self._fatal))
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if self._function is None else self._wrapped.__get__(instance, owner)
+        return wrap(function, lambda *args: self)
 
     def __enter__(self) -> "capture_exceptions":
         return self
@@ -54,82 +65,104 @@ class capture_exceptions:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        run = api.current_run()
-        if run is not None and isinstance(error, Exception):
+        if not isinstance(error, Exception) or (run := api.current_run()) is None:
+            return
+        if noted.first(error, run.id):
             run.exception(error, severity="FATAL" if self._fatal else "ERROR")
-            if self._fatal:
-                run.flush()
+        if self._fatal:
+            run.flush()
 
 
-class _Within:
-    """A scope that is entered and left in a given context."""
-
-    def __init__(self, context: contextvars.Context, scope: Any) -> None:
-        self._context = context
-        self._scope = scope
-
-    def __enter__(self) -> None:
-        self._context.run(self._scope.__enter__)
-
-    def __exit__(self, *problem: Any) -> Any:
-        return self._context.run(self._scope.__exit__, *problem)
-
-
-def _resumed(context: contextvars.Context, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Run a generator in a context of its own: what it is in the middle of is not current for who iterates."""
-    resume: Callable[[Any], Any] = generator.send
-    value: Any = None
-    while True:
-        try:
-            item = context.run(resume, value)
-        except StopIteration as end:
-            return end.value
-        try:
-            resume, value = generator.send, (yield item)
-        except GeneratorExit:
-            context.run(generator.close)
-            raise
-        except BaseException as error:
-            resume, value = generator.throw, error
+def name_of(function: Any) -> str:
+    """What to call a function of any sort: a partial as what it calls, an object by its class."""
+    if isinstance(function, (functools.partial, functools.cached_property)):
+        return name_of(function.func)
+    if isinstance(function, property):
+        return name_of(function.fget)
+    for name in (getattr(function, "__qualname__", None), getattr(function, "__name__", None)):
+        if isinstance(name, str):
+            return name
+    return type(function).__qualname__
 
 
 def wrap(function: Any, scope: Callable[..., Any]) -> Any:
     """Run each call of a function inside a fresh scope, whatever sort of function it is.
 
     The scope is made of the call's positional arguments; where it holds an exception back, the call gives None.
+    Raises TypeError for a class, which would be none afterwards, and for what cannot be called.
     """
     if isinstance(function, (classmethod, staticmethod)):
         return type(function)(wrap(function.__func__, scope))
-    if inspect.isasyncgenfunction(function):
+    if isinstance(function, property):
+        return function.getter(wrap(function.fget, scope))
+    if isinstance(function, functools.cached_property):
+        return type(function)(wrap(function.func, scope))
+    if isinstance(function, type):
+        raise TypeError(f"{function.__qualname__} is a class, and decorated would be none: decorate its methods")
+    if not callable(function):
+        raise TypeError(f"a {type(function).__qualname__} cannot be called: decorate a function or a method")
+    make = next((each for test, each in _SORTS if _is(test, function)), _call)
+    wrapper = make(function, scope)
+    wrapper.__qualname__ = name_of(function)
+    wrapper.__name__ = wrapper.__qualname__.rpartition(".")[2]
+    return functools.update_wrapper(wrapper, function)
 
-        @functools.wraps(function)
-        async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-            with scope(*args):
-                async for item in function(*args, **kwargs):
-                    yield item
 
-        return stream
-    if inspect.iscoroutinefunction(function):
+def _is(test: Callable[[Any], bool], function: Any) -> bool:
+    """Whether a function, or what a partial or an object with `__call__` calls, is of a sort."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return test(function) or (not inspect.isroutine(function) and test(type(function).__call__))
 
-        @functools.wraps(function)
-        async def later(*args: Any, **kwargs: Any) -> Any:
-            with scope(*args):
-                return await function(*args, **kwargs)
 
-        return later
-    if inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def items(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            own = contextvars.copy_context()
-            with _Within(own, scope(*args)):
-                return (yield from _resumed(own, function(*args, **kwargs)))
-
-        return items
-
-    @functools.wraps(function)
+def _call(function: Any, scope: Callable[..., Any]) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         with scope(*args):
             return function(*args, **kwargs)
 
     return call
+
+
+def _later(function: Any, scope: Callable[..., Any]) -> Any:
+    async def later(*args: Any, **kwargs: Any) -> Any:
+        with scope(*args):
+            return await function(*args, **kwargs)
+
+    return later
+
+
+def _items(function: Any, scope: Callable[..., Any]) -> Any:
+    def items(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        own = Own()
+        with Within(own, scope(*args)):
+            return (yield from resumed(own, function(*args, **kwargs)))
+
+    return items
+
+
+def _stream(function: Any, scope: Callable[..., Any]) -> Any:
+    async def stream(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        own = Own()
+        with Within(own, scope(*args)):
+            inner = function(*args, **kwargs)
+            turn = first(inner)
+            while True:
+                try:
+                    item = await Awaited(own, turn)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    turn = None
+                try:
+                    turn = inner.asend((yield item))
+                except BaseException as error:  # GeneratorExit too: what the inner one makes of it counts
+                    turn = inner.athrow(error)
+
+    return stream
+
+
+_SORTS: tuple[tuple[Callable[[Any], bool], Callable[..., Any]], ...] = (
+    (inspect.isasyncgenfunction, _stream),
+    (inspect.iscoroutinefunction, _later),
+    (inspect.isgeneratorfunction, _items),
+)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stepscope.hub.api.endpoint import Endpoint
 from stepscope.hub.api.table import ENDPOINTS
 from tests.hub.api.conftest import Get
 
@@ -25,15 +26,18 @@ def test_every_endpoint_is_described(get: Get, app: Any) -> None:
         assert names >= {param.name for param in endpoint.params}
 
 
-def test_answers_are_as_described(app: Any, get: Get) -> None:
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")
+def test_answers_are_as_described(app: Any, get: Get, endpoint: Endpoint) -> None:
     """Whatever the document allows is answered without a server error and in the described shape."""
     document = get("/api/openapi.json")
-    document["paths"].pop("/api/live")
+    document["paths"] = {
+        endpoint.path: {endpoint.method.lower(): document["paths"][endpoint.path][endpoint.method.lower()]}
+    }
     _make_known(document)
     schema = schemathesis.openapi.from_dict(document)
     schema.app = app
-    for result in schema.get_all_operations():
-        _fuzz(result.ok())
+    (result,) = schema.get_all_operations()
+    _fuzz(result.ok())
 
 
 def _make_known(document: dict[str, Any]) -> None:
