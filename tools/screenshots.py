@@ -32,25 +32,19 @@ class Shot:
     height: int = 860
     theme: str = "light"
 
+    @property
+    def file(self) -> str:
+        """What the picture is called."""
+        return f"{self.name}-{self.theme}-{self.width}.png"
+
 
 SHOTS = (
-    Shot("runs", "runs"),
     Shot("run", "run/RUN?smooth=0.6"),
-    Shot("run", "run/RUN?smooth=0.6", theme="dark"),
-    Shot("step", "run/RUN?step=STEP"),
     Shot("step", "run/RUN?step=STEP", theme="dark"),
     Shot("overview", "run/RUN?tab=overview", height=592),
-    Shot("compare", "compare?run=RUN&run=OTHER", theme="dark"),
-    Shot("traces", "traces?run=RUN"),
-    Shot("logs", "logs?run=RUN"),
     Shot("dashboards", "dashboards?run=OTHER"),
-    Shot("health", "health"),
-    Shot("sql", "sql"),
-    Shot("runs", "runs", width=390, height=844),
-    Shot("run", "run/RUN", width=390, height=844, theme="dark"),
-    Shot("step", "run/RUN?step=STEP", width=390, height=844),
 )
-"""The files are called NAME-THEME-WIDTH.png."""
+"""Those that a page of the documents shows."""
 
 
 @contextmanager
@@ -123,7 +117,7 @@ def take(url: str, folder: Path, names: list[str]) -> None:
                 if page.evaluate(SETTLED):
                     break
             page.wait_for_timeout(2500)
-            page.screenshot(path=folder / f"{shot.name}-{shot.theme}-{shot.width}.png")
+            page.screenshot(path=folder / shot.file)
             page.close()
         browser.close()
 

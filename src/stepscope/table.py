@@ -20,11 +20,13 @@ def read(
 ) -> Any:
     """Read a run into a `pyarrow.Table`, or a pandas `DataFrame`: one row for each point, span, log or alert.
 
-    `keys` is one metric or several; all are read without any. The hub is asked when one has the home folder open;
-    else its engine is started here and reads the journals first. Needs `pip install 'stepscope[hub]'`.
-    StepscopeError when there is no such run.
+    `run` is its id, the beginning of one, its name, or `latest`, as for the commands; `keys` is one metric or several,
+    and all are read without any. The hub is asked when one has the home folder open; else its engine is started here
+    and reads the journals first. Needs `pip install 'stepscope[hub]'`.
+    StepscopeError when there is no such run, or more than one is meant.
     """
     from stepscope.hub.door import open_door
+    from stepscope.hub.meant import find
     from stepscope.hub.store import arrow
     from stepscope.sdk import settings
 
@@ -35,7 +37,7 @@ def read(
             warnings.warn(f"the newest records of {place} are not in the table: {door.trouble}", stacklevel=2)
         path = "/api/runs/{run}/export"
         wanted = [keys] if isinstance(keys, str) else list(keys)
-        door.copy(data, path, run=run, format="arrow", what=what, key=wanted, rank=rank)
+        door.copy(data, path, run=find(door, place, run), format="arrow", what=what, key=wanted, rank=rank)
     data.seek(0)
     table = arrow.read_stream(data)
     return table.to_pandas() if pandas else table

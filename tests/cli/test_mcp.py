@@ -30,6 +30,15 @@ for name, rate in (("one", 0.1), ("two", 0.2)):
     run.alert("spike", "ERROR", "loss jumped", step=55)
     run.finish()
 """
+TWICE = """
+import stepscope
+for attempt, first, last in ((1, 0, 30), (2, 20, 40)):
+    run = stepscope.init(project="p", name="twice", run_id="twice")
+    for i in range(first, last):
+        run.log({"loss": float(attempt)}, step=i, category="trainer")
+        run.alert("odd", "WARN", step=i)
+    run.finish()
+"""
 Ask = Callable[..., Awaitable[Any]]
 
 
@@ -87,6 +96,26 @@ def test_without_a_hub(home: Path, python: Any) -> None:
     """Each question starts the engine in the server's process, reads what is new, and lets go."""
     assert python(PROGRAM).returncode == 0
     conversation(home, everything)
+
+
+async def of_one_attempt(client: Any, ask: Ask) -> None:
+    """Ask for what was done twice."""
+    for given, value in (({}, 2.0), ({"attempt": 2}, 2.0), ({"attempt": 1}, 1.0)):
+        found = await ask("step", run="twice", step=25, **given)
+        assert (found["attempt"], found["attempts"]) == (value, [1, 2])
+        assert [each["value"] for each in found["metrics"][0]["values"]] == [value]
+    (line,) = (await ask("series", run="twice", keys=["trainer/loss"], attempt=1, rank=0))["series"]
+    assert (line["total"], set(line["columns"]["value"])) == (30, {1.0})
+    assert [each["attempt"] for each in (await ask("alerts", run="twice", step=25, rank=0))["alerts"]] == [2, 1]
+    assert (await ask("alerts", run="twice", rank=1))["alerts"] == []
+    refused = await client.call_tool("step", {"run": "twice", "step": 35, "attempt": 1})
+    assert "attempt 1 never came to step 35" in refused.content[0].text
+
+
+def test_an_attempt_can_be_named(home: Path, python: Any) -> None:
+    """Of steps that a later attempt did again, what an earlier one did is told when it is asked for."""
+    assert python(TWICE).returncode == 0
+    conversation(home, of_one_attempt)
 
 
 def test_with_a_hub(home: Path, python: Any, until: Callable[..., None]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
-from stepscope.cli.html.svg import Mark, chart, last_value, marks
+from stepscope.cli.html.svg import LEFT, Mark, chart, last_value, marks
 
 PROGRAM = """
 import logging, math, stepscope
@@ -26,6 +26,7 @@ for i in range(300):
         run.log({"loss": loss, "big": 1e308 if i % 2 else -1e308}, category="trainer")
 logging.getLogger("x").warning("<b>bold & brash</b>")
 run.alert("spike", "ERROR", "</pre><script>x</script>", step=155)
+run.alert("disk full", "FATAL", "no room on <data>")
 run.finish()
 """
 
@@ -91,6 +92,13 @@ def test_it_is_whole_and_needs_nothing_from_elsewhere(page: tuple[_Page, str]) -
     assert 'name="viewport"' in text
 
 
+def test_an_alert_is_among_what_went_wrong(page: tuple[_Page, str]) -> None:
+    """The one about the spike is not told beside it."""
+    _, text = page
+    assert "<li class=FATAL>alert disk full: no room on &lt;data&gt;</li>" in text
+    assert text.count("<li class=") == 3
+
+
 def test_what_a_run_says_is_text_and_nothing_else(page: tuple[_Page, str]) -> None:
     """Names, settings, logs and alerts that look like HTML are shown as they were written."""
     parsed, _ = page
@@ -105,6 +113,31 @@ def test_a_spike_and_a_nan_are_in_the_drawing() -> None:
     assert "NaN at 2" in drawn
     assert "step 1</title>" in drawn
     assert drawn.count("<circle") == 1
+
+
+def labels(*values: float) -> list[str]:
+    """What is written beside the axis of values, from the top."""
+    drawn = chart([Mark(step, value, value, value) for step, value in enumerate(values)])
+    return re.findall(r'<text x="[^"]*" y="[^"]*" text-anchor="end">([^<]*)</text>', drawn)[:-1]
+
+
+def test_labels_of_an_axis_fit_beside_it() -> None:
+    """The sign of the lowest number there is can be seen, and zero has none."""
+    assert labels(1.7e308, -1.7e308) == ["1.7e308", "-1.7e308"]
+    assert labels(-0.0, -1.0) == ["0", "-1"]
+    assert labels(-0.0, -0.0) == ["0"]
+    assert labels(1.234e-5, 1e-5) == ["1.23e-5", "1e-5"]
+    widest = 6.2  # of a digit in 10 px
+    assert len(*labels(-1.234e-308)) * widest <= LEFT - 4
+
+
+def test_extremes_are_drawn_apart() -> None:
+    """However far or near numbers are, the lowest is at the bottom and the highest at the top."""
+    for low, high in ((-1.7e308, 1.7e308), (0.0, 5e-324), (5e-324, 1e-323)):
+        drawn = chart([Mark(0, low, low, low), Mark(1, high, high, high)])
+        assert re.search(r'class=mean points="\S+,132.0 \S+,8.0"', drawn), drawn
+    both = {"shape": "raw", "columns": {"x": [0, 0], "value": [1.7e308, 1.7e308]}}
+    assert marks(both) == [Mark(0, 1.7e308, 1.7e308, 1.7e308, 0)]
 
 
 def test_marks_of_raw_points_take_all_ranks_of_a_step_together() -> None:

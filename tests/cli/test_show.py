@@ -100,3 +100,35 @@ def test_an_unknown_run_exits_2(home: Path, capsys: pytest.CaptureFixture[str]) 
     assert out == ""
     assert err.startswith("stepscope: no run 'bsae'")
     assert "  R  base" in err
+
+
+def test_booleans_are_the_numbers_they_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are shown as the store has them, by every command."""
+    write(tmp_path, "R", [metric(1, solved=False), metric(2, solved=True)])
+    assert main(["show", "R", "--home", str(tmp_path)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "trainer/solved" in line]
+    assert line.split()[1:5] == ["2", "1", "0", "1"]
+    assert repr([shown(tmp_path, capsys)["keys"]["trainer/solved"][part] for part in ("last", "min")]) == "[1, 0]"
+    assert main(["tail", "R", "--home", str(tmp_path)]) == 0
+    assert "trainer/solved=0" in (out := capsys.readouterr().out)
+    assert "trainer/solved=1" in out
+    assert main(["runs", "--home", str(tmp_path), "--json"]) == 0
+    assert repr(json.loads(capsys.readouterr().out)[0]["values"]) == "{'trainer/solved': 1}"
+    assert main(["top", "R", "--home", str(tmp_path), "--json"]) == 0
+    assert repr(json.loads(capsys.readouterr().out)["metrics"]["trainer/solved"]["last"]) == "1"
+
+
+def test_a_process_that_joined_is_no_fork(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who called `init` in a run that was on has joined; a fork has the beginning of its parent's token."""
+    tokens = {"aaaaaa111111": True, "aaaaaa222222": False, "bbbbbb111111": False, "bbbbbb222222": False}
+    for number, (token, is_main) in enumerate(tokens.items()):
+        write(tmp_path, "R", [metric(1, loss=1.0)], token=token, main=is_main, pid=number + 1, wall_ns=START + number)
+    assert main(["show", "R", "--home", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.strip().startswith("ATT")) + 1
+    parts = {
+        line.partition("elsewhere")[2].split()[0]: line.partition("elsewhere")[0] for line in lines[first : first + 4]
+    }
+    assert {pid: part.split()[1:] for pid, part in parts.items()} == {
+        "1": ["0"], "2": ["0", "fork"], "3": ["0", "joined"], "4": ["0", "fork"]
+    }  # fmt: skip

@@ -1,16 +1,27 @@
 """How a run fares, by what was said and by who is alive."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stepscope.cli.status import run_status, writer_status
+from stepscope.cli.described import look
+from stepscope.cli.main import main
+from stepscope.cli.status import lives, run_status, writer_status
+from stepscope.cli.watching.watched import Watched
 from stepscope.journal.living import is_alive
+from stepscope.journal.summary import read_run as summarised
 from stepscope.model.writer import Writer
-from tests.cli.journals import NOBODY, this_host
+from stepscope.testing import read_run
+from tests.cli.journals import NOBODY, metric, this_host, write
+from tests.conftest import Start
 
 NOW = 1_000_000.0
 OLD, FRESH = NOW - 16, NOW - 14
@@ -24,27 +35,108 @@ def writer(**who: object) -> Writer:
 
 @pytest.mark.parametrize("said", ["finished", "failed", "preempted"])
 def test_the_last_word_decides(said: str) -> None:
-    """What a writer said counts, however fresh its files are."""
-    assert writer_status(writer(), said, FRESH, NOW) == said
+    """What a writer said counts, whether its process lives or not."""
+    assert {writer_status(writer(), said, living) for living in (True, False)} == {said}
 
 
-def test_silence_is_running_while_it_writes_and_crashed_after() -> None:
-    """A heartbeat every 5 s; after 15 s of nothing, from elsewhere, it is dead."""
-    assert writer_status(writer(), None, FRESH, NOW) == "running"
-    assert writer_status(writer(), None, OLD, NOW) == "crashed"
-    assert writer_status(writer(main=False), None, OLD, NOW) == "ended"
+def test_without_a_word_life_decides() -> None:
+    """Who lives runs; a trainer that is gone crashed, another process of the run ended."""
+    assert writer_status(writer(), None, True) == "running"
+    assert writer_status(writer(), None, False) == "crashed"
+    assert writer_status(writer(main=False), None, False) == "ended"
 
 
-def test_a_living_process_of_this_host_runs_however_old_its_files() -> None:
-    """A stopped or starved trainer is not dead."""
+def test_a_process_elsewhere_lives_while_it_writes() -> None:
+    """A heartbeat every 5 s; after 15 s of nothing it is dead."""
+    assert lives(writer(), FRESH, NOW)
+    assert not lives(writer(), OLD, NOW)
+
+
+def test_a_process_of_this_host_lives_while_it_is_there() -> None:
+    """A stopped or starved trainer is not dead, and one that is gone is, however fresh its files are."""
     alive = writer(host=this_host(), pid=os.getpid(), wall_ns=time.time_ns())
-    assert writer_status(alive, None, OLD, NOW) == "running"
-    assert writer_status(writer(host=this_host()), None, OLD, NOW) == "crashed"
+    assert lives(alive, OLD, NOW)
+    assert not lives(writer(host=this_host()), FRESH, NOW)
+
+
+def test_where_the_pid_tells_nothing_freshness_counts() -> None:
+    """No pid is known, or its process seems to be younger than the writer, which a clock that was set does too."""
+    for unsure in (writer(host=this_host(), pid=0), writer(host=this_host(), pid=os.getpid(), wall_ns=1)):
+        assert lives(unsure, FRESH, NOW)
+        assert not lives(unsure, OLD, NOW)
 
 
 def test_the_same_pid_elsewhere_says_nothing() -> None:
     """Pids of other hosts are not ours."""
-    assert writer_status(writer(pid=os.getpid(), wall_ns=time.time_ns()), None, OLD, NOW) == "crashed"
+    assert not lives(writer(pid=os.getpid(), wall_ns=time.time_ns()), OLD, NOW)
+
+
+FORKED = """
+import os, time
+import stepscope
+run = stepscope.init()
+child = os.fork()
+run.log({"loss": 1.0})
+if not child:
+    run.flush()
+time.sleep(600)
+"""
+
+
+def test_a_killed_process_crashed_at_once(
+    home: Path, start: Start, until: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`runs`, `show` and `top` see that it is gone while its files are fresh, and so for a process forked from it."""
+
+    def seen() -> tuple[object, ...]:
+        told = {name: _json(home, capsys, name) for name in ("runs", "show")}
+        watched = Watched(home, "e2e")
+        watched.read()
+        writers = {each["main"]: each["status"] for each in told["show"]["writers"]}
+        return told["runs"][0]["status"], told["show"]["status"], watched.status(), writers
+
+    program = start(FORKED)
+    until(lambda: sum("loss" in getattr(each, "values", ()) for each in read_run(home, "e2e")) == 2)
+    assert seen() == ("running", "running", "running", {True: "running", False: "running"})
+    os.killpg(program.pid, signal.SIGKILL)
+    program.process.wait()
+    until(lambda: _json(home, capsys, "show")["writers"][1]["status"] == "ended", seconds=5)  # nobody waits for it
+    assert seen() == ("crashed", "crashed", "crashed", {True: "crashed", False: "ended"})
+
+
+def _json(home: Path, capsys: pytest.CaptureFixture[str], command: str) -> Any:
+    """What a command tells a program about the run."""
+    assert main([command, *(["latest"] if command == "show" else []), "--home", str(home), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_process_that_ends_while_its_journal_is_read_has_not_crashed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it lives is asked first: its last words are written by then, or still come."""
+    alive = {"host": this_host(), "pid": os.getpid(), "wall_ns": time.time_ns()}
+    write(home, "R", [metric(1, loss=1.0)], **alive)
+    watched = Watched(home, "R")
+    order: list[str] = []
+    monkeypatch.setattr("stepscope.cli.described.lives", lambda *_: bool(order.append("look")) or True)
+    monkeypatch.setattr("stepscope.cli.described.read_run", lambda *given: order.append("read") or summarised(*given))
+    assert look(home, "R").status == "running"
+    assert order == ["look", "read"]
+    watched.read()
+    monkeypatch.setattr("stepscope.cli.watching.watched.lives", lambda *_: False)
+    assert watched.status() == "running"
+    watched.read()
+    assert watched.status() == "crashed"
+
+
+def test_a_process_that_proc_hides_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells that it is another user's, where /proc shows everyone only their own."""
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert is_alive(NOBODY, time.time_ns())
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="this machine has no /proc")
@@ -69,6 +161,7 @@ def test_no_pid_is_nobody() -> None:
     """A writer of unknown pid is not taken for a process group."""
     assert not is_alive(0, time.time_ns())
     assert not is_alive(NOBODY, time.time_ns())
+    assert not is_alive(10**30, time.time_ns())
 
 
 @pytest.mark.parametrize(

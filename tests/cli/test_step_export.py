@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
-from stepscope import read
+from stepscope import StepscopeError, read
 from tests.cli.journals import alert, log, metric, span, write
 
 PROGRAM = """
@@ -70,7 +70,10 @@ def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
     assert (unknown.returncode, "no metric 'trainer/los'; it has trainer/loss" in unknown.stderr) == (2, True)
     table = read("e2e", keys=["trainer/loss"], home=home)
     assert table.column("value").to_pylist()[55] == 9.0
-    assert read("e2e", keys="trainer/loss", home=home).equals(table)
+    for meant in ("latest", "short", "e2"):
+        assert read(meant, keys="trainer/loss", home=home).equals(table)
+    with pytest.raises(StepscopeError, match=r"no run 'shrt' in .*; the nearest:\n  e2e  short"):
+        read("shrt", home=home)
 
 
 def test_without_a_hub(cli: Cli, home: Path, tmp_path: Path) -> None:

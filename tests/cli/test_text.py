@@ -13,11 +13,12 @@ from stepscope.cli import text
     ("value", "shown"),
     [
         (None, "-"), (3, "3"), (0.000123456, "0.00012346"), (1e20, "1e+20"),
-        (math.nan, "!NaN"), (math.inf, "!Inf"), (-math.inf, "!-Inf"),
+        (math.nan, "!NaN"), (math.inf, "!Inf"), (-math.inf, "!-Inf"), ("-Infinity", "!-Infinity"),
+        (True, "1"), (False, "0"),
     ],
 )  # fmt: skip
-def test_numbers(value: float | None, shown: str) -> None:
-    """A number that is not finite is marked."""
+def test_numbers(value: float | str | None, shown: str) -> None:
+    """A number that is not finite is marked, also as the word that JSON has for it; a bool is the number it equals."""
     assert text.number(value) == shown
 
 
@@ -48,6 +49,7 @@ def test_values_of_byte_keys_are_sizes() -> None:
     assert text.value_of("network/sent_bytes_per_second", 1500.0) == "1.5 kB/s"
     assert text.value_of("loss", 0.5) == "0.5"
     assert text.value_of("memory/used_bytes", math.nan) == "!NaN"
+    assert text.value_of("memory/used_bytes", "NaN") == "!NaN"
 
 
 def test_times_for_programs_are_utc() -> None:

@@ -63,6 +63,28 @@ def test_numbers_that_are_none_are_marked() -> None:
     assert [part.bad_step for part in made.drawn().values() if part.bad] == [500]
 
 
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    ("values", "rows"),
+    [
+        ([1.7e308, -1.7e308] * 10, (0, 1)),
+        ([5e-324, 0.0] * 10, (0, 1)),
+        ([5e-324, 1.5e-323] * 10, (0, 1)),
+        ([5e-324, 1.7e308], (0, 1)),
+        ([1.7e308] * 5, (0,)),
+        ([-0.0] * 5, (0,)),
+        ([1.0], (0,)),
+        ([math.nan] * 4, ()),
+        ([math.inf, -math.inf], ()),
+        ([], ()),
+    ],
+)
+def test_any_numbers_can_be_drawn(values: list[float], rows: tuple[int, ...], log: bool) -> None:
+    """The farthest and the nearest there are reach from the bottom to the top; what never changes is in the middle."""
+    lines = chart(course(values), 30, 2, log=log)[1:]
+    assert tuple(at for at, line in enumerate(lines) if line.strip(" !")) == rows
+
+
 def test_memory_is_bounded_whatever_the_steps() -> None:
     """Steps in any order, far apart and negative, stay within the stretches there may be."""
     made, draw = KeyCourse("k"), random.Random(1)
@@ -155,6 +177,19 @@ def test_json_has_the_findings(run: Path, capsys: pytest.CaptureFixture[str]) ->
     told = json.loads(capsys.readouterr().out)
     assert (told["step"], told["metrics"]["trainer/loss"]["points"]) == (119, 260)
     assert {each["kind"] for each in told["findings"]} == {"crash", "not_finite", "spike"}
+
+
+def test_json_counts_alerts_as_findings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that no other finding tells of, by name; the frame has each with its step and tells it once."""
+    raised = [alert("disk", "is full", step) for step in (3, 3, 9)]
+    write(run, "R", raised, rank=1, attempt=2, token="fade", world_size=2)
+    assert main(["top", "R", "--json", "--home", str(run)]) == 0
+    (found,) = [each for each in json.loads(capsys.readouterr().out)["findings"] if each["kind"] == "alert"]
+    assert found["text"] == "alert disk: is full, 3 times in steps 3 to 9 on rank 1"
+    assert main(["top", "R", "--once", "--home", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "alert disk: is full at step 9 on rank 1" in out
+    assert "! alert" not in out
 
 
 def test_nothing_is_read_twice(run: Path) -> None:

@@ -37,11 +37,6 @@ def test_writes_on() -> None:
     assert writer_state(WriterFacts(1, NOW - 58, "finished", NOW - 60), NOW) == "finished"
 
 
-def test_dead() -> None:
-    """A process known to be gone has crashed at once."""
-    assert writer_state(WriterFacts(1, NOW, dead=True), NOW) == "crashed"
-
-
 @pytest.mark.parametrize("last", ["finished", "failed", "preempted", None])
 def test_comes_back(last: State | None) -> None:
     """A run that comes back is running again, whatever its last attempt said."""

@@ -56,10 +56,11 @@ def test_a_missing_folder_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_runs_and_writers_are_listed_by_name(tmp_path: Path) -> None:
-    """Runs are folders; writers are folders with a writer's name."""
+    """Runs are folders with a name that a run can have; writers are folders with a writer's name."""
     for writer in ("r1-a1-h-1-ab", "r0-a1-h-1-ab", "notes"):
         layout.writer_folder(tmp_path, "b", writer).mkdir(parents=True)
-    (layout.runs_folder(tmp_path) / "a").mkdir()
+    for folder in ("a", ".hidden", "lost+found", "a b"):
+        (layout.runs_folder(tmp_path) / folder).mkdir()
     (layout.runs_folder(tmp_path) / "c").touch()
     assert layout.list_runs(tmp_path) == ["a", "b"]
     assert layout.list_writers(tmp_path, "b") == ["r0-a1-h-1-ab", "r1-a1-h-1-ab"]

@@ -1,13 +1,14 @@
 """A run folded into one summary."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.journal import layout
-from stepscope.journal.summary import fold, read_run
+from stepscope.journal.summary import RunSummary, read_run
 from stepscope.model import names
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric, Record, Span
@@ -20,6 +21,14 @@ def batch(*records: Record, attempt: int = 1, rank: int = 0, seq: int = 0, **who
     """A batch of one writer."""
     writer = Writer(id=f"r{rank}-a{attempt}", run="R", project="gpt", attempt=attempt, rank=rank, **who)  # type: ignore[arg-type]
     return Batch(writer, seq, list(records))
+
+
+def fold(batches: Iterable[Batch]) -> RunSummary:
+    """A summary that took some batches."""
+    summary = RunSummary()
+    for each in batches:
+        summary.take(each)
+    return summary
 
 
 def test_no_batches_are_an_empty_summary() -> None:

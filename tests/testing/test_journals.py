@@ -52,7 +52,7 @@ def test_disabled_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(recording.series("trainer/loss")) == 1
 
 
-def test_reading_a_run(tmp_path: Path) -> None:
+def test_reading_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run in any home can be read: record by record, batch by batch with its writer, or one series."""
     with stepscope.init(run_id="mine", home=tmp_path, probes=False, otel=False):
         train(5)
@@ -61,3 +61,5 @@ def test_reading_a_run(tmp_path: Path) -> None:
     assert [record for batch in read_batches(tmp_path, "mine") for record in batch.records] == found
     assert {batch.writer.run for batch in read_batches(str(tmp_path), "mine")} == {"mine"}
     assert read_run(tmp_path, "other") == []
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    assert read_run(f"~/{tmp_path.name}", "mine") == found

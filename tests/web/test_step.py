@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until
-from tests.web.training import CRASH, RESUME, SLOW, SLOW_RANK, SPIKE
+from tests.web.training import CRASH, NAN, RESUME, SLOW, SLOW_RANK, SPIKE
 
 
 def test_slow_step_is_explained(trained: RunningHub, show: Opened) -> None:
@@ -30,6 +30,22 @@ def test_neighbours_and_anomalies(trained: RunningHub, show: Opened) -> None:
     assert f"step={SPIKE + 1}" in page.url
     page.keyboard.press("p")
     page.get_by_role("dialog", name=f"Step {SPIKE}").get_by_text("loss spike").first.wait_for()
+
+
+def test_what_is_found_is_among_the_anomalies_in_its_own_attempt(trained: RunningHub, show: Opened) -> None:
+    """The key comes by every step that findings name, and to the crash in the attempt that crashed."""
+    findings = trained.request("GET", "/api/runs/four-ranks/findings").json()["findings"]
+    named = sorted({each["step"] for each in findings if each["step"] is not None and SPIKE < each["step"] < CRASH})
+    assert {SLOW, NAN, CRASH - 1} <= set(named)
+    page = show(trained, f"run/four-ranks?step={SPIKE}")
+    page.get_by_role("button", name=f"Next anomaly: step {named[0]}").wait_for()
+    for step in named:
+        page.keyboard.press("n")
+        page.get_by_role("dialog", name=f"Step {step}").locator('.step[aria-busy="false"]').wait_for()
+    assert f"step={CRASH - 1}&attempt=1" in page.url
+    dialog = page.get_by_role("dialog", name=f"Step {CRASH - 1}")
+    dialog.get_by_text("in attempt 1").wait_for()
+    page.get_by_role("button", name="Previous anomaly: step").wait_for()
 
 
 def test_the_next_step_is_looked_at_on_the_same_rank(trained: RunningHub, show: Opened) -> None:

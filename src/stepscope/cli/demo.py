@@ -59,7 +59,7 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
             _say(f"serving {address}/ until Ctrl-C")
             wait()
     if args.exit and not args.json:
-        _say(f"look again with: stepscope ui --home {home}")
+        _say(f"look again with: stepscope hub --home {home}")
     return 0
 
 

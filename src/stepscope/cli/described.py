@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 
 from stepscope.cli import text
 from stepscope.cli.lines import clock, pairs
-from stepscope.cli.status import Files, files_of, run_status, writer_status
+from stepscope.cli.status import Files, files_of, lives, run_status, writer_status
 from stepscope.journal import layout
+from stepscope.journal.read import find_writer
 from stepscope.journal.series import KeySummary, importance
 from stepscope.journal.summary import RunSummary, WriterSummary, read_run
 from stepscope.model import names
 from stepscope.model.records import Event
+from stepscope.model.writer import Writer
 
 LISTED = 10
 """So many events, alerts, exceptions and open spans are printed; all are counted."""
@@ -23,10 +25,12 @@ class Shown(NamedTuple):
 
     summary: RunSummary
     files: dict[str, Files]
+    gone: frozenset[str]
+    """The writers whose processes were gone before their journals were read."""
 
     def status_of(self, each: WriterSummary) -> str:
         """How one writer fares."""
-        return writer_status(each.writer, each.said, self.files.get(each.writer.id, Files(0, 0.0)).changed)
+        return writer_status(each.writer, each.said, each.writer.id not in self.gone)
 
     @property
     def status(self) -> str:
@@ -48,7 +52,10 @@ class Shown(NamedTuple):
 def look(home: Path, run: str) -> Shown:
     """Read a whole run from its journals."""
     folders = {name: layout.writer_folder(home, run, name) for name in layout.list_writers(home, run)}
-    return Shown(read_run(home, run), {name: files_of(folder) for name, folder in folders.items()})
+    files = {name: files_of(folder) for name, folder in folders.items()}
+    known = {name: find_writer(folder) for name, folder in folders.items()}
+    gone = frozenset(who.id for name, who in known.items() if not lives(who, files[name].changed))
+    return Shown(read_run(home, run), files, gone)
 
 
 def report(shown: Shown, width: int = text.WIDTH) -> str:
@@ -113,15 +120,37 @@ def _inline(value: Any) -> str:
 
 def _writers(shown: Shown) -> list[str]:
     head = (">ATT", ">RANK", "HOST", ">PID", "STATUS", "STARTED", ">LASTED", ">STEP", ">RECORDS", ">DAMAGED")
-    rows = [_writer(each, shown.status_of(each)) for each in shown.summary.writers.values()]
+    writers = list(shown.summary.writers.values())
+    began = _beginners(writers)
+    rows = [_writer(each, shown.status_of(each), _part(each.writer, began)) for each in writers]
     return text.table(head, rows, limits={"HOST": 18})
 
 
-def _writer(each: WriterSummary, status: str) -> list[str]:
+def _beginners(writers: Iterable[WriterSummary]) -> dict[tuple[int, str], str]:
+    """Of all writers that come from one call of `init`, the first: the process that called it."""
+    found: dict[tuple[int, str], str] = {}
+    for each in sorted(writers, key=lambda each: (not each.writer.main, each.writer.wall_ns)):
+        found.setdefault(_start(each.writer), each.writer.id)
+    return found
+
+
+def _start(who: Writer) -> tuple[int, str]:
+    name = layout.parse_writer(who.id)
+    return who.rank, name.start if name is not None else who.id
+
+
+def _part(who: Writer, began: Mapping[tuple[int, str], str]) -> str:
+    """Whose process it is: the rank's own, one that joined by calling `init` itself, or one forked from either."""
+    if who.main:
+        return str(who.rank)
+    return f"{who.rank} {'joined' if began[_start(who)] == who.id else 'fork'}"
+
+
+def _writer(each: WriterSummary, status: str, part: str) -> list[str]:
     who, started = each.writer, each.started
     return [
         str(who.attempt),
-        str(who.rank) if who.main else f"{who.rank} fork",
+        part,
         who.host,
         str(who.pid),
         status,

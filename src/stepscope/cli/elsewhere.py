@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.cli import text
-from stepscope.cli.asking import MOST, RUNS, find
 from stepscope.cli.glance import VALUES, Glance
 from stepscope.cli.status import files_of
 from stepscope.hub.door import Door, Refusing, open_door, open_remote
 from stepscope.hub.home import address_of
+from stepscope.hub.meant import MOST, RUNS, find
 from stepscope.journal import layout
 from stepscope.journal.series import importance, leading
 
@@ -110,13 +110,9 @@ def report(run: dict[str, Any]) -> Iterator[str]:
     )
     yield from (text.clean(f"  {key} = {value}") for key, value in run["config"].items())
     rows = [
-        [key["key"], str(key["points"]), *(_number(key[field]) for field in ("last", "min", "max"))]
+        [key["key"], str(key["points"]), *(text.number(key[field]) for field in ("last", "min", "max"))]
         for key in run["keys"]
     ]
     if rows:
         yield ""
         yield from text.table(("METRIC", ">POINTS", ">LAST", ">MIN", ">MAX"), rows)
-
-
-def _number(value: Any) -> str:
-    return f"!{value}" if isinstance(value, str) else text.number(value)

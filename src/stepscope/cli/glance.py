@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.cli.status import Files, files_of, run_status, writer_status
+from stepscope.cli.status import Files, files_of, lives, run_status, writer_status
 from stepscope.journal import layout
 from stepscope.journal.read import find_writer
 from stepscope.journal.series import leading
@@ -80,6 +80,7 @@ class _Writer:
         self.damaged = 0
         self.batches: deque[memoryview] = deque(maxlen=_LAST_BATCHES)
         self.seen = WriterSummary(find_writer(folder))
+        self.living = lives(self.seen.writer, self.files.changed)
         for path in layout.list_segments(folder):
             self._skim(path)
 
@@ -142,7 +143,7 @@ class _Writer:
         found: dict[str, Value] = {}
         for record in self._last_records():
             if isinstance(record, Metric) and record.category not in _OF_THE_MACHINE:
-                found.update(record.points())
+                found.update((key, +value if isinstance(value, bool) else value) for key, value in record.points())
         return found
 
     def _last_records(self) -> Iterator[Record]:
@@ -178,6 +179,6 @@ def _look_at_newest(seen: Glance, writers: list[_Writer]) -> None:
         return
     steps = [step for each in newest if (step := each.seen.last_step) is not None]
     seen.last_step = max(steps, default=None)
-    seen.status = run_status(writer_status(each.seen.writer, each.seen.said, each.files.changed) for each in newest)
+    seen.status = run_status(writer_status(each.seen.writer, each.seen.said, each.living) for each in newest)
     values = min(newest, key=lambda each: each.seen.writer.rank).values()
     seen.values = {key: values[key] for key in leading(values, VALUES)}

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stepscope.cli.asking import RUNS, find
 from stepscope.hub.door import Remote, open_remote
+from stepscope.hub.meant import RUNS, find
 from stepscope.model.records import KINDS, Alert, Event, Log, Metric, Record, Span, kind
 from stepscope.model.writer import Writer
 

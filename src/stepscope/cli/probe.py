@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from stepscope.journal.meant import PROBES
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.ports import Batch, Sink
@@ -14,8 +15,6 @@ from stepscope.sdk import launch, settings
 from stepscope.sinks import registry
 
 EVENT = "stepscope.probe"
-RUN = "stepscope-doctor"
-"""The run of all probes, which nobody means by `latest`."""
 SOON, PATIENCE = 2.0, 8.0
 """A sink that asks to be asked again so soon is asked again, for so long."""
 _ADVICE = (
@@ -101,7 +100,7 @@ def _batch(kinds: Sequence[str]) -> Batch:
     now = time.time_ns()
     host = launch.host_name()
     made = _writer_id(host)
-    writer = Writer(id=made, run=RUN, project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
+    writer = Writer(id=made, run=PROBES, project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
     nowhere = (None, None, None, None, 9)
     records: dict[str, list[Record]] = {
         "event": [Event(now, *nowhere, EVENT, {"from": "stepscope doctor"})],

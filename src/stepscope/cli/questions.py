@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from stepscope.cli.asking import find
 from stepscope.cli.described import flatten
 from stepscope.hub.door import Door, open_door
+from stepscope.hub.meant import find
 
 MOST_ROWS = 500
 _COMPARED = ("id", "name", "status", "step", "duration")
@@ -36,9 +36,9 @@ class Questions:
             return {**door.get("/api/runs/{run}", run=id), **door.get("/api/runs/{run}/keys", run=id)}
 
     def findings(self, run: str = "latest") -> Any:
-        """Say what went wrong in a run, worst first: crashes, NaN, spikes, KL blow-ups, slow steps, stragglers.
+        """Say what went wrong in a run, worst first: crashes, NaN, spikes, KL, slow steps, stragglers, alerts.
 
-        Each finding names the step, the rank, and the metric or span. Start here, then ask `step` for the details.
+        Each finding names the step, attempt, rank, and metric or span. Start here, then ask `step` for the details.
         """
         return self._of_run(run, "/api/runs/{run}/findings")
 
@@ -51,21 +51,24 @@ class Questions:
         start: float | None = None,
         end: float | None = None,
         by_rank: bool = False,
+        rank: int | None = None,
+        attempt: int | None = None,
     ) -> Any:
         """Read metrics as lines of at most about `points` marks; every spike is kept (min and max of each bucket).
 
-        `start` and `end` bound x (steps, or seconds), to see a stretch in full. `by_rank` gives each rank its line.
+        `start` and `end` bound x (steps, or seconds), to see a stretch in full. `by_rank` gives each rank its line,
+        `rank` that of one; `attempt` is what one attempt logged, where later ones did the same steps again.
         """
-        bounds = {"from": start, "to": end}
-        return self._of_run(
-            run, "/api/runs/{run}/series", key=keys, points=points, x=x, by_rank=_truth(by_rank), **bounds
-        )
+        which = {"from": start, "to": end, "by_rank": _truth(by_rank), "rank": rank, "attempts": attempt}
+        return self._of_run(run, "/api/runs/{run}/series", key=keys, points=points, x=x, **which)
 
-    def step(self, step: int, run: str = "latest") -> Any:
+    def step(self, step: int, run: str = "latest", attempt: int | None = None) -> Any:
         """Show everything at one step on all ranks: values against the steps before (z), span trees against the usual
         durations, the critical path, logs, events, alerts, the machine's state, and the nearest anomalies.
+
+        `attempt` is what one attempt did, such as the one that crashed; without it, the newest that came to the step.
         """
-        return self._of_run(run, "/api/runs/{run}/steps/{step}", step=step)
+        return self._of_run(run, "/api/runs/{run}/steps/{step}", step=step, attempt=attempt)
 
     def spans(
         self,
@@ -104,10 +107,18 @@ class Questions:
             id = find(door, self._home, run)
             return door.get("/api/logs", run=id, q=text, severity=severity, step=step, rank=rank, limit=limit)
 
-    def alerts(self, run: str = "latest", severity: str | None = None, limit: int = 50) -> Any:
-        """List the alerts that a run raised, the newest first."""
+    def alerts(
+        self,
+        run: str = "latest",
+        severity: str | None = None,
+        step: int | None = None,
+        rank: int | None = None,
+        limit: int = 50,
+    ) -> Any:
+        """List the alerts that a run raised, by least severity, step or rank; the newest first."""
         with self._asking() as door:
-            return door.get("/api/alerts", run=find(door, self._home, run), severity=severity, limit=limit)
+            id = find(door, self._home, run)
+            return door.get("/api/alerts", run=id, severity=severity, step=step, rank=rank, limit=limit)
 
     def diff(self, run: str, other: str) -> Any:
         """Compare two runs: settings that differ, last values of metrics that both have, and what each alone has."""

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.asking import MOST
 from stepscope.cli.elsewhere import known
 from stepscope.cli.glance import Glance, glance
-from stepscope.cli.options import Commands, add_command, home_of, runs_by_age, whole
+from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps, plain
+from stepscope.hub.meant import MOST
+from stepscope.journal.meant import runs_by_age
 from stepscope.model.records import Value
 
 SHOWN = 50

@@ -12,7 +12,7 @@ from stepscope.model.writer import Writer
 from stepscope.sdk.launch import host_name
 
 FRESH_SECONDS = 15.0
-"""A living writer has written a heartbeat since."""
+"""A living writer has written a heartbeat since; it counts where its process cannot be looked for."""
 _ORDER = ("failed", "running", "crashed", "preempted", "finished")
 
 
@@ -35,15 +35,27 @@ def files_of(folder: Path) -> Files:
     return Files(size, changed)
 
 
-def writer_status(writer: Writer, said: str | None, changed: float, now: float | None = None) -> str:
-    """What a writer said of its end; else `running` while it writes or its process lives, else `crashed`.
+def lives(writer: Writer, changed: float, now: float | None = None) -> bool:
+    """Tell whether the process of a writer runs: one of this host has its pid, one elsewhere has written of late.
 
-    A forked process says nothing at its end; it is `ended`.
+    Ask before its journal is read: who is gone by then has written all its last words.
+    """
+    here = writer.host == host_name() and writer.pid > 0
+    if here and is_alive(writer.pid, writer.wall_ns):
+        return True
+    fresh = (time.time() if now is None else now) - changed < FRESH_SECONDS
+    # A process that has the pid and seems younger than the writer may be the writer, once the clock was set.
+    return fresh and (not here or is_alive(writer.pid, time.time_ns()))
+
+
+def writer_status(writer: Writer, said: str | None, living: bool) -> str:
+    """What a writer said of its end; else `running` while its process lives, else `crashed`.
+
+    A process that was forked or joined says nothing at its end; it is `ended`.
     """
     if said is not None:
         return said
-    fresh = (time.time() if now is None else now) - changed < FRESH_SECONDS
-    if fresh or (writer.host == host_name() and is_alive(writer.pid, writer.wall_ns)):
+    if living:
         return "running"
     return "crashed" if writer.main else "ended"
 

@@ -70,16 +70,12 @@ def _metrics(view: dict[str, Any]) -> Iterator[str]:
             z = value["z"]
             odd = isinstance(value["value"], str) or (z is not None and abs(z) >= UNUSUAL)
             deviation = "" if z is None else f"{z:+.1f}"
-            shown = [_number(value[field]) for field in ("value", "mean", "delta")]
+            shown = [text.number(value[field]) for field in ("value", "mean", "delta")]
             rows.append([metric["key"], str(value["rank"]), *shown, deviation, "!" if odd else ""])
     if rows:
         head = ("METRIC", ">RANK", ">VALUE", f">MEAN OF {view['window']}", ">DELTA", ">SIGMA", "")
         yield ""
         yield from text.table(head, rows)
-
-
-def _number(value: Any) -> str:
-    return f"!{value}" if isinstance(value, str) else text.number(value)
 
 
 def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
@@ -113,13 +109,10 @@ def _records(title: str, records: list[dict[str, Any]]) -> Iterator[str]:
 def _system(readings: list[dict[str, Any]]) -> Iterator[str]:
     if not readings:
         return
+    parts = ("value", "min", "max")
     rows = [
-        [each["key"], str(each["rank"]), *(_reading(each["key"], each[field]) for field in ("value", "min", "max"))]
+        [each["key"], str(each["rank"]), *(text.value_of(each["key"], each[part]) for part in parts)]
         for each in readings
     ]
     yield ""
     yield from text.table(("MACHINE", ">RANK", ">LAST", ">MIN", ">MAX"), rows)
-
-
-def _reading(key: str, value: Any) -> str:
-    return f"!{value}" if isinstance(value, str) else text.value_of(key, value)

@@ -11,9 +11,10 @@ from typing import Protocol
 from stepscope.cli import text
 from stepscope.cli.lines import line
 from stepscope.cli.live import watch
-from stepscope.cli.options import Commands, UnknownRun, add_command, find_run, home_of, whole
+from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import record_line
 from stepscope.journal import layout
+from stepscope.journal.meant import UnknownRun, find_run
 from stepscope.journal.read import Position, Tail
 from stepscope.model.ports import Batch
 from stepscope.model.records import KINDS, Record, Span, kind

@@ -24,21 +24,22 @@ def width() -> int:
 
 
 def number(value: Any) -> str:
-    """Show a number in few characters; one that is not finite is marked."""
+    """Show a number in few characters; one that is not finite is marked, also where it is a word, as in JSON."""
     if value is None:
         return "-"
     if isinstance(value, int):
-        return str(value)
+        return str(int(value))
     if isinstance(value, float):
         if not math.isfinite(value):
             return "!NaN" if math.isnan(value) else "!Inf" if value > 0 else "!-Inf"
         return f"{value:.5g}"
-    return clean(str(value))
+    return clean(f"!{value}")
 
 
 def value_of(key: str, value: Any) -> str:
     """Show the value of a key, bytes as such."""
-    if not key.endswith(("_bytes", "_bytes_per_second")) or value is None or not math.isfinite(value):
+    counted = key.endswith(("_bytes", "_bytes_per_second")) and isinstance(value, (int, float)) and math.isfinite(value)
+    if not counted:
         return number(value)
     return size(value) + ("/s" if key.endswith("_per_second") else "")
 

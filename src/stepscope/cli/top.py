@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from stepscope.cli.options import Commands, add_command, find_run, home_of
+from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
 from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.keyboard import keyboard
 from stepscope.cli.watching.screen import Styled, View, frame
 from stepscope.cli.watching.watched import Watched
 from stepscope.hub.query.findings import as_json, find
+from stepscope.journal.meant import find_run
 from stepscope.model.errors import ConfigError
 
 ROWS = 40

@@ -69,4 +69,4 @@ def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFa
             status = record.attrs.get("status", "finished")
             said = cast(State, status) if status in _STATES else "finished"
             said_at = min(record.time / 1e9, now)
-    return WriterFacts(facts.attempt, seen, said, said_at, beats, facts.main, facts.dead)
+    return WriterFacts(facts.attempt, seen, said, said_at, beats, facts.main)

@@ -29,8 +29,6 @@ class WriterFacts:
     """Whether it is one of ours, which beats as long as it lives."""
     main: bool = True
     """False for a forked process, which does not decide how its run fares."""
-    dead: bool = False
-    """Known to be gone without having said so, such as a local process that no longer exists."""
 
 
 def writer_state(facts: WriterFacts, now: float) -> State:
@@ -42,7 +40,7 @@ def writer_state(facts: WriterFacts, now: float) -> State:
         if silence < QUIET_SECONDS:
             return "running"
         return "stalled" if silence < GONE_SECONDS else "finished"
-    if facts.dead or silence >= CRASHED_SECONDS:
+    if silence >= CRASHED_SECONDS:
         return "crashed"
     return "running" if silence < STALLED_SECONDS else "stalled"
 

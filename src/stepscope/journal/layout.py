@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SUFFIX = ".seg"
+_START = 6
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _WRITER = re.compile(r"r(\d+)-a(\d+)-(.+)-(\d+)-([0-9a-f]+)", re.ASCII)
@@ -21,6 +22,11 @@ class WriterName(NamedTuple):
     host: str
     pid: int
     token: str
+
+    @property
+    def start(self) -> str:
+        """The beginning of the token, which a process shares with those that are forked from it."""
+        return self.token[:_START]
 
     def __str__(self) -> str:
         return f"r{self.rank}-a{self.attempt}-{self.host}-{self.pid}-{self.token}"
@@ -56,8 +62,11 @@ def writer_folder(home: Path, run: str, writer: str) -> Path:
 
 
 def list_runs(home: Path) -> list[str]:
-    """Name the runs of a home folder, sorted; none when there is no such folder."""
-    return sorted(entry.name for entry in _folders(runs_folder(home)))
+    """Name the runs of a home folder, sorted; none when there is no such folder.
+
+    A folder whose name is no run's is passed over.
+    """
+    return sorted(entry.name for entry in _folders(runs_folder(home)) if is_safe(entry.name))
 
 
 def list_writers(home: Path, run: str) -> list[str]:

@@ -107,7 +107,7 @@ class KeySummary:
         """Take one point; of a distribution, its mean is the value and its ends are the range."""
         self.count += 1
         if isinstance(value, (int, float)):
-            number = low = high = value
+            number = low = high = +value  # a bool is the number it equals
         else:
             number = value.total / value.count if value.count and value.total is not None else math.nan
             low, high = _ends(value, number)

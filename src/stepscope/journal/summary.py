@@ -272,14 +272,6 @@ def newest_attempt(writers: Iterable[WriterSummary]) -> list[WriterSummary]:
     return [each for each in present if each.writer.main] or present
 
 
-def fold(batches: Iterable[Batch]) -> RunSummary:
-    """Summarise batches; those of one writer must come in order."""
-    summary = RunSummary()
-    for batch in batches:
-        summary.take(batch)
-    return summary
-
-
 def read_run(home: Path, run: str) -> RunSummary:
     """Summarise a run from its journals, attempt by attempt, rank by rank."""
     summary = RunSummary(run=run)

@@ -18,14 +18,17 @@ SELF = "stepscope"
 
 
 def read_batches(home: str | os.PathLike[str], run_id: str) -> list[Batch]:
-    """Read every batch of a run, writer by writer, each in the order written; damage is passed over."""
-    place = Path(home)
+    """Read every batch of a run, writer by writer, each in the order written; damage is passed over.
+
+    None for a run that is not there: one that has recorded nothing yet has no folder either.
+    """
+    place = Path(home).expanduser()
     folders = (layout.writer_folder(place, run_id, name) for name in layout.list_writers(place, run_id))
     return [batch for folder in folders for batch in read.read_writer(folder)]
 
 
 def read_run(home: str | os.PathLike[str], run_id: str) -> list[Record]:
-    """Read every record of a run, writer by writer, each in the order it was written."""
+    """Read every record of a run, writer by writer, each in the order it was written; none when it is not there."""
     return [record for batch in read_batches(home, run_id) for record in batch.records]
 
 

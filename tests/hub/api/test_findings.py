@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.hub.api.world import BAD, FAILED, SPIKE
+from stepscope.hub.service import Hub
+from stepscope.model.ports import Batch
+from stepscope.model.records import Alert, Record
+from stepscope.model.writer import Writer
+from tests.hub.api.world import BAD, FAILED, SPIKE, START, began, ended
 
 Get = Callable[..., Any]
 
@@ -37,3 +41,18 @@ def test_a_slow_step_says_why(get: Get) -> None:
     assert (why["span"], why["rank"]) == ("train.backward", None)
     assert why["text"].startswith(f"step {SPIKE} took 900 ms (usually 300 ms)")
     assert get(f"/api/runs/big/steps/{SPIKE + 1}")["slow"] is None
+
+
+def test_alerts_are_named(get: Get, hub: Hub) -> None:
+    """Seven hundred of one name are one finding; what a run says outside its steps is there, what it notes is not."""
+    records: list[Record] = [began({})]
+    records += [Alert(START + step, step, None, None, None, 17, "mine", f"at {step}") for step in range(700)]
+    records.append(Alert(START, None, None, None, None, 21, "disk full", "no room on /data"))
+    records += [Alert(START, 3, None, None, None, 9, "by the way"), ended(START + 700)]
+    hub.store.write(Batch(Writer(id="w", run="loud", project="gpt", wall_ns=START), 1, records))
+    full, mine = get("/api/runs/loud/findings")["findings"]
+    assert (full["kind"], full["severity"], full["step"]) == ("alert", "FATAL", None)
+    assert full["text"] == "alert disk full: no room on /data"
+    assert (mine["severity"], mine["step"], mine["first_step"], mine["last_step"]) == ("ERROR", 0, 0, 699)
+    assert mine["text"] == "alert mine: at 0, 700 times in steps 0 to 699"
+    assert (mine["attempt"], mine["rank"]) == (1, 0)

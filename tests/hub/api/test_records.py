@@ -68,3 +68,11 @@ def test_alerts(get: Get) -> None:
     (alert,) = get("/api/alerts")["alerts"]
     assert (alert["run"], alert["step"], alert["severity"], alert["body"]) == ("big", BAD, "ERROR", "loss is NaN")
     assert get("/api/alerts", run="big", step=1)["alerts"] == []
+
+
+def test_alerts_are_a_kind_of_log(get: Get) -> None:
+    """Who reads logs may ask for alerts, with all other conditions, and has none among logs and events."""
+    (alert,) = get("/api/logs", run="big", kind="alert", q="nan", severity="WARN")["logs"]
+    assert (alert["kind"], alert["name"], alert["body"]) == ("alert", "nan", "loss is NaN")
+    assert get("/api/logs", run="big", kind="alert", step=1)["logs"] == []
+    assert {each["kind"] for each in get("/api/logs", run="big", step=BAD)["logs"]} == {"log"}

@@ -1,9 +1,15 @@
 """The step inspector, asked over HTTP."""
 
+import math
+
 import pytest
 
+from stepscope.hub.service import Hub
+from stepscope.model.ports import Batch
+from stepscope.model.records import Alert, Log, Metric, Record, Span
+from stepscope.model.writer import Writer
 from tests.hub.api.conftest import Get
-from tests.hub.api.world import BAD, FAILED, SPIKE, STEPS
+from tests.hub.api.world import BAD, FAILED, SPIKE, START, STEPS
 
 
 def test_values_against_the_steps_before(get: Get) -> None:
@@ -53,7 +59,7 @@ def test_the_way_to_other_steps(get: Get) -> None:
     found = get("/api/runs/big/steps/95")
     assert (found["previous"], found["next"]) == (94, 96)
     assert found["previous_anomaly"]["step"] == BAD
-    assert found["next_anomaly"] == {"step": FAILED, "reason": "failed span"}
+    assert found["next_anomaly"] == {"step": FAILED, "reason": "failed span", "attempt": 1}
     first, last = get("/api/runs/big/steps/0"), get(f"/api/runs/big/steps/{STEPS - 1}")
     assert (first["previous"], first["previous_anomaly"]) == (None, None)
     assert (last["next"], last["next_anomaly"]) == (None, None)
@@ -87,3 +93,52 @@ def test_an_attempt_that_never_came_to_a_step_is_refused(get: Get) -> None:
     said = get("/api/runs/again/steps/120", attempt=1, expect=404)["error"]["message"]
     assert said == "attempt 1 never came to step 120; attempt 2 did"
     assert "attempts 1, 2 did" in get("/api/runs/again/steps/60", attempt=7, expect=404)["error"]["message"]
+
+
+def test_a_step_counts_whatever_it_recorded(get: Get, hub: Hub) -> None:
+    """One comes to the step of a crash and away from it, though it has a span only, and across any gap."""
+
+    def keep(attempt: int, *records: Record) -> None:
+        writer = Writer(id=f"c{attempt}", run="crashed", project="gpt", attempt=attempt, wall_ns=START)
+        hub.store.write(Batch(writer, 1, list(records)))
+
+    def metric(step: int) -> Metric:
+        return Metric(START + step, step, None, "trainer", {"loss": 1.0})
+
+    def beside(step: int, **given: int) -> tuple[int | None, int | None]:
+        found = get(f"/api/runs/crashed/steps/{step}", **given)
+        return found["previous"], found["next"]
+
+    failed = Span(START, 5, 10, None, b"t" * 16, b"s" * 8, None, "train.step", status=2, message="gone")
+    far = (5_000, 10_000_000)
+    said = Log(START, 7_000, None, None, None, 9, "between"), Alert(START, 8_000, None, None, None, 9, "a")
+    begun = Span(START, None, 20_000_000, None, b"t" * 16, b"o" * 8, None, "train.step")
+    keep(1, *map(metric, range(10)), failed)
+    keep(2, *map(metric, range(5, 20)), *map(metric, far), *said, begun)
+    assert (beside(10, attempt=1), beside(9, attempt=1)) == ((9, None), (8, 10))
+    assert (beside(9), beside(4, attempt=1), beside(5, attempt=2)) == ((8, 10), (3, 5), (None, 6))
+    assert (beside(19), beside(5_000), beside(7_500), beside(8_000)) == (
+        (18, 5_000), (19, 7_000), (7_000, 8_000), (7_000, 10_000_000)
+    )  # fmt: skip
+    assert (beside(10_000_000), beside(20_000_000)) == ((8_000, 20_000_000), (10_000_000, None))
+    assert get("/api/runs/crashed/steps/3")["next_anomaly"] == {"step": 10, "reason": "failed span", "attempt": 1}
+
+
+def test_what_was_wrong_at_a_step_is_told_alike_from_either_side(get: Get, hub: Hub) -> None:
+    """Several things were, in several attempts: the first in one order is told, of its newest attempt."""
+    for attempt in (1, 2):
+        writer = Writer(id=f"d{attempt}", run="doubly", project="gpt", attempt=attempt, wall_ns=START)
+        bad = Metric(START, 5, None, "trainer", {"loss": math.nan})
+        log = Log(START, 5, None, None, None, 17, "NaN!")
+        hub.store.write(Batch(writer, 1, [bad, log]))
+    alert = Alert(START, 5, None, None, None, 17, "nan")
+    hub.store.write(Batch(Writer(id="d3", run="doubly", project="gpt", attempt=3, wall_ns=START), 1, [bad]))
+    places = [get(f"/api/runs/doubly/steps/{step}") for step in (1, 9)]
+    assert [places[0]["next_anomaly"], places[1]["previous_anomaly"]] == [
+        {"step": 5, "reason": "not finite", "attempt": 3}
+    ] * 2
+    hub.store.write(Batch(Writer(id="d1", run="doubly", project="gpt", attempt=1, wall_ns=START), 2, [alert]))
+    places = [get(f"/api/runs/doubly/steps/{step}") for step in (1, 9)]
+    assert [places[0]["next_anomaly"], places[1]["previous_anomaly"]] == [
+        {"step": 5, "reason": "alert", "attempt": 1}
+    ] * 2

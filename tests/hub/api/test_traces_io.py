@@ -6,11 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from stepscope.hub.api import importing
 from stepscope.hub.service import Hub
+from stepscope.hub.store.read.known import known_spans
+from stepscope.hub.store.read.spans import Stretch, read_stretch
+from stepscope.model.ports import Batch
+from stepscope.model.writer import Writer
 from stepscope.wire.otlp.decode.request import decode
 from tests.hub.api.conftest import Get
-from tests.hub.api.world import FAILED, SPIKE, trace_of
+from tests.hub.api.world import FAILED, SPIKE, START, trace_of
 
 Ask = Callable[..., Any]
 
@@ -110,12 +116,49 @@ def test_import_chrome(ask: Ask, hub: Hub, pack: Callable[[bytes], bytes]) -> No
     assert hub.intake.groups == groups + 1
 
 
-def test_import_otlp(ask: Ask, get: Get) -> None:
-    """What was exported comes in again, also with one document on each line."""
-    body = json.dumps(get("/api/spans/export", trace_id=trace_of(5, 0).hex())).encode()
-    for data in (body, body + b"\n" + body):
-        found = ask("POST", "/api/spans/import", content=data).json()
-        assert (found["format"], found["runs"], found["traces"]) == ("otlp", ["big"], [trace_of(5, 0).hex()])
+@pytest.mark.parametrize("format", ["otlp", "chrome"])
+def test_import_of_what_is_there(ask: Ask, get: Get, hub: Hub, format: str) -> None:
+    """A span comes into the store once: what the hub itself exported is counted, found with all ranks, and left."""
+    before, written = get("/api/runs/big")["counts"], counted(hub, "written")
+    body = json.dumps(get("/api/spans/export", run="big", step=5, last=6, format=format)).encode()
+    for data in (body, gzip.compress(body)):
+        found = ask("POST", "/api/spans/import?run=big-step-5", content=data).json()
+        assert (found["format"], found["spans"], found["already"]) == (format, 0, 12)
+        assert (found["runs"], found["steps"]) == (["big"], [{"run": "big", "first_step": 5, "last_step": 6}])
+        assert set(found["traces"]) == {trace_of(step, rank).hex() for step in (5, 6) for rank in (0, 1)}
+    assert counted(hub, "written") == written
+    assert get("/api/runs/big")["counts"] == before
+    assert [lane["rank"] for lane in get("/api/spans/lanes", run="big", step=5)["lanes"]] == [0, 1]
+
+
+def test_import_of_what_is_partly_there(ask: Ask, get: Get, hub: Hub) -> None:
+    """The spans that are not stored are taken, once each, though a file has them twice."""
+    body = json.dumps(get("/api/spans/export", run="big", step=7)).encode()
+    other = body.replace(trace_of(7, 1).hex().encode(), b"ab" * 16)
+    written = counted(hub, "written")
+    found = ask("POST", "/api/spans/import", content=body + b"\n" + other + b"\n" + other).json()
+    assert (found["spans"], found["already"], found["runs"]) == (3, 15, ["big"])
+    assert counted(hub, "written") == written + 3
+
+
+def test_a_span_that_began_is_ended_by_a_file(hub: Hub) -> None:
+    """Only what has an end is there; one that is open is known as either."""
+    stored = read_stretch(hub.store.engine, Stretch(trace_id=trace_of(8, 0)), limit=1)[0][0].span
+    begun = structs.replace(stored, duration=None)
+    id = stored.trace_id, stored.span_id
+    assert known_spans(hub.store.engine, [begun]).keys() == {id}
+    other = structs.replace(begun, span_id=b"unending")
+    writer = Writer(id="w9", run="begun", project="gpt", wall_ns=START)
+    hub.store.write(Batch(writer, 1, [other]))
+    assert known_spans(hub.store.engine, [other]).keys() == {(other.trace_id, other.span_id)}
+    assert known_spans(hub.store.engine, [structs.replace(other, duration=5)]) == {}
+
+
+def test_lines_of_one_process_are_one_group(get: Get) -> None:
+    """Batches are numbered within a process: no line may pass for the one before it."""
+    lines = [json.dumps(get("/api/spans/export", trace_id=trace_of(step, 0).hex())).encode() for step in (5, 6)]
+    (group,) = importing.read(b"\n".join(lines), "", "p", 0).groups
+    assert [record.step for record in group.records] == [5] * 3 + [6] * 3
 
 
 @pytest.mark.parametrize(
@@ -125,7 +168,8 @@ def test_import_otlp(ask: Ask, get: Get) -> None:
         (b"{}", "resourceSpans"),
         (b"[{", "no JSON"),
         (b'{"traceEvents": 1}', "traceEvents"),
-        (b'{"resourceSpans": ', "cannot be read"),
+        (b"{nope", "no JSON: Expecting property name enclosed in double quotes: line 1 column 2"),
+        (b'{"resourceSpans": ', "line 1 column 19"),
         (b"\x1f\x8bbroken", "decompressed"),
     ],
 )

@@ -1,12 +1,24 @@
-"""What is found in a run, and what is not: spikes, numbers that are none, KL, slow steps, stragglers, crashes."""
+"""What is found in a run, and what is not: spikes, numbers that are none, KL, time lost, crashes, alerts."""
 
 import math
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
-from stepscope.hub.query.evidence import Course, Evidence, Failure, Finding, Pace, Process, SlowStep, Stretch, Work
+from stepscope.hub.query.evidence import (
+    Alarm,
+    Course,
+    Evidence,
+    Failure,
+    Finding,
+    Pace,
+    Process,
+    SlowStep,
+    Stretch,
+    Work,
+)
 from stepscope.hub.query.findings import find, kl_target
 from stepscope.hub.query.slowness import slow_steps
 
@@ -236,3 +248,52 @@ def test_values_between_that_are_finite_are_not_called_bad() -> None:
     assert found.text == "trainer/loss was NaN 20 times in steps 1 to 39"
     stretches = [Stretch(0, 1.0, 0, 1.0, 0, 10, 0), Stretch(10, 1.0, 10, 1.0, 10, 7, 3, 12, 1, 14)]
     assert only(Evidence(courses=[Course("loss", 0, stretches)])).text == "loss was NaN in steps 12 to 14"
+
+
+def alarm(name: str, step: int | None, message: str = "", severity: int = 17, **about: Any) -> Alarm:
+    """An alert that was raised once, on rank 0."""
+    fields = {"attempt": 1, "count": 1, "time": step or 0, "ranks": (0,), **about}
+    return Alarm(name=name, step=step, severity=severity, message=message, **fields)
+
+
+def test_alerts_are_findings_by_their_names() -> None:
+    """How often, from which step to which, how severe, and what the worst of them said; a step is not needed."""
+    many = [alarm("mine", step, f"no. {step}", 13 if step < 50 else 17) for step in range(700)]
+    full = alarm("disk", None, "no space left\non /data", 21, count=3, ranks=(0, 1))
+    both = [Process(1, rank, 699, "finished") for rank in range(2)]
+    first, second = find(Evidence(alarms=[*many, full], processes=both))
+    assert (first.kind, first.severity, first.step, first.ranks) == ("alert", "FATAL", None, (0, 1))
+    assert first.text == "alert disk: no space left on /data, 3 times on all ranks"
+    assert (second.severity, second.step, second.first, second.last, second.rank) == ("ERROR", 50, 0, 699, 0)
+    assert second.text == "alert mine: no. 50, 700 times in steps 0 to 699 on rank 0"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (alarm("not a number", 20, "see the log"), True),
+        (alarm("watch", 21, "trainer/loss is off"), True),
+        (alarm("Grad-Norm", 20), True),
+        (alarm("disk full", 20), False),
+        (alarm("flossing", 20), False),
+        (alarm("nan", 30, "trainer/loss is NaN"), False),
+        (alarm("nan", None, "trainer/loss is NaN"), False),
+    ],
+)
+def test_an_alert_about_what_is_found_anyway_is_not_told_twice(said: Alarm, told: bool) -> None:
+    """It is about the same when it is beside it in steps and names the metric, or what befell it."""
+    loss, norm = noisy(40), noisy(40)
+    loss[20] = norm[20] = math.nan
+    courses = [course(loss), course(norm, "trainer/grad_norm")]
+    found = find(Evidence(courses=courses, alarms=[said]))
+    assert [each.kind for each in found] == (["not_finite"] if told else ["alert", "not_finite"])
+
+
+def test_an_alert_in_another_attempt_is_told() -> None:
+    """What went slow in one attempt says nothing of another; a warning comes after what was found."""
+    slow = SlowStep(7, 2, 420 * MS, 15 * MS, work(lambda name, _: 400 * MS * (name == "data_load")))
+    told = find(Evidence(slow=[slow], alarms=[alarm("slow step", 7, severity=13, attempt=2)]))
+    assert [each.kind for each in told] == ["slow_step"]
+    other = find(Evidence(slow=[slow], alarms=[alarm("slow step", 7, severity=13)]))
+    assert [each.kind for each in other] == ["slow_step", "alert"]
+    assert other[1].attempt == 1

@@ -1,10 +1,18 @@
 """Dashboards in the browser: the built-in ones show the right run, one's own is written, kept, mended and deleted."""
 
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric, Span
+from stepscope.model.writer import Writer
+from tests.hub.conftest import RunningHub
 from tests.web.conftest import until
+from tests.web.views import recorded
 from tests.web.views.conftest import World
 from tests.web.views.recorded import RUN, SERVICE
 
@@ -114,3 +122,93 @@ def test_a_broken_file_is_told(world: World, show: Any) -> None:
         page.get_by_label("The dashboard as YAML").wait_for()
     finally:
         (folder / "broken.yaml").unlink()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[World]:
+    """A hub without a run."""
+    hub = RunningHub(tmp_path / "home").start()
+    yield World(hub, "")
+    hub.kill()
+
+
+def plain_run(run: str) -> Batch:
+    """A run with a loss and a span, as any has."""
+    now = time.time_ns()
+    span = Span(now, 10**6, 1, None, b"first-of-its-day", run.encode().ljust(8)[:8], None, "train.step")
+    return Batch(
+        Writer(id=run, run=run, project="p", wall_ns=now),
+        1,
+        [Metric(now, 1, None, None, {"signal.training.loss": 1.0}), span],
+    )
+
+
+def test_the_run_with_the_metrics_is_found_behind_many(empty: World, show: Any) -> None:
+    """Without a run in the address the newest that has what a dashboard shows is drawn, however many came since."""
+    empty.send(recorded.rl_run(time.time_ns() - 3600 * 10**9))
+    empty.hub.wait_stored("native", 1)
+    empty.send([plain_run(f"other-{at}") for at in range(20)])
+    empty.hub.wait_stored("native", 21)
+    for dashboard in ("rl", "system"):
+        page = show(empty.hub, f"dashboards/{dashboard}")
+        page.get_by_placeholder(RUN).wait_for()
+        until(page, "document.querySelectorAll('.chart-plot[data-drawn]').length >= 1")
+
+
+def test_a_first_run_is_noticed(empty: World, show: Any) -> None:
+    """Dashboards and traces left open on an empty hub show the first run and its first span when they come."""
+    board, traces = show(empty.hub, "dashboards/rl"), show(empty.hub, "traces")
+    board.get_by_text("No runs yet").wait_for()
+    traces.get_by_text("No spans yet").first.wait_for()
+    empty.send([plain_run("pioneer")])
+    board.get_by_placeholder("pioneer").wait_for()
+    until(board, "document.querySelectorAll('.chart-plot[data-drawn]').length >= 1")
+    traces.locator(".vt-row").first.wait_for()
+    traces.locator(".trace-names button", has_text="train.step").wait_for()
+
+
+def test_the_zoom_is_in_the_address(world: World, show: Any) -> None:
+    """A range chosen by dragging is in the address, a page opened with it shows it, and a double click leaves it."""
+    page = show(world.hub, f"dashboards/rl?run={RUN}")
+    loss = ".chart[aria-label='Training loss'] .u-over"
+    until(page, f"document.querySelector({loss!r})")
+    until(page, "document.querySelectorAll('.chart-plot[data-drawn]').length >= 3")
+    drawn = "Number(document.querySelector('.chart[aria-label=\"Training loss\"] .chart-plot')?.dataset.drawn)"
+    whole = until(page, drawn)
+    box = page.locator(loss).bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 40, steps=4)
+    page.mouse.up()
+    until(page, "/from=\\d+&to=\\d+/.test(location.hash)")
+    until(page, f"{drawn} > 0 && {drawn} < {whole} / 2")
+    again = show(world.hub, page.url.split("#/")[1])
+    until(again, f"{drawn} > 0 && {drawn} < {whole} / 2")
+    again.locator(loss).dblclick()
+    until(again, "!location.hash.includes('from=')")
+    until(again, f"{drawn} === {whole}")
+
+
+@pytest.mark.parametrize("by", ["Escape", "Close"])
+def test_what_was_written_is_not_thrown_away(world: World, show: Any, by: str) -> None:
+    """Leaving the editor with something written asks first; with nothing written it does not."""
+    page = show(world.hub, f"dashboards/rl?edit=1&run={RUN}")
+    area = page.get_by_label("The dashboard as YAML")
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+
+    def leave() -> None:
+        if by == "Close":
+            page.get_by_role("button", name="Close").click()
+        else:
+            area.press("Escape")
+
+    area.fill(OWN)
+    leave()
+    assert len(asked) == 1
+    assert area.input_value() == OWN
+    page.reload()
+    area.wait_for()
+    leave()
+    area.wait_for(state="detached")
+    assert len(asked) == 1

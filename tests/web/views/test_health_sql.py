@@ -113,12 +113,12 @@ def test_schema_browser(world: World, show: Any) -> None:
     until(page, "document.querySelector('textarea').value === 'SELECT severity'")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 @pytest.mark.parametrize("name", VIEWS)
-def test_axe_finds_nothing_serious(world: World, show: Any, name: str, theme: str) -> None:
+def test_axe_finds_nothing_serious(world: World, show: Any, name: str, width: int, theme: str) -> None:
     """People who cannot see colours, or the page, or use a mouse, are not shut out."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe checks accessibility")
-    page = show(world.hub, VIEWS[name], theme=theme)
+    page = show(world.hub, VIEWS[name], width=width, theme=theme)
     settled(page)
     found = axe.Axe().run(page).response["violations"]
     serious = [

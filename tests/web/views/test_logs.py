@@ -1,21 +1,28 @@
 """Logs in the browser: the live tail, holding it, filters, and the ways to step and span."""
 
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stepscope.model.ports import Batch
-from stepscope.model.records import Log
+from stepscope.model.records import Alert, Log
 from stepscope.model.writer import Writer
-from tests.web.conftest import until
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import until, wait_for
 from tests.web.views.conftest import World
 from tests.web.views.recorded import FAILED, RUN, trace_of
 
 
-def lines(run: str, seq: int, texts: list[str], severity: int = 9) -> list[Batch]:
-    """A batch of log lines."""
+def lines(run: str, seq: int, texts: list[str], severity: int = 9, apart: int = 1) -> list[Batch]:
+    """A batch of log lines, so many nanoseconds apart."""
     now = time.time_ns()
     writer = Writer(id="tail", run=run, project="tail", wall_ns=now)
-    records = [Log(now + at, None, None, None, None, severity, text, {"n": at}) for at, text in enumerate(texts)]
+    records = [
+        Log(now + at * apart, None, None, None, None, severity, text, {"n": at}) for at, text in enumerate(texts)
+    ]
     return [Batch(writer, seq, list(records))]
 
 
@@ -49,6 +56,25 @@ def test_a_held_tail_catches_up(world: World, show: Any) -> None:
     assert page.locator(".log-line").count() == 3
 
 
+def test_alerts_can_be_read(world: World, show: Any) -> None:
+    """Alerts, also those outside of a step, are a kind of their own, live and stored."""
+    now = time.time_ns()
+    writer = Writer(id="w", run="alerts-1", project="tail", wall_ns=now)
+
+    def alert(at: int, text: str) -> Batch:
+        return Batch(writer, at, [Alert(now + at, None, None, None, None, 21, "disk", text, {})])
+
+    world.send([*lines("alerts-1", 1, ["a line"]), alert(1, "the disk is full")])
+    page = show(world.hub, "logs?run=alerts-1")
+    page.get_by_text("a line").wait_for()
+    page.locator(".log-state.open").wait_for()
+    page.get_by_label("Kind").select_option(label="alerts")
+    page.get_by_text("the disk is full").wait_for()
+    world.send([alert(2, "and still is")])
+    page.get_by_text("and still is").wait_for()
+    assert page.locator(".log-line").count() == 2
+
+
 def test_all_runs_are_tailed_too(world: World, show: Any) -> None:
     """Without a run, new lines of any run appear."""
     page = show(world.hub, "logs")
@@ -74,6 +100,39 @@ def test_reading_is_not_disturbed(world: World, show: Any) -> None:
     assert box.evaluate("(body) => body.scrollTop") == before
     page.get_by_role("button", name="7 new").click()
     page.get_by_text("new 6").wait_for()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[World]:
+    """A hub that a test may stop."""
+    hub = RunningHub(tmp_path / "home").start()
+    yield World(hub, "")
+    hub.kill()
+
+
+@pytest.mark.parametrize("many", [30, 3000])
+@pytest.mark.parametrize("view", ["logs?run=hole", "logs"])
+def test_nothing_is_missing_after_the_hub_was_away(own: World, show: Any, view: str, many: int) -> None:
+    """Lines that came while the page could not hear are read when it is back, all of them, each once and in order."""
+    own.send(lines("hole", 1, [f"before {at}" for at in range(5)]))
+    page = show(own.hub, view)
+    page.get_by_text("before 4", exact=True).wait_for()
+    page.locator(".log-state.open").wait_for()
+    own.hub.stop()
+    page.locator(".log-state.lost").wait_for()
+    page.context.set_offline(True)  # so that the page is back only after the lines are stored
+    own.hub.start()
+    own.send(lines("hole", 2, [f"away {at}" for at in range(many)], apart=1700))
+    wait_for(lambda: own.ask("/api/logs?run=hole&limit=1")["logs"][0]["body"] == f"away {many - 1}")
+    page.context.set_offline(False)
+    page.locator(".log-state.open").wait_for()
+    own.send(lines("hole", 3, ["after"]))
+    page.get_by_text("after", exact=True).wait_for()
+    total = f"{many + 6:,}".replace(",", "\u202f")
+    until(page, f"document.querySelector('.table-foot').innerText.startsWith('{total} lines')")
+    until(page, "!document.querySelector('.table-foot').innerText.includes('missing')")
+    assert page.locator(".log-line").last.inner_text().endswith("after")
+    show.complaints[:] = [each for each in show.complaints if "net::ERR" not in each]
 
 
 def test_filters(world: World, show: Any) -> None:

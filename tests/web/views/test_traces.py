@@ -168,3 +168,21 @@ def test_files_go_out_and_come_in(world: World, show: Any, tmp_path: Path) -> No
     assert "resourceSpans" in page.get_by_role("alert").inner_text()
     assert [said for said in show.complaints if "400" not in said] == []
     show.complaints.clear()
+
+
+def test_what_was_exported_is_known(world: World, show: Any, tmp_path: Path) -> None:
+    """A file of ours that comes back adds nothing, and opens the steps it has."""
+    page = show(world.hub, f"traces?run={RUN}&at={FAILED}&last={FAILED + 1}&view=waterfall")
+    page.locator(".trace-row").first.wait_for()
+    rows = page.locator(".trace-row").count()
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="OTLP JSON").click()
+    file = tmp_path / "ours.json"
+    saved.value.save_as(file)
+    page.goto(f"{world.hub.url}/#/traces")
+    page.locator("input[type=file]").set_input_files(str(file))
+    page.wait_for_url(re.compile(f"run={RUN}&at={FAILED}&last={FAILED + 1}"))
+    page.goto(page.url + "&view=waterfall")
+    page.locator(".trace-row").first.wait_for()
+    assert page.locator(".trace-row").count() == rows

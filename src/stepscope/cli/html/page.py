@@ -87,7 +87,7 @@ def _figure(line: dict[str, Any], flags: Iterable[int]) -> str:
     drawn = marks(line)
     ranks = f", {len(line['ranks'])} ranks" if len(line["ranks"]) > 1 else ""
     superseded = f", {line['superseded']} superseded" if line["superseded"] else ""
-    caption = f"<b>{_(line['key'])}</b><span>{text.number(last_value(line))}</span>"
+    caption = f"<b>{_(line['key'])}</b><span>{_number(last_value(line))}</span>"
     note = f"{line['total']} points, {len(drawn)} shown{ranks}{superseded}"
     body = f"{chart(drawn, sorted(flags))}<small class=soft>{note}</small>"
     return f"<figure><figcaption>{caption}</figcaption>{body}</figure>"

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 WIDE, TALL = 400, 150
-LEFT, RIGHT, TOP, BOTTOM = 54, 6, 8, 18
+LEFT, RIGHT, TOP, BOTTOM = 66, 6, 8, 18
 
 
 class Mark(NamedTuple):
@@ -51,7 +51,7 @@ def _raw(x: float, values: Sequence[Any]) -> Mark:
         flags |= {"NaN": 1, "Infinity": 2}.get(word, 4)
     if not good:
         return Mark(x, None, None, None, flags)
-    return Mark(x, min(good), max(good), math.fsum(good) / len(good), flags)
+    return Mark(x, min(good), max(good), math.fsum(value / len(good) for value in good), flags)
 
 
 def chart(drawn: Sequence[Mark], flags: Iterable[int] = ()) -> str:
@@ -82,9 +82,10 @@ class _Place:
         return round(LEFT + share * (WIDE - LEFT - RIGHT), 1)
 
     def y(self, value: float) -> float:
-        # Divided first: the range of two floats may be no float.
-        range_ = self.high / 2 - self.low / 2
-        share = (value / 2 - self.low / 2) / range_ if range_ > 0 else 0.5
+        # Divided first: the range of two floats may be no float. Next to the least float it cannot be divided.
+        part = 2.0 if self.high - self.low == math.inf else 1.0
+        range_ = self.high / part - self.low / part
+        share = (value / part - self.low / part) / range_ if range_ > 0 else 0.5
         return round(TALL - BOTTOM - share * (TALL - TOP - BOTTOM), 1)
 
 
@@ -130,12 +131,18 @@ def _flag(place: _Place, step: int) -> str:
     return f'<line class=flag x1="{x}" x2="{x}" y1="{TOP}" y2="{TALL - BOTTOM}"><title>step {step}</title></line>'
 
 
+def _label(value: float) -> str:
+    """A number that fits beside the axis: no sign of zero, and exponents without what says nothing."""
+    mantissa, _, exponent = f"{value + 0.0:.3g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+
+
 def _axes(place: _Place) -> str:
     bottom = TALL - BOTTOM
     lines = f'<path class=axis fill="none" d="M{LEFT} {TOP}V{bottom}H{WIDE - RIGHT}"/>'
     ends = [(place.high, TOP + 8.0), (place.low, float(bottom))]
     values = ends if place.high > place.low else [(place.high, (TOP + bottom) / 2)]
-    texts = [f'<text x="{LEFT - 4}" y="{y}" text-anchor="end">{escape(f"{value:.3g}")}</text>' for value, y in values]
+    texts = [f'<text x="{LEFT - 4}" y="{y}" text-anchor="end">{escape(_label(value))}</text>' for value, y in values]
     texts.append(f'<text x="{LEFT}" y="{TALL - 5}">{place.first:.10g}</text>')
     texts.append(f'<text x="{WIDE - RIGHT}" y="{TALL - 5}" text-anchor="end">{place.last:.10g}</text>')
     return lines + "".join(texts)

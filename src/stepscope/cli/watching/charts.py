@@ -91,6 +91,9 @@ class _Scale:
 
     def __call__(self, value: float) -> float:
         """Place a value."""
-        if self._high <= self._low:
+        # Divided first: the range of two floats may be no float. Next to the least float it cannot be divided.
+        part = 2.0 if self._high - self._low == math.inf else 1.0
+        range_ = self._high / part - self._low / part
+        if range_ <= 0:
             return 0.5
-        return min(max((self._of(value) - self._low) / (self._high - self._low), 0.0), 1.0)
+        return min(max((self._of(value) / part - self._low / part) / range_, 0.0), 1.0)

@@ -101,7 +101,8 @@ def _charts(watched: Watched, view: View, columns: int, room: int) -> list[Style
 
 
 def _troubles(watched: Watched, found: list[Finding]) -> list[Styled]:
-    lines = [Styled(f"! {each.text}", _LOUD[each.severity]) for each in found]
+    # Alerts follow one by one, with their steps.
+    lines = [Styled(f"! {each.text}", _LOUD[each.severity]) for each in found if each.kind != "alert"]
     groups: dict[tuple[str, int | None], list[tuple[int, str]]] = {}
     for who, alert in reversed(watched.alerts.last(KEPT)):
         told = f"{alert.name}: {alert.message}" if isinstance(alert, Alert) and alert.message else ""

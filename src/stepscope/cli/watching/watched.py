@@ -5,12 +5,13 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from stepscope.cli.status import files_of, run_status, writer_status
+from stepscope.cli.status import files_of, lives, run_status, writer_status
 from stepscope.cli.watching.course import KeyCourse
-from stepscope.hub.query.evidence import Evidence, Failure, Process, told
+from stepscope.hub.query import alarms
+from stepscope.hub.query.evidence import Alarm, Evidence, Failure, Process, told
 from stepscope.hub.query.findings import kl_target
 from stepscope.journal import layout
-from stepscope.journal.read import Tail
+from stepscope.journal.read import Tail, find_writer
 from stepscope.model import names
 from stepscope.model.goodput import conclude
 from stepscope.model.ports import Batch
@@ -21,6 +22,8 @@ from stepscope.sdk.goodput import Folding
 KEPT = 200
 """Logs, alerts and failures that are remembered."""
 MOST_KEYS = 1000
+MOST_ALARMS = 10_000
+"""Names and steps of alerts that are counted."""
 PACE_SECONDS = 20.0
 """Steps per second are counted over so long."""
 Clock = Callable[[], float]
@@ -63,9 +66,12 @@ class Watched:
         self.seen = 0
         self.records = 0
         self._said: dict[str, str] = {}
+        self._gone: set[str] = set()
+        """Writers whose processes were gone before the last `read`."""
         self._steps: dict[str, int] = {}
         self._first_steps: dict[int, int] = {}
         self._failures: deque[Failure] = deque(maxlen=KEPT)
+        self._alarms: dict[tuple[str, int, int | None], Alarm] = {}
         self._pace: deque[tuple[int, int]] = deque()
         self._goodput = Folding(home, run)
 
@@ -74,6 +80,7 @@ class Watched:
         for name in layout.list_writers(self._home, self.run):
             if name not in self._tails:
                 self._tails[name] = Tail(layout.writer_folder(self._home, self.run, name))
+        self._gone = {name for name, tail in self._tails.items() if not self._lives(name, tail.folder)}
         deadline = clock() + seconds
         more = False
         for tail in self._tails.values():
@@ -101,8 +108,7 @@ class Watched:
             elif isinstance(record, Span):
                 self._span(who, record)
             elif isinstance(record, Alert):
-                self.alerts.add(who, record)
-                self.logs.add(who, record)
+                self._alert(who, record)
             else:
                 self._line(who, record)
 
@@ -119,7 +125,7 @@ class Watched:
                 course = self.keys[key] = KeyCourse(key)
             if not isinstance(value, (int, float)):
                 value = value.total / value.count if value.count and value.total is not None else float("nan")
-            course.add(who.rank, record.step, value)
+            course.add(who.rank, record.step, +value)  # a bool is the number it equals
 
     def _reach(self, who: Writer, step: int, time: int) -> None:
         self._steps[who.id] = max(step, self._steps.get(who.id, step))
@@ -142,6 +148,15 @@ class Watched:
         if span.status == 2:
             what = span.message or "error"
             self._failures.append(Failure(span.time, who.attempt, who.rank, span.step, what, span.name))
+
+    def _alert(self, who: Writer, record: Alert) -> None:
+        self.alerts.add(who, record)
+        self.logs.add(who, record)
+        place = record.name, who.attempt, record.step
+        known = self._alarms.get(place)
+        if record.severity >= alarms.LEAST and (known or len(self._alarms) < MOST_ALARMS):
+            new = Alarm(*place, 1, record.severity, record.message, record.time, (who.rank,))
+            self._alarms[place] = alarms.joined(filter(None, (known, new)))
 
     def _line(self, who: Writer, record: Log | Event) -> None:
         if isinstance(record, Event):
@@ -172,8 +187,10 @@ class Watched:
         return run_status(self._status_of(who) for who in self.newest if who.main)
 
     def _status_of(self, who: Writer) -> str:
-        changed = files_of(layout.writer_folder(self._home, self.run, who.id)).changed
-        return writer_status(who, self._said.get(who.id), changed)
+        return writer_status(who, self._said.get(who.id), who.id not in self._gone)
+
+    def _lives(self, name: str, folder: Path) -> bool:
+        return lives(self.writers.get(name) or find_writer(folder), files_of(folder).changed)
 
     def living_spans(self) -> list[tuple[Writer, Span]]:
         """Spans that are open in a process of the newest attempt that has not ended, the oldest first."""
@@ -192,6 +209,7 @@ class Watched:
             ],
             first_steps=dict(self._first_steps),
             failures=list(self._failures),
+            alarms=list(self._alarms.values()),
             state=status,
             kl_target=kl_target(self.config),
         )

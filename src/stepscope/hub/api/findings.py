@@ -4,14 +4,28 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from msgspec.structs import astuple
+
 from stepscope.hub.api.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.api.schemas import INTEGER, NUMBER, STEP, TEXT, many, maybe, thing
 from stepscope.hub.query import findings
 from stepscope.hub.query.blame import work
-from stepscope.hub.query.evidence import KINDS, Course, Evidence, Failure, Pace, Process, SlowStep, Stretch, told
+from stepscope.hub.query.evidence import (
+    KINDS,
+    Alarm,
+    Course,
+    Evidence,
+    Failure,
+    Pace,
+    Process,
+    SlowStep,
+    Stretch,
+    told,
+)
 from stepscope.hub.query.slowness import slow_steps
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import courses
+from stepscope.hub.store.read.alarms import read_alarms
 from stepscope.hub.store.read.courses import LongStep, PaceRow
 from stepscope.hub.store.read.runs import RunRow, read_writers
 from stepscope.hub.store.read.spans import SpanQuestion, find_spans
@@ -43,6 +57,7 @@ def evidence(engine: Engine, row: RunRow, state: str) -> Evidence:
         processes=_processes(engine, row),
         first_steps=begun,
         failures=_failures(engine, run),
+        alarms=[Alarm(*astuple(each)) for each in read_alarms(engine, run)],
         state=state,
         kl_target=findings.kl_target(row.beginning.get("config")),
     )
@@ -115,7 +130,8 @@ ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/findings",
         "listFindings",
-        "What went wrong in a run: crashes, NaN and infinities, spikes, KL over its band, slow steps, stragglers.",
+        "What went wrong in a run: crashes, NaN and infinities, spikes, KL over its band, slow steps, stragglers, "
+        "and alerts that it raised itself.",
         answer,
         thing(run=TEXT, findings=many(_FINDING)),
         (RUN,),

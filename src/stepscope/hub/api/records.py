@@ -72,7 +72,9 @@ def trace(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def logs(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
-    """Answer `/api/logs`."""
+    """Answer `/api/logs`; alerts are there when they are asked for."""
+    if given["kind"] == "alert":
+        return _records(reader, {**given, "kind": None}, find_alerts, "logs")
     return _records(reader, given, find_logs, "logs")
 
 
@@ -163,10 +165,13 @@ ENDPOINTS = (
     Endpoint(
         "/api/logs",
         "findLogs",
-        "Logs and events by run, step, text, severity, trace and any attribute.",
+        "Logs and events, or alerts, by run, step, text, severity, trace and any attribute.",
         logs,
         thing(logs=many(RECORD), next=_NEXT),
-        (*_RECORD_PARAMS, Param("kind", "choice", "of this kind only", choices=("log", "event"))),
+        (
+            *_RECORD_PARAMS,
+            Param("kind", "choice", "of this kind only; without, logs and events", choices=("log", "event", "alert")),
+        ),
         attrs=True,
     ),
     Endpoint(

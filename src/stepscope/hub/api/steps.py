@@ -1,13 +1,13 @@
 """The endpoint of one step: everything that happened at it, on all ranks."""
 
-from typing import Any
+from typing import Any, get_args
 
 from stepscope.hub.api import schemas
 from stepscope.hub.api.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.api.params import Param
 from stepscope.hub.api.schemas import ATTRS, INTEGER, MS, NUMBER, RECORD, SECONDS, STEP, TEXT, many, maybe, thing
 from stepscope.hub.query import steps
-from stepscope.hub.store.read.anomalies import Anomaly, nearest_anomalies
+from stepscope.hub.store.read.anomalies import Anomaly, Reason, nearest_anomalies
 from stepscope.hub.store.read.steps import WINDOW, read_step
 
 
@@ -25,7 +25,7 @@ def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(found: Anomaly | None) -> dict[str, Any] | None:
-    return None if found is None else {"step": found.step, "reason": found.reason}
+    return None if found is None else {"step": found.step, "reason": found.reason, "attempt": found.attempt}
 
 
 _VALUE = thing(
@@ -39,7 +39,7 @@ _RANK = thing(
 _READING = thing(
     key=TEXT, rank=INTEGER, unit=TEXT, attrs=ATTRS, time=SECONDS, value=NUMBER, min=NUMBER, max=NUMBER, points=INTEGER,
 )  # fmt: skip
-_ANOMALY = maybe(thing(step=INTEGER, reason=TEXT))
+_ANOMALY = maybe(thing(step=INTEGER, reason={"type": "string", "enum": list(get_args(Reason))}, attempt=INTEGER))
 
 ENDPOINTS = (
     Endpoint(

@@ -14,6 +14,7 @@ from stepscope.hub.query import shapes
 from stepscope.hub.query.lanes import lanes
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.read.facets import attr_names, span_names
+from stepscope.hub.store.read.known import Id, known_spans
 from stepscope.hub.store.read.lanes import read_thin
 from stepscope.hub.store.read.spans import SpanRow, Stretch, read_stretch
 from stepscope.model.records import Span
@@ -114,7 +115,14 @@ def bring(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise Refused(Refusal(HTTPStatus.NOT_FOUND, "traces are taken by a hub, and none runs here"))
     found = importing.read(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
     number = int.from_bytes(hashlib.blake2b(given["body"], digest_size=7).digest(), "big")
-    return importing.hand_over(reader.entry, found, number, reader.project)
+    return importing.hand_over(reader.entry, found, number, reader.project, lambda spans: _known(reader, spans))
+
+
+def _known(reader: Reader, spans: Sequence[Span]) -> dict[Id, list[str]]:
+    """The runs in which spans are stored, of those that may be seen."""
+    stored = known_spans(reader.engine, spans)
+    owners = reader.owners({run for runs in stored.values() for run in runs})
+    return {id: [owners[run] for run in sorted(runs) if run in owners] for id, runs in stored.items()}
 
 
 _TRACE = Param("trace_id", "hex", "the spans of this trace", width=16)
@@ -166,13 +174,16 @@ ENDPOINTS = (
     Endpoint(
         "/api/spans/import",
         "importSpans",
-        "Bring in a trace file, gzip or not: OTLP's JSON, also with a document on each line, or Chrome's.",
+        "Bring in a trace file, gzip or not: OTLP's JSON, also with a document on each line, or Chrome's. "
+        "Spans that are stored already, in whichever run, are counted and left.",
         bring,
         thing(
             format={"type": "string", "enum": [OTLP, CHROME]},
             runs=many(TEXT),
+            steps=many(thing(run=TEXT, first_step=INTEGER, last_step=INTEGER)),
             traces=many(TEXT),
             spans=INTEGER,
+            already=INTEGER,
             points=INTEGER,
             rejected=COUNTS,
             ignored=table(INTEGER),

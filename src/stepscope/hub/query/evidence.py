@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["crash", "not_finite", "spike", "kl", "slow_step", "straggler", "error"]
-KINDS: tuple[Kind, ...] = ("crash", "not_finite", "spike", "kl", "slow_step", "straggler", "error")
+Kind = Literal["crash", "not_finite", "spike", "kl", "slow_step", "straggler", "error", "alert"]
+KINDS: tuple[Kind, ...] = ("crash", "not_finite", "spike", "kl", "slow_step", "straggler", "error", "alert")
 Severity = Literal["WARN", "ERROR", "FATAL"]
 
 
@@ -94,6 +94,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Alarm:
+    """Alerts of one name at one step of one attempt, on some ranks: how many, how severe, what the worst said."""
+
+    name: str
+    attempt: int
+    step: int | None
+    count: int
+    severity: int
+    message: str
+    time: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """All that a run is judged by."""
 
@@ -104,6 +118,8 @@ class Evidence:
     first_steps: Mapping[int, int] = field(default_factory=dict)
     """The first step of each attempt."""
     failures: Sequence[Failure] = ()
+    alarms: Sequence[Alarm] = ()
+    """What the training code itself called wrong."""
     state: str = "finished"
     """How the run fares."""
     kl_target: float | None = None

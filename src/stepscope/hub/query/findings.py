@@ -3,6 +3,7 @@
 from statistics import median
 from typing import Any
 
+from stepscope.hub.query.alarms import alarms
 from stepscope.hub.query.crashes import crashes
 from stepscope.hub.query.evidence import KINDS, Evidence, Finding
 from stepscope.hub.query.excursions import excursions
@@ -14,7 +15,10 @@ _KL_SETTINGS = ("target_kl", "kl_target")
 
 
 def find(evidence: Evidence) -> list[Finding]:
-    """Find what went wrong: crashes first, then values, then time; the greatest of each kind first."""
+    """Find what went wrong: crashes and errors that were raised first, then values, then time, then warnings.
+
+    Of each kind the greatest comes first.
+    """
     crashed = crashes(evidence)
     # The step at which a rank died is long for those who waited for it.
     deaths = {(each.attempt, each.step) for each in crashed if each.kind == "crash"}
@@ -24,7 +28,15 @@ def find(evidence: Evidence) -> list[Finding]:
         *slow_findings([each for each in evidence.slow if (each.attempt, each.step) not in deaths]),
         *stragglers(evidence.paces, _step_time(evidence)),
     ]
-    return sorted(found, key=lambda each: (KINDS.index(each.kind), -each.weight))[:MOST]
+    told = sorted(found, key=_order)[:MOST]
+    everyone = len({process.rank for process in evidence.processes})
+    return sorted([*told, *alarms(evidence.alarms, told, everyone)], key=_order)[:MOST]
+
+
+def _order(finding: Finding) -> tuple[float, float]:
+    """What the training code itself called an error comes before what only looks like one."""
+    loud = finding.kind == "alert" and finding.severity != "WARN"
+    return 0.5 if loud else KINDS.index(finding.kind), -finding.weight
 
 
 def _step_time(evidence: Evidence) -> float:

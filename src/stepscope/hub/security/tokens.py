@@ -8,14 +8,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 from stepscope.model.errors import ConfigError
 
 Scope = Literal["ingest", "read", "admin"]
-SCOPES: tuple[Scope, ...] = get_args(Scope)
 PREFIX = "sst"
 _LOOK_SECONDS = 1.0
 

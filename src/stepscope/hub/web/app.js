@@ -1,14 +1,16 @@
 // The shell: navigation, theme, the view that the address names, and the door where the hub asks for a token.
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./h.js";
-import { ask } from "./api.js";
+import { ask, get } from "./api.js";
 import { go, href, useRoute } from "./router.js";
 import { Empty, Failure, Loading } from "./parts/states.js";
 import { IconButton } from "./parts/toolbar.js";
 import { nextTheme, useTheme } from "./theme.js";
+import { keep, kept } from "./use.js";
 import { VIEWS } from "./views.js";
 
 const ICON = new URL("icon.svg", import.meta.url).href;
 const loaded = new Map();
+const ASK_MS = 1000, RELOAD_MS = 10000;
 
 function App() {
   const { name, parts, query } = useRoute();
@@ -60,10 +62,34 @@ function Outlet({ view, parts, query }) {
     if (module) return;
     view.load().then((found) => { loaded.set(view.name, found); setModule(() => found); }, setFailed);
   }, [view.name]);
-  if (failed) return html`<${Failure} error=${{ message: `This view cannot be loaded: ${failed.message}` }} again=${() => location.reload()} />`;
+  const away = useReload(failed);
+  if (failed) return html`<${Failure} error=${{ status: away ? 0 : 1, message: `This view cannot be loaded: ${failed.message}` }} again=${() => location.reload()} />`;
   if (broken) return html`<${Failure} error=${{ message: `This view stumbled: ${broken.message}` }} again=${repair} />`;
   if (!module) return html`<${Loading} />`;
   return html`<${module.default} parts=${parts} query=${query} />`;
+}
+
+// A module that could not be fetched is never fetched again by this document, so the document is, once the hub answers;
+// what was shown is in the address. Not over and over, should the hub be there and the module not. Tells whether it is away.
+function useReload(failed) {
+  const [away, setAway] = useState(true);
+  useEffect(() => {
+    if (!failed) return undefined;
+    let due = Date.now() - kept("reloaded", 0) > RELOAD_MS;
+    const look = () => get("health").then(() => {
+      setAway(false);
+      if (!due) return;
+      keep("reloaded", Date.now());
+      location.reload();
+    }, (error) => {
+      setAway(error.status === 0);
+      due ||= error.status === 0;
+    });
+    look();
+    const timer = setInterval(look, ASK_MS);
+    return () => clearInterval(timer);
+  }, [failed]);
+  return away;
 }
 
 // The hub wants a token: it becomes a cookie that no script can read.

@@ -2,7 +2,10 @@
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./h.js";
 import { live } from "./api.js";
 
-// Ask: ask(signal) is called anew when `deps` change, and by `again()`. What was known stays visible meanwhile.
+const RETURN_MS = 2000, EMPTY_MS = 3000;
+
+// Ask: ask(signal) is called anew when `deps` change, by `again()`, and by itself while the hub does not answer.
+// What was known stays visible meanwhile.
 // Returns { value, error, loading, again, set }.
 export function useAsk(ask, deps) {
   const [state, setState] = useState({ value: undefined, error: null, loading: true });
@@ -21,7 +24,28 @@ export function useAsk(ask, deps) {
   const set = useCallback((change) => setState((old) => ({
     ...old, value: typeof change === "function" ? change(old.value) : change,
   })), []);
+  useReturn(state.error, again);
   return { ...state, again, set };
+}
+
+// Ask again by itself while the hub does not answer: `error` is how the last question ended, `again` asks anew.
+export function useReturn(error, again) {
+  useEffect(() => {
+    if (error?.status !== 0) return undefined;
+    const timer = setTimeout(again, RETURN_MS);
+    return () => clearTimeout(timer);
+  }, [error]);
+}
+
+// Ask again now and then while what useAsk found is empty, so that the first of its kind is noticed.
+export function useFirst(asked, isEmpty) {
+  const waiting = asked.value !== undefined && isEmpty(asked.value);
+  useEffect(() => {
+    if (!waiting) return undefined;
+    const timer = setInterval(() => { if (!document.hidden) asked.again(); }, EMPTY_MS);
+    return () => clearInterval(timer);
+  }, [waiting]);
+  return asked;
 }
 
 // Watch the live stream while shown; the newest `on` is the one that is called. Returns "open", "lost" or "".

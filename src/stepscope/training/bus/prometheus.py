@@ -21,7 +21,6 @@ MOST_SETS = 2000
 MOST_SAMPLES = 1000
 """Samples of a summary that its quantiles are made of: the last ones."""
 QUANTILES = (0.5, 0.9, 0.99)
-CONTENT_TYPE = exposition.CONTENT_TYPES["text"]
 
 _TYPES: dict[str, FamilyType] = {
     "counter": "counter",

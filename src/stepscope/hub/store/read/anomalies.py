@@ -1,7 +1,7 @@
 """The nearest steps at which something was wrong: an alert, an error, a value that is not finite."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
@@ -9,39 +9,47 @@ from stepscope.hub.store.read.keys import span_of
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.names import SEVERITIES
 
-Reason = Literal["alert", "error log", "failed span", "not finite"]
+Reason = Literal["alert", "failed span", "not finite", "error log"]
+"""The first of those that hold at a step is told, whichever way one came to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A step and what was wrong there."""
+    """A step, what was wrong there, and in which attempt, the newest where it was so in several."""
 
     step: int
     reason: Reason
+    attempt: int
 
 
 def nearest_anomalies(engine: Engine, run: int, step: int) -> tuple[Anomaly | None, Anomaly | None]:
     """The last step before one and the first after it at which something was wrong."""
     tables: dict[Reason, str] = {
         "alert": f"alerts WHERE run = {run}",
-        "error log": f"logs WHERE run = {run} AND severity >= {SEVERITIES['ERROR']}",
         "failed span": f"spans WHERE run = {run} AND status = 2",
+        "error log": f"logs WHERE run = {run} AND severity >= {SEVERITIES['ERROR']}",
     }
     flagged = _flagged(engine, run)
     if flagged:
         tables["not finite"] = f"metrics WHERE series IN {literal.integers(flagged)} AND NOT isFinite(value)"
     earlier, later = f"step < {int(step)}", f"step > {int(step)}"
     parts = [
-        f"""SELECT toUInt8({position}) AS reason, countIf({earlier}) AS some_before, maxIf(step, {earlier}) AS before,
-            countIf({later}) AS some_after, minIf(step, {later}) AS after
+        f"""SELECT toUInt8({_REASONS.index(reason)}) AS reason,
+            countIf({earlier}) AS some_before, maxIf(step, {earlier}) AS before,
+            argMaxIf(attempt, (step, attempt), {earlier}) AS before_in,
+            countIf({later}) AS some_after, minIf(step, {later}) AS after,
+            argMinIf(attempt, (step, -toInt32(attempt)), {later}) AS after_in
         FROM {where} AND step > {NO_STEP}"""
-        for position, where in enumerate(tables.values())
+        for reason, where in tables.items()
     ]
-    rows = list(engine.query(" UNION ALL ".join(parts)).rows("reason", "some_before", "before", "some_after", "after"))
-    reasons = list(tables)
-    befores = [Anomaly(before, reasons[reason]) for reason, some, before, _, _ in rows if some]
-    afters = [Anomaly(after, reasons[reason]) for reason, _, _, some, after in rows if some]
+    rows = sorted(engine.query(" UNION ALL ".join(parts)).rows())
+    befores = [Anomaly(before, _REASONS[reason], attempt) for reason, some, before, attempt, *_ in rows if some]
+    afters = [Anomaly(after, _REASONS[reason], attempt) for reason, *_, some, after, attempt in rows if some]
+    # Of several at one step the first is taken: they are in the order of their reasons.
     return max(befores, key=_step, default=None), min(afters, key=_step, default=None)
+
+
+_REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
 def _step(anomaly: Anomaly) -> int:

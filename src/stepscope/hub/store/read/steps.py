@@ -23,6 +23,11 @@ NEAR_NS = 15 * 10**9
 """How far around a step system metrics are looked for."""
 MOST = 10_000
 """Spans, logs and alerts of one step; more are left off."""
+NEAR_STEPS, FAR_STEPS = 250, 1_000_000
+"""How far around a step its neighbours are looked for at first, and then."""
+FIRST_STEP, LAST_STEP = NO_STEP + 1, 2**63 - 1
+Sides = tuple[int | None, int | None]
+"""A step before and one after; None where there is none."""
 Row = TypeVar("Row", SpanRow, LogRow)
 
 
@@ -84,7 +89,8 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     begun = open_spans(engine, run, step=step, limit=MOST)
     logs = find_logs(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
     alerts = find_alerts(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
-    came = _attempts(engine, run, step) | {row.attempt for row in (*spans, *begun)}
+    came, near = _around(engine, run, step, attempt)
+    came |= {row.attempt for row in (*spans, *begun)}
     came |= {row.attempt for row in (*logs, *alerts)}
     spans = _newest(spans) if attempt is None else _of(attempt, spans)
     begun, logs, alerts = _of(attempt, begun), _of(attempt, logs), _of(attempt, alerts)
@@ -92,7 +98,7 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     times = times or [row.record.time for row in (*logs, *alerts)]
     ends = [row.span.time + (row.span.duration or 0) for row in spans]
     begin, end = min(times, default=0), max(times + ends, default=0)
-    previous, following = _neighbours(engine, step, values, lines, attempt)
+    previous, following = _neighbours(engine, run, step, attempt, near)
     return StepView(
         step=step,
         attempt=attempt or max(came, default=1),
@@ -111,9 +117,16 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     )
 
 
-def _attempts(engine: Engine, run: int, step: int) -> set[int]:
-    """The attempts that logged a value at a step, those that a later one superseded too."""
-    return set(engine.query(f"SELECT DISTINCT attempt FROM metrics WHERE {span_of(run)} AND step = {step}")["attempt"])
+def _around(engine: Engine, run: int, step: int, attempt: int | None) -> tuple[set[int], Sides]:
+    """The attempts that logged a value at a step, superseded ones too, and the steps with values close by."""
+    low, high = max(step - NEAR_STEPS, FIRST_STEP), min(step + NEAR_STEPS, LAST_STEP)
+    sides = _sides(step, "1" if attempt is None else f"attempt = {attempt}")
+    found = engine.query(
+        f"""SELECT groupUniqArrayIf(attempt, step = {step}), {sides}
+        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {high}"""
+    )
+    ((came, *beside),) = found.rows()
+    return set(came), _told(*beside)
 
 
 def _newest(spans: list[SpanRow]) -> list[SpanRow]:
@@ -147,22 +160,49 @@ def _values(
     return sorted(rows, key=lambda value: (value.line.key, value.line.rank))
 
 
-def _neighbours(
-    engine: Engine, step: int, values: list[StepValue], lines: dict[int, Line], attempt: int | None
-) -> tuple[int | None, int | None]:
-    """The nearest steps on either side, by the metric logged most often before this one, else by the run's first.
+def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: Sides) -> Sides:
+    """The nearest steps on either side that have a record of any kind; of the attempt, where one is named.
 
-    Where an attempt is named, they are steps of it.
+    `near` has those that have a metric, from close by: most often nothing can be nearer.
     """
-    own = (series for series, line in lines.items() if not line.key.startswith("system/"))
-    series = max(values, key=lambda value: value.before).line.series if values else next(own, None)
-    if series is None:
-        return None, None
-    here = f"SELECT step FROM metrics WHERE series = {series} AND step > {NO_STEP}"
-    here += "" if attempt is None else f" AND attempt = {attempt}"
-    before = engine.query(f"{here} AND step < {step} ORDER BY series DESC, step DESC LIMIT 1")["step"]
-    after = engine.query(f"{here} AND step > {step} ORDER BY series, step LIMIT 1")["step"]
-    return (before[0] if before else None), (after[0] if after else None)
+    if near == (step - 1, step + 1):
+        return near
+    mine = "" if attempt is None else f" AND attempt = {attempt}"
+    series, own = span_of(run) + mine, f"run = {run}{mine}"
+    for reach in (FAR_STEPS, LAST_STEP - FIRST_STEP):
+        if None in near:
+            low, high = (
+                step if side is not None else far for side, far in zip(near, (step - reach, step + reach), strict=True)
+            )
+            near = _nearest(near, _beside(engine, step, {"metrics": series}, low, high))
+    rest = {"histograms": series, **dict.fromkeys(("spans", "open_spans", "logs", "alerts"), own)}
+    low, high = FIRST_STEP if near[0] is None else near[0], LAST_STEP if near[1] is None else near[1]
+    return _nearest(near, _beside(engine, step, rest, low, high))
+
+
+def _beside(engine: Engine, step: int, tables: dict[str, str], low: int, high: int) -> Sides:
+    """The last step before one and the first after it between two, in some tables with a condition each."""
+    between = f"step BETWEEN {max(low, FIRST_STEP)} AND {min(high, LAST_STEP)}"
+    parts = [f"SELECT {_sides(step)} FROM {table} WHERE {where} AND {between}" for table, where in tables.items()]
+    found: Sides = (None, None)
+    for row in engine.query(" UNION ALL ".join(parts)).rows():
+        found = _nearest(found, _told(*row))
+    return found
+
+
+def _sides(step: int, of: str = "1") -> str:
+    """The columns that tell the steps beside one, of the rows for which a condition holds."""
+    before, after = f"step < {step} AND {of}", f"step > {step} AND {of}"
+    return f"countIf({before}), maxIf(step, {before}), countIf({after}), minIf(step, {after})"
+
+
+def _told(some_before: int, before: int, some_after: int, after: int) -> Sides:
+    return (before if some_before else None), (after if some_after else None)
+
+
+def _nearest(one: Sides, other: Sides) -> Sides:
+    befores, afters = ([each for each in side if each is not None] for side in zip(one, other, strict=True))
+    return max(befores, default=None), min(afters, default=None)
 
 
 def _system(engine: Engine, run: int, begin: int, end: int, lines: dict[int, Line]) -> list[Reading]:

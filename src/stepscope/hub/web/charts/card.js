@@ -4,7 +4,7 @@ import { count, number } from "../parts/format.js";
 import { IconButton } from "../parts/toolbar.js";
 import { useShownTheme } from "../theme.js";
 import { Plot } from "./plot.js";
-import { sayX } from "./scales.js";
+import { belowLog, sayX } from "./scales.js";
 import { inSight } from "./sight.js";
 
 // `source` gives lines: watch(told) -> stop, and read() -> { lines, loading, error, superseded, unit }.
@@ -80,7 +80,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
       <h3 title=${hint || title}>${title}${state.unit && html`<span class="chart-unit">${state.unit}</span>`}</h3>
       ${flagged ? html`<span class="chip bad chart-flag" title="Some values are not finite; ⊗ and △ mark where">${flagWords(flagged)}</span>` : null}
       <output class="chart-readout mono" ref=${readout}></output>
-      <span class="chart-last mono">${lastWords(lines)}</span>
+      <span class="chart-last mono" title=${lines[0]?.several ? lastHint(lines[0], look.kind) : undefined}>${lastWords(lines, look.kind)}</span>
       <span class="chart-tools">
         ${onPin && html`<${IconButton} icon="pin" label=${pinned ? `Unpin ${title}` : `Pin ${title}`} on=${pinned} onClick=${onPin} />`}
         ${onWide && html`<${IconButton} icon="wide" label=${wide ? `Make ${title} small` : `Make ${title} wide`} on=${wide} onClick=${onWide} />`}
@@ -88,11 +88,11 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
     </header>
     <div class="chart-plot" ref=${place} tabindex="0" role="application" aria-roledescription="chart"
       aria-label=${`${title}: arrow keys move, up goes to the highest, down to the lowest, Enter opens the step`} onKeyDown=${keys}>
-      ${note(state, lines, empty)}
+      ${note(state, lines, empty, look.log && belowLog(lines))}
     </div>
     <footer class="chart-foot">
       ${lines.length > 1 ? html`<${Legend} lines=${lines} plot=${plot} />` : null}
-      <span class="chart-count">${countWords(state, lines)}</span>
+      <span class="chart-count" title=${[countWords(state, lines, look.log), ...countHint(lines, look.log)].join(". ")}>${countWords(state, lines, look.log)}</span>
     </footer>
   </section>`;
 }
@@ -105,26 +105,57 @@ function Legend({ lines, plot }) {
     ${lines.length > 12 ? html`<span>and ${lines.length - 12} more</span>` : null}</span>`;
 }
 
-function note(state, lines, empty) {
+function note(state, lines, empty, below) {
   if (state.error) return html`<p class="chart-note bad-text" role="alert">${state.error.message}</p>`;
-  if (lines.some((line) => line.marks.length)) return null;
-  return html`<p class="chart-note">${state.loading || !lines.length ? "" : empty || "No points here"}</p>`;
+  const marks = lines.reduce((sum, line) => sum + line.marks.length, 0);
+  if (marks && marks === below?.gone) return html`<${Note}>No value is above 0, so a log scale can show none<//>`;
+  if (marks) return null;
+  if (lines.some((line) => line.marks.unsure)) return html`<${Note}>There are too many steps to tell which of them have both<//>`;
+  return state.loading || !lines.length ? null : html`<${Note}>${empty || "No points here"}<//>`;
+}
+
+// Words over the empty plot, in front of its grid.
+function Note({ children }) {
+  return html`<p class="chart-note" style=${{ zIndex: 1 }}><span style=${{ background: "var(--panel)", padding: "2px 8px" }}>${children}</span></p>`;
 }
 
 function flagWords(flags) {
   return [flags & 1 && "NaN", flags & 2 && "+∞", flags & 4 && "−∞"].filter(Boolean).join(" ");
 }
 
-// The value that was logged last, whatever the marks are made of.
-function lastWords(lines) {
-  return lines.length === 1 && lines[0].marks.length ? number(lines[0].marks.lastValue, 4) : "";
+// The value at the end of the line, whatever the marks are made of: over steps of several ranks their mean, over time the
+// value of one of them, which is named.
+function lastWords(lines, kind) {
+  if (lines.length !== 1 || !lines[0].marks.length || lines[0].marks.lastValue === null) return "";
+  const rank = endRank(lines[0], kind);
+  return (rank === null ? "" : `rank ${rank}  `) + number(lines[0].marks.lastValue, 4);
 }
 
-function countWords(state, lines) {
+const endRank = ({ several, marks }, kind) => several && (kind === "time" || kind === "relative") ? marks.tail.rank : null;
+const lastHint = (line, kind) => endRank(line, kind) === null ? "The mean of all ranks at the last step" : "The last point, and the rank that logged it";
+
+// How much of the data is on screen, and what is not, and why.
+function countWords(state, lines, log) {
   if (!lines.length) return "";
-  const total = lines.reduce((sum, line) => sum + line.marks.total, 0), shown = lines.reduce((sum, line) => sum + line.marks.length, 0);
-  const older = state.superseded ? `, ${count(state.superseded)} superseded` : "";
-  return `${count(total)} points, ${count(shown)} shown${older}`;
+  const sum = (of) => lines.reduce((all, { marks }) => all + (of(marks) || 0), 0);
+  const { gone, cut } = log ? belowLog(lines) : { gone: 0, cut: 0 };
+  const said = [`${count(sum((marks) => marks.total))} points`, `${count(sum((marks) => marks.length) - gone)} shown`];
+  const apart = sum((marks) => marks.apart), unsure = sum((marks) => marks.unsure);
+  if (gone) said.push(`${count(gone)} ≤ 0 left out`);
+  if (cut) said.push(`${count(cut)} cut at 0`);
+  if (apart) said.push(`${count(apart)} without x`);
+  if (unsure) said.push(`${count(unsure)} may lack x`);
+  if (state.superseded) said.push(`${count(state.superseded)} superseded`);
+  return said.join(", ");
+}
+
+function countHint(lines, log) {
+  const { gone, cut } = log ? belowLog(lines) : {}, any = (name) => lines.some(({ marks }) => marks[name]);
+  return [
+    (gone || cut) && "A log scale has no place for 0 and what is below",
+    any("apart") && "Points at steps without a value of the metric along x are not drawn",
+    any("unsure") && "Nor are those where there are too many steps to tell; a zoom tells",
+  ].filter(Boolean);
 }
 
 // What the cursor is on: where, the value, and how far the values spread there.
@@ -140,6 +171,6 @@ function words({ line, i, x }, plot, look) {
 function flagAt(plot, flags) {
   const left = plot?.u.cursor.left;
   if (!flags?.length || left === undefined || left < 0) return "";
-  const found = flags.filter((flag) => Math.abs(plot.u.valToPos(flag.x, "x") - left) < 4).slice(0, 3);
-  return found.map(({ record }) => record.name || record.body).join(", ");
+  const near = flags.map((flag) => ({ ...flag, away: Math.abs(plot.u.valToPos(flag.x, "x") - left) })).filter(({ away }) => away < 4);
+  return near.sort((a, b) => a.away - b.away).slice(0, 3).map(({ record }) => record.name || record.body).join(", ");
 }

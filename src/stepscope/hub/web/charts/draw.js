@@ -5,8 +5,8 @@ import { smooth } from "./smooth.js";
 
 const RATIO = () => devicePixelRatio || 1;
 
-// A line: its min/max band and edges, the mean, and over them what smoothing makes of it.
-export function drawLine(u, line, { weight, log, faint = false }) {
+// A line (`Y` tells where a value is): its min/max band and edges, the mean, and over them what smoothing makes of it.
+export function drawLine(u, line, { Y, weight, log, faint = false }) {
   const { marks } = line, ctx = u.ctx, r = RATIO();
   if (!marks.length) return;
   const { min, max } = u.scales.x;
@@ -14,7 +14,7 @@ export function drawLine(u, line, { weight, log, faint = false }) {
   let end = first;
   while (end < marks.length && marks.x[end] <= max) end++;
   end = Math.min(marks.length, end + 1);
-  const X = (i) => u.valToPos(marks.x[i], "x", true), Y = (value) => u.valToPos(value, "y", true);
+  const X = (i) => u.valToPos(marks.x[i], "x", true);
   const ok = log ? (value) => value !== null && value > 0 : (value) => value !== null;
   ctx.save();
   ctx.strokeStyle = ctx.fillStyle = line.ghost ? colour("--ghost") : line.colour;

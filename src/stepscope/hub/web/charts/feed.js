@@ -2,9 +2,11 @@
 import { get, runPath } from "../api.js";
 import { real } from "../parts/format.js";
 import { seriesColour } from "../theme.js";
-import { Marks, marksOf, over } from "./marks.js";
+import { EXACT, Marks, coarse, marksOf, over, stepsWithin } from "./marks.js";
 
 const AT_ONCE = 3;   // lines in one question
+const AGAIN_MS = 3000;   // between two readings of lines over another metric, which the stream cannot continue
+const MOST_GHOSTS = 4;   // earlier attempts that are drawn, the newest
 
 // how: { x: "step"|"time"|"relative"|"metric", xKey, ranks: "all"|"each"|number, from, to, points, ghosts }
 export class Feed {
@@ -14,6 +16,8 @@ export class Feed {
     this.entries = new Map();
     this.waiting = new Set();
     this.timer = 0;
+    this.renewal = 0;
+    this.took = 0;
     this.turn = 0;
     this.control = new AbortController();
   }
@@ -63,6 +67,7 @@ export class Feed {
 
   close() {
     clearTimeout(this.timer);
+    clearTimeout(this.renewal);
     this.control.abort();
   }
 
@@ -70,16 +75,19 @@ export class Feed {
     const keys = [...this.waiting].filter((key) => !this.entry(key).loading);
     this.waiting.clear();
     for (const key of keys) Object.assign(this.entry(key), { loading: true, stale: false });
-    for (let i = 0; i < keys.length; i += AT_ONCE) this.load(keys.slice(i, i + AT_ONCE));
+    const along = keys.length && this.how.x === "metric" ? this.along({}) : null;
+    for (let i = 0; i < keys.length; i += AT_ONCE) this.load(keys.slice(i, i + AT_ONCE), along);
   }
 
-  async load(keys) {
-    const { how, turn } = this;
+  async load(keys, asked) {
+    const { how, turn } = this, began = performance.now();
     try {
-      const xs = how.x === "metric" ? await this.lines([how.xKey], {}) : null;
-      const found = await this.lines(keys, how.ranks === "each" ? { by_rank: true } : typeof how.ranks === "number" ? { rank: how.ranks } : {});
+      const along = await asked;
+      const found = await this.lines(keys, { ...this.ranks(), ...along?.steps });
       if (turn !== this.turn) return;
-      for (const key of keys) this.fill(this.entry(key), found, xs);
+      for (const key of keys) this.fill(this.entry(key), found, along);
+      this.took = performance.now() - began;
+      this.tips(keys);
       if (how.ghosts) this.haunt(keys, found);
     } catch (error) {
       if (turn !== this.turn || error.name === "AbortError") return;
@@ -89,39 +97,85 @@ export class Feed {
   }
 
   async lines(keys, params) {
-    const { how } = this, x = how.x === "metric" ? "step" : how.x;
-    const window = how.x === "metric" ? {} : { from: how.from, to: how.to };
-    const answer = await get(runPath(this.run, "series"), { key: keys, x, points: how.points, ...window, ...params }, this.control.signal);
-    return answer.series;
+    const { how } = this, paired = how.x === "metric";
+    const window = paired ? {} : { from: how.from, to: how.to };
+    const asked = { key: keys, x: paired ? "step" : how.x, points: paired ? EXACT : how.points, ...window, ...params };
+    return (await get(runPath(this.run, "series"), asked, this.control.signal)).series;
+  }
+
+  ranks() {
+    const { ranks } = this.how;
+    return ranks === "each" ? { by_rank: true } : typeof ranks === "number" ? { rank: ranks } : {};
+  }
+
+  // The metric that runs along x, and within a zoom the steps at which it was there, read as closely as they can be.
+  async along(params) {
+    const { xKey, from, to } = this.how, window = from === null && to === null ? null : [from, to];
+    const read = async (steps) => {
+      const line = (await this.lines([xKey], { ...params, ...steps }))[0];
+      return { marks: marksOf(line, EXACT), ranks: line.ranks.length };
+    };
+    const whole = await read({}), steps = window && stepsWithin(whole.marks, window);
+    if (!steps) return { ...whole, window, steps: {} };
+    const range = { from: steps[0], to: steps[1] };
+    return { ...(coarse(whole.marks) ? await read(range) : whole), window, steps: range };
+  }
+
+  // Of a stretch that several ranks made the hub tells one rank's last value; what all had there is in the points of that x.
+  async tips(keys) {
+    if (this.how.x === "metric") return;
+    const { turn } = this, ends = new Map(), pad = this.how.x === "step" ? 0 : 2e-6;
+    for (const key of keys) {
+      const line = this.entry(key).lines.find((each) => each.several && !each.ghost);
+      if (line?.marks.length && line.marks.lastValue === null) ends.set(line.marks.tail.x, [...(ends.get(line.marks.tail.x) || []), { key, line }]);
+    }
+    for (const [x, those] of ends) {
+      const found = await this.lines(those.map(({ key }) => key), { from: x - pad, to: x + pad, points: EXACT }).catch(() => []);
+      if (turn !== this.turn) return;
+      those.forEach(({ key, line }, at) => {
+        if (line.marks.tail.x !== x || !found[at]?.total) return;
+        const tip = marksOf(found[at], EXACT);
+        Object.assign(line.marks, { tail: tip.tail, lastValue: tip.lastValue });
+        this.tell(key);
+      });
+    }
   }
 
   // What earlier attempts had where a later one began again, drawn grey behind once it is there.
   async haunt(keys, found) {
-    const again = keys.filter((key) => found.some((line) => line.key === key && line.superseded > 0));
-    if (!again.length || this.how.x !== "step") return;
-    const { turn } = this;
-    const attempts = [...new Set(again.flatMap((key) => this.entry(key).attempts || []))].sort((a, b) => a - b).slice(0, -1).slice(-4);
-    const all = await Promise.all(attempts.map((attempts) => this.lines(again, { attempts }))).catch(() => []);
+    const drawn = (key) => this.entry(key).lines.some((line) => line.ghost);
+    const again = keys.filter((key) => !drawn(key) && found.some((line) => line.key === key && line.superseded > 0));
+    if (!again.length) return;
+    const { turn, how } = this;
+    const attempts = [...new Set(again.flatMap((key) => this.entry(key).attempts || []))].sort((a, b) => a - b).slice(0, -1).slice(-MOST_GHOSTS);
+    const read = async (attempts) => {
+      const along = how.x === "metric" ? await this.along({ attempts }) : null;
+      return (await this.lines(again, { attempts, ...this.ranks(), ...along?.steps })).map((line) => ({ line, along }));
+    };
+    const all = await Promise.all(attempts.map(read)).catch(() => []);
     if (turn !== this.turn) return;
     for (const key of again) {
-      const entry = this.entry(key), old = all.flat().filter((line) => line.key === key && line.total > 0);
-      entry.lines = [...old.map((line, at) => this.line(line, at, true, null)), ...entry.lines.filter((line) => !line.ghost)];
+      const entry = this.entry(key), old = all.flat().filter(({ line }) => line.key === key && line.total > 0);
+      entry.lines = [...old.map(({ line, along }, at) => this.line(line, at, true, along)), ...entry.lines.filter((line) => !line.ghost)];
       this.tell(key);
     }
   }
 
   line(line, at, ghost, along) {
-    const plain = marksOf(line, this.how.points);
+    const plain = marksOf(line, along ? EXACT : this.how.points);
+    const marks = along ? over(along.marks, plain, { ranks: along.ranks, mine: line.ranks.length, window: along.window }) : plain;
     return {
-      id: ghost ? "ghost" + at : at, rank: line.rank, ghost, marks: along ? over(along, plain) : plain,
+      id: ghost ? "ghost" + at : at, rank: line.rank, ghost, marks, several: line.rank === null && line.ranks.length > 1,
       colour: seriesColour(at), at, name: line.rank === null ? "all ranks" : "rank " + line.rank, origin: line.origin,
     };
   }
 
-  fill(entry, found, xs) {
+  fill(entry, found, along) {
     const mine = found.filter((line) => line.key === entry.key);
-    const along = xs && xs[0] ? marksOf(xs[0], this.how.points) : null;
-    entry.lines = mine.map((line, at) => this.line(line, line.rank === null ? at : line.rank, false, along));
+    // Read again and asked the same, what an earlier attempt had is still right.
+    const ghosts = entry.turn === this.turn ? entry.lines.filter((line) => line.ghost) : [];
+    entry.turn = this.turn;
+    entry.lines = [...ghosts, ...mine.map((line, at) => this.line(line, line.rank === null ? at : line.rank, false, along))];
     entry.ranks = [...new Set(mine.flatMap((line) => line.ranks))];
     entry.unit = mine[0]?.unit || "";
     entry.superseded = mine.reduce((sum, line) => sum + line.superseded, 0);
@@ -140,14 +194,28 @@ export class Feed {
   // Returns the keys that no chart knows yet.
   take({ rank, attempt, points }) {
     const unknown = [];
+    if (this.how.x === "metric" && Object.keys(points || {}).length) this.renew();
     for (const [key, columns] of Object.entries(points || {})) {
       const entry = this.entries.get(key);
       if (!entry) unknown.push(key);
-      else if (attempt > entry.attempt && entry.attempt > 0) { entry.attempt = attempt; entry.stale = true; this.want(key); }
+      else if (attempt > entry.attempt && entry.attempt > 0) this.beginAttempt(entry, attempt);
       else if (entry.loading) (entry.pending ??= []).push([rank, columns]);
       else if (!entry.stale) this.append(entry, rank, columns);
     }
     return unknown;
+  }
+
+  beginAttempt(entry, attempt) {
+    Object.assign(entry, { attempt, attempts: [...(entry.attempts || []), attempt], stale: true, turn: null });
+    this.want(entry.key);
+  }
+
+  // Which steps have both metrics only the hub can tell, so it is asked now and then; what takes long is asked seldom.
+  renew() {
+    this.renewal ||= setTimeout(() => {
+      this.renewal = 0;
+      for (const entry of this.entries.values()) if (entry.watchers.size) this.want(entry.key);
+    }, Math.max(AGAIN_MS, 5 * this.took));
   }
 
   // What came while a line was being read is added behind its end; before that the line has it already.
@@ -165,6 +233,7 @@ export class Feed {
     const line = this.lineOf(entry, rank);
     if (!line) return;
     const { x, from, to } = this.how;
+    if (!entry.ranks.includes(rank)) { entry.ranks.push(rank); line.several = line.rank === null && entry.ranks.length > 1; }
     for (let i = 0; i < columns.value.length; i++) {
       const at = x === "step" ? columns.step[i] : x === "time" ? columns.time[i] : columns.time[i] - line.origin;
       if (at === null || columns.value[i] === null || (from !== null && at < from) || (to !== null && at > to) || at <= behind) continue;

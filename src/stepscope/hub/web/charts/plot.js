@@ -3,7 +3,7 @@ import uPlot from "../vendor/uplot.js";
 import { colour } from "../theme.js";
 import { drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
 import { forget, repaint } from "./painter.js";
-import { rangeX, rangeY, roomX, spanY, tickLog, tickX, tickY } from "./scales.js";
+import { factorY, logTicks, rangeX, rangeY, roomX, spanY, tickLog, tickX, tickY } from "./scales.js";
 
 const FONT = "11px Inter, system-ui, sans-serif";
 const AXIS = 54;
@@ -17,7 +17,7 @@ export class Plot {
     this.on = on;
     this.paintedAt = 0;
     this.mark = null;
-    this.hidden = 0;
+    this.factor = 1;
     this.nonFinite = 0;
     this.dot = document.createElement("div");
     this.dot.className = "chart-dot";
@@ -42,7 +42,7 @@ export class Plot {
       },
       axes: [
         { ...axis, size: 24, gap: 5, space: roomX(this.what.kind), values: tickX(this.what.kind), grid: { show: false } },
-        { ...axis, size: AXIS, gap: 6, space: 28, values: this.what.log ? tickLog : tickY },
+        { ...axis, size: AXIS, gap: 6, space: 28, ...(this.what.log ? { ...logTicks, values: tickLog } : { values: tickY(() => this.factor) }) },
       ],
       series: [{}, { show: false, scale: "y" }],
       hooks: {
@@ -61,9 +61,16 @@ export class Plot {
 
   rangeOfY() {
     const span = spanY(this.what.lines, this.rangeOfX(), this.what.log, this.what.weight);
-    this.hidden = span.hidden || 0;
-    return rangeY(span, this.what.log);
+    if (this.what.log) return rangeY(span, true);
+    this.factor = factorY(span);
+    return rangeY({ low: span.low * this.factor, high: span.high * this.factor }, false);
   }
+
+  // Where a value is, in pixels of the page or of the canvas.
+  toY(value, canvas = false) { return this.u.valToPos(value * this.factor, "y", canvas); }
+
+  // How much of the height a difference takes.
+  share(difference) { const { min, max } = this.u.scales.y; return difference * this.factor / (max - min); }
 
   // Show something else; a change of the scale's kind needs a new plot, which the caller makes.
   show(what, now = true) {
@@ -87,20 +94,20 @@ export class Plot {
   }
 
   draw() {
-    const { lines, flags, log, weight, focus } = this.what, ctx = this.u.ctx, { left, top, width, height } = this.u.bbox;
+    const { lines, flags, log, weight, focus } = this.what, Y = (value) => this.toY(value, true), ctx = this.u.ctx, { left, top, width, height } = this.u.bbox;
     ctx.save();
     ctx.beginPath();
     ctx.rect(left, top - 1, width, height + 2);
     ctx.clip();
-    this.what.under?.(this.u);
+    if (this.factor === 1) this.what.under?.(this.u);
     drawFlags(this.u, flags || []);
     if (typeof this.what.marker === "number") drawMarker(this.u, this.what.marker);
-    for (const line of lines) if (line.ghost) drawLine(this.u, line, { weight, log });
+    for (const line of lines) if (line.ghost) drawLine(this.u, line, { Y, weight, log });
     for (const line of lines) {
-      if (!line.ghost && line.id !== focus) drawLine(this.u, line, { weight, log, faint: focus !== undefined && focus !== null });
+      if (!line.ghost && line.id !== focus) drawLine(this.u, line, { Y, weight, log, faint: focus !== undefined && focus !== null });
     }
     const front = lines.find((line) => line.id === focus);
-    if (front) drawLine(this.u, front, { weight, log });
+    if (front) drawLine(this.u, front, { Y, weight, log });
     ctx.restore();
     this.nonFinite = drawNonFinite(this.u, lines);
     const drawn = lines.reduce((sum, line) => sum + line.marks.length, 0);
@@ -123,7 +130,7 @@ export class Plot {
       if (line.ghost || !line.marks.length) continue;
       const i = this.sought(line.marks, x);
       const value = line.marks.mid[i] ?? line.marks.low[i];
-      const away = top === null || top < 0 || value === null ? 0 : Math.abs(this.u.valToPos(this.near(line.marks, i, top), "y") - top);
+      const away = top === null || top < 0 || value === null ? 0 : Math.abs(this.toY(this.near(line.marks, i, top)) - top);
       if (!best || away < best.away) best = { line, i, away, x: line.marks.x[i] };
     }
     return best;
@@ -137,7 +144,7 @@ export class Plot {
       const out = marks.flags[i] ? Infinity : marks.mid[i] === null ? -1 : marks.high[i] - marks.low[i] + Math.abs(this.step(marks, i));
       if (out > height * 3 + 1e-12) { height = out; best = i; }
     }
-    return height > 0 && this.standsOut(marks, best, height) ? best : marks.nearest(x);
+    return height > 0 && this.standsOut(height) ? best : marks.nearest(x);
   }
 
   step(marks, i) {
@@ -146,15 +153,14 @@ export class Plot {
     return side.length ? here - side.reduce((a, b) => a + b) / side.length : 0;
   }
 
-  standsOut(marks, i, height) {
-    const { min, max } = this.u.scales.y;
-    return height === Infinity || height > (max - min) * 0.12;
+  standsOut(height) {
+    return height === Infinity || this.share(height) > 0.12;
   }
 
   // Which of a mark's values the pointer is nearest to.
   near(marks, i, top) {
     const values = [marks.high[i], marks.low[i], marks.mid[i]].filter((value) => value !== null);
-    const away = (value) => Math.abs(this.u.valToPos(value, "y") - top);
+    const away = (value) => Math.abs(this.toY(value) - top);
     return values.reduce((a, b) => away(b) < away(a) ? b : a, values[0] ?? 0);
   }
 
@@ -170,15 +176,15 @@ export class Plot {
     if (value === null || value === undefined) { dot.style.display = "none"; return; }
     dot.style.display = "block";
     dot.style.background = mark.line.colour;
-    dot.style.transform = `translate(${this.u.valToPos(mark.x, "x")}px, ${this.u.valToPos(value, "y")}px)`;
+    dot.style.transform = `translate(${this.u.valToPos(mark.x, "x")}px, ${this.toY(value)}px)`;
   }
 
   // The value of a mark that is worth showing: the extreme that stands out, else the mean.
   valueOf({ line: { marks }, i }) {
     const mid = marks.mid[i];
     if (mid === null || mid === undefined) return null;
-    const up = marks.high[i] - mid, down = mid - marks.low[i], { min, max } = this.u.scales.y;
-    if (Math.max(up, down) < (max - min) * 0.12) return mid;
+    const up = marks.high[i] - mid, down = mid - marks.low[i];
+    if (this.share(Math.max(up, down)) < 0.12) return mid;
     return up >= down ? marks.high[i] : marks.low[i];
   }
 

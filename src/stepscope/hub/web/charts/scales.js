@@ -21,27 +21,45 @@ export function rangeX(lines, window) {
 
 // The extent of y within a stretch of x; `positive` leaves out what a log scale cannot show.
 export function spanY(lines, [from, to], positive, weight) {
-  let low = Infinity, high = -Infinity, hidden = 0;
+  let low = Infinity, high = -Infinity;
   for (const { marks } of lines) {
     const first = marks.find(from), soft = weight > 0 ? smooth(marks, weight) : null;
     for (let i = first; i < marks.length && marks.x[i] <= to; i++) {
       for (const value of soft ? [marks.low[i], marks.high[i], soft[i]] : [marks.low[i], marks.high[i]]) {
-        if (value === null) continue;
-        if (positive && value <= 0) { hidden++; continue; }
+        if (value === null || (positive && value <= 0)) continue;
         if (value < low) low = value;
         if (value > high) high = value;
       }
     }
   }
-  return low <= high ? { low, high, hidden } : { low: positive ? 0.1 : 0, high: 1, hidden };
+  return low <= high ? { low, high } : { low: positive ? 0.1 : 0, high: 1 };
+}
+
+// What a log scale does to marks: how many are below it as a whole, and how many reach below it.
+export function belowLog(lines) {
+  let gone = 0, cut = 0;
+  for (const { marks } of lines) {
+    for (let i = 0; i < marks.length; i++) {
+      if (marks.low[i] === null || marks.low[i] > 0) continue;
+      if (marks.high[i] > 0) cut++; else gone++;
+    }
+  }
+  return { gone, cut };
+}
+
+// By how much y is drawn smaller or larger than it is: uPlot has no ticks for numbers past 1e32 or of more than 17 digits,
+// and differences of the greatest numbers are not numbers.
+export function factorY({ low, high }) {
+  const most = Math.max(Math.abs(low), Math.abs(high));
+  if (most === 0 || (most < 1e30 && most > 1e-12)) return 1;
+  return 10 ** -Math.max(-300, Math.min(300, Math.floor(Math.log10(most))));
 }
 
 export function rangeY(span, log) {
   let { low, high } = span;
   if (log) {
-    if (high / low < 1.0001) return [low / 2, high * 2];
-    const pad = Math.pow(high / low, 0.06);
-    return [low / pad, high * pad];
+    const pad = high / low < 1.0001 ? 2 : Math.exp(0.06 * (Math.log(high) - Math.log(low)));
+    return [Math.max(low / pad, Number.MIN_VALUE), Math.min(high * pad, Number.MAX_VALUE)];
   }
   if (high - low <= Math.abs(high) * 1e-9) { const pad = Math.abs(high) * 0.1 || 1; return [low - pad, high + pad]; }
   const pad = (high - low) * 0.07;
@@ -71,11 +89,25 @@ export function roomX(kind) {
   return (u, axis, low, high) => high - low < Math.abs(high) / 1000 ? Math.max(56, grouped(Math.round(high)).length * 8) : 56;
 }
 
-export function tickY(u, ticks) {
+export const tickY = (factor) => (u, ticks) => written(ticks.map((tick) => tick === null ? null : tick / factor()));
+
+function written(ticks) {
   const most = Math.max(...ticks.map((tick) => Math.abs(tick ?? 0)));
   const [size, unit] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => most >= (least === 1e3 ? 1e4 : least)) || [1, ""];
-  return ticks.map((tick) => tick === null ? "" : most >= 1e12 ? number(tick, 4) : tick === 0 ? "0" : number(Number((tick / size).toPrecision(8)), 5) + unit);
+  return ticks.map((tick) => tick === null || !Number.isFinite(tick) ? "" : most >= 1e12 ? number(tick, 4) : tick === 0 ? "0" : number(Number((tick / size).toPrecision(8)), 5) + unit);
 }
+
+// Where ticks of a log scale can stand, as far as numbers go; uPlot's own end at 1e32.
+export const logTicks = {
+  incrs: (u, axis, low, high) => [Math.max(10, high - low)],
+  splits: (u, axis, low, high) => {
+    const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), found = [];
+    for (let power = first; power <= last; power++) {
+      for (let times = 1; times <= (last - first > 15 ? 1 : 9); times++) found.push(Number(`${times}e${power}`));
+    }
+    return found.filter((tick) => tick >= low && tick <= high);
+  },
+};
 
 // On a log scale only powers of ten are written, unless there are too few of them.
 export function tickLog(u, ticks) {

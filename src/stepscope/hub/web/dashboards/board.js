@@ -1,7 +1,7 @@
 // A dashboard drawn for one run: charts two beside each other, one cursor and one zoom over all, live.
-import { html, useEffect, useMemo, useState } from "../h.js";
+import { html, useEffect, useMemo } from "../h.js";
 import { get, runPath } from "../api.js";
-import { go, href } from "../router.js";
+import { change, go, href, useParam } from "../router.js";
 import { useAsk, useLive } from "../use.js";
 import { ChartCard } from "../charts/card.js";
 import { Feed } from "../charts/feed.js";
@@ -32,9 +32,11 @@ function Waiting({ board }) {
 
 function Charts({ board, known, x, hideEmpty, by, onNews }) {
   const id = known.run.id, kind = x || board.x;
-  const [window, setWindow] = useState(null);
+  const [from] = useParam("from"), [to] = useParam("to");
+  const window = useMemo(() => from && to && Number(from) < Number(to) ? [Number(from), Number(to)] : null, [from, to]);
+  const setWindow = (next) => change(!next ? { from: null, to: null } : kind === "step" ? { from: Math.floor(next[0]), to: Math.ceil(next[1]) }
+    : { from: next[0].toFixed(3), to: next[1].toFixed(3) }, { replace: false });
   const theme = useShownTheme();
-  useEffect(() => setWindow(null), [kind, id]);
   const feeds = useMemo(() => new Map(), [id]);
   const ranks = by === "rank" ? "each" : "all";
   const feedOf = (axis) => {

@@ -41,9 +41,10 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
     if (!confirm(`Delete the dashboard ${name}?`)) return;
     try { await put("DELETE"); onDeleted(); } catch (error) { setFailure(error.message); }
   };
+  const close = () => { if (text === source.yaml || confirm("Close, and lose what you wrote?")) onClose(); };
   const keys = (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "s") { event.preventDefault(); event.target.form.requestSubmit(); }
-    else if (event.key === "Escape") { event.preventDefault(); onClose(); }
+    else if (event.key === "Escape") { event.preventDefault(); close(); }
   };
   const named = NAME.test(name);
   const mine = !source.builtin && source.name && name === source.name;
@@ -53,7 +54,7 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
         <input value=${name} onInput=${(event) => setName(event.target.value.trim())} placeholder="my-dashboard" aria-invalid=${String(!!name && !named)} spellcheck=${false} autocomplete="off" /></label>
       <span class="grow"></span>
       ${mine && html`<button type="button" class="button" onClick=${remove}>Delete</button>`}
-      <button type="button" class="button" onClick=${onClose}>Close</button>
+      <button type="button" class="button" onClick=${close}>Close</button>
       <button class="button primary" disabled=${!named || !!mistake || busy} title="Ctrl + S">Keep</button>
     </div>
     <div class="dash-text">

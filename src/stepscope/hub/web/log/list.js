@@ -3,7 +3,8 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
 import { href } from "../router.js";
 import { useSize } from "../use.js";
 import { Severity } from "../parts/toolbar.js";
-import { count } from "../parts/format.js";
+import { count, plain } from "../parts/format.js";
+import { Exact, spelled } from "../parts/exact.js";
 import { instant } from "../search/time.js";
 import { text } from "./lines.js";
 
@@ -75,7 +76,7 @@ function Line({ line, y, on, onChoose, showRun }) {
   </div>`;
 }
 
-const brief = (attrs) => Object.entries(attrs).map(([key, value]) => `${key}=${typeof value === "object" ? "…" : value}`).join(" ");
+const brief = (attrs) => Object.entries(attrs).map(([key, value]) => `${key}=${value !== null && typeof value === "object" && !(value instanceof Exact) ? "…" : plain(value)}`).join(" ");
 
 // All of one line, and the ways from it.
 export function LineDetails({ line }) {
@@ -87,14 +88,14 @@ export function LineDetails({ line }) {
       <a class="button" href=${href("run", line.run)}>Its run</a>
       <a class="button" href=${href("logs", { run: line.run, step: line.step })}>This step's lines</a>
     </p>
-    <pre class="log-body" tabindex="0">${line.name ? line.name + "\n" : ""}${typeof line.body === "object" && line.body ? JSON.stringify(line.body, null, 2) : text(line)}</pre>
+    <pre class="log-body" tabindex="0">${line.name ? line.name + "\n" : ""}${typeof line.body === "object" && line.body && !(line.body instanceof Exact) ? JSON.stringify(line.body, null, 2) : text(line)}</pre>
     <dl class="trace-facts">
       ${[["Severity", line.severity], ["Run", line.run], ["Rank", line.rank], ["Attempt", line.attempt], ["Step", line.step === null ? "none" : count(line.step)], ["Logger", line.scope || "–"]]
         .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}
     </dl>
     <h3>Attributes</h3>
     ${attrs.length ? html`<table class="plain trace-attrs"><tbody>${attrs.map(([key, value]) => html`<tr key=${key}>
-      <th scope="row"><a href=${href("logs", { run: line.run, attr: `${key}=${typeof value === "object" ? JSON.stringify(value) : value}` })} title="Find lines with this value">${key}</a></th>
-      <td><code>${typeof value === "object" ? JSON.stringify(value) : String(value)}</code></td></tr>`)}</tbody></table>` : html`<p class="muted">It carries none.</p>`}
+      <th scope="row">${value === null ? key : html`<a href=${href("logs", { run: line.run, attr: `${key}=${spelled(value)}` })} title="Find lines with this value">${key}</a>`}</th>
+      <td><code>${plain(value)}</code></td></tr>`)}</tbody></table>` : html`<p class="muted">It carries none.</p>`}
   </div>`;
 }

@@ -1,4 +1,6 @@
 // Numbers, times and sizes as people read them. Narrow no-break spaces keep figures and units together.
+import { spelled } from "./exact.js";
+
 const THIN = "\u202f";
 
 // A value of a metric: "NaN" and the infinities come as words.
@@ -11,7 +13,8 @@ export function number(value, digits = 4) {
   if (size === 0) return "0";
   if (Number.isInteger(value) && size < 1e6) return minus(grouped(value));
   if (size >= 1e6 || size < 1e-3) return minus(short(value.toExponential(digits - 2)));
-  return minus(short(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size))))));
+  const text = value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size))));
+  return minus(text.includes("e") ? grouped(Math.round(value)) : short(text));
 }
 
 const short = (text) => text.includes(".") ? text.replace(/\.?0+(?=e|$)/, "") : text;
@@ -22,11 +25,17 @@ export const grouped = (value) => Number(value).toLocaleString("en-US").replaceA
 export function count(value, { brief = false, digits = 3 } = {}) {
   if (value === null || value === undefined) return "–";
   if (!brief || Math.abs(value) < 10000) return grouped(value);
-  for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (Math.abs(value) >= size) return short((value / size).toPrecision(digits)) + unit;
-  }
-  return grouped(value);
+  return inUnits(value, 1000, ["", "k", "M", "G", "T", "P"], digits).join("");
 }
+
+// A figure in the largest unit that leaves something before the point, rounded: [text, unit].
+function inUnits(value, factor, units, digits = 3) {
+  let at = 0, left = value;
+  while (at < units.length - 1 && rounded(left, digits) >= factor) { left /= factor; at++; }
+  return [Math.abs(left) >= 10 ** digits ? String(Math.round(left)) : String(Number(left.toPrecision(digits))), units[at]];
+}
+
+const rounded = (value, digits) => Math.abs(value) >= 10 ** digits ? Math.round(Math.abs(value)) : Math.abs(Number(value.toPrecision(digits)));
 
 export function signed(value, digits = 3) {
   if (value === null || value === undefined) return "–";
@@ -75,19 +84,11 @@ export function clock(time, { exact = false } = {}) {
 
 export function bytes(size) {
   if (size === null || size === undefined) return "–";
-  for (const [factor, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
-    if (size >= factor) return short((size / factor).toPrecision(3)) + THIN + unit;
-  }
-  return size + THIN + "B";
+  return inUnits(size, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]).join(THIN);
 }
 
-// Any setting or attribute as text.
-export function plain(value) {
-  if (value === null || value === undefined) return "–";
-  if (typeof value === "string") return value;
-  if (typeof value === "number") return number(value, 6);
-  return JSON.stringify(value);
-}
+// Any setting or attribute as text, to the last digit: what was written, not a reading of it.
+export const plain = (value) => value === null || value === undefined ? "–" : spelled(value);
 
 // A number that JSON spelled as a word, as a number again.
 export const real = (value) => typeof value === "string" ? Number(value) : value;

@@ -1,5 +1,5 @@
 // Controls: a bar of them, choices side by side, switches, search fields, menus, marks of a run's state.
-import { html, useEffect, useId, useRef, useState } from "../h.js";
+import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../h.js";
 import { Icon } from "./icons.js";
 
 export function Toolbar({ label, children }) {
@@ -50,7 +50,9 @@ export function IconButton({ icon, label, onClick, on, disabled, shortcut, ...re
     onClick=${onClick} ...${rest}><${Icon} name=${icon} /></button>`;
 }
 
-// A button that opens a panel; Escape and a click elsewhere close it. children is the panel, or a function of `close`.
+const MARGIN = 8;
+
+// A button that opens a panel within the window; Escape and a click elsewhere close it. children is the panel, or a function of `close`.
 export function Menu({ label, icon, children, align = "left", title }) {
   const [open, setOpen] = useState(false);
   const ref = useRef(null), button = useRef(null);
@@ -60,6 +62,12 @@ export function Menu({ label, icon, children, align = "left", title }) {
     addEventListener("pointerdown", outside);
     ref.current.querySelector(".menu input, .menu button, .menu a")?.focus();
     return () => removeEventListener("pointerdown", outside);
+  }, [open]);
+  useLayoutEffect(() => {
+    if (!open) return;
+    const panel = ref.current.querySelector(".menu"), { left, right } = panel.getBoundingClientRect();
+    const out = left < MARGIN ? MARGIN - left : Math.min(0, document.documentElement.clientWidth - MARGIN - right);
+    if (out) panel.style.translate = `${out}px`;
   }, [open]);
   const close = () => { setOpen(false); button.current?.focus(); };
   const keys = (event) => { if (event.key === "Escape" && open) { event.stopPropagation(); close(); } };

@@ -10,12 +10,13 @@ import { ChartCard } from "../charts/card.js";
 import { Feed } from "../charts/feed.js";
 import { flagsOf } from "../charts/flags.js";
 import { pick } from "../charts/pick.js";
+import { axisOf, ends } from "./axis.js";
 import { Controls } from "./controls.js";
 
 const POINTS = 800;
 const FIRST = ["trainer", "actor", "evaluator"], LAST = ["misc", "system", "stepscope"];
 
-export function Charts({ id, run, keys, notes, feeds, onStep, step }) {
+export function Charts({ id, run, keys, notes, left, feeds, onStep, step }) {
   const view = useView();
   const search = useSettled(view.q, 150);
   const [pins, setPins] = useKept("pins." + run.project, []);
@@ -44,11 +45,11 @@ export function Charts({ id, run, keys, notes, feeds, onStep, step }) {
     return html`<${ChartCard} key=${key.key} title=${short(key.key)} hint=${key.key} source=${sourceOf(feed, key)} look=${mine}
       group=${`run-${id}-${mine.kind}`} pinned=${pins.includes(key.key)} onPin=${() => setPins(toggled(pins, key.key))}
       wide=${wide.includes(key.key)} onWide=${() => setWide(toggled(wide, key.key))}
-      empty=${view.xKey !== null ? `No step has both this and ${view.xKey}` : undefined}
+      empty=${view.xKey !== null ? `No step ${view.window ? "in this range " : ""}has both this and ${view.xKey}` : undefined}
       on=${stepless && timed ? {} : { zoom: view.zoom, reset: view.reset, pick: (mark, plot) => pick(id, key.key, mark, plot, view, onStep) }} />`;
   };
 
-  return html`<${Controls} view=${view} keys=${keys} run=${run} shown=${shown.length} />
+  return html`<${Controls} view=${view} keys=${keys} shown=${shown.length} flags=${left ? notes.length : null} run=${run} />
     ${!keys.length && html`<${Empty} title="No metrics yet">They appear here as soon as <code>run.log({"loss": …})</code> is called.<//>`}
     ${keys.length > 0 && !shown.length && html`<${Empty} title="No metric matches">Nothing has “${search}” in its name.<//>`}
     ${stranger && keys.length > 0 && html`<${Empty} title=${`This run has no metric ${view.xKey}`}>
@@ -74,21 +75,18 @@ function useView() {
   const [toText] = useParam("to");
   const [ghosts] = useParam("superseded", "1");
   return useMemo(() => {
-    const plain = ["step", "time", "relative"].includes(xText);
-    const from = number(fromText), to = number(toText);
-    const x = plain ? xText : "metric";
+    const axis = axisOf(xText), { x, xKey } = axis, from = number(fromText), to = number(toText);
     return {
-      x, xText, xKey: plain ? null : xText, smooth: Math.min(0.99, Number(smoothText) || 0), log: logText === "1", q,
+      ...axis, smooth: Math.min(0.99, Number(smoothText) || 0), log: logText === "1", q,
       ranks: rankText, ghosts: ghosts === "1", window: from === null && to === null ? null : [from, to],
-      how: { xKey: plain ? null : xText, ranks: /^\d+$/.test(rankText) ? Number(rankText) : rankText, from, to, ghosts: ghosts === "1" },
-      zoom: (low, high) => change({ from: rounded(low, x, Math.floor), to: rounded(high, x, Math.ceil) }, { replace: false }),
+      how: { xKey, ranks: /^\d+$/.test(rankText) ? Number(rankText) : rankText, from, to, ghosts: ghosts === "1" },
+      zoom: (low, high) => change(ends(low, high, x), { replace: false }),
       reset: () => change({ from: null, to: null }, { replace: false }),
     };
   }, [xText, smoothText, logText, rankText, q, fromText, toText, ghosts]);
 }
 
 const number = (text) => text === "" || Number.isNaN(Number(text)) ? null : Number(text);
-const rounded = (value, x, way) => x === "step" ? String(way(value)) : value.toFixed(3);
 
 function useFeed(id, feeds, how) {
   const feed = useMemo(() => new Feed(id, how), [id]);

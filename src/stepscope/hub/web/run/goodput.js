@@ -4,10 +4,10 @@ import { Asked } from "../parts/states.js";
 import { lasting, millis, number } from "../parts/format.js";
 
 const BUCKETS = [
-  ["productive", "the model learned"],
-  ["overhead", "needed, but nothing was learned: checkpoints, collectives, evaluation"],
+  ["productive", "the model learned, or made what it learns from"],
+  ["overhead", "needed, but nothing was learned: evaluation, checkpoints, synchronising"],
   ["idle", "waiting, as for data"],
-  ["wasted", "work that had to be done again"],
+  ["wasted", "work that was lost: only spans that say so themselves with train.bucket count here, a step done again after a crash does not"],
   ["unaccounted", "no span says what it was good for"],
 ];
 const PHASES = 8;
@@ -15,7 +15,7 @@ const PHASES = 8;
 export function Goodput({ asked }) {
   return html`<section class="panel box goodput" aria-label="Goodput">
     <header class="box-head"><h2>Goodput</h2>${asked.value && html`<span class="muted">${rates(asked.value)}</span>`}</header>
-    <div class="box-body"><${Asked} asked=${asked} what="Adding up its time">${(found) => html`
+    <div class="box-body" tabindex="0" role="region" aria-label="Use of its time"><${Asked} asked=${asked} what="Adding up its time">${(found) => html`
       <${Band} found=${found} />
       ${found.shares.unaccounted > 0.999 && html`<p class="muted">No span says what this time was good for. <code>run.span("train.forward")</code> and the
         integrations do; spans of your own with <code>train.bucket</code>.</p>`}

@@ -1,29 +1,37 @@
-// The rows of the table: read page by page, then kept up to date from the live stream, run by run.
-import { useEffect, useMemo, useRef, useState } from "../h.js";
+// The rows of the table: read page by page, then kept up to date from the live stream, run by run; which rows there are,
+// and in which order, only the hub can tell, so it is asked again when something moved that may change it.
+import { useCallback, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get } from "../api.js";
-import { useLive } from "../use.js";
+import { useLive, useReturn } from "../use.js";
 import { quoted } from "./completion.js";
 
 const FIRST = 200, PAGE = 2000, MOST = 20000;
+const TURN = 2000, QUIET = 10000;   // milliseconds between questions while runs move, and while they may stop without a word
 
 // Returns { rows, matched, total, error, loading, state, again, see(rows) }.
 export function useRuns({ filter, sort, metrics }) {
   const [found, setFound] = useState({ rows: [], matched: 0, total: null, error: null, loading: true });
   const [turn, setTurn] = useState(0);
   const known = useRef(new Map()), moved = useRef(new Map()), seen = useRef(new Set()), rates = useRef(new Map());
-  const due = useRef(new Set()), strangers = useRef(new Map());
+  const due = useRef(new Set()), last = useRef({ question: "", busy: true, at: 0, took: 0, stale: false });
   const metricText = metrics === null ? null : metrics.join("\n");
+  const again = useCallback(() => setTurn((n) => n + 1), []);
+  useReturn(found.error, again);
 
   useEffect(() => {
     if (metricText === null) return undefined;
-    const control = new AbortController();
-    setFound((old) => ({ ...old, loading: true }));
+    const control = new AbortController(), question = JSON.stringify([filter, sort, metricText]), anew = question !== last.current.question;
+    const mine = last.current = { question, busy: true, at: performance.now(), took: 0, stale: false };
+    if (anew) setFound((old) => ({ ...old, loading: true }));
     load({ filter, sort, metric: metrics }, control.signal, (part) => {
-      known.current = new Map(part.rows.map((run) => [run.id, run]));
-      setFound({ ...part, error: null });
+      // What is asked for again takes the place of the old when it is whole, so that nothing jumps.
+      if (!anew && part.loading && part.rows.length < known.current.size) return;
+      const rows = part.rows.map((run) => latest(run, known.current.get(run.id), rates.current));
+      known.current = new Map(rows.map((run) => [run.id, run]));
+      setFound({ ...part, rows, error: null });
     }).catch((error) => {
       if (error.name !== "AbortError") setFound((old) => ({ ...old, error, loading: false }));
-    });
+    }).finally(() => { mine.busy = false; mine.took = performance.now() - mine.at; });
     return () => control.abort();
   }, [filter, sort, metricText, turn]);
 
@@ -34,32 +42,33 @@ export function useRuns({ filter, sort, metrics }) {
         pace(rates.current, run);
       }
     },
-    gap: () => setTurn((n) => n + 1),
+    gap: again,
   }, []);
 
   // Twice a second what moved is patched in; what the stream does not tell (values, state) is asked for, for rows in sight.
+  const refused = found.error !== null && found.error.status !== 0;
   useEffect(() => {
     let beats = 0;
+    const steady = !filter && /^-?created$/.test(sort), fates = /\bstat(us|e)\b/.test(filter + " " + sort);
     const timer = setInterval(() => {
       if (document.hidden) return;
-      const news = [...moved.current.values()];
+      const news = [...moved.current.values()], now = last.current, passed = performance.now() - now.at;
       moved.current.clear();
       if (news.length) patch(news, known.current, rates.current, setFound);
-      // A run that is not here is asked for once: the filter may not want it.
-      for (const { id } of news) if (!known.current.has(id) && !strangers.current.has(id)) strangers.current.set(id, true);
-      if (beats % 4 === 0 && [...strangers.current.values()].some(Boolean)) {
-        for (const id of strangers.current.keys()) strangers.current.set(id, false);
-        setTurn((n) => n + 1);
-      }
+      if (news.some(({ id }) => !steady || !known.current.has(id)) || (fates && passed > QUIET)) now.stale = true;
+      // A long table takes its time to read; the hub has better things to do than to read it all the time.
+      if (now.stale && !now.busy && !refused && passed > Math.max(TURN, 5 * now.took)) again();
       const stale = news.filter((run) => seen.current.has(run.id)).map((run) => run.id);
       for (const id of stale) due.current.add(id);
-      if (++beats % 4 === 0) renew(due.current, seen.current, known.current, metrics || [], rates.current, setFound);
+      if (++beats % 4 === 0) {
+        renew(due.current, seen.current, known, metrics || [], rates.current, setFound).then((ended) => { if (ended && !steady) last.current.stale = true; });
+      }
     }, 500);
     return () => clearInterval(timer);
-  }, [metricText]);
+  }, [metricText, filter, sort, refused]);
 
   const see = useMemo(() => (rows) => { seen.current = new Set(rows.map((run) => run.id)); }, []);
-  return { ...found, state, see, again: () => setTurn((n) => n + 1) };
+  return { ...found, state, see, again };
 }
 
 async function load(params, signal, told) {
@@ -88,6 +97,12 @@ function lately(rates, id) {
   return last[0] > first[0] ? Math.max(0, (last[1] - first[1]) / (last[0] - first[0])) : undefined;
 }
 
+// A run as the hub told it, or as the stream has told since.
+function latest(run, before, rates) {
+  const ahead = before && before.seen > run.seen && before.attempts === run.attempts;
+  return { ...run, lately: lately(rates, run.id), ...(ahead ? { step: before.step, seen: before.seen, duration: before.duration } : {}) };
+}
+
 function patch(news, known, rates, setFound) {
   const changed = new Map();
   for (const { id, step, seen } of news) {
@@ -105,13 +120,18 @@ function replace(changed, known, setFound) {
   setFound((old) => ({ ...old, rows: old.rows.map((run) => changed.get(run.id) || run) }));
 }
 
+// Ask after runs; tells whether one of them fares otherwise than was known.
 async function renew(due, seen, known, metrics, rates, setFound) {
   // Runs in sight that run may also have stopped without a word.
-  for (const id of seen) if (known.get(id)?.status === "running") due.add(id);
+  for (const id of seen) if (known.current.get(id)?.status === "running") due.add(id);
   const ids = [...due].filter((id) => seen.has(id)).slice(0, 100);
   due.clear();
-  if (!ids.length) return;
+  if (!ids.length) return false;
   const filter = `id in (${ids.map(quoted).join(", ")})`;
   const answer = await get("runs", { filter, metric: metrics, limit: ids.length }).catch(() => null);
-  if (answer) replace(new Map(answer.runs.map((run) => [run.id, { ...run, lately: lately(rates, run.id) }])), known, setFound);
+  if (!answer) return false;
+  const here = known.current, still = answer.runs.filter((run) => here.has(run.id));
+  const other = still.some((run) => here.get(run.id).status !== run.status);
+  replace(new Map(still.map((run) => [run.id, latest(run, here.get(run.id), rates)])), here, setFound);
+  return other;
 }

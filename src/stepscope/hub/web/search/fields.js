@@ -1,7 +1,7 @@
 // Fields that searches share: a run, a text with suggestions, a number, attributes as key=value.
 import { html, useEffect, useId, useState } from "../h.js";
 import { get } from "../api.js";
-import { useAsk } from "../use.js";
+import { useAsk, useFirst } from "../use.js";
 import { Icon } from "../parts/icons.js";
 
 // A field that tells its value when it is left, on Enter, or when a suggestion is taken; `suggestions` are [value, text?].
@@ -24,9 +24,9 @@ export function Field({ label, value, onChange, placeholder, suggestions, width 
   </label>`;
 }
 
-// The newest runs, for fields and defaults.
+// The newest runs, for fields and defaults; a first one is noticed.
 export function useRuns(limit = 200) {
-  return useAsk((signal) => get("runs", { limit, sort: "-seen" }, signal).then((answer) => answer.runs), [limit]);
+  return useFirst(useAsk((signal) => get("runs", { limit, sort: "-seen" }, signal).then((answer) => answer.runs), [limit]), (runs) => !runs.length);
 }
 
 export function RunField({ value, onChange, runs, empty = "all runs" }) {

@@ -5,9 +5,10 @@ import { useSize } from "../use.js";
 import { Select } from "../parts/toolbar.js";
 import { Empty } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
+import { Exact, spelled } from "../parts/exact.js";
 import { colour, seriesColour, useShownTheme } from "../theme.js";
 
-const text = (cell) => cell === null ? "null" : typeof cell === "object" ? JSON.stringify(cell) : String(cell);
+const text = (cell) => cell === null ? "null" : typeof cell === "object" ? spelled(cell) : String(cell);
 export const isNumber = (type) => /^(Nullable\()?(U?Int|Float|Decimal)/.test(type);
 
 export function ResultTable({ answer }) {
@@ -29,8 +30,17 @@ function sorted(answer, sort) {
   const value = (row) => row.cells[at];
   return rows.sort((a, b) => {
     if (value(a) === null || value(b) === null) return (value(a) === null) - (value(b) === null);
-    return sign * (typeof value(a) === "number" && typeof value(b) === "number" ? value(a) - value(b) : text(value(a)).localeCompare(text(value(b)), undefined, { numeric: true }));
+    return sign * (isFigure(value(a)) && isFigure(value(b)) ? order(value(a), value(b)) : text(value(a)).localeCompare(text(value(b)), undefined, { numeric: true }));
   });
+}
+
+const isFigure = (cell) => typeof cell === "number" || cell instanceof Exact;
+
+// Integers that no double can tell apart are compared digit by digit.
+function order(a, b) {
+  if (Number(a) !== Number(b) || !(a instanceof Exact || b instanceof Exact)) return a - b;
+  const [one, other] = [BigInt(text(a)), BigInt(text(b))];
+  return one < other ? -1 : one > other ? 1 : 0;
 }
 
 function widest(answer, at) {

@@ -7,6 +7,7 @@ import { clock, count, millis } from "../parts/format.js";
 import { Drawer } from "../parts/drawer.js";
 import { Asked, Empty, Failure } from "../parts/states.js";
 import { IconButton, Select } from "../parts/toolbar.js";
+import { useAnomalies } from "./anomalies.js";
 import { Findings } from "./findings.js";
 import { Lanes } from "./lanes.js";
 import { Records } from "./records.js";
@@ -19,19 +20,21 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
   const now = !asked.error && asked.value?.step === step && (attempt ?? asked.value.attempt) === asked.value.attempt ? asked.value : null;
   const [rank, setRank] = useState(at);
   useEffect(() => setRank(at), [step, at]);
-  // The steps beside are looked at as this one is; what is wrong elsewhere may be so on any rank, in any attempt.
+  const [earlier, later] = useAnomalies(run, now);
+  // The steps beside are looked at as this one is; what is wrong elsewhere may be so on any rank, in an attempt of its own.
   const to = (place, ...how) => place !== null && place !== undefined && onStep(place, ...how);
   const beside = (place) => to(place, rank, attempt);
   useKey("[", () => beside(now?.previous), [now, rank]);
   useKey("]", () => beside(now?.next), [now, rank]);
-  useKey("n", () => to(now?.next_anomaly?.step), [now]);
-  useKey("p", () => to(now?.previous_anomaly?.step), [now]);
+  const wrong = (place) => place && to(place.step, null, place.attempt);
+  useKey("n", () => wrong(later), [now, later?.step, later?.attempt]);
+  useKey("p", () => wrong(earlier), [now, earlier?.step, earlier?.attempt]);
   const anomaly = (place, word) => place ? `${word} anomaly: step ${count(place.step)}, ${place.reason}` : `No ${word.toLowerCase()} anomaly`;
   const actions = html`
-    <${IconButton} icon="back" label=${anomaly(now?.previous_anomaly, "Previous")} shortcut="p" disabled=${!now?.previous_anomaly} onClick=${() => to(now.previous_anomaly.step)} />
+    <${IconButton} icon="back" label=${anomaly(earlier, "Previous")} shortcut="p" disabled=${!earlier} onClick=${() => wrong(earlier)} />
     <${IconButton} icon="left" label="Previous step" shortcut="[" disabled=${now ? now.previous === null : true} onClick=${() => beside(now.previous)} />
     <${IconButton} icon="right" label="Next step" shortcut="]" disabled=${now ? now.next === null : true} onClick=${() => beside(now.next)} />
-    <${IconButton} icon="skip" label=${anomaly(now?.next_anomaly, "Next")} shortcut="n" disabled=${!now?.next_anomaly} onClick=${() => to(now.next_anomaly.step)} />`;
+    <${IconButton} icon="skip" label=${anomaly(later, "Next")} shortcut="n" disabled=${!later} onClick=${() => wrong(later)} />`;
   return html`<${Drawer} label=${`Step ${step}`} onClose=${onClose} actions=${actions}
       title=${html`Step ${count(step)}<span class="step-rank">${now?.attempts.length > 1 ? ` in attempt ${now.attempt}` : ""}${rank !== null ? ` on rank ${rank}` : ""}</span>`}>
     ${asked.error ? html`<${Failure} error=${asked.error} again=${asked.again} />

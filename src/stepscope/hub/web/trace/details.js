@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { href } from "../router.js";
 import { useAsk } from "../use.js";
 import { count, millis, number, plain } from "../parts/format.js";
+import { spelled } from "../parts/exact.js";
 import { instant } from "../search/time.js";
 import { Failure } from "../parts/states.js";
 import { IconButton, Severity } from "../parts/toolbar.js";
@@ -55,11 +56,11 @@ function Known({ known, run, begin }) {
   return html`
     <h3>Attributes</h3>
     ${attrs.length ? html`<table class="plain trace-attrs"><tbody>${attrs.map(([key, value]) => html`<tr key=${key}>
-        <th scope="row"><a href=${href("traces", { run, attr: `${key}=${plain(value)}` })} title="Find spans with this value">${key}</a></th>
+        <th scope="row">${value === null ? key : html`<a href=${href("traces", { run, attr: `${key}=${spelled(value)}` })} title="Find spans with this value">${key}</a>`}</th>
         <td><code>${plain(value)}</code></td></tr>`)}</tbody></table>`
       : html`<p class="muted">${span ? "It carries none." : "It has not ended, so they are not known yet."}</p>`}
     ${span?.events?.length > 0 && html`<h3>Events</h3><ul class="trace-events">${span.events.map((event, at) => html`<li key=${at}>
-      <span class="muted">+${millis((event.time - begin) * 1000)}</span> ${event.name} <code>${Object.keys(event.attrs).length ? JSON.stringify(event.attrs) : ""}</code></li>`)}</ul>`}
+      <span class="muted">+${millis((event.time - begin) * 1000)}</span> ${event.name} <code>${Object.keys(event.attrs).length ? plain(event.attrs) : ""}</code></li>`)}</ul>`}
     ${span?.links?.length > 0 && html`<h3>Links</h3><ul class="trace-events">${span.links.map((link) => html`<li key=${link.span_id}>
       <a href=${href("traces", { trace: link.trace_id, span: link.span_id })}><code>${link.trace_id.slice(0, 16)}…</code></a></li>`)}</ul>`}
     <h3>Logs</h3>

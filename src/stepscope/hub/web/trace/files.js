@@ -14,7 +14,7 @@ export function Import() {
       const run = file.name.replace(/\.gz$/, "").replace(/\.json$/, "").replace(/\.(pt\.trace|chrome|otlp)$/, "");
       const answer = await ask(address("spans/import", { run }), { method: "POST", body: file, headers: { "Content-Type": "application/json" } });
       setState({ text: said(answer) });
-      if (answer.traces.length) await seen(answer.traces[0], setState);
+      if (answer.traces.length) await seen(answer, setState);
     } catch (error) {
       setState({ text: error.message, bad: true });
     }
@@ -29,14 +29,15 @@ export function Import() {
 
 function said(answer) {
   const refused = Object.values(answer.rejected).reduce((all, each) => all + each, 0);
-  return `${count(answer.spans)} spans taken${refused ? `, ${count(refused)} refused` : ""}`;
+  return `${count(answer.spans)} spans taken${answer.already ? `, ${count(answer.already)} were there already` : ""}${refused ? `, ${count(refused)} refused` : ""}`;
 }
 
-// What was taken is stored a moment later: open the trace once it is there.
-async function seen(trace, tell) {
+// What was taken is stored a moment later: open the trace once it is there, or the steps, where the traces of ranks are side by side.
+async function seen({ traces: [trace, ...others], steps }, tell) {
+  const [{ run, first_step: at, last_step: last } = {}] = others.length && steps.length === 1 ? steps : [];
   for (let turn = 0; turn < 60; turn++) {
     const answer = await ask(address("spans", { trace_id: trace, limit: 1 }));
-    if (answer.spans.length) return go(href("traces", { trace }));
+    if (answer.spans.length) return go(href("traces", run ? { run, at, last } : { trace }));
     await new Promise((done) => setTimeout(done, 250));
   }
   return tell({ text: "It is taken and not stored yet: search for it in a moment." });

@@ -5,7 +5,7 @@ import { useSize } from "../use.js";
 import { useShownTheme } from "../theme.js";
 import { millis } from "../parts/format.js";
 import { laneTitle } from "./model.js";
-import { fitted, hue, palette, prepare } from "./paint.js";
+import { fitted, palette, prepare } from "./paint.js";
 import { moved, ticks, zoomed } from "./scale.js";
 
 const ROW = 19, HEAD = 21, RULER = 22, NARROW = 1.5;
@@ -17,14 +17,13 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
   const [tip, setTip] = useState(null);
   const theme = useShownTheme();
   const stack = useMemo(() => stacked(trace), [trace]);
-  const hues = useMemo(() => trace.names.map(hue), [trace]);
   const drag = useRef(null);
   const { width, height } = size;
 
   useLayoutEffect(() => {
     if (!width || !height) return;
     const pen = prepare(canvas.current, width, height);
-    draw(pen, { trace, view, top, width, height, stack, hues, selected, critical, hovered: tip?.i ?? -1 });
+    draw(pen, { trace, view, top, width, height, stack, selected, critical, hovered: tip?.i ?? -1 });
   }, [trace, view, top, width, height, theme, selected, critical, tip?.i]);
 
   useEffect(() => {
@@ -227,9 +226,9 @@ function row(pen, scene, spans, y) {
 
 // One span, or a run of narrow ones in the colour of the first.
 function bar(pen, scene, i, low, high, y, faded) {
-  const { trace, hues, of, hovered } = scene, failed = trace.status[i] === 2, wide = high - low;
+  const { trace, of, hovered } = scene, failed = trace.status[i] === 2, wide = high - low;
   pen.globalAlpha = faded ? 0.16 : i === hovered ? 1 : 0.82;
-  pen.fillStyle = failed ? of.bad : of.series[hues[trace.name[i]]];
+  pen.fillStyle = failed ? of.bad : of.series[trace.hues[trace.name[i]]];
   pen.fillRect(low, y + 1, wide > 3 ? wide - 0.75 : wide, ROW - 2);
   pen.globalAlpha = 1;
   if (wide > 26 && (trace.end[i] - trace.start[i]) * scene.scale > 26) label(pen, scene, i, Math.max(low, 0), Math.min(high, scene.width), y, faded);

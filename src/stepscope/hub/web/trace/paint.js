@@ -1,7 +1,5 @@
-// Drawing on canvases: sharp on every screen, in the colours of the theme, a name always in the same one.
-import { colour } from "../theme.js";
-
-const SERIES = 8;
+// Drawing on canvases: sharp on every screen, in the colours of the theme.
+import { SERIES, colour } from "../theme.js";
 
 export function prepare(canvas, width, height) {
   const scale = devicePixelRatio || 1;
@@ -23,14 +21,6 @@ export function palette() {
     .map((name) => [name, colour("--" + name)]));
   of.series = Array.from({ length: SERIES }, (_, at) => colour(`--series-${at + 1}`));
   return of;
-}
-
-// Which of the series' colours a name has; names that differ in their figures only have the same.
-export function hue(name) {
-  let sum = 7;
-  name = name.replace(/\d+/g, "");
-  for (let at = 0; at < name.length; at++) sum = (sum * 31 + name.charCodeAt(at)) >>> 0;
-  return sum % SERIES;
 }
 
 export function fitted(pen, text, width) {

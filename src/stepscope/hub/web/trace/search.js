@@ -2,7 +2,7 @@
 import { html, useMemo } from "../h.js";
 import { get } from "../api.js";
 import { go, href, useParam, useParams } from "../router.js";
-import { useAsk } from "../use.js";
+import { useAsk, useFirst } from "../use.js";
 import { Choice, Select } from "../parts/toolbar.js";
 import { clock, count, millis } from "../parts/format.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
@@ -10,7 +10,7 @@ import { VirtualTable } from "../parts/table.js";
 import { Attributes, attrParams, Field, RunField, useRuns } from "../search/fields.js";
 import { instant } from "../search/time.js";
 import { Import } from "./files.js";
-import { hue } from "./paint.js";
+import { hue } from "./hues.js";
 
 const LIMIT = 500;
 
@@ -19,9 +19,9 @@ export function SpanSearch() {
   const [least, setLeast] = useParam("min_ms"), [status, setStatus] = useParam("status"), [sort, setSort] = useParam("sort", "newest");
   const [attrs, setAttrs] = useParams("attr");
   const runs = useRuns();
-  const facets = useAsk((signal) => get("spans/facets", { run }, signal), [run]);
-  const found = useAsk((signal) => get("spans", { run, name, step, min_ms: least, status, sort, limit: LIMIT, ...attrParams(attrs) }, signal),
-    [run, name, step, least, status, sort, attrs.join("\n")]);
+  const facets = useFirst(useAsk((signal) => get("spans/facets", { run }, signal), [run]), ({ names }) => !names.length);
+  const found = useFirst(useAsk((signal) => get("spans", { run, name, step, min_ms: least, status, sort, limit: LIMIT, ...attrParams(attrs) }, signal),
+    [run, name, step, least, status, sort, attrs.join("\n")]), ({ spans }) => !spans.length);
   const anything = run || name || step || least || status || attrs.length;
   const names = facets.value?.names || [];
   return html`<div class="page fill">

@@ -1,7 +1,7 @@
 // Dashboards: the built-in ones and one's own, drawn for any run, and edited as YAML beside the charts.
 import { html, useEffect, useState } from "../h.js";
 import { get } from "../api.js";
-import { go, href, useParam } from "../router.js";
+import { change, go, href, useParam } from "../router.js";
 import { useAsk } from "../use.js";
 import { Choice, Status, Switch } from "../parts/toolbar.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
@@ -9,7 +9,8 @@ import { RunField, useRuns } from "../search/fields.js";
 import { Board } from "../dashboards/board.js";
 import { Editor } from "../dashboards/editor.js";
 import { matching } from "../dashboards/sources.js";
-import { runPath } from "../api.js";
+
+const EACH = 4, ASKED = 50, LOOKED = 1000;   // names for a chart, names in all, and runs, when a run is looked for
 
 const NEW = {
   name: "", builtin: false, mistake: null, dashboard: null,
@@ -45,7 +46,9 @@ export default function Dashboards({ parts, query }) {
 }
 
 function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }) {
-  const [run, setRun] = useParam("run"), [x, setX] = useParam("x"), [empty, setEmpty] = useParam("empty");
+  const [run] = useParam("run"), [x] = useParam("x"), [empty, setEmpty] = useParam("empty");
+  // A zoom belongs to a run and to what runs along x.
+  const setRun = (next) => change({ run: next, from: null, to: null }), setX = (next) => change({ x: next, from: null, to: null });
   const best = useBest(run, runs.value, board);
   const shown = run || best;
   const known = runs.value?.find((each) => each.id === shown);
@@ -68,15 +71,16 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }
             <${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"} />`}`;
 }
 
-// The newest run that has most of what a dashboard shows; only the latest few are looked at.
+// The newest run that has what a dashboard shows: half as many of its charts as any run has, or more.
 function useBest(chosen, runs, board) {
   const asked = useAsk(async (signal) => {
     if (chosen || !runs?.length || !board) return null;
-    const wanted = board.charts.flatMap((chart) => chart.keys);
-    const counts = await Promise.all(runs.slice(0, 8).map((run) => get(runPath(run.id, "keys"), {}, signal)
-      .then((answer) => matching(wanted, answer.keys.map((each) => each.key)).length, () => 0)));
-    const most = Math.max(...counts);
-    return runs[counts.indexOf(most)].id;
+    const { metrics } = await get("fields", {}, signal), names = metrics.map((each) => each.name);
+    const wanted = [...new Set(board.charts.flatMap((chart) => matching(chart.keys, names).slice(0, EACH)))].slice(0, ASKED);
+    if (!wanted.length) return runs[0].id;
+    const found = await get("runs", { sort: "-seen", limit: LOOKED, metric: wanted }, signal);
+    const counts = found.runs.map(({ values }) => board.charts.filter((chart) => matching(chart.keys, Object.keys(values)).length).length);
+    return found.runs[counts.findIndex((many) => many >= Math.max(...counts) / 2)].id;
   }, [chosen, runs?.length > 0, board?.title]);
   return asked.value || "";
 }

@@ -1,7 +1,7 @@
 // Logs: a live tail that can be held, searched by text, severity and attributes, with ways to the step and the span.
 import { html, useCallback, useEffect, useRef, useState } from "../h.js";
 import { useParam, useParams } from "../router.js";
-import { useLive } from "../use.js";
+import { useLive, useReturn } from "../use.js";
 import { Drawer } from "../parts/drawer.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { Search, Select, Switch } from "../parts/toolbar.js";
@@ -11,7 +11,9 @@ import { edge, fits, joined, MOST, page, since } from "../log/lines.js";
 import { LineDetails, LogList } from "../log/list.js";
 
 const LEVELS = [["", "all severities"], ["DEBUG", "debug and up"], ["INFO", "info and up"], ["WARN", "warnings and up"], ["ERROR", "errors"]];
-const KINDS = [["", "logs and events"], ["log", "logs"], ["event", "events"]];
+const LATE = 2, LATER = 30;   // seconds by which lines may come after others of their time: usually, and after a gap
+const PATIENCE = 250;   // milliseconds in which what comes together is asked for together
+const KINDS = [["", "logs and events"], ["log", "logs"], ["event", "events"], ["alert", "alerts"]];
 
 export default function Logs() {
   const [run, setRun] = useParam("run"), [q, setQ] = useParam("q"), [severity, setSeverity] = useParam("severity");
@@ -46,23 +48,30 @@ export default function Logs() {
             ? "Lines that come and fit will appear here." : html`Python's <code>logging</code> is recorded in every run, and <code>run.event("name")</code> adds events. They will appear here as they come.`}<//></div>`
           : html`<${LogList} lines=${log.lines} following=${following} onFollow=${setFollowing} chosen=${chosen} onChoose=${setChosen}
               onOlder=${log.older} more=${log.more} showRun=${!run} />`}
-    <p class="table-foot">${count(log.lines.length)} lines${log.more ? ", scroll up for older ones" : ""}${log.lines.length >= MOST ? ` (the newest ${count(MOST)})` : ""}${log.gap ? " · some lines were left out: this browser was too slow" : ""}</p>
+    <p class="table-foot">${count(log.lines.length)} lines${log.more ? ", scroll up for older ones" : ""}${log.lines.length >= MOST ? ` (the newest ${count(MOST)})` : ""}${log.missing ? " · some lines are missing here, reading them again" : ""}</p>
     ${chosen && html`<${Drawer} title=${clock(chosen.time, { exact: true })} label="The chosen line" onClose=${close}><${LineDetails} line=${chosen} /><//>`}
   </div>`;
 }
 
-// The lines that are wanted. Without a run the stream only tells which runs moved, so the new lines are asked for.
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// The lines that are wanted. Without a run the stream only tells which runs moved, so the new lines are asked for; so are
+// those that the stream left out, as when the hub was away: `missing` until they are here.
 function useLog(wanted, key, live) {
-  const empty = { lines: [], more: false, loading: true, error: null, gap: false };
+  const empty = { lines: [], more: false, loading: true, error: null, missing: false };
   const [state, setState] = useState(empty);
   const [turn, setTurn] = useState(0);
   const held = useRef([]), asking = useRef(false), latest = useRef(null), now = useRef({});
+  const due = useRef(null), busy = useRef(false), gone = useRef(false);   // due: the moment since when lines may be missing
   latest.current = wanted;
-  now.current = { live, state };
+  now.current = { live, state, key };
+  const again = useCallback(() => setTurn((n) => n + 1), []);
+  useReturn(state.lines.length ? null : state.error, again);
   useEffect(() => {
     const control = new AbortController();
     let gone = false;
     held.current = [];
+    due.current = null;
     setState((old) => ({ ...empty, lines: old.key === key ? old.lines : [] }));
     page(wanted, null, control.signal).then(
       (found) => { if (!gone) setState({ ...empty, ...found, key, loading: false }); },
@@ -76,21 +85,40 @@ function useLog(wanted, key, live) {
     if (!now.current.live) { held.current.push(...fresh.slice(-MOST)); return; }
     setState((old) => ({ ...old, lines: joined(old.lines, fresh) }));
   };
-  useEffect(() => { if (live && held.current.length) add(held.current.splice(0)); }, [live]);
 
-  const catchUp = async () => {
-    if (asking.current) return;
-    asking.current = true;
-    try {
-      await new Promise((done) => setTimeout(done, 250));
-      const last = now.current.state.lines.at(-1);
-      add(await since(latest.current, last ? last.time : Date.now() / 1000 - 60));
-    } catch { /* the next movement asks again */ } finally { asking.current = false; }
+  const lack = (late) => {
+    const last = now.current.state.lines.at(-1)?.time;
+    due.current = last === undefined ? -Infinity : Math.min(due.current ?? Infinity, last - late);
   };
-  const stream = useLive(wanted.run ? { run: wanted.run, kind: ["log", "event"] } : {}, {
-    records: (data) => add([...(data.logs || []), ...(data.events || [])]),
-    runs: catchUp,
-    gap: () => setState((old) => ({ ...old, gap: true })),
+  const catchUp = async () => {
+    if (busy.current || !now.current.live || due.current === null) return;
+    busy.current = true;
+    await pause(PATIENCE);
+    const mine = now.current.key, last = now.current.state.lines.at(-1)?.time;
+    const moment = due.current === -Infinity && last !== undefined ? last - LATE : due.current;
+    if (moment !== null && !now.current.state.loading) {
+      due.current = null;
+      await since(latest.current, Number.isFinite(moment) ? moment : null).then(({ whole, lines, more }) => setState((old) => old.key !== mine ? old
+        : { ...old, missing: false, ...(whole ? { lines: joined(old.lines, lines) } : { lines, more }) }),
+      () => {
+        due.current = Math.min(moment, due.current ?? Infinity);
+        return pause(8 * PATIENCE);
+      });
+    }
+    busy.current = false;
+    if (!gone.current) catchUp();
+  };
+  useEffect(() => () => { gone.current = true; }, []);
+  useEffect(() => {
+    if (!live) return;
+    if (held.current.length) add(held.current.splice(0));
+    catchUp();
+  }, [live]);
+  const stream = useLive(wanted.run ? { run: wanted.run, kind: ["log", "event", "alert"] } : {}, {
+    hello: () => { lack(LATE); catchUp(); },
+    records: (data) => add([...(data.logs || []), ...(data.events || []), ...(data.alerts || [])]),
+    runs: () => { lack(LATE); catchUp(); },
+    gap: () => { lack(LATER); setState((old) => ({ ...old, missing: true })); catchUp(); },
   }, [wanted.run]);
 
   const older = async () => {
@@ -102,5 +130,5 @@ function useLog(wanted, key, live) {
       setState((old) => old.key !== mine ? old : { ...old, lines: [...found.lines, ...old.lines], more: found.more });
     } catch (error) { setState((old) => ({ ...old, error })); } finally { asking.current = false; }
   };
-  return { ...state, stream, older, again: () => setTurn((n) => n + 1) };
+  return { ...state, stream, older, again };
 }

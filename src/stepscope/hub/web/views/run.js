@@ -9,6 +9,9 @@ import { RunHead } from "../run/head.js";
 import { Overview } from "../run/overview.js";
 import { StepDrawer } from "../step/drawer.js";
 
+const FLAGS = 1000;   // alerts and events that are flagged at most
+const NONE = [];
+
 export default function RunView({ parts }) {
   const id = parts[0];
   if (!id) return html`<${Empty} title="Which run?"><a href=${href("runs")}>All runs</a><//>`;
@@ -20,7 +23,7 @@ function OneRun({ id }) {
   const keys = useAsk((signal) => get(runPath(id, "keys"), {}, signal).then((answer) => answer.keys), [id]);
   const feeds = useRef(new Set());
   const notes = useAsk((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
-  const findings = useAsk((signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)).then((answer) => answer.findings), [id]);
+  const findings = useAsk((signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)).then((answer) => answer.findings), [id, run.value?.status]);
   const [tab, setTab] = useParam("tab", "charts");
   const goodput = useAsk((signal) => readGoodput(run.value, tab === "overview" ? null : feeds.current, signal), [id, run.value?.attempts, run.value?.status]);
   const [step, at, attempt] = [useWhole("step"), useWhole("at"), useWhole("attempt")];
@@ -28,11 +31,7 @@ function OneRun({ id }) {
   const open = useMemo(() => (number, rank, attempt) => change({ step: number, at: rank ?? null, attempt: attempt ?? null }, { replace: step !== null }), [step]);
   const close = useMemo(() => () => change({ step: null, at: null, attempt: null }), []);
   const going = run.value && ["running", "stalled"].includes(run.value.status);
-  useEffect(() => {
-    // A run that dies says nothing, so it is asked after.
-    const timer = going ? setInterval(() => { if (!document.hidden) { run.again(); goodput.again(); } }, 10000) : 0;
-    return () => clearInterval(timer);
-  }, [going]);
+  usePace(going, [run, goodput, findings]);
   useEffect(() => {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
@@ -42,10 +41,22 @@ function OneRun({ id }) {
       ${tab === "overview"
         ? html`<${Overview} run=${found} goodput=${goodput} />`
         : html`<${Asked} asked=${keys} what="Reading its metrics">${(list) => html`
-            <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value || []} feeds=${feeds.current} onStep=${open} step=${step} />`}<//>`}
+            <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE} left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}<//>`}
     `}<//>
     ${step !== null && html`<${StepDrawer} run=${id} step=${step} at=${at} attempt=${attempt} onStep=${open} onClose=${close} />`}
   </div>`;
+}
+
+// A run that dies says nothing, and what is wrong with a value only the hub can judge: so it is asked after. Asking again
+// ends a question that is still out, so what takes longer than that is waited for.
+function usePace(going, asked) {
+  const latest = useRef(asked);
+  latest.current = asked;
+  useEffect(() => {
+    const ask = () => { if (!document.hidden) latest.current.filter((each) => !each.loading).forEach((each) => each.again()); };
+    const timer = going ? setInterval(ask, 10000) : 0;
+    return () => clearInterval(timer);
+  }, [going]);
 }
 
 // A whole number of the address; null where there is none, or something else.
@@ -69,12 +80,19 @@ async function readGoodput(run, feeds, signal) {
   return get(runPath(run.id, "goodput"), {}, signal);
 }
 
+// The newest alerts and events; `left` tells that there are older ones.
 async function readNotes(id, signal) {
   const [alerts, events] = await Promise.all([
-    get("alerts", { run: id, sort: "oldest", limit: 500 }, signal),
-    get("logs", { run: id, kind: "event", sort: "oldest", limit: 500 }, signal),
+    get("alerts", { run: id, sort: "newest", limit: FLAGS / 2 }, signal),
+    get("logs", { run: id, kind: "event", sort: "newest", limit: FLAGS / 2 }, signal),
   ]);
-  return [...alerts.alerts, ...events.logs].filter((note) => !/^(stepscope|train\.run)\./.test(note.name || ""));
+  return newest([...alerts.alerts, ...events.logs].filter(ofTheUser), alerts.next !== null || events.next !== null);
+}
+
+const ofTheUser = (note) => !/^(stepscope|train\.run)\./.test(note.name || "");
+
+function newest(records, left) {
+  return { records: records.sort((a, b) => a.time - b.time).slice(-FLAGS), left: left || records.length > FLAGS };
 }
 
 // Keep everything up to date from one stream; nothing is asked for again but what the stream cannot tell.
@@ -87,6 +105,9 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
   const [, redraw] = useState(0);
   useEffect(() => () => Object.values(later.current).forEach(clearTimeout), []);
   const begun = useRef(false);
+  const latest = useRef(findings);
+  latest.current = findings;
+  const judge = () => { if (latest.current.loading) soon("findings", judge, 1200); else findings.again(); };
   return useLive({ run: id, kind: ["metric", "event", "alert"] }, {
     hello: () => {
       if (!begun.current) for (const feed of feeds.current) feed.begin();
@@ -101,9 +122,9 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
       }
       if (unknown) soon("keys", keys.again);
       const news = [...(data.alerts || []), ...(data.events || [])];
-      if (news.length) soon("run", () => { run.again(); findings.again(); }, 1200);
-      const shown = news.filter((each) => !/^(stepscope|train\.run)\./.test(each.name || ""));
-      if (shown.length) notes.set((old) => [...(old || []), ...shown].slice(-1000));
+      if (news.length) soon("run", () => { run.again(); judge(); }, 1200);
+      const shown = news.filter(ofTheUser);
+      if (shown.length) notes.set((old) => newest([...(old?.records || []), ...shown], old?.left));
       soon("facts", () => {
         const { step, time } = progress.current;
         run.set((old) => old && { ...old, step: Math.max(old.step ?? 0, step ?? 0), seen: Math.max(old.seen || 0, time || 0),
@@ -111,7 +132,7 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
         redraw((n) => n + 1);
       }, 500);
     },
-    gap: () => { for (const feed of feeds.current) feed.refresh(); run.again(); keys.again(); notes.again(); },
+    gap: () => { for (const feed of feeds.current) feed.refresh(); run.again(); keys.again(); notes.again(); judge(); },
   }, [id]);
 }
 

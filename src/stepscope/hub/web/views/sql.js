@@ -23,11 +23,12 @@ export default function Sql() {
   const [history, setHistory] = useKept("sql", []);
   const [state, setState] = useState({ answer: null, error: null, busy: false, took: 0 });
   const tables = useAsk((signal) => get("sql/tables", {}, signal), []);
-  const area = useRef(null), control = useRef(null);
+  const area = useRef(null), control = useRef(null), ran = useRef("");
   const run = async (statement = text) => {
     control.current?.abort();
     control.current = new AbortController();
     const began = performance.now();
+    ran.current = statement;
     setShared(statement);
     setState((old) => ({ ...old, busy: true, error: null }));
     try {
@@ -38,7 +39,9 @@ export default function Sql() {
       if (error.name !== "AbortError") setState({ answer: null, error, busy: false, took: 0 });
     }
   };
-  useEffect(() => { if (shared) run(shared); return () => control.current?.abort(); }, []);
+  // The address may be changed by hand, by a link or by going back; what it names is what is shown.
+  useEffect(() => { if (shared && shared !== ran.current) choose(shared); }, [shared]);
+  useEffect(() => () => control.current?.abort(), []);
   const insert = (word) => {
     const { selectionStart: at, selectionEnd: end } = area.current;
     setText(text.slice(0, at) + word + text.slice(end));

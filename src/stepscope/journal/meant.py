@@ -1,0 +1,80 @@
+"""Which run is meant: by its id, the beginning of one, its name, or `latest`."""
+
+import difflib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from stepscope.journal import layout
+from stepscope.journal.read import find_writer
+from stepscope.model.errors import StepscopeError
+
+LATEST = "latest"
+PROBES = "stepscope-doctor"
+"""The run of all probes, which nobody means by `latest`."""
+NEAREST = 5
+
+
+class UnknownRun(StepscopeError):
+    """No run, or more than one, is meant by what was given."""
+
+
+def runs_by_age(home: Path) -> list[str]:
+    """Name the runs, the one whose newest writer began last first."""
+    folder = layout.runs_folder(home)
+    return sorted(layout.list_runs(home), key=lambda run: (_changed(folder / run), run), reverse=True)
+
+
+def _changed(folder: Path) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def find_run(home: Path, text: str) -> str:
+    """Find the run that is meant among the journals of a home folder; `latest` is none that nobody wrote in."""
+    runs = runs_by_age(home)
+    if text == LATEST:
+        runs.sort(key=lambda run: not layout.list_writers(home, run))
+    return choose(text, runs, lambda run: name_of(home, run), str(home))
+
+
+def choose(text: str, runs: list[str], naming: Callable[[str], str | None], where: str) -> str:
+    """Choose the run that is meant among some, the latest first; names are looked up only when they are needed."""
+    if not runs:
+        raise UnknownRun(f"there are no runs in {where}")
+    if text in runs:
+        return text
+    if text == LATEST:
+        return runs[0]
+    beginning = [run for run in runs if run.startswith(text)] if text else []
+    names = {run: naming(run) for run in runs} if len(beginning) != 1 else {}
+    matches = beginning or [run for run, name in names.items() if name and name == text]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UnknownRun(f"{text!r} can mean {len(matches)} runs:\n{_listed(matches, names)}")
+    near = _nearest(text, runs, names)
+    raise UnknownRun(f"no run {text!r} in {where}; the nearest:\n{_listed(near, names)}")
+
+
+def _nearest(text: str, runs: list[str], names: dict[str, str | None]) -> list[str]:
+    """The runs whose id or name looks like a text, else the latest."""
+    words = {run: run for run in runs} | {name: run for run, name in names.items() if name}
+    close = difflib.get_close_matches(text, words, n=NEAREST, cutoff=0.4)
+    return list(dict.fromkeys(words[word] for word in close)) or runs[:NEAREST]
+
+
+def _listed(runs: Iterable[str], names: dict[str, str | None]) -> str:
+    chosen = list(runs)
+    lines = [f"  {run}  {names.get(run) or ''}".rstrip() for run in chosen[:NEAREST]]
+    return "\n".join(lines + ([f"  and {len(chosen) - NEAREST} more"] if len(chosen) > NEAREST else []))
+
+
+def name_of(home: Path, run: str) -> str | None:
+    """A run's name for people, by the first writer that has one."""
+    for writer in layout.list_writers(home, run):
+        if name := find_writer(layout.writer_folder(home, run, writer)).name:
+            return name
+    return None

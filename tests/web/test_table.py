@@ -1,0 +1,100 @@
+"""The table of runs while things happen: filters and orders stay true, columns suit all runs, the chooser fits."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.model import names
+from stepscope.model.ports import Batch
+from stepscope.model.records import Event, Metric, Record
+from stepscope.model.writer import Writer
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, until, wait_for
+from tests.web.views.recorded import native
+
+
+def send(hub: RunningHub, run: str, step: int, metrics: dict[str, Any] | None = None, *, ends: bool = False) -> None:
+    """Send a run's values at a step; the step numbers the batch too."""
+    now = time.time_ns()
+    records: list[Record] = [Event(now, None, None, None, None, 9, names.EVENT_STARTED, {})]
+    records.append(Metric(now, step, None, None, metrics or {"trainer/loss": 1.0}))
+    if ends:
+        records.append(Event(now + 1, None, None, None, None, 9, names.EVENT_FINISHED, {"status": "finished"}))
+    writer = Writer(id=f"of-{run}", run=run, project="web", name=run, wall_ns=now)
+    answer = hub.post("/v1/stepscope", native([Batch(writer, step, records)]), "application/octet-stream")
+    assert answer.status == 200, answer.body
+    wait_for(lambda: run in {each["id"] for each in hub.request("GET", "/api/runs").json()["runs"]})
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[RunningHub]:
+    """A hub of its own."""
+    running = RunningHub(tmp_path / "home").start()
+    yield running
+    running.kill()
+
+
+ROWS = "[...document.querySelectorAll('.vt-row')].map((row) => row.dataset.id).join()"
+
+
+def test_a_run_that_ends_leaves_and_enters(hub: RunningHub, show: Opened) -> None:
+    """Under `status = running` it goes; under `status = finished` it comes, though nobody knew of it before."""
+    send(hub, "lv0", 1)
+    running = show(hub, "runs?filter=status+%3D+running")
+    finished = show(hub, "runs?filter=status+%3D+finished+and+name+%3D+lv1")
+    running.get_by_text("lv0").first.wait_for()
+    finished.get_by_text("No run matches this filter").wait_for()
+    send(hub, "lv1", 1)
+    until(running, f"{ROWS} === 'lv1,lv0'")
+    send(hub, "lv1", 2, ends=True)
+    until(finished, f"{ROWS} === 'lv1'")
+    until(running, f"{ROWS} === 'lv0'")
+    running.get_by_text("1 of 2 runs").wait_for()
+
+
+def test_an_order_stays_true(hub: RunningHub, show: Opened) -> None:
+    """Sorted by step, a run that overtakes another goes above it."""
+    send(hub, "fast", 1)
+    send(hub, "slow", 10)
+    page = show(hub, "runs?sort=-step")
+    until(page, f"{ROWS} === 'slow,fast'")
+    send(hub, "fast", 20)
+    until(page, f"{ROWS} === 'fast,slow'")
+
+
+def test_default_columns_suit_all_runs(hub: RunningHub, show: Opened) -> None:
+    """`loss` and `trainer/loss` share a column, and of rewards the mean is taken, not the highest."""
+    send(hub, "bare", 1, {"loss": 1.25, "rl/reward_max": 99.0, "rl/reward_mean": 3.5})
+    send(hub, "sorted", 1, {"trainer/loss": 2.75, "rl/reward_max": 98.0, "rl/reward_mean": 4.5})
+    page = show(hub, "runs")
+    page.get_by_role("columnheader", name="reward_mean").wait_for()
+    until(page, f"{ROWS} === 'sorted,bare'")
+    rows = {row.get_attribute("data-id"): row.inner_text() for row in page.locator(".vt-row").all()}
+    assert "1.25" in rows["bare"]
+    assert "3.5" in rows["bare"]
+    assert "2.75" in rows["sorted"]
+    assert "4.5" in rows["sorted"]
+    loss = page.get_by_role("button", name="loss", exact=True)
+    loss.click()
+    until(page, f"{ROWS} === 'sorted,bare'")
+    loss.click()
+    until(page, f"{ROWS} === 'bare,sorted'")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_long_name_does_not_widen_the_chooser(hub: RunningHub, show: Opened, width: int) -> None:
+    """A metric with a name of 300 characters is cut, can be read in full, and the panel is in the window."""
+    send(hub, "long", 1, {"trainer/loss": 1.0, "a" * 300: 2.0})
+    page = show(hub, "runs", width=width)
+    page.get_by_text("long").first.wait_for()
+    page.get_by_role("button", name="Columns").click()
+    panel = page.locator(".menu")
+    panel.get_by_title("a" * 300).wait_for()
+    box = panel.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert panel.evaluate("(menu) => menu.scrollWidth <= menu.clientWidth")
+    page.get_by_role("checkbox", name="a" * 300).check()

@@ -1,0 +1,131 @@
+"""Numbers to the last digit: settings, attributes and cells are shown, compared, searched and exported as they were."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.model import names
+from stepscope.model.ports import Batch
+from stepscope.model.records import Event, Log, Metric, Record, Span
+from stepscope.model.writer import Writer
+from tests.web.conftest import until, wait_for
+from tests.web.views.conftest import World
+
+SEEDS = (123456789, 123456788)
+WIDE = 1794766082746843244
+ATTRS = {"batch": 64.0, "tokens": 1234567, "shift": -12, "lr": 1e-05, "seed": WIDE, "share": 0.123456789012, "on": True}
+ATTRS |= {"shape": [2, 0.5, "a"]}
+TRACE = b"exact-numbers-ab"
+
+
+@pytest.fixture(scope="module")
+def exact(world: World) -> World:
+    """The hub with two runs that differ in the last digit of a seed, with spans and lines with numbers of all kinds."""
+    now = time.time_ns()
+    for number, seed in enumerate(SEEDS):
+        writer = Writer(id=f"exact{number}", run=f"exact-{number}", project="exact", wall_ns=now)
+        config = {"seed": seed, "wide": WIDE + number, "lr": 3e-4}
+        records: list[Record] = [
+            Event(now, None, None, None, None, 9, names.EVENT_STARTED, {"config": config}),
+            Metric(now, 1, None, "trainer", {"loss": 1.5}),
+            Span(now, 10**6, 1, None, TRACE, bytes([number + 1]) * 8, None, "numbered", attrs=dict(ATTRS)),
+            Log(now, 1, None, None, None, 9, "numbered line", dict(ATTRS)),
+        ]
+        world.send([Batch(writer, 1, records)])
+    wait_for(lambda: len(world.ask("/api/runs?filter=project%20%3D%20exact")["runs"]) == 2)
+    return world
+
+
+def test_json_is_read_without_loss(world: World, show: Any) -> None:
+    """What people wrote keeps its digits, in text that looks like ours too; what we count with stays a number."""
+    page = show(world.hub, "health")
+    found = page.evaluate(
+        r"""async () => { const { Exact, readExactly, spelled } = await import("/web/parts/exact.js");
+        const text = '{"attrs": {"a": 64.0, "b": 64, "c": 1e-5, "d": 1e16, "e": 123456789012345678901, "f": -0.0,'
+          + '"g": [1.0, "1.0", {"config": 9007199254740993}], "h": "\\u000112", "i": "say \\"1.0\\", 2.0", "j": null},'
+          + '"time": 1790000000.0, "values": {"config": {"value": 64.0}}, "rows": [[18446744073709551615, 2.0, 5]]}';
+        const read = readExactly(text);
+        return { attrs: Object.values(read.attrs).map(spelled), time: typeof read.time,
+          value: typeof read.values.config.value, row: read.rows[0].map(String),
+          kinds: read.rows[0].map((x) => x instanceof Exact), sum: read.attrs.a + 1 }; }"""
+    )
+    attrs = ["64.0", "64", "1e-05", "1e+16", "123456789012345678901", "-0.0"]
+    nested = ['[1.0,"1.0",{"config":9007199254740993}]', "\u000112", 'say "1.0", 2.0', "null"]
+    assert found["attrs"] == attrs + nested
+    assert (found["time"], found["value"], found["sum"]) == ("number", "number", 65)
+    assert (found["row"], found["kinds"]) == (["18446744073709551615", "2", "5"], [True, False, False])
+
+
+def test_sizes_and_counts_have_no_exponents(world: World, show: Any) -> None:
+    """Between a thousand and the next unit, and where rounding reaches it, figures are still figures."""
+    page = show(world.hub, "health")
+    said = page.evaluate(
+        """async () => { const { bytes, count, number } = await import("/web/parts/format.js");
+        return [bytes(1000), bytes(1045000), bytes(1023.9 * 1024), bytes(4096), bytes(1536), bytes(2 ** 50),
+          count(999999, { brief: true }), count(12345, { brief: true }), count(1e12, { brief: true }), number(999.9, 3)]
+          .map((text) => text.replaceAll("\\u202f", " ")); }"""
+    )
+    assert said == ["1000 B", "1021 KiB", "1 MiB", "4 KiB", "1.5 KiB", "1 PiB", "1M", "12.3k", "1T", "1 000"]
+
+
+def test_settings_are_shown_to_the_last_digit(exact: World, show: Any) -> None:
+    """The configuration of a run, its column in the table and the difference of two runs show what was given."""
+    page = show(exact.hub, "run/exact-0?tab=overview")
+    settings = page.locator("section[aria-label=Configuration]")
+    settings.get_by_text(str(SEEDS[0]), exact=True).wait_for()
+    settings.get_by_text(str(WIDE), exact=True).wait_for()
+    settings.get_by_text("0.0003", exact=True).wait_for()
+    page.goto(f"{exact.hub.url}/#/compare?run=exact-0&run=exact-1&tab=config")
+    page.locator(".diff td").first.wait_for()
+    said = page.locator(".diff td").all_inner_texts()
+    assert {str(SEEDS[0]), str(SEEDS[1]), str(WIDE), str(WIDE + 1)} <= set(said)
+    assert page.locator(".diff .changed").count() >= 2
+    page.goto(f"{exact.hub.url}/#/runs?filter=project+%3D+exact&group=config.wide")
+    page.locator(".vt-row.heading").filter(has_text=str(WIDE + 1)).wait_for()
+
+
+@pytest.mark.parametrize("key", ATTRS)
+def test_every_attribute_leads_to_what_carries_it(exact: World, show: Any, key: str) -> None:
+    """The link of an attribute finds the span and the line it was taken from, whatever its value is."""
+    page = show(exact.hub, f"traces?trace={TRACE.hex()}&span={bytes([1] * 8).hex()}")
+    page.locator(".trace-attrs").get_by_role("link", name=key, exact=True).click()
+    until(page, "document.querySelectorAll('.vt-row').length === 1")
+    assert "numbered" in page.locator(".vt-row").inner_text()
+    page.goto(f"{exact.hub.url}/#/logs?run=exact-0")
+    page.locator(".log-line", has_text="numbered line").click()
+    page.get_by_role("dialog").get_by_role("link", name=key, exact=True).click()
+    until(page, "location.hash.includes('attr=')")
+    until(page, "document.querySelector('.table-foot').innerText.startsWith('1 lines')")
+
+
+def test_cells_and_their_file_are_exact(exact: World, show: Any) -> None:
+    """Integers that no double holds are shown, sorted and exported with all their digits."""
+    page = show(exact.hub, "sql")
+    area = page.get_by_label("Statement")
+    numbers = [18446744073709551614, 18446744073709551615, WIDE, WIDE + 1, 7]
+    area.fill(f"SELECT arrayJoin([{', '.join(map(str, numbers))}]) AS n, [n] AS many, 0.5 AS half")
+    area.press("Control+Enter")
+    page.get_by_text("5 rows in").wait_for()
+    cells = "[...document.querySelectorAll('.vt-row')].map((row) => row.querySelector('.sql-cell').innerText)"
+    assert page.evaluate(cells) == list(map(str, numbers))
+    page.locator(".vt-sort").first.click()
+    until(page, "document.querySelector('.vt-sort.on')")
+    assert page.evaluate(cells) == list(map(str, sorted(numbers, reverse=True)))
+    assert f"[{WIDE}]" in page.locator(".vt-body").inner_text()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").click()
+    lines = Path(saved.value.path()).read_text().splitlines()
+    assert lines == ["n,many,half", *(f"{n},[{n}],0.5" for n in numbers)]
+
+
+def test_the_address_names_the_statement(world: World, show: Any) -> None:
+    """Another statement in the address, by a link or by going back, is run and shown."""
+    page = show(world.hub, "sql?q=SELECT+1+AS+first")
+    page.get_by_role("columnheader", name="first").wait_for()
+    page.evaluate("location.hash = '#/sql?q=SELECT+2+AS+second'")
+    page.get_by_role("columnheader", name="second").wait_for()
+    assert page.get_by_label("Statement").input_value() == "SELECT 2 AS second"
+    page.go_back()
+    page.get_by_role("columnheader", name="first").wait_for()
