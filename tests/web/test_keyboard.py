@@ -42,10 +42,9 @@ def test_from_the_runs_to_the_cause_by_keyboard(trained: RunningHub, show: Opene
     assert page.evaluate("document.activeElement.classList.contains('chart-plot')")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 @pytest.mark.parametrize("view", VIEWS)
-def test_axe_finds_nothing_serious(trained: RunningHub, show: Opened, view: str, theme: str, width: int) -> None:
+def test_axe_finds_nothing_serious(trained: RunningHub, show: Opened, view: str, width: int, theme: str) -> None:
     """Names, roles, contrast and focus are as the rules of WCAG want them, on a phone too."""
     page = show(trained, view, width=width, theme=theme)
     until(page, "document.querySelector('main').innerText.length > 60 && !document.querySelector('.state .pulse')")
