@@ -20,9 +20,9 @@ CUT = "…"
 """Stands for what is too deep or too much."""
 CUT_KEY = "stepscope.cut"
 """The last entry of a dict that had too many: how many are left out."""
-_harmless: set[str] = set()
+harmless: set[str] = set()
 """Keys known to name no secret."""
-_SIMPLE = frozenset((str, int, float, bool))
+SIMPLE = frozenset((str, int, float, bool))
 _FLAT = (str, int, float, bool, type(None), bytes)
 
 
@@ -42,12 +42,12 @@ def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
     Texts that are too long and integers beyond 64 bits are left to whoever packs it.
     """
     for key, value in attrs.items():
-        if key not in _harmless or type(value) not in _SIMPLE:
+        if key not in harmless or type(value) not in SIMPLE:
             break
     else:
         return attrs
-    if len(_harmless) < MOST_HARMLESS:
-        _harmless.update(key for key in attrs if not is_secret(key))
+    if len(harmless) < MOST_HARMLESS:
+        harmless.update(key for key in attrs if not is_secret(key))
     return clean(attrs)
 
 

@@ -12,11 +12,10 @@ from opentelemetry import trace
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
 from stepscope.sdk import duties, noted, values
-from stepscope.sdk.attributes import clean, clean_own
+from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NOWHERE,
-    SPAN_KEY,
     Mark,
     current,
     current_ids,
@@ -37,7 +36,7 @@ from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.resolve import Row
 from stepscope.sdk.scalars import Refused, step_number
 from stepscope.sdk.settings import MOST_SECONDS, Settings
-from stepscope.sdk.spans import Span, StepSpan, exception_attrs
+from stepscope.sdk.spans import Span, StepSpan, exception_attrs, open_span
 from stepscope.sdk.standing import NOTHING_LEFT, Standing
 
 if TYPE_CHECKING:
@@ -196,14 +195,7 @@ class Run:
         number = n if type(n) is int and -(2**63) <= n < 2**63 else self._step_number(n)
         return StepSpan(self, Mark(number, None if name == "step" else text_of(name)))
 
-    def span(self, name: str, /, **attrs: Any) -> Span:
-        """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
-        here = current()
-        if attrs:
-            attrs = clean_own(attrs)
-        if CARRIED_KEY in here:
-            attrs = {**here[CARRIED_KEY], **attrs}
-        return Span(self, name if type(name) is str else text_of(name), attrs, here.get(SPAN_KEY) or self.above)
+    span = open_span
 
     def event(
         self,
