@@ -69,7 +69,7 @@ def test_the_answer_is_the_same_when_it_is_remembered(key: str) -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys without end do not fill the memory, and are still judged."""
-    monkeypatch.setattr(redaction, "_memo", {})
+    monkeypatch.setattr(redaction, "_memo", {})  # of the whole process, and filled by other tests
     monkeypatch.setattr(redaction, "_MEMO_LIMIT", 10)
     assert not any(is_secret(f"key_{number}") for number in range(100))
     assert len(redaction._memo) == 10
@@ -78,7 +78,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_remembered_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither endless keys nor the texts in pairs are kept; an endless key is judged by its end all the same."""
-    monkeypatch.setattr(redaction, "_memo", {})
+    monkeypatch.setattr(redaction, "_memo", {})  # as above
     assert is_secret("x" * 1000 + "_token")
     assert not is_secret("x" * 1000 + "_eos_token")
     assert redact([["token", "x"]]) == [["token", MASK]]

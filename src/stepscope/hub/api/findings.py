@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from msgspec.structs import astuple
-
 from stepscope.hub.api.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.api.schemas import INTEGER, NUMBER, STEP, TEXT, many, maybe, thing
 from stepscope.hub.query import findings
@@ -57,7 +55,7 @@ def evidence(engine: Engine, row: RunRow, state: str) -> Evidence:
         processes=_processes(engine, row),
         first_steps=begun,
         failures=_failures(engine, run),
-        alarms=[Alarm(*astuple(each)) for each in read_alarms(engine, run)],
+        alarms=[Alarm(*each) for each in read_alarms(engine, run)],
         state=state,
         kl_target=findings.kl_target(row.beginning.get("config")),
     )
