@@ -18,17 +18,15 @@ help: ## list the targets
 
 setup: $(ready) ## make .venv with the locked dependencies and this package
 
-fmt: setup ## format the code, mend what can be mended, regenerate MAP.md
+fmt: setup ## format the code, mend what can be mended
 	@$(VENV)/bin/ruff check --fix-only --quiet
 	@$(VENV)/bin/ruff format --quiet
-	@$(VENV)/bin/python tools/map.py
 
-check: setup ## lint, types, import contracts, map, sizes, links; stops at the first failure
+check: setup ## lint, types, import contracts, sizes, links; stops at the first failure
 	@echo "check: ruff"        && $(VENV)/bin/ruff check --quiet
 	@echo "check: format"      && $(VENV)/bin/ruff format --check --quiet
 	@echo "check: mypy"        && $(VENV)/bin/mypy --strict --no-error-summary
 	@echo "check: imports"     && out=$$($(VENV)/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }
-	@echo "check: map"         && $(VENV)/bin/python tools/map.py --check
 	@echo "check: sizes"       && $(VENV)/bin/python tools/sizes.py
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
 
