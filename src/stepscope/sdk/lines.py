@@ -13,6 +13,7 @@ from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.pump import GROUP_BYTES, Pump
+from stepscope.sdk.filtered import Filtered
 from stepscope.sdk.registrations import folder, replace
 from stepscope.sdk.sink_news import Tell, Watch
 from stepscope.sdk.slices import Slices
@@ -101,8 +102,11 @@ class Line:
         unpack = frames.unpack_raw_batch if packed or sliced else frames.unpack_batch
         self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember, unpack=unpack)
         sink = self._sink = _Opening(chosen.config)
-        source = Slices(self.following, lambda: sink.divisible) if sliced and not packed else self.following
+        slices = Slices(self.following, lambda: sink.divisible) if sliced and not packed else self.following
+        source = Filtered(slices, chosen.filter) if chosen.filter else slices
         self.pump = Pump(sink, source, Quarantine(home, chosen.id), group_bytes=group_bytes)
+        if isinstance(source, Filtered):
+            source.counts = self.pump.counts
         self._watch = Watch(chosen.id, lambda: sink.place, tell) if tell is not None else None
         self.drained = False
         self._report_path = folder(home) / f"{chosen.id}@{report}.report" if report else None

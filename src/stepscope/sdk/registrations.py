@@ -9,12 +9,14 @@ from typing import NamedTuple
 import msgspec
 
 from stepscope.sinks import registry
+from stepscope.sinks.record_filter import RecordFilter
 from stepscope.sinks.registry import Chosen
 
 
 class _Sink(msgspec.Struct):
     name: str
     config: msgspec.Raw
+    filter: RecordFilter = RecordFilter()
 
 
 class _File(msgspec.Struct):
@@ -44,7 +46,7 @@ def folder(home: Path) -> Path:
 def register(home: Path, run: str, host: str, sinks: Iterable[Chosen]) -> None:
     """Ask for the delivery of a run; its options may hold secrets, so the file is for its owner alone."""
     path = _path(home, run, host)
-    packed = [_Sink(each.name, msgspec.Raw(msgspec.json.encode(each.config))) for each in sinks]
+    packed = [_Sink(each.name, msgspec.Raw(msgspec.json.encode(each.config)), each.filter) for each in sinks]
     data = msgspec.json.encode(_File(run, host, packed))
     with contextlib.suppress(OSError):
         if path.read_bytes() == data:
@@ -86,4 +88,4 @@ def _path(home: Path, run: str, host: str) -> Path:
 
 
 def _chosen(sink: _Sink) -> Chosen:
-    return Chosen(sink.name, msgspec.json.decode(sink.config, type=registry.find(sink.name)))
+    return Chosen(sink.name, msgspec.json.decode(sink.config, type=registry.find(sink.name)), sink.filter)

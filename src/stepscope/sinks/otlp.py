@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -11,6 +11,7 @@ from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch, offer_key
 from stepscope.sinks.http import without_secrets
 from stepscope.sinks.otlp_variables import Target, Wish, targets
+from stepscope.sinks.record_filter import OWN_RECORDS
 from stepscope.sinks.registry import convert
 from stepscope.wire.otlp.encode.request import OPEN_SPAN, Request, encode
 from stepscope.wire.otlp.encode.temporality import Temporality
@@ -41,6 +42,8 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
     targets: dict[Signal, Target]
     temporality: Preference = "cumulative"
     steps: bool = True
+
+    excluded: ClassVar[tuple[str, ...]] = OWN_RECORDS
 
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Otlp":

@@ -12,6 +12,7 @@ import msgspec
 from stepscope.journal.layout import slug
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
+from stepscope.sinks.record_filter import OPTIONS, RecordFilter, read_filter
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -39,6 +40,7 @@ class Config(Protocol):
     One whose sink wants the records packed, as the journal has them, says so with a property `packed` that is true.
     One whose sink learns its place only when it is at work gives the sink a property `place` too, for reports.
     One that has `parts`, configs of its own type, is served as so many sinks, none of which waits for another.
+    One whose class has `excluded`, patterns, gets no record that matches them unless the options say otherwise.
     """
 
     @classmethod
@@ -62,6 +64,8 @@ class Chosen(msgspec.Struct, frozen=True):
 
     name: str
     config: Any
+    filter: RecordFilter = RecordFilter()
+    """Which records it gets."""
 
     @property
     def id(self) -> str:
@@ -98,9 +102,11 @@ def parse(given: Any, env: Mapping[str, str] | None = None) -> tuple[Chosen, ...
         name, options = _entry(each)
         if name == LOCAL:
             continue
-        config = find(name).read(options, env)
+        kind = find(name)
+        config = kind.read({key: value for key, value in options.items() if key not in OPTIONS}, env)
+        chosen_records = read_filter(name, options, getattr(kind, "excluded", ()))
         for part in getattr(config, "parts", (config,)):
-            made = Chosen(name, part)
+            made = Chosen(name, part, chosen_records)
             chosen[made.id] = made
     return tuple(chosen.values())
 
@@ -164,9 +170,9 @@ def convert(name: str, options: Mapping[str, Any], kind: type[Options]) -> Optio
     known = [field.name for field in msgspec.structs.fields(cast(Any, kind))]
     for key in options:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+            near = difflib.get_close_matches(str(key), [*known, *OPTIONS], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"sinks: {name} has no option {key!r}{hint} Known: {', '.join(known)}")
+            raise ConfigError(f"sinks: {name} has no option {key!r}{hint} Known: {', '.join((*known, *OPTIONS))}")
     try:
         made = msgspec.convert(dict(options), kind, strict=False)
     except msgspec.ValidationError as error:

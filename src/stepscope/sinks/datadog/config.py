@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,6 +12,7 @@ from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
 from stepscope.sinks.datadog.agent import Address, Agent, DogStatsdSink, most_bytes_of
 from stepscope.sinks.http import check_address, sendable, without_secrets
+from stepscope.sinks.record_filter import OWN_RECORDS
 from stepscope.sinks.registry import convert
 from stepscope.wire.datadog.spelling import tag
 from stepscope.wire.datadog.translate import Spelling, Translator
@@ -46,6 +47,8 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     plain: bool = False
     max_bytes: int | None = None
     timeout: float = 10.0
+
+    excluded: ClassVar[tuple[str, ...]] = OWN_RECORDS
 
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Datadog":

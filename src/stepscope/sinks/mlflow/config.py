@@ -1,12 +1,13 @@
 """The MLflow sink: a tracking server's runs and its traces, served apart, so that neither waits for the other."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from stepscope.model.ports import Sink
 from stepscope.sinks.mlflow.target import Target, read_target
+from stepscope.sinks.record_filter import SELF_TELEMETRY
 
 
 class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,6 +15,8 @@ class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
 
     target: Target
     part: Literal["runs", "traces"] = "runs"
+
+    excluded: ClassVar[tuple[str, ...]] = SELF_TELEMETRY
 
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Mlflow":
