@@ -12,52 +12,12 @@ from stepscope.model.records import Event, Metric, Record
 from stepscope.sinks.tinker import Tinker
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
 from tests.sinks.faults import blackhole
-from tests.sinks.servers import Received, Reply, Server, http_date
+from tests.sinks.servers import Reply, http_date
+from tests.sinks.tinker_peer import TinkerPeer
 
-types = pytest.importorskip("tinker.types", reason="tinker, whose types read our events, is not installed")
+pytest.importorskip("tinker.types", reason="tinker, whose types read our events, is not installed")
 T = 1_700_000_000_000_000_000
 ALL = "metric,span,log,event,alert"
-
-
-class TinkerPeer(Server):
-    """Accepts what the strict type of the client's own requests accepts, 422 for the rest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.instead: list[Reply] = []
-        self.told: list[Any] = []
-        self.most = 10**9
-        self.decide = self._decide
-
-    def busy(self, seconds: float) -> None:
-        """Say that there are too many requests."""
-        self.instead.append(Reply(429, {"Retry-After": str(int(seconds))}, b'{"detail": "slow down"}'))
-
-    def refuse(self) -> None:
-        """Say that the body is bad."""
-        self.instead.append(Reply(422, {}, b'{"detail": "not a valid UUID"}'))
-
-    def events(self) -> list[Any]:
-        """All accepted events."""
-        return [event for request in self.told for event in request.events]
-
-    def steps(self) -> list[int]:
-        """The steps of the metrics among them."""
-        return [each.event_data["step"] for each in self.events() if getattr(each, "event_name", "") == "metric"]
-
-    def _decide(self, got: Received) -> Reply:
-        if self.instead:
-            return self.instead.pop(0)
-        if got.path != "/api/v1/telemetry" or got.headers["content-type"] != "application/json":
-            return Reply(404)
-        if len(got.body) > self.most:
-            return Reply(413)
-        try:
-            request = types.TelemetrySendRequest.model_validate_json(got.body)
-        except ValueError as error:
-            return Reply(422, {}, str(error).encode())
-        self.told.append(request)
-        return Reply(body=types.TelemetryResponse(status="accepted").model_dump_json().encode())
 
 
 @pytest.fixture
@@ -154,6 +114,25 @@ def test_too_large_means_split(peer: TinkerPeer, sink: Sink) -> None:
         sink.write([Batch(WRITERS[0], 0, events(50))])
     assert caught.value.together
     assert caught.value.where == tuple(range(50))
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_a_server_without_telemetry_is_waited_for(peer: TinkerPeer, sink: Sink, status: int) -> None:
+    """A wrong address is no event's fault: the reason says so, and all events arrive once it is mended."""
+    peer.instead = [Reply(status, {}, b'{"error": {"code": 5, "message": "nothing is here"}}')]
+    with pytest.raises(Retry, match=r"not a Tinker service .*nothing is here.*TINKER_BASE_URL"):
+        sink.write(example_batches())
+    assert not sink.write(example_batches())
+    assert sorted(peer.steps()) == list(range(10))
+
+
+def test_sessions_that_take_turns(peer: TinkerPeer, sink: Sink) -> None:
+    """Each session has requests of its own, and few of them."""
+    said = [{"tinker.session_id": f"s{n % 2}", "tinker.event_session_index": n // 2} for n in range(20)]
+    made: list[Record] = [Event(T + n, None, None, None, None, 9, "e", attrs) for n, attrs in enumerate(said)]
+    assert not sink.write([Batch(WRITERS[0], 0, made)])
+    assert [request.session_id for request in peer.told] == ["s0", "s1"]
+    assert [[each.event_session_index for each in request.events] for request in peer.told] == [list(range(10))] * 2
 
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>It works!</html>", b'{"status": "ok"}', b"[1]"])

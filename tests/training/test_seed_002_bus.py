@@ -148,7 +148,7 @@ def all_metrics(run: stepscope.Run) -> list[Metric]:
 def test_server_side_reporter(run: stepscope.Run, read: Read) -> None:
     """The document's reporter: events of the bus become events of the session, by their dotted names."""
     ends = [each for each in EVENTS if each[-1] in ("stop", "retry") or each == EVENTS[2]]
-    with event_reporter(ends, "session-1"):
+    with event_reporter(ends, "session-of-the-bus"):
         post("/p", "ok")
         forward_backward([1], "ce")
         execute("tinkex.retry", {"attempt": 2, "delay": 5}, {"error": KeyError("x")})
@@ -161,8 +161,8 @@ def test_server_side_reporter(run: stepscope.Run, read: Read) -> None:
     ]
     assert found[2].attrs["measurements"] == {"attempt": 2, "delay": 5}
     assert found[2].attrs["metadata"] == {"error": "'x'"}
-    assert [each.attrs["event_session_index"] for each in found] == [0, 1, 2]
-    assert {each.attrs["session_id"] for each in found} == {"session-1"}
+    assert [each.attrs["tinker.event_session_index"] for each in found] == [0, 1, 2]
+    assert {each.attrs["tinker.session_id"] for each in found} == {"session-of-the-bus"}
 
 
 def test_the_module_is_one_bus() -> None:

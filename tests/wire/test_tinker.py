@@ -19,7 +19,7 @@ T = 1_700_000_004_001_495_123
 
 def event(record: Record, number: int = 0, writer: Writer = WRITER) -> Any:
     """A record as the service's own type reads it; whatever the type does not know would be an error."""
-    written = wire.body(writer, [wire.event_of(writer, record, number)], "Linux", "1")
+    written = wire.body(writer, wire.session_of(writer, record), [wire.event_of(writer, record, number)], "Linux", "1")
     return types.TelemetrySendRequest.model_validate_json(written, strict=False).events[0]
 
 
@@ -38,7 +38,7 @@ def test_other_ranks_say_so_in_words() -> None:
     """A session begins once."""
     second = Writer(id="r1-a1-h-2-x", run="r1", project="gpt", rank=1, world_size=2)
     found = event(Event(T, None, None, None, None, 9, "train.run.started"), writer=second)
-    assert (found.event, found.event_name, found.event_data["rank"]) == ("GENERIC_EVENT", "train.run.started", 1)
+    assert (found.event, found.event_name, found.event_data["dl.rank"]) == ("GENERIC_EVENT", "train.run.started", 1)
 
 
 def test_exceptions() -> None:
@@ -54,8 +54,8 @@ def test_exceptions() -> None:
 @pytest.mark.parametrize(
     ("record", "name", "data"),
     [
-        (Event(T, 7, None, None, None, 9, "milestone", {"text": "half"}), "milestone", {"attrs": {"text": "half"}}),
-        (Event(T, 7, "timesteps", None, None, 9, "e", {}, "said"), "e", {"timesteps": 7, "body": "said"}),
+        (Event(T, 7, None, None, None, 9, "milestone", {"text": "half"}), "milestone", {"text": "half"}),
+        (Event(T, 7, "timesteps", None, None, 9, "e", {}, "said"), "e", {"train.step": 7, "body": "said"}),
         (Alert(T, 7, None, None, None, 13, "high KL", "0.2"), "high KL", {"kind": "alert", "message": "0.2"}),
         (Log(T, 7, None, b"\1" * 16, None, 13, "slow"), "log", {"message": "slow", "trace_id": "01" * 16}),
         (Metric(T, 7, None, "trainer", {"loss": math.nan}), "metric", {"values": {"trainer/loss": "NaN"}}),
@@ -67,7 +67,7 @@ def test_everything_else_is_generic(record: Record, name: str, data: dict[str, A
     found = event(record)
     assert type(found).__name__ == "GenericEvent"
     assert found.event_name == name
-    assert found.event_data["run_id"] == "r1"
+    assert found.event_data["train.run.id" if isinstance(record, Event) else "run_id"] == "r1"
     assert data.items() <= found.event_data.items()
 
 
@@ -81,7 +81,8 @@ def test_severities() -> None:
 def test_secrets_are_masked() -> None:
     """The service's own client sends its key in clear; we send none."""
     attrs = {"request_headers": {"x-api-key": "tml-secret"}}
-    written = wire.body(WRITER, [wire.event_of(WRITER, Event(T, None, None, None, None, 9, "e", attrs), 0)], "", "")
+    made = wire.event_of(WRITER, Event(T, None, None, None, None, 9, "e", attrs), 0)
+    written = wire.body(WRITER, "s", [made], "", "")
     assert b"tml-secret" not in written
 
 
@@ -90,7 +91,7 @@ def test_identities() -> None:
     record = Event(T, 1, None, None, None, 9, "e")
     again, other = wire.event_of(WRITER, record, 5), wire.event_of(WRITER, Event(T, 2, None, None, None, 9, "e"), 5)
     assert wire.event_of(WRITER, record, 0)["event_id"] == again["event_id"] != other["event_id"]
-    body = json.loads(wire.body(WRITER, [again], "Linux", "1"))
+    body = json.loads(wire.body(WRITER, wire.session_id(WRITER), [again], "Linux", "1"))
     for text in (body["session_id"], body["process_uuid"], again["event_id"]):
         assert str(uuid.UUID(text)) == text
     second = Writer(id="r1-a1-h-2-x", run="r1", project="gpt", rank=1)
@@ -98,3 +99,25 @@ def test_identities() -> None:
     assert wire.session_id(WRITER) == wire.session_id(second) != wire.session_id(later)
     assert wire.process_uuid(WRITER) != wire.process_uuid(second)
     assert wire.idempotency_key([again]) == wire.idempotency_key([again]) != wire.idempotency_key([other])
+
+
+def test_an_event_of_a_session_is_the_mapping_that_was_logged() -> None:
+    """Session, id and position are those the client gave, and the data has nothing that was not logged."""
+    data = {"request_type": "Sample", "session_id": "mine", "nested": {"a": [1, None]}, "ok": True}
+    ids = {"tinker.session_id": "session-1", "tinker.event_id": "an-id", "tinker.event_session_index": 7}
+    record = Event(T, 3, None, b"\1" * 16, None, 9, "request.start", {**data, **ids})
+    found = event(record)
+    assert found.event_data == data
+    assert (found.event_id, found.event_session_index) == ("an-id", 7)
+    assert wire.session_of(WRITER, record) == "session-1"
+    assert wire.session_of(WRITER, Event(T, 3, None, None, None, 9, "e")) == wire.session_id(WRITER)
+
+
+def test_session_marks_of_a_client() -> None:
+    """They are the service's own types, on every rank."""
+    writer = Writer(id="r1-a1-h-2-x", run="r1", project="gpt", rank=1, world_size=2)
+    start = Event(T, None, None, None, None, 9, "SESSION_START", {"tinker.event": "SESSION_START"})
+    assert type(event(start, writer=writer)).__name__ == "SessionStartEvent"
+    attrs = {"tinker.event": "SESSION_END", "tinker.duration": "0:00:01.500000"}
+    end = event(Event(T, None, None, None, None, 9, "SESSION_END", attrs), writer=writer)
+    assert (type(end).__name__, end.duration) == ("SessionEndEvent", "0:00:01.500000")

@@ -46,6 +46,17 @@ ATTR_NAMESPACE = "datadog.namespace"
 ATTR_CHECK_STATUS = "datadog.check"
 """Makes an event a service check: OK, WARNING, CRITICAL or UNKNOWN; the event's name is the check's."""
 
+ATTR_SESSION_ID = "tinker.session_id"
+"""On an event of a client's telemetry: the session it belongs to, as the client named it."""
+ATTR_EVENT_ID = "tinker.event_id"
+ATTR_EVENT_INDEX = "tinker.event_session_index"
+"""The position of an event in its session, from 0."""
+ATTR_EVENT_TYPE = "tinker.event"
+"""On an event that marks its session: SESSION_START or SESSION_END."""
+SESSION_START, SESSION_END = "SESSION_START", "SESSION_END"
+ATTR_DURATION = "tinker.duration"
+"""On SESSION_END: how long the session lasted, as `H:MM:SS.ffffff`."""
+
 STATUSES = ("running", "finished", "failed", "preempted")
 """How a writer says it fares; a reader may also conclude `stalled` or `crashed`."""
 ENDINGS = {

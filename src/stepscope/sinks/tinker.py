@@ -5,7 +5,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,12 +16,15 @@ from stepscope.model.ports import Batch, offer_key
 from stepscope.model.records import KINDS, Span, kind
 from stepscope.model.writer import Writer
 from stepscope.sinks.http import DENIED, Answer, Connection, Tls, check_address, retry_after, sendable, without_secrets
+from stepscope.sinks.record_filter import OWN_RECORDS
 from stepscope.sinks.registry import convert
 from stepscope.wire import tinker as wire
 
 Kind = Literal["metric", "span", "log", "event", "alert"]
 _WAIT = DENIED | {408, 409, 425, 429}
 _LOT = frozenset({400, 413, 422})
+_NO_SERVICE = frozenset({404, 405, 501})
+"""What a server answers that has no such path: no record is to blame, so all of them wait for the right address."""
 
 
 class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +35,8 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kinds: tuple[Kind, ...] = ("event", "alert")
     timeout: float = 10.0
     certificate: str | None = None
+
+    excluded: ClassVar[tuple[str, ...]] = OWN_RECORDS
 
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Tinker":
@@ -67,11 +72,17 @@ class _Waiting(NamedTuple):
 
     where: int
     writer: Writer
+    session: str
     event: dict[str, Any]
+
+    @property
+    def sender(self) -> tuple[str, str]:
+        """What the events of one request have in common: the process and the session."""
+        return self.writer.id, self.session
 
 
 class TinkerSink:
-    """Sends events, at most a hundred of one process in a request. Not thread-safe."""
+    """Sends events, at most a hundred of one session of one process in a request. Not thread-safe."""
 
     divisible = True
 
@@ -85,6 +96,7 @@ class TinkerSink:
         self.timeout = config.timeout
         self._kinds = frozenset(config.kinds)
         self._connection = Connection(config.url, Tls(certificate=config.certificate))
+        self._place = config.place
         self._path = urlsplit(config.url).path.rstrip("/") + wire.PATH
         self._now, self._clock = now, clock
         self._headers = {"content-type": "application/json", "accept": "application/json", "user-agent": "Stepscope"}
@@ -130,23 +142,29 @@ class TinkerSink:
                 is_open = isinstance(record, Span) and record.duration is None
                 if kind(record) in self._kinds and not is_open:
                     number = self._fresh.get(batch.writer.id, self._numbers.get(batch.writer.id, 0))
-                    self._fresh[batch.writer.id] = number + 1
+                    if not wire.has_own_number(record):
+                        self._fresh[batch.writer.id] = number + 1
                     event = wire.event_of(batch.writer, record, number)
-                    self._waiting.append(_Waiting(where, batch.writer, event))
+                    session = wire.session_of(batch.writer, record)
+                    self._waiting.append(_Waiting(where, batch.writer, session, event))
+        senders = {sender: at for at, sender in enumerate(dict.fromkeys(each.sender for each in self._waiting))}
+        self._waiting.sort(key=lambda each: senders[each.sender])  # few requests, also where sessions take turns
 
     def _send(self, timeout: float) -> None:
-        """Send the next events of one process, and take what was settled off the front."""
-        writer = self._waiting[0].writer
-        alike = itertools.takewhile(lambda each: each.writer.id == writer.id, self._waiting)
+        """Send the next events of one session of one process, and take what was settled off the front."""
+        first = self._waiting[0]
+        alike = itertools.takewhile(lambda each: each.sender == first.sender, self._waiting)
         lot = list(itertools.islice(alike, wire.MOST_EVENTS))
         events = [each.event for each in lot]
         headers = {**self._headers, "x-idempotency-key": wire.idempotency_key(events)}
-        content = wire.body(writer, events, self._platform, self._version)
+        content = wire.body(first.writer, first.session, events, self._platform, self._version)
         answer = self._connection.post(self._path, content, headers, timeout)
         if 200 <= answer.status < 300:
             _must_be_accepted(answer)
         else:
             reason = _reason(answer)
+            if answer.status in _NO_SERVICE:
+                raise Retry(f"{self._place} is not a Tinker service ({reason}): set `url` or TINKER_BASE_URL")
             if answer.status in _WAIT or answer.status >= 500:
                 raise Retry(reason, retry_after(answer.headers, self._now))
             self._where += [each.where for each in lot]
@@ -169,7 +187,8 @@ def _must_be_accepted(answer: Answer) -> None:
 def _reason(answer: Answer) -> str:
     try:
         found = msgspec.json.decode(answer.body)
-        text = str(found.get("detail") or found.get("message") or found)
+        error = found.get("error")
+        text = str(found.get("detail") or found.get("message") or (error.get("message") if error else found))
     except (msgspec.DecodeError, AttributeError):
         text = answer.body[:200].decode("utf-8", "replace")
     if answer.status in (401, 403):

@@ -20,6 +20,10 @@ MOST_EVENTS = 100
 _IDS = uuid.uuid5(uuid.NAMESPACE_URL, "urn:stepscope:tinker")
 _pack = msgspec.msgpack.Encoder().encode
 _encode = msgspec.json.Encoder().encode
+_OURS = frozenset(
+    (names.ATTR_SESSION_ID, names.ATTR_EVENT_ID, names.ATTR_EVENT_INDEX, names.ATTR_EVENT_TYPE, names.ATTR_DURATION)
+)
+"""Attributes that are fields of the event or of its request, and no part of its data."""
 _SEVERITIES = ((21, "CRITICAL"), (17, "ERROR"), (13, "WARNING"), (9, "INFO"))
 
 
@@ -33,37 +37,49 @@ def process_uuid(writer: Writer) -> str:
     return str(uuid.uuid5(_IDS, f"{writer.run}/{writer.id}"))
 
 
-def event_of(writer: Writer, record: Record, number: int) -> dict[str, Any]:
-    """Write a record as an event; its id comes from what it says, so a repeated one is told by it.
+def session_of(writer: Writer, record: Record) -> str:
+    """The session of a record: the one its client named, else that of the run's attempt."""
+    said = record.attrs.get(names.ATTR_SESSION_ID)
+    return said if isinstance(said, str) and said else session_id(writer)
 
-    `number` counts the events of the process, from 0.
+
+def has_own_number(record: Record) -> bool:
+    """Tell whether the client numbered the event itself."""
+    return isinstance(record.attrs.get(names.ATTR_EVENT_INDEX), int)
+
+
+def event_of(writer: Writer, record: Record, number: int) -> dict[str, Any]:
+    """Write a record as an event, under its own id and number where the client gave it some.
+
+    Any other id is derived from the content, so that a repeated event has the same one; `number` counts the events of
+    the process that have none of their own, from 0.
     """
+    said = record.attrs
+    event_id, index = said.get(names.ATTR_EVENT_ID), said.get(names.ATTR_EVENT_INDEX)
     made: dict[str, Any] = {
         "event": "GENERIC_EVENT",
-        "event_id": str(uuid.uuid5(_IDS, _digest(writer, record))),
-        "event_session_index": number,
+        "event_id": event_id if isinstance(event_id, str) else str(uuid.uuid5(_IDS, _digest(writer, record))),
+        "event_session_index": index if isinstance(index, int) else number,
         "severity": _severity(record),
         "timestamp": _timestamp(record.time),
     }
     if isinstance(record, Event):
         if record.name == names.EVENT_EXCEPTION and "exception.type" in record.attrs:
             return made | _exception(record)
-        if _is_session(writer, record, names.EVENT_STARTED):
-            return made | {"event": "SESSION_START"}
-        if _is_session(writer, record, names.EVENT_FINISHED):
-            passed = timedelta(microseconds=max(record.time - (writer.wall_ns or record.time), 0) // 1000)
-            return made | {"event": "SESSION_END", "duration": str(passed)}
+        mark = _session_mark(writer, record)
+        if mark is not None:
+            return made | mark
     return made | {"event_name": _name(record), "event_data": _data(writer, record)}
 
 
-def body(writer: Writer, events: Sequence[dict[str, Any]], platform: str, version: str) -> bytes:
-    """Write a request with the events of one process."""
+def body(writer: Writer, session: str, events: Sequence[dict[str, Any]], platform: str, version: str) -> bytes:
+    """Write a request with the events of one session of one process."""
     return _encode(
         {
             "events": events,
             "platform": platform,
             "sdk_version": version,
-            "session_id": session_id(writer),
+            "session_id": session,
             "process_uuid": process_uuid(writer),
         }
     )
@@ -78,9 +94,18 @@ def _digest(writer: Writer, record: Record) -> str:
     return f"{writer.run}/{writer.id}/{_pack(record).hex()}"
 
 
-def _is_session(writer: Writer, event: Event, name: str) -> bool:
-    """Whether an event is the session's: that of the first rank, for a session begins and ends once."""
-    return event.name == name and writer.main and writer.rank == 0
+def _session_mark(writer: Writer, event: Event) -> dict[str, Any] | None:
+    """The start or end of a session: as a client says, or of the run by its first rank; None for any other event."""
+    marked = event.attrs.get(names.ATTR_EVENT_TYPE)
+    first = writer.main and writer.rank == 0
+    if marked == names.SESSION_START or (first and event.name == names.EVENT_STARTED):
+        return {"event": names.SESSION_START}
+    if marked == names.SESSION_END:
+        return {"event": names.SESSION_END, "duration": str(event.attrs.get(names.ATTR_DURATION, "0:00:00"))}
+    if first and event.name == names.EVENT_FINISHED:
+        passed = timedelta(microseconds=max(event.time - (writer.wall_ns or event.time), 0) // 1000)
+        return {"event": names.SESSION_END, "duration": str(passed)}
+    return None
 
 
 def _severity(record: Record) -> str:
@@ -112,20 +137,35 @@ def _name(record: Record) -> str:
 
 
 def _data(writer: Writer, record: Record) -> dict[str, Any]:
-    data: dict[str, Any] = {"run_id": writer.run, "rank": writer.rank}
-    if record.step is not None:
-        data[record.axis or "step"] = record.step
+    """What an event says: of an event the mapping that was logged, of any other record its content and `attrs`.
+
+    Run, rank and step stand beside it under names that no client uses; an event of a client's own session is the
+    mapping and nothing else.
+    """
+    said: dict[str, Any] = plain(redact({key: value for key, value in record.attrs.items() if key not in _OURS}))
+    if names.ATTR_SESSION_ID in record.attrs:
+        return said
+    if isinstance(record, Event):
+        return _context(writer, record, (names.ATTR_RUN_ID, names.ATTR_RANK, names.ATTR_STEP)) | said
+    data = _context(writer, record, ("run_id", "rank", record.axis or "step"))
     if isinstance(record, Metric):
         data["values"] = plain(dict(record.points()))
     elif isinstance(record, Alert):
         data |= {"kind": "alert", "message": record.message}
     elif isinstance(record, Log):
         data["message"] = plain(redact(record.body))
-    elif isinstance(record, Span):
+    else:
         data |= {"kind": "span", "duration_ns": record.duration, "error": record.status == 2}
-    elif record.body is not None:
-        data["body"] = plain(redact(record.body))
+    return data | {"attrs": said} if said else data
+
+
+def _context(writer: Writer, record: Record, keys: tuple[str, str, str]) -> dict[str, Any]:
+    """Where a record is from: run, rank and step under these keys, its text and its trace."""
+    run, rank, step = keys
+    found: dict[str, Any] = {run: writer.run, rank: writer.rank}
+    if record.step is not None:
+        found[step] = record.step
+    if isinstance(record, Event) and record.body is not None:
+        found["body"] = plain(redact(record.body))
     trace = None if isinstance(record, Metric) else record.trace_id
-    if trace:
-        data["trace_id"] = trace.hex()
-    return data | {"attrs": plain(redact(record.attrs))} if record.attrs else data
+    return found | {"trace_id": trace.hex()} if trace else found

@@ -19,15 +19,21 @@ from stepscope.training.events.telemetry import Telemetry
 
 
 def capture_exceptions(
-    function: Any = None, /, *, fatal: bool = False, reraise: bool = False, dialect: str | None = None
+    function: Any = None,
+    /,
+    *,
+    fatal: bool = False,
+    reraise: bool = False,
+    severity: str = "ERROR",
+    dialect: str | None = None,
 ) -> Any:
     """Record an exception that leaves a function as the event `exception.NAME`; bare, or with arguments.
 
     Coroutines, generators and methods of every sort are functions too. The event goes to what the object's
     `get_telemetry()` gives, else to the current run. Then the exception goes on, unless it is the user's fault by
     `is_user_error` and neither `fatal` nor `reraise` is set: such a call gives None, as the document of this decorator
-    has it. What a generator raises always goes on: held back it would pass for the generator's end. `fatal` records
-    CRITICAL, and writes it out before it goes on. Without a dialect that of the telemetry counts.
+    has it. What a generator raises always goes on: held back it would pass for the generator's end. `fatal` also waits
+    until the event is in the journal. Without a dialect that of the telemetry counts.
     """
     if dialect is not None:
         check_dialect(dialect)
@@ -38,7 +44,8 @@ def capture_exceptions(
         name = text_of(getattr(wrapped, "__name__", "function"))
         inner = getattr(wrapped, "__func__", wrapped)
         goes_on = fatal or reraise or inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
-        return wrap(wrapped, lambda *args: _Capture(args[0] if args else None, name, fatal, goes_on, dialect))
+        mode = fatal, goes_on
+        return wrap(wrapped, lambda *args: _Capture(args[0] if args else None, name, mode, severity, dialect))
 
     return decorate if function is None else decorate(function)
 
@@ -46,8 +53,9 @@ def capture_exceptions(
 class _Capture:
     """One call: records what it raises, and holds back what is the user's fault."""
 
-    def __init__(self, owner: Any, name: str, fatal: bool, goes_on: bool, dialect: str | None) -> None:
-        self._owner, self._name, self._fatal, self._goes_on, self._dialect = owner, name, fatal, goes_on, dialect
+    def __init__(self, owner: Any, name: str, mode: tuple[bool, bool], severity: str, dialect: str | None) -> None:
+        self._owner, self._name, self._severity, self._dialect = owner, name, severity, dialect
+        self._fatal, self._goes_on = mode
 
     def __enter__(self) -> None:
         return None
@@ -76,7 +84,7 @@ class _Capture:
             "exception_message": said["exception.message"],
             "traceback": said["exception.stacktrace"],
         }
-        telemetry.log(f"exception.{self._name}", event_data=data, severity="CRITICAL" if self._fatal else "ERROR")
+        telemetry.log(f"exception.{self._name}", event_data=data, severity=self._severity)
         if self._fatal and hasattr(telemetry, "flush"):
             telemetry.flush()
 
@@ -85,5 +93,5 @@ def _telemetry_of(owner: Any) -> Any:
     """What the object's `get_telemetry()` gives; a class that only its objects can ask is as one without."""
     found = getattr(owner, "get_telemetry", None)
     if not callable(found) or (isinstance(owner, type) and not inspect.ismethod(found)):
-        return Telemetry()
+        return Telemetry(start_run=False)
     return found()

@@ -63,36 +63,47 @@ _CONNECTIONS = frozenset(
 _RETRYABLE = {"document": (408, 429), "python": (408,), "elixir": (408, 429)}
 """Statuses from 400 to 499 that are not the user's fault, in each dialect."""
 _OTHERWISE = {"document": True, "python": False, "elixir": False}
-"""Whether an error that nobody knows is the user's."""
+"""Whether an error of unknown kind counts as the user's."""
+_USER_CATEGORIES = ("user", "user_error")
 DIALECTS = tuple(_RETRYABLE)
 
 
 def is_user_error(error: BaseException, dialect: str = "document") -> bool:
-    """Tell whether an error is the user's fault: that of the first error in its chain of causes that says.
+    """Tell whether an error is the user's fault.
 
-    A failed request says by its category; an error with a `status_code` says by it, and 4xx is the user's but for
-    408, and for 429 unless the dialect is `python`; a connection that failed or took too long is not, whichever
-    client's. When no error says, the dialect `document` takes it for the user's, the others do not. ConfigError for an
-    unknown dialect.
+    A failed request is judged by its category, an error with a `status_code` by that: 4xx is the user's but for 408,
+    and for 429 unless the dialect is `python`. A failed connection or a timeout is not the user's, whichever client
+    raised it. The dialect `document` looks at the error alone and takes any other error for the user's; `python` and
+    `elixir` look for a user's error in the whole chain of causes, and take any other for somebody else's. ConfigError
+    for an unknown dialect.
     """
     said = says_user(error, dialect)
     return _OTHERWISE[dialect] if said is None else said
 
 
 def says_user(error: BaseException, dialect: str = "document") -> bool | None:
-    """The same, but None when no error says."""
+    """The same, but None for an error of unknown kind."""
     check_dialect(dialect)
-    for each in chain(error):
-        category = part(each, "error_category")
-        if category is not None:
-            return text_of(getattr(category, "value", category)).lower() in ("user", "user_error")
-        kind = failure(each)
-        if kind == STATUS:
-            status = status_of(each) or 0
-            return 400 <= status < 500 and status not in _RETRYABLE[dialect]
-        if kind in (TIMEOUT, CONNECTION):
-            return False
-    return None
+    if dialect == "document":
+        return _verdict(error, dialect)
+    verdicts = [_verdict(each, dialect) for each in chain(error)]
+    if any(verdicts):
+        return True
+    return False if False in verdicts else None
+
+
+def _verdict(error: BaseException, dialect: str) -> bool | None:
+    """Judge one error without its causes."""
+    category = part(error, "error_category")
+    if category is None and failure(error) == APPLICATION:
+        category = part(error, "category")  # as tinker's own class has it
+    if category is not None:
+        return text_of(getattr(category, "value", category)).lower() in _USER_CATEGORIES
+    kind = failure(error)
+    if kind == STATUS:
+        status = status_of(error) or 0
+        return 400 <= status < 500 and status not in _RETRYABLE[dialect]
+    return False if kind in (TIMEOUT, CONNECTION) else None
 
 
 def failure(error: BaseException) -> str:
@@ -122,13 +133,15 @@ def part(error: BaseException, name: str) -> Any:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, what caused it, or what it was raised during, and so on; each once."""
+    """Yield an error and every error that caused it or was being handled when it was raised; each once."""
     seen: set[int] = set()
-    here: BaseException | None = error
-    while isinstance(here, BaseException) and id(here) not in seen and len(seen) < MOST_CAUSES:
-        seen.add(id(here))
-        yield here
-        here = here.__cause__ or (None if here.__suppress_context__ else here.__context__)
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(seen) < MOST_CAUSES:
+        here = waiting.pop()
+        if isinstance(here, BaseException) and id(here) not in seen:
+            seen.add(id(here))
+            yield here
+            waiting += [here.__context__, here.__cause__]
 
 
 def check_dialect(dialect: str) -> None:

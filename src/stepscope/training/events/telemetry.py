@@ -1,24 +1,24 @@
 """The events of a client: what it logs goes to the current run, and from there to the event server and every sink."""
 
-import threading
+import os
 import time
-import uuid
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from enum import Enum
 from types import TracebackType
 from typing import Any
 
 import stepscope
-from stepscope.model.names import SEVERITIES
+from stepscope.model.names import SESSION_END, SESSION_START, SEVERITIES
 from stepscope.sdk.context import text_of
 from stepscope.sdk.spans import exception_attrs, message_of
+from stepscope.training import starting
 from stepscope.training.counting import mapping, reject
 from stepscope.training.events.kinds import check_dialect, failure, is_user_error, part, says_user, status_of
+from stepscope.training.events.sessions import session
 
 FLUSH_SECONDS = 5.0
 """The longest a fatal exception waits until it is in the journal."""
-SESSION_START, SESSION_END = "SESSION_START", "SESSION_END"
+_ON = ("1", "true", "yes", "on")
 
 
 class QueueState(Enum):
@@ -33,22 +33,30 @@ class QueueState(Enum):
 class Telemetry:
     """Logs the events of one session. No method raises, waits for a server or drops what it took.
 
-    Events go to the current run, which writes them to its journal; a server that is down changes nothing here. A
-    `holder` is kept for the caller and not used. With no run, `log` gives False and nothing is kept. The dialect is the
-    rule of whose fault an error is, for all this instance records; ConfigError for one that is not known.
+    Events go to the current run, which writes them to its journal; a server that is down changes nothing here. Where
+    no run is current one is started, with a Tinker sink if TINKER_BASE_URL says where to send, unless TINKER_TELEMETRY
+    is off; `start_run=False` starts none, and then `log` gives False while there is none. The `holder` is kept for the
+    caller and not used. The dialect is the rule of whose fault an error is, for all this instance records; ConfigError
+    for an unknown one.
     """
 
-    def __init__(self, session_id: str | None = None, holder: Any = None, *, dialect: str = "document") -> None:
+    def __init__(
+        self,
+        session_id: str | None = None,
+        holder: Any = None,
+        *,
+        dialect: str = "document",
+        start_run: bool = True,
+    ) -> None:
         check_dialect(dialect)
         self.session_id = None if session_id is None else text_of(session_id)
         self.holder = holder
         self.dialect = dialect
-        self._index = 0
-        self._lock = threading.Lock()
-        self._began = time.monotonic_ns()
-        self._open = False
+        self._session = session(self.session_id)
+        if start_run:
+            starting.begin_quietly(_sinks(os.environ), {"name": self.session_id})
 
-    def log(self, event_name: str, *, event_data: Any = None, severity: str = "INFO") -> bool:
+    def log(self, event_name: str, event_data: Any = None, severity: str = "INFO") -> bool:
         """Record an event with a mapping of data; True when it was taken."""
         run = stepscope.current_run()
         if run is None:
@@ -56,14 +64,11 @@ class Telemetry:
         if text_of(severity).upper() not in SEVERITIES:
             reject("severity", severity)
             severity = "INFO"
-        run.event(event_name, {**self._session(), **mapping("event_data", event_data)}, severity)
+        run.event(event_name, {**mapping("event_data", event_data), **self._session.mark()}, severity)
         return True
 
-    def log_exception(self, exception: Any, severity: str | None = None) -> bool:
-        """Record an exception: one that says it is the user's as `user_error`, any other with its message and stack.
-
-        Without a severity the first is a WARNING, the other an ERROR.
-        """
+    def log_exception(self, exception: Any, severity: str = "ERROR") -> bool:
+        """Record an exception: a user's error as `user_error`, a WARNING; any other with its message and stack."""
         if not isinstance(exception, BaseException):
             reject("exception", exception)
             return False
@@ -71,10 +76,10 @@ class Telemetry:
             said = {"error_type": type(exception).__name__, "message": message_of(exception)}
             found = {key: part(exception, key) for key in ("status_code", "body")}
             said |= {key: value for key, value in found.items() if value is not None}
-            return self.log("user_error", event_data=said, severity="WARNING" if severity is None else severity)
-        return self.log("exception", event_data=exception_attrs(exception), severity=severity or "ERROR")
+            return self.log("user_error", event_data=said, severity="WARNING")
+        return self.log("exception", event_data=exception_attrs(exception), severity=severity)
 
-    def log_fatal_exception(self, exception: Any, severity: str = "CRITICAL") -> bool:
+    def log_fatal_exception(self, exception: Any, severity: str = "ERROR") -> bool:
         """Record an exception that ends the work, and wait until it is in the journal, a few seconds at most."""
         taken = self.log_exception(exception, severity)
         return self.flush() and taken
@@ -85,21 +90,18 @@ class Telemetry:
 
     def start(self) -> "Telemetry":
         """Say that the session starts, once."""
-        with self._lock:
-            opened, self._open = not self._open, True
-        if opened:
-            self._began = time.monotonic_ns()
-            self.log(SESSION_START)
+        self._note(SESSION_START, self._session.start())
         return self
 
     def close(self, timeout: float = FLUSH_SECONDS) -> bool:
         """Say that the session ends, once and only if it started, and write everything out."""
-        with self._lock:
-            closed, self._open = self._open, False
-        if closed:
-            passed = timedelta(microseconds=(time.monotonic_ns() - self._began) // 1000)
-            self.log(SESSION_END, event_data={"duration": str(passed)})
+        self._note(SESSION_END, self._session.end())
         return self.flush(timeout)
+
+    def _note(self, name: str, attrs: Mapping[str, Any] | None) -> None:
+        """Record the start or the end of the session, unless there is nothing to say."""
+        if attrs is not None:
+            self.log(name, attrs)
 
     def request(self, request_type: str, **event_data: Any) -> "Request":
         """Record the life of a request around a block, sync or async: `request.start`, `.complete` or `.error`."""
@@ -110,9 +112,7 @@ class Telemetry:
         word = text_of(getattr(state, "value", state)).lower()
         paused, _, reason = word.partition("_")
         if paused == "paused":
-            return self.log(
-                "queue.paused", event_data={**event_data, "reason": reason or "unknown"}, severity="WARNING"
-            )
+            return self.log("queue.paused", event_data={**event_data, "reason": reason or "unknown"})
         return self.log(f"queue.{word}", event_data=event_data)
 
     def polling(
@@ -120,13 +120,6 @@ class Telemetry:
     ) -> "FuturePolling":
         """Record what happens while a future is polled."""
         return FuturePolling(self, text_of(request_id), text_of(request_type), clock)
-
-    def _session(self) -> dict[str, Any]:
-        with self._lock:
-            index = self._index
-            self._index += 1
-        said = {"event_id": str(uuid.uuid4()), "event_session_index": index}
-        return said if self.session_id is None else {"session_id": self.session_id, **said}
 
     def __enter__(self) -> "Telemetry":
         return self.start()
@@ -137,6 +130,12 @@ class Telemetry:
         if isinstance(error, Exception):
             self.log_fatal_exception(error)
         self.close()
+
+
+def _sinks(env: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The Tinker sink, where the client's own variables name a service and do not turn telemetry off."""
+    is_on = env.get("TINKER_TELEMETRY", "1").strip().lower() in _ON
+    return {"tinker": {}} if is_on and env.get("TINKER_BASE_URL") else {}
 
 
 class Request:
