@@ -40,6 +40,7 @@ def test_one_row_tells_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "project": "gpt",
         "name": "base",
         "status": "finished",
+        "imported": None,
         "attempts": 2,
         "ranks": 2,
         "last_step": 4,
@@ -94,7 +95,7 @@ def test_many_runs_are_cut_and_counted(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_status_of_the_dead_the_living_and_the_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fresh files or a living process are running; otherwise no last word is a crash."""
+    """Fresh files are running, a silent living process is stalled; otherwise no reported end is a crash."""
     write(tmp_path, "fresh", [metric(1, loss=1.0)])
     age(write(tmp_path, "dead", [metric(1, loss=1.0)]))
     alive = {"host": this_host(), "pid": os.getpid(), "wall_ns": time.time_ns()}
@@ -108,7 +109,7 @@ def test_status_of_the_dead_the_living_and_the_silent(tmp_path: Path, capsys: py
     assert {row["run"]: row["status"] for row in listed(tmp_path, capsys)} == {
         "fresh": "running",
         "dead": "crashed",
-        "alive": "running",
+        "alive": "stalled",
         "again": "crashed",
         "forked": "preempted",
         "empty": "empty",

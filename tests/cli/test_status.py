@@ -1,4 +1,4 @@
-"""How a run fares, by what was said and by who is alive."""
+"""States of runs that only the processes of this machine can tell."""
 
 import json
 import os
@@ -14,17 +14,13 @@ import pytest
 
 from stepscope.cli.described import look
 from stepscope.cli.main import main
-from stepscope.cli.status import lives, run_status, writer_status
 from stepscope.cli.watching.watched import Watched
-from stepscope.journal.living import is_alive
+from stepscope.journal.living import is_alive, process_alive
 from stepscope.journal.summary import read_run as summarised
 from stepscope.model.writer import Writer
 from stepscope.testing import read_run
 from tests.cli.journals import NOBODY, metric, this_host, write
 from tests.conftest import Start
-
-NOW = 1_000_000.0
-OLD, FRESH = NOW - 16, NOW - 14
 
 
 def writer(**who: object) -> Writer:
@@ -33,42 +29,21 @@ def writer(**who: object) -> Writer:
     return Writer(**fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("said", ["finished", "failed", "preempted"])
-def test_the_last_word_decides(said: str) -> None:
-    """What a writer said counts, whether its process lives or not."""
-    assert {writer_status(writer(), said, living) for living in (True, False)} == {said}
+def test_a_process_of_another_host_is_not_looked_for() -> None:
+    """Pids of other hosts are not ours, and no pid is nobody's: only silence can tell."""
+    assert process_alive(writer(pid=os.getpid(), wall_ns=time.time_ns())) is None
+    assert process_alive(writer(host=this_host(), pid=0)) is None
 
 
-def test_without_a_word_life_decides() -> None:
-    """Who lives runs; a trainer that is gone crashed, another process of the run ended."""
-    assert writer_status(writer(), None, True) == "running"
-    assert writer_status(writer(), None, False) == "crashed"
-    assert writer_status(writer(main=False), None, False) == "ended"
-
-
-def test_a_process_elsewhere_lives_while_it_writes() -> None:
-    """A heartbeat every 5 s; after 15 s of nothing it is dead."""
-    assert lives(writer(), FRESH, NOW)
-    assert not lives(writer(), OLD, NOW)
-
-
-def test_a_process_of_this_host_lives_while_it_is_there() -> None:
+def test_a_process_of_this_host_is_looked_for() -> None:
     """A stopped or starved trainer is not dead, and one that is gone is, however fresh its files are."""
-    alive = writer(host=this_host(), pid=os.getpid(), wall_ns=time.time_ns())
-    assert lives(alive, OLD, NOW)
-    assert not lives(writer(host=this_host()), FRESH, NOW)
+    assert process_alive(writer(host=this_host(), pid=os.getpid(), wall_ns=time.time_ns())) is True
+    assert process_alive(writer(host=this_host())) is False
 
 
-def test_where_the_pid_tells_nothing_freshness_counts() -> None:
-    """No pid is known, or its process seems to be younger than the writer, which a clock that was set does too."""
-    for unsure in (writer(host=this_host(), pid=0), writer(host=this_host(), pid=os.getpid(), wall_ns=1)):
-        assert lives(unsure, FRESH, NOW)
-        assert not lives(unsure, OLD, NOW)
-
-
-def test_the_same_pid_elsewhere_says_nothing() -> None:
-    """Pids of other hosts are not ours."""
-    assert not lives(writer(pid=os.getpid(), wall_ns=time.time_ns()), OLD, NOW)
+def test_a_process_younger_than_the_writer_proves_nothing() -> None:
+    """It may have been given the pid later, or the clock was set: silence decides."""
+    assert process_alive(writer(host=this_host(), pid=os.getpid(), wall_ns=1)) is None
 
 
 FORKED = """
@@ -117,7 +92,7 @@ def test_a_process_that_ends_while_its_journal_is_read_has_not_crashed(
     write(home, "R", [metric(1, loss=1.0)], host=this_host(), pid=os.getpid(), wall_ns=time.time_ns())
     order: list[str] = []
     # Nobody outside sees which of the two came first, so both are listened to; they do what they always do.
-    monkeypatch.setattr("stepscope.cli.described.lives", lambda *given: order.append("look") or lives(*given))
+    monkeypatch.setattr("stepscope.cli.described.process_alive", lambda who: order.append("look") or process_alive(who))
     monkeypatch.setattr("stepscope.cli.described.read_run", lambda *given: order.append("read") or summarised(*given))
     assert look(home, "R").status == "running"
     assert order == ["look", "read"]
@@ -172,21 +147,3 @@ def test_no_pid_is_nobody() -> None:
     assert not is_alive(0, time.time_ns())
     assert not is_alive(NOBODY, time.time_ns())
     assert not is_alive(10**30, time.time_ns())
-
-
-@pytest.mark.parametrize(
-    ("statuses", "whole"),
-    [
-        (["finished", "finished"], "finished"),
-        (["finished", "running"], "running"),
-        (["finished", "crashed"], "crashed"),
-        (["running", "failed"], "failed"),
-        (["preempted", "finished"], "preempted"),
-        (["running", "crashed"], "running"),
-        (["odd word"], "odd word"),
-        ([], "empty"),
-    ],
-)
-def test_ranks_are_summed_up_by_what_needs_a_look(statuses: list[str], whole: str) -> None:
-    """One failed rank is a failed run."""
-    assert run_status(statuses) == whole

@@ -1,13 +1,16 @@
 """Runs are counted by state over the store, without asking it every time."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from stepscope.hub.backlog import Item
 from stepscope.hub.presence import Presence
 from stepscope.hub.roll import LOOK_SECONDS, Roll
+from stepscope.hub.run_states import Journals, RunStates
 from stepscope.hub.store.read.runs import Ending, RunRow
+from stepscope.journal.cursors import Cursors
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric
 from stepscope.model.writer import Writer
@@ -30,7 +33,9 @@ class World:
         self.asked = 0
         self.time = 0.0
         self.presence = Presence(lambda: float(NOW))
-        self.roll = Roll(self.presence, self.runs, lambda: self.time, lambda: float(NOW))
+        journals = Journals(Path("/nowhere"), Cursors(Path("/nowhere"), "store"), {})
+        states = RunStates(self.presence, journals, clock=lambda: float(NOW))
+        self.roll = Roll(self.presence, self.runs, states.state, lambda: self.time, lambda: float(NOW))
 
     def runs(self) -> Iterator[RunRow]:
         """All rows."""

@@ -1,18 +1,20 @@
 """A whole run as text: what it was, how it went, what went wrong."""
 
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.cli import text
 from stepscope.cli.lines import clock, pairs
-from stepscope.cli.status import Files, files_of, lives, run_status, writer_status
 from stepscope.journal import layout
+from stepscope.journal.living import Files, files_of, process_alive
 from stepscope.journal.read import find_writer
 from stepscope.journal.series import KeySummary, importance
 from stepscope.journal.summary import RunSummary, WriterSummary, read_run
 from stepscope.model import names
 from stepscope.model.records import Event
+from stepscope.model.states import WriterFacts, run_state, writer_state
 from stepscope.model.writer import Writer
 
 LISTED = 10
@@ -25,17 +27,22 @@ class Shown(NamedTuple):
 
     summary: RunSummary
     files: dict[str, Files]
-    gone: frozenset[str]
-    """The writers whose processes were gone before their journals were read."""
+    alive: Mapping[str, bool | None]
+    """Whether the processes of the writers existed before their journals were read."""
+    now: float
 
     def status_of(self, each: WriterSummary) -> str:
-        """How one writer fares."""
-        return writer_status(each.writer, each.said, each.writer.id not in self.gone)
+        """The state of one writer."""
+        return writer_state(self._facts(each), self.now)
 
     @property
     def status(self) -> str:
-        """How the run fares."""
-        return run_status(map(self.status_of, self.summary.newest))
+        """The state of the run."""
+        return run_state(map(self._facts, self.summary.newest), self.now) or "empty"
+
+    def _facts(self, each: WriterSummary) -> WriterFacts:
+        name = each.writer.id
+        return each.facts(self.files[name].changed if name in self.files else 0.0, self.alive.get(name))
 
     @property
     def size(self) -> int:
@@ -54,8 +61,8 @@ def look(home: Path, run: str) -> Shown:
     folders = {name: layout.writer_folder(home, run, name) for name in layout.list_writers(home, run)}
     files = {name: files_of(folder) for name, folder in folders.items()}
     known = {name: find_writer(folder) for name, folder in folders.items()}
-    gone = frozenset(who.id for name, who in known.items() if not lives(who, files[name].changed))
-    return Shown(read_run(home, run), files, gone)
+    alive = {who.id: process_alive(who) for who in known.values()}
+    return Shown(read_run(home, run), files, alive, time.time())
 
 
 def report(shown: Shown, width: int = text.WIDTH) -> str:

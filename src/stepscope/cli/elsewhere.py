@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from stepscope.cli import text
 from stepscope.cli.glance import VALUES, Glance
-from stepscope.cli.status import files_of
 from stepscope.hub.door import Door, Refusing, open_door, open_remote
 from stepscope.hub.home import address_of
 from stepscope.hub.meant import MOST, RUNS, find
 from stepscope.journal import layout
+from stepscope.journal.living import files_of
 from stepscope.journal.series import importance, leading
 
 PROJECTS = 8
@@ -67,6 +67,7 @@ def _glance(home: Path, row: dict[str, Any]) -> Glance:
         project=row["project"],
         name=row["name"],
         status=row["status"],
+        imported=_share(row["importing"]),
         attempts=row["attempts"],
         ranks=row["ranks"],
         last_step=row["step"],
@@ -76,6 +77,10 @@ def _glance(home: Path, row: dict[str, Any]) -> Glance:
         ended=_ns(row["seen"]),
         size=_bytes_here(home, row["id"]),
     )
+
+
+def _share(importing: dict[str, int] | None) -> float | None:
+    return None if importing is None else importing["bytes"] / importing["total"]
 
 
 def _bytes_here(home: Path, run: str) -> int:
@@ -102,7 +107,9 @@ def describe(home: Path, run: str) -> dict[str, Any] | None:
 def report(run: dict[str, Any]) -> Iterator[str]:
     """The same for people."""
     name = f"{run['project']}/{run['name']}" if run["name"] else run["project"]
-    yield text.clean(f"{run['id']}  {name}  {run['status']}")
+    share = _share(run["importing"])
+    done = "" if share is None else f" {share:.0%}"
+    yield text.clean(f"{run['id']}  {name}  {run['status']}{done}")
     yield text.clean(
         f"started {text.moment(_ns(run['started']))}, lasted {text.lasted(run['duration'])}, "
         f"step {text.number(run['step'])}, ranks {run['ranks']}, attempts {run['attempts']}, "

@@ -1,5 +1,6 @@
 """A quick look at a run for lists: every frame is checked and counted, only what a list shows is decoded."""
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,13 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.cli.status import Files, files_of, lives, run_status, writer_status
 from stepscope.journal import layout
+from stepscope.journal.living import Files, files_of, process_alive
 from stepscope.journal.read import find_writer
 from stepscope.journal.series import leading
 from stepscope.journal.summary import SELF, WriterSummary, newest_attempt
 from stepscope.model import names
 from stepscope.model.records import LOG, METRIC, SPAN, Alert, Event, Metric, Record, Span, Value
+from stepscope.model.states import run_state
 from stepscope.wire import frames
 
 VALUES = 4
@@ -54,6 +56,8 @@ class Glance:
     project: str = ""
     name: str | None = None
     status: str = "empty"
+    imported: float | None = None
+    """The share of its journals that a hub has read, while it is importing them."""
     attempts: int = 0
     ranks: int = 0
     last_step: int | None = None
@@ -80,7 +84,7 @@ class _Writer:
         self.damaged = 0
         self.batches: deque[memoryview] = deque(maxlen=_LAST_BATCHES)
         self.seen = WriterSummary(find_writer(folder))
-        self.living = lives(self.seen.writer, self.files.changed)
+        self.alive = process_alive(self.seen.writer)
         for path in layout.list_segments(folder):
             self._skim(path)
 
@@ -123,7 +127,7 @@ class _Writer:
         if isinstance(record, Alert):
             self.alerts += 1
         elif record.name == names.EVENT_FINISHED:
-            self.seen.said = str(record.attrs.get("status", "finished"))
+            self.seen.end(record)
 
     def _decode(
         self, payload: memoryview
@@ -179,6 +183,7 @@ def _look_at_newest(seen: Glance, writers: list[_Writer]) -> None:
         return
     steps = [step for each in newest if (step := each.seen.last_step) is not None]
     seen.last_step = max(steps, default=None)
-    seen.status = run_status(writer_status(each.seen.writer, each.seen.said, each.living) for each in newest)
+    facts = [each.seen.facts(each.files.changed, each.alive) for each in newest]
+    seen.status = run_state(facts, time.time()) or "empty"
     values = min(newest, key=lambda each: each.seen.writer.rank).values()
     seen.values = {key: values[key] for key in leading(values, VALUES)}

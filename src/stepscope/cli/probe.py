@@ -5,13 +5,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from stepscope.journal import layout
 from stepscope.journal.meant import PROBES
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Event, Metric, Record, Span
 from stepscope.model.writer import Writer
-from stepscope.sdk import launch, settings
+from stepscope.sdk import settings
 from stepscope.sinks import registry
 
 EVENT = "stepscope.probe"
@@ -98,7 +99,7 @@ def advise(reason: str) -> str:
 def _batch(kinds: Sequence[str]) -> Batch:
     """A batch with a record of each of some kinds; one with metrics ends its run."""
     now = time.time_ns()
-    host = launch.host_name()
+    host = layout.host_name()
     made = _writer_id(host)
     writer = Writer(id=made, run=PROBES, project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
     nowhere = (None, None, None, None, 9)

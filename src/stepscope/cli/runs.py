@@ -85,7 +85,7 @@ def _row(seen: Glance) -> list[str]:
     return [
         seen.run,
         f"{seen.project}/{seen.name}" if seen.name else seen.project,
-        seen.status,
+        seen.status if seen.imported is None else f"{seen.status} {seen.imported:.0%}",
         text.number(seen.last_step),
         str(seen.attempts),
         str(seen.ranks),

@@ -12,9 +12,9 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
+from stepscope.journal.layout import host_name
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
-from stepscope.sdk.launch import host_name
 from stepscope.sdk.lines import Report
 from stepscope.sdk.shipper import Lock, Taken
 from stepscope.sdk.shipping import GIVE_UP_SECONDS, Shipping, ship

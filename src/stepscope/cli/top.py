@@ -73,21 +73,21 @@ def _json(watched: Watched) -> int:
 
 
 class _Judge:
-    """Findings, made anew when there are new records and some time has passed."""
+    """Findings, made anew when there are new records or another state, and some time has passed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due = 0.0
-        self._records = -1
+        self._judged: tuple[int, str] = (-1, "")
         self._found: list[Any] = []
 
     def __call__(self, watched: Watched, status: str) -> list[Any]:
         """What went wrong so far."""
         now = self._clock()
-        if watched.records != self._records and now >= self._due:
+        if (watched.records, status) != self._judged and now >= self._due:
             self._found = find(watched.evidence(status))
             spent = self._clock() - now
-            self._records, self._due = watched.records, now + max(FIND_SECONDS, 20 * spent)
+            self._judged, self._due = (watched.records, status), now + max(FIND_SECONDS, 20 * spent)
         return self._found
 
 

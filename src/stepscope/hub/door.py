@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -187,4 +186,4 @@ def _opened(home: Path) -> Iterator[Local]:
         # The pump's way to stop is to move everything there is.
         hub.start()
         hub.pump.stop(CATCH_UP_SECONDS)
-        yield Local(Reader(store.engine, hub.presence.state, time.time), hub.pump.trouble)
+        yield Local(Reader(store.engine, hub.states), hub.pump.trouble)

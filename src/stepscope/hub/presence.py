@@ -1,18 +1,18 @@
-"""Who is there: when each writer was last heard of, and what it said of its end."""
+"""When each writer was last heard of since the hub started, and how it reported its end."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import cast, get_args
+from dataclasses import replace
 
 from stepscope.hub.backlog import Item
-from stepscope.hub.states import State, WriterFacts, run_state
 from stepscope.model import names
 from stepscope.model.records import Event, Metric, Record
+from stepscope.model.states import WriterFacts, ending_of
+from stepscope.model.writer import Writer
 
 MOST_RUNS = 20_000
 _SELF = "stepscope"
-_STATES = frozenset(get_args(State))
 
 
 class Presence:
@@ -34,7 +34,7 @@ class Presence:
             for item in items:
                 writer, records = item.batch.writer, item.batch.records
                 run = self._runs.pop(writer.run, None) or {}
-                known = run.get(writer.id) or WriterFacts(writer.attempt, 0.0, beats=False, main=writer.main)
+                known = run.get(writer.id) or _unheard(writer)
                 run[writer.id] = learn(known, records, now)
                 self._runs[writer.run] = run
             while len(self._runs) > MOST_RUNS:
@@ -45,16 +45,14 @@ class Presence:
         with self._lock:
             return dict(self._runs.get(run, {}))
 
-    def state(self, run: str) -> State | None:
-        """Tell how a run fares; None when nothing came since the hub started."""
-        return run_state(self.facts(run).values(), self._clock())
-
-    def states(self) -> dict[str, State]:
-        """Tell how all runs fare of which something came since the hub started, by id."""
-        now = self._clock()
+    def runs(self) -> frozenset[str]:
+        """The runs of which something came since the hub started."""
         with self._lock:
-            states = {run: run_state(writers.values(), now) for run, writers in self._runs.items()}
-        return {run: state for run, state in states.items() if state is not None}
+            return frozenset(self._runs)
+
+
+def _unheard(writer: Writer) -> WriterFacts:
+    return WriterFacts(writer.attempt, 0.0, beats=False, main=writer.main, rank=writer.rank)
 
 
 def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:
@@ -66,7 +64,6 @@ def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFa
         beats = _SELF in {record.category for record in records if type(record) is Metric}
     for record in [record for record in records if type(record) is Event]:
         if record.name == names.EVENT_FINISHED:
-            status = record.attrs.get("status", "finished")
-            said = cast(State, status) if status in _STATES else "finished"
-            said_at = min(record.time / 1e9, now)
-    return WriterFacts(facts.attempt, seen, said, said_at, beats, facts.main)
+            said = ending_of(record.attrs.get("status", "finished"))
+            said_at = max(min(record.time / 1e9, now), seen)
+    return replace(facts, seen=seen, said=said, said_at=said_at, beats=beats)

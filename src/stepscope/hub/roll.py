@@ -1,12 +1,12 @@
-"""How many runs fare how: those of the store and those heard of since it was last asked."""
+"""Run counts by state: the runs of the store, and those heard of since it was last asked."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 from stepscope.hub.presence import Presence
-from stepscope.hub.query.runs import state_of
 from stepscope.hub.store.read.runs import RunRow
+from stepscope.model.states import State, run_state
 
 LOOK_SECONDS = 10.0
 
@@ -18,14 +18,15 @@ class Roll:
         self,
         presence: Presence,
         runs: Callable[[], Iterable[RunRow]],
+        state: Callable[[RunRow], State],
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._presence, self._runs = presence, runs
+        self._presence, self._runs, self._state = presence, runs, state
         self._clock, self._now = clock, now
         self._due = float("-inf")
-        self._stored: dict[str, str] = {}
-        """The states of the store's runs by what is stored of them."""
+        self._stored: dict[str, tuple[RunRow, State]] = {}
+        """The runs of the store and their states when it was last asked."""
         self._gone: set[str] = set()
         """Runs heard of that the store does not have any more."""
 
@@ -34,13 +35,17 @@ class Roll:
         if self._clock() >= self._due:
             self._due = self._clock() + LOOK_SECONDS
             self._look()
-        live = self._presence.states()
-        found: Counter[str] = Counter(state for run, state in live.items() if run not in self._gone)
-        found.update(state for run, state in self._stored.items() if run not in live)
+        heard = self._presence.runs() - self._gone
+        found: Counter[str] = Counter(state for run, (_, state) in self._stored.items() if run not in heard)
+        found.update(state for state in map(self._heard, heard) if state is not None)
         return dict(sorted(found.items()))
 
+    def _heard(self, run: str) -> State | None:
+        if run in self._stored:
+            return self._state(self._stored[run][0])
+        return run_state(self._presence.facts(run).values(), self._now())
+
     def _look(self) -> None:
-        heard = self._presence.states().keys()  # first: what is heard of is stored by then
-        now = self._now()
-        self._stored = {row.id: state_of(row, now) for row in self._runs()}
-        self._gone = heard - self._stored.keys()
+        heard = self._presence.runs()  # first: what is heard of is stored by then
+        self._stored = {row.id: (row, self._state(row)) for row in self._runs()}
+        self._gone = set(heard - self._stored.keys())

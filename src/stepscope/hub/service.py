@@ -22,6 +22,7 @@ from stepscope.hub.pumping import Pumping
 from stepscope.hub.receivers.entry import Entry, Owners
 from stepscope.hub.receivers.folder import FolderReceiver
 from stepscope.hub.roll import Roll
+from stepscope.hub.run_states import Journals, RunStates
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard
 from stepscope.hub.security.origins import is_loopback, known_hosts
@@ -41,6 +42,7 @@ from stepscope.model.errors import Retry
 from stepscope.model.writer import Writer
 
 _SIZE_SECONDS = 10.0
+_BEHIND_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,9 @@ class Hub:
         self.pump = Pumping(StoreSink(store, home.check), inflow, aside, self.tallies, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Upkeep(self._retain)
-        self.roll = Roll(self.presence, lambda: list_runs(store.engine))
+        journals = Journals(home.home, cursors, self.folder.drained)
+        self.states = RunStates(self.presence, journals, self._is_behind)
+        self.roll = Roll(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
         """What is known to be damaged in the store; that stays until the hub starts again."""
         self.expired = 0
@@ -180,6 +184,10 @@ class Hub:
     def metrics(self) -> str:
         """Say the same to Prometheus."""
         return health.prometheus(self.tallies.snapshot(), self.health())
+
+    def _is_behind(self) -> bool:
+        """Whether what came over the network has been waiting for the store for longer than usual."""
+        return self.pump.seconds_behind() > _BEHIND_SECONDS and self.backlog.bytes_behind() > 0
 
     def _runs_by_state(self) -> dict[str, int]:
         try:

@@ -42,6 +42,11 @@ def slug(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-._")[:64] or "x"
 
 
+def host_name() -> str:
+    """This machine's name as the names of its writers' folders have it."""
+    return slug(os.uname().nodename).replace(".", "-")
+
+
 def parse_writer(name: str) -> WriterName | None:
     """Read a writer's folder name; None when it is not one."""
     found = _WRITER.fullmatch(name)

@@ -1,10 +1,47 @@
-"""Whether the process behind a writer still runs."""
+"""Whether the process behind a writer still runs, and what its journal adds to the state of its run."""
 
 import os
 import time
 from pathlib import Path
+from typing import NamedTuple
+
+from stepscope.journal import layout
+from stepscope.model.writer import Writer
 
 _LATE_SECONDS = 60.0
+
+
+class Files(NamedTuple):
+    """The segments of a writer: bytes in all, and when the newest changed, in seconds."""
+
+    size: int
+    changed: float
+
+
+def files_of(folder: Path) -> Files:
+    """Look at a writer's segments without reading them."""
+    size, changed = 0, 0.0
+    for path in layout.list_segments(folder):
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        size, changed = size + found.st_size, max(changed, found.st_mtime)
+    return Files(size, changed)
+
+
+def process_alive(writer: Writer) -> bool | None:
+    """Tell whether the process of a writer exists; None where only its silence can tell.
+
+    That is so for a process of another host, and for one that has the pid but seems younger than the writer: it may
+    be the writer after the clock was set. Ask before the journal is read: a process that is gone by then has
+    written its last record.
+    """
+    if writer.host != layout.host_name() or writer.pid <= 0:
+        return None
+    if is_alive(writer.pid, writer.wall_ns):
+        return True
+    return None if is_alive(writer.pid, time.time_ns()) else False
 
 
 def is_alive(pid: int, since_ns: int) -> bool:

@@ -14,6 +14,7 @@ from stepscope.journal.series import KeySummary, SpanSummary, Stamps, new_key
 from stepscope.model import names
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
+from stepscope.model.states import WriterFacts, ending_of
 from stepscope.model.writer import Writer
 
 SELF = "stepscope"
@@ -55,6 +56,7 @@ class WriterSummary:
     """The furthest step on each axis."""
     said: str | None = None
     """How it says it ended; None when it says nothing."""
+    said_at: int = 0
     counters: dict[str, Any] = field(default_factory=dict)
     """Its own counters as last written."""
     damaged: int = 0
@@ -83,6 +85,19 @@ class WriterSummary:
     def reach(self, axis: str | None, step: int) -> None:
         """Note a step on an axis; late ones do not turn it back."""
         self.steps[axis] = max(step, self.steps.get(axis, step))
+
+    def end(self, event: Event) -> None:
+        """Note how it says it ended, and when: not before the records that came until then, whatever their clock."""
+        self.said, self.said_at = str(event.attrs.get("status", "finished")), max(event.time, self.last or 0)
+
+    def facts(self, changed: float, alive: bool | None) -> WriterFacts:
+        """What decides its state, with when its journal changed and whether its process exists."""
+        said = None if self.said is None else ending_of(self.said)
+        who = self.writer
+        return WriterFacts(
+            who.attempt, (self.last or 0) / 1e9, said, self.said_at / 1e9, main=who.main, rank=who.rank,
+            touched=changed, alive=alive,
+        )  # fmt: skip
 
     @property
     def started(self) -> int | None:
@@ -211,7 +226,7 @@ class RunSummary:
         if event.name == names.EVENT_STARTED:
             self._take_start(event)
         elif event.name == names.EVENT_FINISHED:
-            writer.said = str(event.attrs.get("status", "finished"))
+            writer.end(event)
         elif event.name == names.EVENT_EXCEPTION:
             self.exceptions.append(event)
         else:

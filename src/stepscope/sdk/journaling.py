@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 from stepscope.journal import layout
+from stepscope.journal.layout import host_name
 from stepscope.journal.living import is_alive
 from stepscope.journal.read import Tail
 from stepscope.journal.write import SEGMENT_BYTES, Journal
 from stepscope.model import names
 from stepscope.model.writer import Writer
 from stepscope.sdk.attributes import clean
-from stepscope.sdk.launch import host_name
 from stepscope.sdk.ports import Part
 
 FRESH_SECONDS = 30.0

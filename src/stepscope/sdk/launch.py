@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from stepscope.journal.layout import slug
+from stepscope.journal.layout import host_name, slug
 from stepscope.model.errors import ConfigError
 
 
@@ -124,8 +124,3 @@ def new_run_id(now: float | None = None) -> str:
     """Make an id that sorts by time and is never made twice."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     return f"{stamp}-{os.urandom(4).hex()}"
-
-
-def host_name() -> str:
-    """This machine's name, safe in a path."""
-    return slug(os.uname().nodename).replace(".", "-")

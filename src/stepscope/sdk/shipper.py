@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal.following import Following
+from stepscope.journal.layout import host_name
 from stepscope.sdk import registrations
-from stepscope.sdk.launch import host_name
 from stepscope.sdk.lines import Line
 from stepscope.sdk.run import Run
 from stepscope.sdk.sink_news import COUNT_SECONDS, counters

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal import layout
+from stepscope.journal.layout import host_name
 from stepscope.journal.living import is_alive
 from stepscope.journal.read import find_writer
 from stepscope.sdk import registrations
-from stepscope.sdk.launch import host_name
 from stepscope.sdk.lines import Line, Report
 from stepscope.sdk.sink_news import COUNT_SECONDS, MOST_RUNS, Voice, counters
 from stepscope.sinks.registry import Chosen

@@ -5,17 +5,18 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from stepscope.cli.status import files_of, lives, run_status, writer_status
 from stepscope.cli.watching.course import KeyCourse
 from stepscope.hub.query import alarms
 from stepscope.hub.query.evidence import Alarm, Evidence, Failure, Process, told
 from stepscope.hub.query.findings import kl_target
 from stepscope.journal import layout
+from stepscope.journal.living import files_of, process_alive
 from stepscope.journal.read import Tail, find_writer
 from stepscope.model import names
 from stepscope.model.goodput import conclude
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Span
+from stepscope.model.states import WriterFacts, ending_of, run_state
 from stepscope.model.writer import Writer
 from stepscope.sdk.goodput import Folding
 
@@ -65,9 +66,14 @@ class Watched:
         self.started = 0
         self.seen = 0
         self.records = 0
-        self._said: dict[str, str] = {}
-        self._gone: set[str] = set()
-        """Writers whose processes were gone before the last `read`."""
+        self._said: dict[str, tuple[str, float]] = {}
+        """How and when writers reported their end."""
+        self._seen: dict[str, float] = {}
+        """The time of the last record of each writer."""
+        self._files: dict[str, tuple[float, bool | None]] = {}
+        """When each journal changed and whether its process existed, before the last `read`."""
+        self._unread: set[str] = set()
+        """Writers of which the last `read` left some."""
         self._steps: dict[str, int] = {}
         self._first_steps: dict[int, int] = {}
         self._failures: deque[Failure] = deque(maxlen=KEPT)
@@ -80,17 +86,17 @@ class Watched:
         for name in layout.list_writers(self._home, self.run):
             if name not in self._tails:
                 self._tails[name] = Tail(layout.writer_folder(self._home, self.run, name))
-        self._gone = {name for name, tail in self._tails.items() if not self._lives(name, tail.folder)}
+        self._files = {name: self._look(name, tail.folder) for name, tail in self._tails.items()}
         deadline = clock() + seconds
-        more = False
-        for tail in self._tails.values():
+        self._unread.clear()
+        for name, tail in self._tails.items():
             while batches := tail.read(1 << 20):
                 for batch in batches:
                     self.take(batch)
                 if clock() > deadline:
-                    more = True
+                    self._unread.add(name)
                     break
-        return more
+        return bool(self._unread)
 
     def take(self, batch: Batch) -> None:
         """Fold one batch in."""
@@ -98,11 +104,13 @@ class Watched:
         self.writers[who.id] = who
         self.started = min(self.started or who.wall_ns, who.wall_ns) or self.started
         self.records += len(batch.records)
+        newest = max([record.time for record in batch.records], default=0)
+        self._seen[who.id] = max(self._seen.get(who.id, 0.0), newest / 1e9)
+        self.seen = max(self.seen, newest)
         if who.wall_ns:
             self._goodput.sums.reach((who.rank, who.attempt), who.wall_ns, who.wall_ns)
         self._goodput.take((who.rank, who.attempt), batch.records)
         for record in batch.records:
-            self.seen = max(self.seen, record.time)
             if isinstance(record, Metric):
                 self._metric(who, record)
             elif isinstance(record, Span):
@@ -164,7 +172,7 @@ class Watched:
                 config = record.attrs.get("config")
                 self.config = config if isinstance(config, dict) else self.config
             elif record.name == names.EVENT_FINISHED:
-                self._said[who.id] = str(record.attrs.get("status", "finished"))
+                self._said[who.id] = str(record.attrs.get("status", "finished")), self._seen[who.id]
             elif record.name == names.EVENT_EXCEPTION:
                 self._failures.append(Failure(record.time, who.attempt, who.rank, record.step, told(record.attrs)))
         self.logs.add(who, record)
@@ -183,14 +191,23 @@ class Watched:
         return conclude(self._goodput.sums).steps_per_second
 
     def status(self) -> str:
-        """How the run fares."""
-        return run_status(self._status_of(who) for who in self.newest if who.main)
+        """The state of the run."""
+        return run_state(map(self._facts, self.newest), time.time()) or "empty"
 
-    def _status_of(self, who: Writer) -> str:
-        return writer_status(who, self._said.get(who.id), who.id not in self._gone)
+    def _facts(self, who: Writer) -> WriterFacts:
+        said, said_at = self._said.get(who.id, (None, 0.0))
+        changed, alive = self._files.get(who.id, (0.0, None))
+        ending = None if said is None else ending_of(said)
+        return WriterFacts(
+            who.attempt, self._seen.get(who.id, 0.0), ending, said_at, main=who.main, rank=who.rank,
+            touched=changed, alive=alive, unread=who.id in self._unread,
+        )  # fmt: skip
 
-    def _lives(self, name: str, folder: Path) -> bool:
-        return lives(self.writers.get(name) or find_writer(folder), files_of(folder).changed)
+    def _look(self, name: str, folder: Path) -> tuple[float, bool | None]:
+        return files_of(folder).changed, process_alive(self.writers.get(name) or find_writer(folder))
+
+    def _ending(self, who: Writer) -> str | None:
+        return self._said[who.id][0] if who.id in self._said else None
 
     def living_spans(self) -> list[tuple[Writer, Span]]:
         """Spans that are open in a process of the newest attempt that has not ended, the oldest first."""
@@ -203,7 +220,7 @@ class Watched:
         return Evidence(
             courses=[course for key in self.keys.values() for course in key.courses()],
             processes=[
-                Process(who.attempt, who.rank, self._steps.get(who.id), self._said.get(who.id))
+                Process(who.attempt, who.rank, self._steps.get(who.id), self._ending(who), who.id in self._unread)
                 for who in self.writers.values()
                 if who.main
             ],

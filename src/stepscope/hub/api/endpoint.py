@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stepscope.hub.api.params import Param
-from stepscope.hub.query import runs
 from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.runs import RunRow, list_runs, run_ids, run_number
 
@@ -18,11 +18,10 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks and whom: the engine, how runs fare, the time, and the one project that may be seen, if only one."""
+    """Request context: the engine, the states of runs, and the one project that may be seen, if only one."""
 
     engine: Engine
-    state: Callable[[str], str | None]
-    now: Callable[[], float]
+    states: RunStates
     project: str | None = None
     home: Path | None = None
     """The home folder, where a hub runs on one."""
@@ -35,10 +34,6 @@ class Reader:
             if self.project in (None, row.project):
                 return row
         raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no run {id[:200]!r}"))
-
-    def state_of(self, row: RunRow) -> str:
-        """Tell how a run fares: by what was heard since the hub started, else by what is stored."""
-        return self.state(row.id) or runs.state_of(row, self.now())
 
     def number(self, id: str) -> int:
         """The number of a run; Refused when there is none that may be seen."""

@@ -21,6 +21,7 @@ from stepscope.hub.query.evidence import (
     told,
 )
 from stepscope.hub.query.slowness import slow_steps
+from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import courses
 from stepscope.hub.store.read.alarms import read_alarms
@@ -36,11 +37,11 @@ MOST_SPANS = 10_000
 def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/findings`."""
     row = reader.run(given["run"])
-    found = findings.find(evidence(reader.engine, row, reader.state_of(row)))
+    found = findings.find(evidence(reader.engine, row, reader.states))
     return {"run": given["run"], "findings": [findings.as_json(each) for each in found]}
 
 
-def evidence(engine: Engine, row: RunRow, state: str) -> Evidence:
+def evidence(engine: Engine, row: RunRow, states: RunStates) -> Evidence:
     """Gather what a run is judged by."""
     run = row.number
     paces = courses.read_paces(engine, run)
@@ -52,11 +53,11 @@ def evidence(engine: Engine, row: RunRow, state: str) -> Evidence:
         ],
         paces=_paces(paces),
         slow=_slow(engine, run, courses.read_longest(engine, run), _usual(paces), frozenset(begun.values())),
-        processes=_processes(engine, row),
+        processes=_processes(engine, row, states),
         first_steps=begun,
         failures=_failures(engine, run),
         alarms=[Alarm(*each) for each in read_alarms(engine, run)],
-        state=state,
+        state=states.state(row),
         kl_target=findings.kl_target(row.beginning.get("config")),
     )
 
@@ -98,12 +99,14 @@ def _explained(engine: Engine, run: int, long: LongStep, middle: float, usual: M
     return SlowStep(long.step, long.attempt, float(long.duration), middle, work(mine, usual))
 
 
-def _processes(engine: Engine, row: RunRow) -> list[Process]:
+def _processes(engine: Engine, row: RunRow, states: RunStates) -> list[Process]:
     said = {(end.attempt, end.rank): end.status for end in row.endings}
+    found = [(each.writer, each.step) for each in read_writers(engine, row.number)]
+    deciding = [(who, step) for who, step in found if who.main and row.beginning]
+    unread = states.unread(row.id, [who.id for who, _ in deciding])
     return [
-        Process(who.attempt, who.rank, each.step, said.get((who.attempt, who.rank)))
-        for each in read_writers(engine, row.number)
-        if (who := each.writer).main and row.beginning
+        Process(who.attempt, who.rank, step, said.get((who.attempt, who.rank)), who.id in unread)
+        for who, step in deciding
     ]
 
 

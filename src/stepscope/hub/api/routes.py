@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from stepscope.hub.live import Live
 from stepscope.hub.receivers.body import read_body
 from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.run_states import RunStates
 from stepscope.hub.security.gate import access_of
 from stepscope.hub.service import Hub
 from stepscope.hub.store.engine import Damaged, Engine, EngineError
@@ -36,11 +36,10 @@ class Source:
     """Where answers come from: the engine, how runs fare, what is live, and the threads that read."""
 
     engine: Engine
-    state: Callable[[str], str | None]
+    states: RunStates
     live: Live
     pool: ThreadPoolExecutor
     version: str
-    now: Callable[[], float] = time.time
     home: Path | None = None
     entry: Entry | None = None
     hurt: Callable[[str], None] = lambda said: None
@@ -91,7 +90,7 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: bytes) -
     if endpoint.body is not None:
         given["body"] = body
     project = access_of(request.scope).project
-    reader = Reader(source.engine, source.state, source.now, project, source.home, source.entry)
+    reader = Reader(source.engine, source.states, project, source.home, source.entry)
     found = endpoint.answer(reader, given)
     if isinstance(found, Stream):
         headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
@@ -115,5 +114,5 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     hub.ending.append(lambda: pool.shutdown(cancel_futures=True))
     home, entry = hub.home.home, hub.entry("import")
     return api_routes(
-        Source(hub.store.engine, hub.presence.state, live, pool, version, home=home, entry=entry, hurt=hub.note_damage)
+        Source(hub.store.engine, hub.states, live, pool, version, home=home, entry=entry, hurt=hub.note_damage)
     )

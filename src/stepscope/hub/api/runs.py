@@ -21,7 +21,7 @@ MOST_LINES = 64
 def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs`."""
     sort: str = given["sort"]
-    state = runs.remembering(reader.state_of)
+    state = runs.remembering(reader.states.standing)
     try:
         wanted = expression.parse(given["filter"] or "")
         fields = [*runs.check(wanted), runs.check_field(sort.removeprefix("-"), 0)]
@@ -33,7 +33,7 @@ def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     except (ExpressionError, CursorError) as error:
         raise bad(str(error)) from None
     return {
-        "runs": [shapes.run(row, state) for row in page.rows],
+        "runs": [shapes.run(row, state(row)) for row in page.rows],
         "matched": page.matched,
         "total": len(rows),
         "next": page.following,
@@ -43,11 +43,10 @@ def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}`."""
     row = reader.run(given["run"])
-    state = reader.state_of(row)
     writers = read_writers(reader.engine, row.number)
     rest = {key: value for key, value in row.beginning.items() if key != "config"}
     return {
-        **shapes.run(row, lambda row: state),
+        **shapes.run(row, reader.states.standing(row)),
         "environment": plain(rest),
         "writers": [shapes.writer(writer) for writer in writers],
         "endings": [

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from stepscope.model.states import STATES
+
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
@@ -45,7 +47,8 @@ RUN_FIELDS: dict[str, Schema] = {
     "id": TEXT,
     "project": TEXT,
     "name": maybe(TEXT),
-    "status": {"type": "string", "enum": ["running", "stalled", "crashed", "finished", "failed", "preempted"]},
+    "status": {"type": "string", "enum": list(STATES)},
+    "importing": maybe(thing(bytes=INTEGER, total=INTEGER)),
     "step": STEP,
     "attempts": INTEGER,
     "ranks": INTEGER,

@@ -18,6 +18,8 @@ def crashes(evidence: Evidence) -> list[Finding]:
     for attempt in attempts:
         newest = attempt == attempts[-1]
         bad = [each for each in evidence.processes if each.attempt == attempt and each.said not in WELL]
+        if any(each.unread and each.said is None for each in bad):
+            continue  # its end may be among what is still to be read
         if not bad or (newest and evidence.state not in BADLY):
             continue
         ended.add(attempt)

@@ -79,6 +79,8 @@ class Process:
     rank: int
     last_step: int | None
     said: str | None
+    unread: bool = False
+    """Whether records of it are still to be read, its end perhaps among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast, get_args
+from typing import Any
 
 import msgspec
 
 from stepscope.hub.query.expression import Among, Compare, Expression, ExpressionError, Not, Value, fields_of
 from stepscope.hub.query.matching import holds
-from stepscope.hub.states import State, WriterFacts, run_state
+from stepscope.hub.run_states import Standing
 from stepscope.hub.store.read.runs import RunRow
 from stepscope.model import names
 from stepscope.model.errors import StepscopeError
@@ -27,7 +27,7 @@ ALIASES = {"run": "id", "host": "hosts", "state": "status"}
 _OPEN = ("config.", "metrics.", "tag.", "tags.")
 _CATEGORIES = ("", *(f"{category}/" for category in dict.fromkeys(names.CATEGORIES.values())))
 
-StateOf = Callable[[RunRow], str]
+StandingOf = Callable[[RunRow], Standing]
 
 
 class CursorError(StepscopeError, ValueError):
@@ -43,33 +43,17 @@ class Page:
     following: str | None
 
 
-def state_of(row: RunRow, now: float) -> State:
-    """Tell how a run fares by what is stored of it, for one that nothing was heard of since the hub started."""
-    ends = [ending for ending in row.endings if ending.attempt == row.attempts]
-    last = max((end.time for end in ends), default=0)
-    facts = [WriterFacts(row.attempts, end.time / 1e9, _said(end.status), end.time / 1e9) for end in ends]
-    if not ends or (len(ends) < row.ranks and (row.attempts == 1 or row.seen > last)):
-        facts.append(WriterFacts(row.attempts, min(row.seen / 1e9, now), beats=bool(row.beginning)))
-    elif len(ends) == 1:
-        return facts[0].said or "finished"
-    return run_state(facts, now) or "finished"
-
-
-def remembering(state: StateOf) -> StateOf:
+def remembering(state: StandingOf) -> StandingOf:
     """The same, asked once for each run."""
-    known: dict[int, str] = {}
+    known: dict[int, Standing] = {}
 
-    def look(row: RunRow) -> str:
+    def look(row: RunRow) -> Standing:
         found = known.get(row.number)
         if found is None:
             found = known[row.number] = state(row)
         return found
 
     return look
-
-
-def _said(status: str) -> State:
-    return cast(State, status) if status in get_args(State) else "finished"
 
 
 def metric_keys(fields: Sequence[str]) -> list[str]:
@@ -92,7 +76,7 @@ def check(expression: Expression) -> list[str]:
     return [check_field(field, position) for field, position in fields_of(expression)]
 
 
-def getter(field: str, state: StateOf) -> Callable[[RunRow], Any]:
+def getter(field: str, state: StandingOf) -> Callable[[RunRow], Any]:
     """Make the function that reads a field of runs; None where a run has none. Times are seconds since 1970."""
     field = ALIASES.get(field, field)
     if field in PLAIN:
@@ -100,7 +84,7 @@ def getter(field: str, state: StateOf) -> Callable[[RunRow], Any]:
     if field in TIMES:
         return lambda row: getattr(row, field) / 1e9 or None
     if field == "status":
-        return state
+        return lambda row: state(row).state
     if field == "duration":
         return duration
     if field in COUNTS:
@@ -134,7 +118,7 @@ def _inside(value: Any, path: str) -> Any:
     return _inside(value.get(first), rest) if dot else None
 
 
-def pick(rows: Sequence[RunRow], expression: Expression, state: StateOf) -> list[RunRow]:
+def pick(rows: Sequence[RunRow], expression: Expression, state: StandingOf) -> list[RunRow]:
     """The rows for which an expression holds."""
     dated = _dated(expression)
     getters = {field: getter(field, state) for field, _ in fields_of(expression)}
@@ -169,7 +153,7 @@ def _moment(value: Value, position: int) -> Value:
         raise ExpressionError(f"{value.text!r} is no date: write 2026-11-15 or seconds", position) from None
 
 
-def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StateOf) -> Page:
+def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StandingOf) -> Page:
     """Sort rows by a field (`-` in front: the highest first, runs without it last) and cut out a page."""
     value_of = getter(sort.removeprefix("-"), state)
     keyed = [(_sortable(value_of(row)), row) for row in rows]

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from stepscope.hub.query.runs import StateOf, duration
+from stepscope.hub.query.runs import duration
+from stepscope.hub.run_states import Standing
 from stepscope.hub.store.read.keys import KeyRow
 from stepscope.hub.store.read.logs import LogRow
 from stepscope.hub.store.read.runs import RunRow, WriterRow
@@ -25,14 +26,15 @@ def milliseconds(ns: float | None) -> float | None:
     return None if ns is None else round(ns / 1e6, 6)
 
 
-def run(row: RunRow, state: StateOf) -> dict[str, Any]:
+def run(row: RunRow, standing: Standing) -> dict[str, Any]:
     """A run as the table and its page show it."""
     config = row.beginning.get("config")
     return {
         "id": row.id,
         "project": row.project,
         "name": row.name or None,
-        "status": state(row),
+        "status": standing.state,
+        "importing": _importing(standing),
         "step": row.step,
         "attempts": row.attempts,
         "ranks": row.ranks,
@@ -50,6 +52,11 @@ def run(row: RunRow, state: StateOf) -> dict[str, Any]:
             for key, latest in row.values.items()
         },
     }
+
+
+def _importing(standing: Standing) -> dict[str, int] | None:
+    """How far the import of its journals is; None when none is under way or none of them is on this disk."""
+    return {"bytes": standing.read, "total": standing.size} if standing.size else None
 
 
 def _tags(given: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The folder receiver: follows every journal under a home, the lively closely, the silent rarely."""
 
+import contextlib
 import heapq
 import os
 import time
@@ -60,6 +61,8 @@ class FolderReceiver:
         self._count = 0
         self._read: dict[str, _Watched] = {}
         """Writers read since the last `settle`."""
+        self.drained: dict[str, tuple[Position, int]] = {}
+        """Where a journal ends in a torn frame, by writer: the position, and the size of that segment then."""
         self.writers = 0
         self._add(_Watched(layout.runs_folder(home)), due=0.0)
 
@@ -157,8 +160,15 @@ class FolderReceiver:
         masked = (batch._replace(records=self._mask(batch.records)) for batch in watched.tail.read(limit))
         items = [Item(RECEIVER, batch) for batch in masked]
         self._read[watched.key] = watched
+        if not items:
+            self._note_end(watched.key, watched.tail)
         self._add(watched, now if items else now + _wait(now - watched.seen, SOONEST, LATEST))
         return items
+
+    def _note_end(self, key: str, tail: Tail) -> None:
+        with contextlib.suppress(OSError):
+            size = os.stat(layout.segment_path(tail.folder, tail.position.segment)).st_size
+            self.drained[key] = tail.position, size
 
     def _count_damage(self, tail: Tail) -> None:
         self._tallies.add("dropped", RECEIVER, tail.damaged, "damaged frame")
@@ -169,6 +179,7 @@ class FolderReceiver:
         self._known.discard(watched.folder)
         self._read.pop(watched.key, None)
         self._cursors.forget(watched.key)
+        self.drained.pop(watched.key, None)
         self.writers -= 1
 
 

@@ -49,7 +49,7 @@ function Charts({ board, known, x, hideEmpty, by, onNews }) {
   }, [window, ranks, kind]);
   const cards = useMemo(() => board.charts.map((chart, at) => cardOf(chart, at, known, feedOf, chart.x || kind)), [board, known, kind, feeds]);
   useEffect(() => { for (const feed of feeds.values()) feed.recolour(); }, [theme]);
-  const going = ["running", "stalled"].includes(known.run.status);
+  const going = ["running", "stalled", "importing"].includes(known.run.status);
   useLive(going ? { run: id, kind: ["metric", "span"] } : null, {
     records: (data) => {
       const unknown = [...feeds.values()].map((feed) => feed.take(data));

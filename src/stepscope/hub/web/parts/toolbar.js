@@ -78,10 +78,11 @@ export function Menu({ label, icon, children, align = "left", title }) {
   </span>`;
 }
 
-// How a run fares, by sign and word, never by colour alone.
-const SIGNS = { running: "●", finished: "✓", failed: "✕", crashed: "✕", stalled: "◐", preempted: "⏏" };
-export function Status({ status }) {
-  return html`<span class=${"status " + status}><span class="sign" aria-hidden="true">${SIGNS[status] || "○"}</span>${status}</span>`;
+// The state of a run, by sign and word, never by colour alone; while its journals are imported, how far that is.
+const SIGNS = { importing: "⇣", running: "●", finished: "✓", failed: "✕", crashed: "✕", stalled: "◐", preempted: "⏏" };
+export function Status({ run: { status, importing } }) {
+  const done = importing ? ` ${Math.floor(100 * importing.bytes / importing.total)} %` : "";
+  return html`<span class=${"status " + status}><span class="sign" aria-hidden="true">${SIGNS[status] || "○"}</span>${status}${done}</span>`;
 }
 
 export function Severity({ severity }) {

@@ -14,7 +14,7 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live }) {
     <div class="run-title">
       <a class="muted" href=${href("runs", { filter: `project = ${quoted(run.project)}` })}>${run.project}</a><span class="muted" aria-hidden="true">/</span>
       <h1>${run.name || run.id}</h1>
-      <${Status} status=${run.status} />
+      <${Status} run=${run} />
       ${going && html`<span class=${"live-sign " + live} title=${live === "lost" ? "The stream is lost; coming back" : "Live"}>${live === "lost" ? "reconnecting" : "live"}</span>`}
       ${run.name && html`<code class="muted run-id">${run.id}</code>`}
     </div>

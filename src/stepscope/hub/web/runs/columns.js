@@ -9,7 +9,7 @@ import { Spark } from "./spark.js";
 const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
 
 export const FIXED = {
-  status: { title: "status", width: "98px", sortable: "status", cell: (run) => html`<${Status} status=${run.status} />` },
+  status: { title: "status", width: "118px", sortable: "status", cell: (run) => html`<${Status} run=${run} />` },
   name: { title: "run", width: "minmax(190px, 2fr)", sortable: "name",
     cell: (run) => html`<a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a><span class="muted run-project">${run.project}</span>` },
   step: { title: "step", width: "84px", align: "right", sortable: "step", cell: (run) => html`<span>${count(run.step)}</span>` },

@@ -1,6 +1,6 @@
 // Completion for the filter language: what can stand where the caret is.
 const OPERATORS = [["=", "equals"], ["!=", "differs"], ["<", "less"], ["<=", ""], [">", "more"], [">=", ""], ["~", "contains"], ["in (", "one of"]];
-const STATUSES = ["running", "finished", "failed", "crashed", "stalled", "preempted"];
+const STATUSES = ["importing", "running", "finished", "failed", "crashed", "stalled", "preempted"];
 const TOKEN = /"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[()]|!=|<=|>=|[=<>~,]|[^\s()=<>~!,"']+/g;
 
 // fields: [{ name, hint }], valuesOf(field): texts. Returns { from, to, options: [{ text, hint }] }.

@@ -122,8 +122,8 @@ function replace(changed, known, setFound) {
 
 // Ask after runs; tells whether one of them fares otherwise than was known.
 async function renew(due, seen, known, metrics, rates, setFound) {
-  // Runs in sight that run may also have stopped without a word.
-  for (const id of seen) if (known.current.get(id)?.status === "running") due.add(id);
+  // Runs in sight that run may have stopped without saying so, and those that are imported come to an end.
+  for (const id of seen) if (["running", "importing"].includes(known.current.get(id)?.status)) due.add(id);
   const ids = [...due].filter((id) => seen.has(id)).slice(0, 100);
   due.clear();
   if (!ids.length) return false;

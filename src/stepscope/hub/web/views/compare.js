@@ -25,7 +25,7 @@ export default function CompareView() {
   return html`<div class="page compare">
     <${Asked} asked=${asked} what="Reading the runs">${(runs) => html`
       <ul class="compare-runs" aria-label="Runs">
-        ${runs.map((run, at) => html`<li key=${run.id}><i style=${{ background: seriesColour(at) }}></i><a href=${href("run", run.id)}>${run.name || run.id}</a><${Status} status=${run.status} />
+        ${runs.map((run, at) => html`<li key=${run.id}><i style=${{ background: seriesColour(at) }}></i><a href=${href("run", run.id)}>${run.name || run.id}</a><${Status} run=${run} />
           <${IconButton} icon="close" label=${`Take ${run.name || run.id} out`} onClick=${() => change({ run: wanted.filter((id) => id !== run.id) })} /></li>`)}
         ${wanted.length < MOST && html`<li><${Adder} taken=${wanted} onAdd=${(id) => change({ run: [...wanted, id] })} /></li>`}
       </ul>

@@ -55,7 +55,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }
   return html`
     <div class="toolbar dash-bar" role="group" aria-label="What is shown">
       <${RunField} value=${run} onChange=${setRun} runs=${runs.value} empty=${best || "newest run"} />
-      ${known && html`<a href=${href("run", shown)} class="dash-run"><${Status} status=${known.status} /></a>`}
+      ${known && html`<a href=${href("run", shown)} class="dash-run"><${Status} run=${known} /></a>`}
       <${Choice} label="Along x" value=${x || board?.x || "step"} options=${[["step", "Step"], ["relative", "Relative"], ["time", "Time"]]} onChange=${(next) => setX(next === board?.x ? "" : next)} />
       <${Switch} label="Empty charts" on=${empty === "show"} onChange=${(on) => setEmpty(on ? "show" : "")} title="Show the places of charts without data" />
       <span class="grow"></span>

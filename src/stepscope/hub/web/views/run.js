@@ -30,8 +30,8 @@ function OneRun({ id }) {
   const watching = useWatching(id, { run, keys, notes, findings, feeds });
   const open = useMemo(() => (number, rank, attempt) => change({ step: number, at: rank ?? null, attempt: attempt ?? null }, { replace: step !== null }), [step]);
   const close = useMemo(() => () => change({ step: null, at: null, attempt: null }), []);
-  const going = run.value && ["running", "stalled"].includes(run.value.status);
-  usePace(going, [run, goodput, findings]);
+  const going = run.value && ["running", "stalled", "importing"].includes(run.value.status);
+  usePace(going, run.value?.status === "importing" ? 2000 : 10000, [run, goodput, findings]);
   useEffect(() => {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
@@ -49,14 +49,14 @@ function OneRun({ id }) {
 
 // A run that dies says nothing, and what is wrong with a value only the hub can judge: so it is asked after. Asking again
 // ends a question that is still out, so what takes longer than that is waited for.
-function usePace(going, asked) {
+function usePace(going, ms, asked) {
   const latest = useRef(asked);
   latest.current = asked;
   useEffect(() => {
     const ask = () => { if (!document.hidden) latest.current.filter((each) => !each.loading).forEach((each) => each.again()); };
-    const timer = going ? setInterval(ask, 10000) : 0;
+    const timer = going ? setInterval(ask, ms) : 0;
     return () => clearInterval(timer);
-  }, [going]);
+  }, [going, ms]);
 }
 
 // A whole number of the address; null where there is none, or something else.

@@ -1,0 +1,191 @@
+"""States of the hub's runs: from what it heard, what is stored, and the journals of its home, read or not yet."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from stepscope.hub.presence import Presence
+from stepscope.hub.store.read.runs import RunRow
+from stepscope.journal import layout
+from stepscope.journal.cursors import Cursors
+from stepscope.journal.living import process_alive
+from stepscope.journal.read import Position, find_writer
+from stepscope.model.states import STALLED_SECONDS, State, WriterFacts, ending_of, run_state
+from stepscope.model.writer import Writer
+
+LOOK_SECONDS = 1.0
+"""So long is what was found in a run's folder good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The state of a run; while its journals are imported, how many of their bytes are stored."""
+
+    state: State
+    read: int = 0
+    size: int = 0
+
+
+class _Journal(NamedTuple):
+    """A writer's journal on this disk: its bytes, those that are stored, and when it last changed."""
+
+    size: int
+    read: int
+    changed: float
+    unread: bool
+
+
+class _Folder(NamedTuple):
+    """The writers in a run's folder, and when that was looked at."""
+
+    looked: float
+    changed: int
+    writers: tuple[tuple[str, layout.WriterName], ...]
+
+
+class Journals:
+    """The journals of a home as far as they tell the states of runs; any thread may ask."""
+
+    def __init__(
+        self,
+        home: Path,
+        cursors: Cursors,
+        drained: Mapping[str, tuple[Position, int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._home, self._cursors, self._drained, self._clock = home, cursors, drained, clock
+        self._folders: dict[str, _Folder] = {}
+        self._writers: dict[str, Writer] = {}
+        self._dead: set[str] = set()
+        """Writers whose process is known to be gone; it does not come back."""
+
+    def writers(self, run: str) -> tuple[tuple[str, layout.WriterName], ...]:
+        """The writers that have a folder, with what their names tell."""
+        known = self._folders.get(run)
+        now = self._clock()
+        if known is not None and now - known.looked < LOOK_SECONDS:
+            return known.writers
+        changed = _changed(layout.runs_folder(self._home) / run) if layout.is_safe(run) else 0
+        if known is None or changed <= 0 or known.changed != changed:
+            names = layout.list_writers(self._home, run) if changed else []
+            parsed = ((name, layout.parse_writer(name)) for name in names)
+            known = _Folder(now, changed, tuple((name, each) for name, each in parsed if each is not None))
+        self._folders[run] = known._replace(looked=now)
+        return known.writers
+
+    def look(self, run: str, name: str) -> _Journal:
+        """Look at one journal."""
+        position = self._cursors.get(f"{run}/{name}")
+        end, drained_size = self._drained.get(f"{run}/{name}", (None, 0))
+        size = read = waiting = 0
+        changed = 0.0
+        for path in layout.list_segments(layout.writer_folder(self._home, run, name)):
+            try:
+                found = os.stat(path)
+            except OSError:
+                continue
+            index = int(path.stem)
+            done = found.st_size if index < position.segment else 0
+            if index == position.segment:
+                torn = end == position and drained_size == found.st_size
+                done = found.st_size if torn else min(position.offset, found.st_size)
+            size, read, waiting = size + found.st_size, read + done, waiting + found.st_size - done
+            changed = max(changed, found.st_mtime)
+        return _Journal(size, read, changed, waiting > 0)
+
+    def facts(self, run: str, name: str, known: WriterFacts | None) -> WriterFacts:
+        """Add what a journal tells to what was heard of its writer."""
+        key = f"{run}/{name}"
+        who = self._writers.get(key)
+        if who is None:
+            who = self._writers[key] = find_writer(layout.writer_folder(self._home, run, name))
+        alive = False if key in self._dead else process_alive(who)
+        if alive is False:
+            self._dead.add(key)
+        found = self.look(run, name)  # after its process: one that is gone writes no more
+        base = known or WriterFacts(who.attempt, 0.0, main=who.main, rank=who.rank)
+        return replace(base, beats=True, touched=found.changed, alive=alive, unread=found.unread)
+
+
+class RunStates:
+    """Computes the states of runs on demand; any thread may ask."""
+
+    def __init__(
+        self,
+        presence: Presence,
+        journals: Journals,
+        behind: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._presence, self._journals, self._clock = presence, journals, clock
+        self._behind = behind
+        """Whether records received over the network are waiting to be stored for longer than usual."""
+
+    def standing(self, row: RunRow) -> Standing:
+        """Return the state of a run."""
+        now = self._clock()
+        behind = self._behind()
+        facts = self._facts(row, behind)
+        newest = max([each.attempt for each in facts] + [row.attempts])
+        present = [each for each in facts if each.attempt == newest]
+        present += _stored(row, newest, present, now, unread=behind)
+        state = run_state(present, now) or "finished"
+        if state != "importing":
+            return Standing(state)
+        found = [self._journals.look(row.id, name) for name, _ in self._journals.writers(row.id)]
+        return Standing(state, sum(each.read for each in found), sum(each.size for each in found))
+
+    def state(self, row: RunRow) -> State:
+        """Return the state of a run alone."""
+        return self.standing(row).state
+
+    def unread(self, run: str, writers: Iterable[str]) -> frozenset[str]:
+        """Which of a run's writers have records that are not stored yet."""
+        here = {name for name, _ in self._journals.writers(run)}
+        behind = self._behind()
+        return frozenset(
+            name for name in writers if (self._journals.look(run, name).unread if name in here else behind)
+        )
+
+    def _facts(self, row: RunRow, behind: bool) -> list[WriterFacts]:
+        """What was heard and what lies on this disk; a stored end needs no look at the disk."""
+        heard = self._presence.facts(row.id)
+        ended = {(end.attempt, end.rank) for end in row.endings}
+        here = self._journals.writers(row.id)
+        newest = max((each.attempt for _, each in here), default=0)
+        facts: list[WriterFacts] = []
+        for name, who in here:
+            known = heard.pop(name, None)
+            if who.attempt < newest:
+                continue
+            if known is not None and known.said is not None:
+                facts.append(known)
+            elif known is not None or (who.attempt, who.rank) not in ended:
+                facts.append(self._journals.facts(row.id, name, known))
+        return facts + [replace(each, unread=behind) if behind else each for each in heard.values()]
+
+
+def _stored(row: RunRow, attempt: int, present: list[WriterFacts], now: float, *, unread: bool) -> list[WriterFacts]:
+    """What the store knows of the ranks of an attempt that nothing else is known of."""
+    covered = {each.rank for each in present if each.main}
+    ends = [end for end in row.endings if end.attempt == attempt and end.rank not in covered]
+    facts = [WriterFacts(attempt, end.time / 1e9, ending_of(end.status), end.time / 1e9, rank=end.rank) for end in ends]
+    covered |= {end.rank for end in ends}
+    latest = max((max(each.seen, each.touched) for each in (*present, *facts)), default=0.0)
+    silent = len(covered) < row.ranks and (attempt == 1 or row.seen / 1e9 > latest + STALLED_SECONDS)
+    if not covered or silent:
+        seen, beats = min(row.seen / 1e9, now), bool(row.beginning)
+        facts.append(WriterFacts(attempt, seen, beats=beats, unread=unread))
+    return facts
+
+
+def _changed(folder: Path) -> int:
+    """When entries came or went; 0 when the folder is not there, -1 while its stamp cannot be relied on."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return 0
+    return found.st_mtime_ns if time.time() - found.st_mtime > 2.0 else -1

@@ -1,0 +1,89 @@
+"""Run states, computed from what each writer reported and how long it has been silent; CLI and hub both use this."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from stepscope.model import names
+
+State = Literal["importing", "running", "stalled", "crashed", "finished", "failed", "preempted"]
+WriterState = State | Literal["ended"]
+"""`ended` is a forked or joined process that is gone: it never reports how it ended."""
+STATES: tuple[State, ...] = ("importing", "running", "stalled", "crashed", "finished", "failed", "preempted")
+ENDED: tuple[State, ...] = ("finished", "failed", "preempted", "crashed")
+"""What a writer can report of its own end."""
+
+STALLED_SECONDS, CRASHED_SECONDS = 20.0, 120.0
+"""Silence of a writer that sends a heartbeat every 5 s: a few missed, then too many."""
+QUIET_SECONDS, GONE_SECONDS = 300.0, 3600.0
+"""The same for a writer without heartbeats, such as an OpenTelemetry exporter, which can end without saying so."""
+
+_ORDER: tuple[WriterState, ...] = (
+    *("failed", "crashed", "stalled", "running", "importing", "preempted", "finished", "ended"),
+)
+"""The first of these that any rank is in is the state of the run: what needs attention comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterFacts:
+    """What is known of one process of a run; times in seconds of the reader's clock."""
+
+    attempt: int
+    seen: float
+    """The time of its last record."""
+    said: State | None = None
+    """How it reported its end."""
+    said_at: float = 0.0
+    beats: bool = True
+    """Whether it sends heartbeats, as our own SDK does."""
+    main: bool = True
+    """False for a forked or joined process, which does not decide the state of its run."""
+    rank: int = 0
+    touched: float = 0.0
+    """When its journal last changed; 0 where there is no journal at hand."""
+    alive: bool | None = None
+    """Whether its process exists; None where only silence can tell, such as on another host."""
+    unread: bool = False
+    """Whether there are records of it that the reader has not read yet."""
+
+
+def ending_of(word: object) -> State:
+    """The state that a reported end means; an unknown word is a good end."""
+    text = str(word).lower()
+    meant = text if text in ENDED else names.ENDINGS.get(text)
+    return next((state for state in ENDED if state == meant), "finished")
+
+
+def writer_state(facts: WriterFacts, now: float) -> WriterState:
+    """Return the state of one writer; one that writes on after its end is running again."""
+    if facts.said is not None and facts.seen <= facts.said_at + STALLED_SECONDS:
+        return facts.said
+    if facts.alive is False:
+        return "importing" if facts.unread else _gone(facts)
+    silence = now - max(facts.seen, facts.touched)
+    late, lost = (STALLED_SECONDS, CRASHED_SECONDS) if facts.beats else (QUIET_SECONDS, GONE_SECONDS)
+    if silence < late:
+        return "running"
+    if facts.unread:
+        return "importing"
+    return "stalled" if facts.alive or silence < lost else _gone(facts)
+
+
+def _gone(facts: WriterFacts) -> WriterState:
+    if not facts.beats:
+        return "finished"
+    return "crashed" if facts.main else "ended"
+
+
+def run_state(writers: Iterable[WriterFacts], now: float) -> State | None:
+    """Sum up the main writers of the newest attempt, or all where only forked ones are known; None for none.
+
+    A restart is a newer attempt, so a run that comes back is running again whatever its last attempt reported.
+    """
+    everyone = list(writers)
+    newest = max((facts.attempt for facts in everyone), default=0)
+    present = [facts for facts in everyone if facts.attempt == newest]
+    deciding = [facts for facts in present if facts.main] or present
+    found = {writer_state(facts, now) for facts in deciding}
+    state = next((state for state in _ORDER if state in found), None)
+    return "finished" if state == "ended" else state
