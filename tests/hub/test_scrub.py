@@ -2,10 +2,13 @@
 
 from collections import Counter
 
+import pytest
+
 from stepscope.hub.limits import Limits
 from stepscope.hub.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MANY_KEYS, Scrubber
 from stepscope.model.records import Alert, Event, Instrument, Link, Log, Metric, Record, Span, SpanEvent
-from stepscope.model.redaction import MASK
+from stepscope.model.secret_names import MASK
+from tests.model.secret_corpus import Planted, planted
 
 SMALL = Limits(attributes=3, text=10, long_text=20, keys=2)
 
@@ -127,3 +130,19 @@ def test_names_are_cut_too() -> None:
     attrs = {long + "_password": "s3cret"}
     scrubber.scrub_attrs(attrs, lost)
     assert attrs == {short: MASK}
+
+
+@pytest.mark.parametrize("each", list(planted()), ids=lambda each: f"{each.key}={each.text[:40]}")
+def test_no_planted_secret_passes(each: Planted) -> None:
+    """Records of foreign clients lose their secrets: attributes, names, messages, bodies, span events."""
+    attrs = {each.key: each.text, "deep": [{each.key: each.text}], "bytes": b""}
+    text = each.text if each.key == "note" else ""
+    given: list[Record] = [
+        Span(1, 1, 0, None, b"t" * 16, b"s" * 8, None, text, message=text, attrs=dict(attrs),
+             events=(SpanEvent(1, text, dict(attrs)),)),
+        Log(1, None, None, None, None, 9, text, dict(attrs)),
+        Log(1, None, None, None, None, 9, {"deep": [text]}, dict(attrs)),
+        Event(1, None, None, None, None, 9, text, dict(attrs), text),
+        Alert(1, None, None, None, None, 9, text, text, dict(attrs)),
+    ]  # fmt: skip
+    assert each.secret not in repr(Scrubber(Limits()).scrub("run", given, Counter()))

@@ -4,14 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.model import redaction
-from stepscope.model.redaction import MASK, is_secret, redact
+from stepscope.model import secret_names
+from stepscope.model.redaction import redact
+from stepscope.model.secret_names import MASK, is_secret
 
 SECRETS = """
 api_key apiKey API-KEY openai.api_key x-api-key private_key sessionKey Authorization auth bearer credentials
 password passwd db_password passphrase secret client_secret aws_secret_access_key cookie Set-Cookie
 token access_token accessToken refresh-token id_token csrf_token HF_TOKEN GITHUB_TOKEN wandb_token headers/token
 pass db_pass dbPass PGPASS smtp/pass jwt session.jwt ssh_key sshKey signing_key encryption_key account_keys github_pat
+dsn SENTRY_DSN database_dsn connection_string connectionString AZURE_STORAGE_CONNECTION_STRING conn_str slack_webhook
+slack_webhook_url webhookUrl service_account_json serviceAccountKey sas_url DD_APP_KEY STRIPE_KEY MY_KEY
 mytoken authtoken backend_token hf_tokens hfTokens X-Auth x_auth basic_auth X-Auth-Key x-amz-security-token
 """
 HARMLESS = """
@@ -21,6 +24,7 @@ loss lr author authored keyboard key step monkey batch_size
 special_token new_token drop_token prev_token num_token max_token per_token loss_per_token time_per_output_token
 n_tokens total_tokens cache_read_tokens user_tokens valid_tokens
 bypass pass_rate pass@1 pass_k pass_at_1 compass forward_pass backward_pass first_pass low_pass eval/pass num_passes
+webhook_timeout webhooks_sent connection connections connected service_account_name CACHE_KEY RNG_KEY KEY_DIM sas_loss
 primary_key sort_key key_dim query.key public_key path pat pattern attn_pattern compat dispatch jwt_algorithm oauth
 """
 
@@ -69,17 +73,38 @@ def test_the_answer_is_the_same_when_it_is_remembered(key: str) -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys without end do not fill the memory, and are still judged."""
-    monkeypatch.setattr(redaction, "_memo", {})  # of the whole process, and filled by other tests
-    monkeypatch.setattr(redaction, "_MEMO_LIMIT", 10)
+    monkeypatch.setattr(secret_names, "_memo", {})  # of the whole process, and filled by other tests
+    monkeypatch.setattr(secret_names, "_MEMO_LIMIT", 10)
     assert not any(is_secret(f"key_{number}") for number in range(100))
-    assert len(redaction._memo) == 10
+    assert len(secret_names._memo) == 10
     assert is_secret("password_99")
 
 
 def test_what_is_remembered_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither endless keys nor the texts in pairs are kept; an endless key is judged by its end all the same."""
-    monkeypatch.setattr(redaction, "_memo", {})  # as above
+    monkeypatch.setattr(secret_names, "_memo", {})  # as above
     assert is_secret("x" * 1000 + "_token")
     assert not is_secret("x" * 1000 + "_eos_token")
     assert redact([["token", "x"]]) == [["token", MASK]]
-    assert redaction._memo == {}
+    assert secret_names._memo == {}
+
+
+@pytest.mark.parametrize(
+    "value", ["****", "REDACTED", "[REDACTED]", "<redacted>", "?", "xxxx", "sk-***abcd", "", None, True]
+)
+def test_what_is_masked_stays_as_it_is(value: object) -> None:
+    """A value that somebody else has masked, or that is none, is not masked again."""
+    assert redact({"password": value, "headers": [("authorization", value)]}) == {
+        "password": value,
+        "headers": [["authorization", value]],
+    }
+    assert redact({"http.request.header.authorization": ["[REDACTED]"]}) == {
+        "http.request.header.authorization": ["[REDACTED]"]
+    }
+
+
+def test_the_value_of_an_option_in_a_list() -> None:
+    """A command line in a config loses the value of a secret option, and nothing else."""
+    assert redact({"argv": ["t.py", "--token", "x", "--lr", "3", "--password=x", "y"]}) == {
+        "argv": ["t.py", "--token", MASK, "--lr", "3", f"--password={MASK}", "y"]
+    }

@@ -11,7 +11,7 @@ from stepscope.hub.limits import Limits
 from stepscope.journal import layout, read
 from stepscope.model.names import EVENT_STARTED
 from stepscope.model.records import Event, Log
-from stepscope.model.redaction import MASK
+from stepscope.model.secret_names import MASK
 from stepscope.sdk.attributes import LONGEST, MOST, clean, clean_own
 from stepscope.testing import recorded
 

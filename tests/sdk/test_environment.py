@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.sdk.environment import _safe_arguments
+from stepscope.model.redaction import redact
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from stepscope.sdk.environment import _safe_arguments
         (["-HAuthorization: Bearer X", "next"], ["-HAuthorization: [redacted]", "next"]),
         (["--header=Authorization:X"], ["--header=Authorization:[redacted]"]),
         (["--header", "X-Auth=X"], ["--header", "X-Auth=[redacted]"]),
-        (["--headers", '{"a": 1, "api_key": "X"}'], ["--headers", '{"a": 1, "api_key": [redacted]']),
+        (["--headers", '{"a": 1, "api_key": "X"}'], ["--headers", '{"a": 1, "api_key": "[redacted]"}']),
         (["--url=https://h/p?lr=1&token=X"], ["--url=https://h/p?lr=1&token=[redacted]"]),
         (["--db", "postgres://me:X@h:5432/d"], ["--db", "postgres://[redacted]@h:5432/d"]),
         (["--api-key", "X", "--lr", "3"], ["--api-key", "[redacted]", "--lr", "3"]),
@@ -20,7 +20,7 @@ from stepscope.sdk.environment import _safe_arguments
 )
 def test_secrets_of_the_command_line(given: list[str], shown: list[str]) -> None:
     """Options, headers, JSON and addresses keep their names and lose their secrets."""
-    assert _safe_arguments(given) == shown
+    assert redact(given) == shown
 
 
 def test_the_rest_of_the_command_line() -> None:
@@ -35,10 +35,10 @@ def test_the_rest_of_the_command_line() -> None:
         "--pad-token",
         "x",
     ]
-    assert _safe_arguments(given) == given
+    assert redact(given) == given
 
 
 def test_an_endless_argument() -> None:
     """One of any length is looked through once, not once for each of its characters."""
     given = ["a" * 1_000_000, "a " * 100_000]
-    assert _safe_arguments(given) == given
+    assert redact(given) == given

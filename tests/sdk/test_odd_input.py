@@ -13,10 +13,10 @@ import pytest
 import stepscope
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Alert, Event, Log, Metric, Span
-from stepscope.model.redaction import MASK
+from stepscope.model.redaction import redact
+from stepscope.model.secret_names import MASK
 from stepscope.sdk import launch, settings
 from stepscope.sdk.attributes import CUT, clean
-from stepscope.sdk.environment import _safe_arguments
 from stepscope.testing import Recording, recorded
 
 
@@ -141,7 +141,7 @@ def test_secrets_by_other_names() -> None:
     """Keys of services, headers and passwords in words people use; arguments in Hydra's way."""
     given = {"openai_key": 1, "db_pwd": 2, "auth_header": 3, "sort_key": 4, "primary_key": 5}
     assert [key for key, value in clean(given).items() if value == MASK] == ["openai_key", "db_pwd", "auth_header"]
-    safe = _safe_arguments(["train.py", "api_key=sk-X", "+model.password=Y", "lr=3", "--token", "Z"])
+    safe = redact(["train.py", "api_key=sk-X", "+model.password=Y", "lr=3", "--token", "Z"])
     assert safe == ["train.py", "api_key=[redacted]", "+model.password=[redacted]", "lr=3", "--token", "[redacted]"]
 
 

@@ -8,7 +8,9 @@ from msgspec import Struct, structs
 
 from stepscope.hub.limits import Limits
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
-from stepscope.model.redaction import MASK, hides, is_secret, mask_pairs
+from stepscope.model.redaction import hides, mask_bytes, mask_list, masked
+from stepscope.model.secret_names import is_secret
+from stepscope.model.secret_text import SHORTEST, mask_text
 
 CUT = "attribute cut"
 NAME_CUT = "name or message cut"
@@ -30,6 +32,8 @@ Named = TypeVar("Named", bound=Struct)
 _MOST_RUNS = 2_000
 _MOST_NAMES = 10_000
 _MOST_KEYS = 50_000
+_MOST_TEXTS = 50_000
+_LONGEST_PLAIN = 64
 
 
 class Scrubber:
@@ -43,6 +47,8 @@ class Scrubber:
         """Names of attributes that are no secrets and not too long."""
         self._short: set[str] = set()
         """Metric keys that are not too long."""
+        self._plain_texts: set[str] = set()
+        """Short texts that hold no secret."""
 
     def mask(self, records: list[Record]) -> list[Record]:
         """Mask and cut without a bound on keys, for records that our own SDK wrote."""
@@ -75,12 +81,12 @@ class Scrubber:
                     lost[TOO_MANY_KEYS] += 1
                     continue
             elif isinstance(record, Span):
-                if len(record.name) + len(record.message) + len(record.scope) > self._limits.text or record.axis:
-                    record = self._with_short_names(record, lost)
+                if record.axis or record.message or record.scope or record.name not in self._plain_texts:
+                    record = self._with_safe_names(record, lost)
                 if record.events or record.links:
                     record = self._scrub_span(record, lost)
             elif isinstance(record, Alert):
-                record = self._with_short_names(record, lost)
+                record = self._with_safe_names(record, lost)
             else:
                 record = self._scrub_line(record, lost)
             kept.append(record)
@@ -106,14 +112,15 @@ class Scrubber:
                 lost[TOO_MANY] += 1
         for key in [key for key in attrs if len(key) > limits.text]:
             value = attrs.pop(key)
-            attrs[self._cut(key, lost)] = MASK if is_secret(key) else value
+            attrs[self._cut(key, lost)] = masked(value) if is_secret(key) else value
         for key, value in attrs.items():
             if is_secret(key):
-                attrs[key] = MASK
+                attrs[key] = masked(value)
             elif type(value) is str:
                 if len(value) > limits.text:
-                    attrs[key] = value[: limits.text]
+                    value = value[: limits.text]
                     lost[CUT] += 1
+                attrs[key] = self._safe(value)
             elif type(value) not in _PLAIN:
                 attrs[key] = _bounded(value, limits, lost, limits.depth)
 
@@ -124,11 +131,20 @@ class Scrubber:
                 longest = self._limits.text
                 self._harmless.update([key for key in attrs if len(key) <= longest and not is_secret(key)])
             return False
-        most = self._limits.text
+        known = self._plain_texts
         for value in attrs.values():
-            if (len(value) > most) if type(value) is str else (type(value) not in _PLAIN):
+            if (value not in known) if type(value) is str else (type(value) not in _PLAIN):
                 return False
         return True
+
+    def _safe(self, text: str) -> str:
+        """Mask the secrets in a text; short ones without any are remembered."""
+        if len(text) < SHORTEST or text in self._plain_texts:
+            return text
+        safe = mask_text(text)
+        if safe is text and len(text) <= _LONGEST_PLAIN and len(self._plain_texts) < _MOST_TEXTS:
+            self._plain_texts.add(text)
+        return safe
 
     def _scrub_span(self, span: Span, lost: "Counter[str]") -> Span:
         for event in span.events:
@@ -137,16 +153,21 @@ class Scrubber:
         for link in span.links:
             if link.attrs:
                 self.scrub_attrs(link.attrs, lost)
-        if not [True for event in span.events if len(event.name) > self._limits.text]:
+        if self._plain_texts.issuperset([event.name for event in span.events]):
             return span
-        return structs.replace(span, events=tuple(self._with_short_names(event, lost) for event in span.events))
+        return structs.replace(span, events=tuple(self._with_safe_names(event, lost) for event in span.events))
 
-    def _with_short_names(self, record: Named, lost: "Counter[str]") -> Named:
-        """Cut the name, message, scope and axis of a record, as far as it has them."""
+    def _with_safe_names(self, record: Named, lost: "Counter[str]") -> Named:
+        """Cut the name, message, scope and axis of a record, as far as it has them, and mask secrets in them."""
         most = self._limits.text
-        found = [(field, getattr(record, field)) for field in _NAMES[type(record)]]
-        long = {field: self._cut(text, lost) for field, text in found if text is not None and len(text) > most}
-        return structs.replace(record, **long) if long else record
+        changed = {}
+        for field in _NAMES[type(record)]:
+            text = getattr(record, field)
+            if text:
+                safe = self._safe(text if len(text) <= most else self._cut(text, lost))
+                if safe is not text:
+                    changed[field] = safe
+        return structs.replace(record, **changed) if changed else record
 
     def _with_short_keys(self, metric: Metric, lost: "Counter[str]") -> Metric:
         """Cut the keys of a metric, its axis and category, and what its instrument says."""
@@ -157,9 +178,9 @@ class Scrubber:
         if len(self._short) < _MOST_KEYS:
             self._short.update(metric.values)
         if metric.instrument is not None:
-            made = self._with_short_names(metric.instrument, lost)
+            made = self._with_safe_names(metric.instrument, lost)
             metric = metric if made is metric.instrument else structs.replace(metric, instrument=made)
-        return self._with_short_names(metric, lost)
+        return self._with_safe_names(metric, lost)
 
     def _cut(self, text: str, lost: "Counter[str]") -> str:
         lost[NAME_CUT] += 1
@@ -167,16 +188,16 @@ class Scrubber:
 
     def _scrub_line(self, record: Log | Event, lost: "Counter[str]") -> Record:
         """Cut the names and the body of a log or event."""
-        record = self._with_short_names(record, lost)
+        record = self._with_safe_names(record, lost)
         return record if record.body is None else self._with_body(record, lost)
 
     def _with_body(self, record: Log | Event, lost: "Counter[str]") -> Record:
         body = record.body
         if isinstance(body, str):
-            if len(body) <= self._limits.long_text:
-                return record
-            lost[CUT] += 1
-            return structs.replace(record, body=body[: self._limits.long_text])
+            cut = body if len(body) <= self._limits.long_text else body[: self._limits.long_text]
+            lost[CUT] += len(cut) < len(body)
+            safe = self._safe(cut)
+            return record if safe is body else structs.replace(record, body=safe)
         if type(body) in _PLAIN:
             return record
         return structs.replace(record, body=_bounded(body, self._limits, lost, self._limits.depth))
@@ -208,15 +229,17 @@ def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> An
             return None
         if isinstance(value, dict):
             return dict(_bounded_pair(key, inner, limits, lost, depth) for key, inner in value.items())
-        return [_bounded(inner, limits, lost, depth - 1) for inner in mask_pairs(value)]
-    if isinstance(value, (str, bytes)) and len(value) > limits.text:
-        lost[CUT] += 1
-        return value[: limits.text]
+        return [_bounded(inner, limits, lost, depth - 1) for inner in mask_list(value)]
+    if isinstance(value, (str, bytes)):
+        if len(value) > limits.text:
+            lost[CUT] += 1
+            value = value[: limits.text]
+        return mask_text(value) if isinstance(value, str) else mask_bytes(value)
     return value
 
 
 def _bounded_pair(key: Any, value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> tuple[Any, Any]:
-    kept = MASK if hides(key) else _bounded(value, limits, lost, depth - 1)
+    kept = masked(value) if hides(key) else _bounded(value, limits, lost, depth - 1)
     if not isinstance(key, (str, bytes)) or len(key) <= limits.text:
         return key, kept
     lost[NAME_CUT] += 1

@@ -5,7 +5,9 @@ import sys
 from collections.abc import ItemsView, Mapping
 from typing import Any
 
-from stepscope.model.redaction import MASK, is_secret, key_text, mask_pairs
+from stepscope.model.redaction import key_text, mask_bytes, mask_list, masked
+from stepscope.model.secret_names import is_secret
+from stepscope.model.secret_text import mask_text
 from stepscope.sdk.context import text_of
 
 LONGEST = 64 * 1024
@@ -22,8 +24,11 @@ CUT_KEY = "stepscope.cut"
 """The last entry of a dict that had too many: how many are left out."""
 harmless: set[str] = set()
 """Keys known to name no secret."""
-SIMPLE = frozenset((str, int, float, bool))
-_FLAT = (str, int, float, bool, type(None), bytes)
+plain_texts: set[str] = set()
+"""Short texts known to hold no secret, most of all names and values that come again and again."""
+LONGEST_PLAIN = 64
+NUMBERS = frozenset((int, float, bool))
+_FLAT = (float, bool, type(None))
 
 
 def clean(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -39,10 +44,11 @@ def clean(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
 def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
     """The same for a dict nobody else holds: it is copied only when something in it must change.
 
-    Texts that are too long and integers beyond 64 bits are left to whoever packs it.
+    Integers beyond 64 bits are left to whoever packs it.
     """
     for key, value in attrs.items():
-        if key not in harmless or type(value) not in SIMPLE:
+        kind = type(value)
+        if key not in harmless or (value not in plain_texts if kind is str else kind not in NUMBERS):
             break
     else:
         return attrs
@@ -53,7 +59,17 @@ def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
 
 def clean_value(key: str, value: Any) -> Any:
     """Copy one attribute's value."""
-    return MASK if is_secret(key) else _Copy().value(value, DEPTH)
+    return masked(value) if is_secret(key) else _Copy().value(value, DEPTH)
+
+
+def safe_text(text: str) -> str:
+    """Cut a text that is too long and mask the secrets in it."""
+    if text in plain_texts:
+        return text
+    safe = mask_text(text if len(text) <= LONGEST else shorten(text))
+    if safe is text and len(text) <= LONGEST_PLAIN and len(plain_texts) < MOST_HARMLESS:
+        plain_texts.add(text)
+    return safe
 
 
 def shorten(text: str) -> str:
@@ -80,12 +96,12 @@ class _Copy:
                 copied[CUT_KEY] = len(attrs) - room
                 break
             name = key if type(key) is str else text_of(key_text(key))
-            copied[name] = MASK if is_secret(name) else self.value(value, depth)
+            copied[name] = masked(value) if is_secret(name) else self.value(value, depth)
         return copied
 
     def several(self, values: list[Any], depth: int) -> list[Any]:
         room = MOST if len(values) <= MOST else MOST - 1
-        copied = [self.value(inner, depth) for inner in mask_pairs(values[:room])]
+        copied = [self.value(inner, depth) for inner in mask_list(values[:room])]
         if room < len(values):
             copied.append(f"{CUT} ({len(values) - room} more)")
         return copied
@@ -93,9 +109,11 @@ class _Copy:
     def value(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
-            return value if len(value) <= LONGEST else shorten(value)
+            return safe_text(value)
         if kind is int:
             return value if -(2**63) <= value < 2**64 else str(value)
+        if kind is bytes:
+            return mask_bytes(value)
         if kind in _FLAT:
             return value
         self._left -= 1
@@ -144,7 +162,7 @@ def _foreign(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        return shorten(str(value))
+        return safe_text(str(value))
     if hasattr(value, "device") and hasattr(value, "shape"):
         return f"<{type(value).__name__} {tuple(value.shape)} on {value.device}>"
-    return shorten(text_of(value))
+    return safe_text(text_of(value))

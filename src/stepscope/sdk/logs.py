@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.model.records import LOG
-from stepscope.sdk.attributes import clean, shorten
+from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import CARRIED_KEY, current, current_ids, pack_any
 from stepscope.sdk.ports import Part
 from stepscope.sdk.spans import exception_attrs
@@ -36,7 +36,7 @@ class RunHandler(logging.Handler):
                 *run.mark,
                 *current_ids(),
                 severity(record.levelno),
-                shorten(record.getMessage()),
+                safe_text(record.getMessage()),
                 _attrs(record),
                 record.name,
             )

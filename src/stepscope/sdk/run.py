@@ -12,7 +12,7 @@ from opentelemetry import trace
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
 from stepscope.sdk import duties, noted, values
-from stepscope.sdk.attributes import clean
+from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NOWHERE,
@@ -221,7 +221,7 @@ class Run:
         **attrs: Any,
     ) -> None:
         """Record something a person should be told."""
-        self._note(ALERT, name, severity, step, attrs, text_of(message))
+        self._note(ALERT, name, severity, step, attrs, safe_text(text_of(message)))
 
     def exception(self, error: BaseException, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Record an exception with its type, message and stack."""
@@ -233,7 +233,9 @@ class Run:
             number = self._severity(kind, severity)
             given = data if data is None or isinstance(data, Mapping) else {"value": data}
             attrs = {**current().get(CARRIED_KEY, {}), **clean(given)}
-            self.recorder.put(pack_any((kind, _time_ns(), *at, *current_ids(), number, text_of(name), *said, attrs)))
+            self.recorder.put(
+                pack_any((kind, _time_ns(), *at, *current_ids(), number, safe_text(text_of(name)), *said, attrs))
+            )
         except Exception as error:
             self.outcomes.reject(text_of(name), f"{type(error).__name__}")
 

@@ -10,7 +10,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import SPAN
-from stepscope.sdk.attributes import LONGEST, SIMPLE, clean, clean_own, clean_value, harmless
+from stepscope.sdk.attributes import LONGEST, NUMBERS, clean, clean_own, clean_value, harmless, plain_texts, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NOWHERE,
@@ -232,7 +232,7 @@ class Span(trace.Span):
             return
         try:
             self.usual = False
-            self._events = (*self._events, (int(timestamp or _time_ns()), str(name), clean(attributes)))
+            self._events = (*self._events, (int(timestamp or _time_ns()), safe_text(str(name)), clean(attributes)))
         except Exception as error:
             self._refuse("event", error)
 
@@ -248,7 +248,7 @@ class Span(trace.Span):
     def update_name(self, name: str) -> None:
         """Rename the span."""
         if self.duration is None:
-            self.name = text_of(name)
+            self.name = safe_text(text_of(name))
 
     def set_status(self, status: trace.Status | trace.StatusCode, description: str | None = None) -> None:
         """Say how it went; OK is final, as in OpenTelemetry."""
@@ -259,7 +259,7 @@ class Span(trace.Span):
         if code is trace.StatusCode.OK or code is trace.StatusCode.ERROR:
             self.usual = False
             self.status = code.value
-            self.message = text_of(text or "")[:LONGEST] if code is trace.StatusCode.ERROR else ""
+            self.message = safe_text(text_of(text or "")[:LONGEST]) if code is trace.StatusCode.ERROR else ""
 
     def record_exception(
         self,
@@ -327,14 +327,15 @@ def open_span(self: Part, name: str, /, **attrs: Any) -> Span:
     # This is `Span(self, name, clean(attrs), above)` in line: calls, most of all that of a class, take 5 % of the time.
     here = current()
     for key, value in attrs.items():
-        if key not in harmless or type(value) not in SIMPLE:
+        kind = type(value)
+        if key not in harmless or (value not in plain_texts if kind is str else kind not in NUMBERS):
             attrs = clean_own(attrs)
             break
     if CARRIED_KEY in here:
         attrs = {**here[CARRIED_KEY], **attrs}
     span = _new(Span)
     span._run = self
-    span.name = name if type(name) is str else text_of(name)
+    span.name = name if type(name) is str and name in plain_texts else safe_text(text_of(name))
     span._attrs = attrs
     span.id = id = new_span_id()
     above = here.get(SPAN_KEY) or self.above
@@ -371,14 +372,14 @@ def exception_attrs(error: BaseException) -> dict[str, Any]:
     return {
         "exception.type": name,
         "exception.message": message_of(error),
-        "exception.stacktrace": stack[-LONGEST:],
+        "exception.stacktrace": safe_text(stack[-LONGEST:]),
     }
 
 
 def message_of(error: BaseException) -> str:
     """What an exception says; not all can say it."""
     try:
-        return str(error)[:LONGEST]
+        return safe_text(str(error)[:LONGEST])
     except Exception:
         return "(no message)"
 

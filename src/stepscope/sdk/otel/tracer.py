@@ -8,7 +8,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
-from stepscope.sdk.attributes import clean_own
+from stepscope.sdk.attributes import clean_own, plain_texts, safe_text
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, current
 from stepscope.sdk.otel.entry import Entry
 from stepscope.sdk.otel.seat import Seat, clean_attributes, said_by_scope
@@ -84,7 +84,7 @@ class Tracer(trace.Tracer):
             attrs = self._attrs(run, attributes) if attributes or self._said else {}
             if carried := {**current().get(CARRIED_KEY, {}), **here.get(CARRIED_KEY, {})}:
                 attrs = {**carried, **attrs}
-            name = name if type(name) is str else str(name)
+            name = name if type(name) is str and name in plain_texts else safe_text(str(name))
             if record_exception and set_status_on_exception:
                 span = Span(run, name, attrs, above)
             else:

@@ -1,0 +1,217 @@
+"""Masking of secrets inside texts: passwords in addresses, `name=value`, headers, keys of known shapes, PEM blocks.
+
+Every rule is linear in the length of the text, and masking twice changes nothing.
+"""
+
+import base64
+import binascii
+import re
+
+from stepscope.model.secret_names import MASK, STEMS, looks_secret
+
+SHORTEST = 6
+"""No secret with what gives it away is shorter."""
+
+_MASKED = re.compile(
+    r"[\[<({]*(?:redacted|filtered|masked|hidden|removed|scrubbed|sanitized|obfuscated)[\])}>]*"
+    r"|.{0,4}\*{3,}.{0,4}|\*+|x{3,}|\?+|•+|\.{3,}|…",
+    re.IGNORECASE,
+)
+_PLACEHOLDER = re.compile(
+    r"\$\{?[A-Z][A-Z0-9_]*\}?|\$?\{+[\w. ]*\}*|<[\w -]{1,32}>?|%\(\w+\)s|%[sr]|(?i:none|null|nil|true|false)"
+)
+"""What stands for a value in templates, and what is none."""
+_CALL = re.compile(r"[a-z_][\w.]*[(\[].*", re.IGNORECASE)
+"""Code that makes a value, as tracebacks show it."""
+_NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?%?")
+_WEAK = re.compile(r"(?:token|pass|auth|cookie|jwt|pat)s?", re.IGNORECASE)
+"""Names that count things as often as they guard them: a number behind one is no secret."""
+
+_PROSE = re.compile(r"[a-z]+(?:=.*)?")
+"""A word behind `pass:` or `auth:`, which stand in any sentence."""
+
+_LOGIN = re.compile(r"(?<=://)(?:[^\s/?#\"'<>@]*?:(?!\d{1,5}[/?#])[^\s/?#\"'<>]*|[^\s/?#\"'<>@:]{16,})(?=@)")
+"""The name and password in an address, or a token in their place; a name alone, as in ssh://git@host, is none."""
+_ODD_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}:(?!\d{1,5}[/?#])[^\s\"'<>@]{1,256}(?=@[\w.-]+(?:[:/]|$))")
+"""The same where the password has a character that should have been escaped."""
+_BARE_LOGIN = re.compile(
+    r"(?<![\w.@/:-])[\w.-]{1,64}:[^\s:@/\"']{3,128}"
+    r"(?=@(?:tcp\(|unix\(|localhost\b|\d{1,3}(?:\.\d{1,3}){3}\b|[\w.-]{1,253}:\d{2,5}\b))"
+)
+"""NAME:PASSWORD@HOST without a scheme, as drivers of databases take it."""
+_LOGIN_OPTION = re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[\s=]+[^\s:\"']{1,64}:)[^\s\"']+")
+_HOOK = re.compile(
+    r"(?<=://)((?:[\w-]{1,63}\.){0,4}hooks\.[\w.-]{1,253}(?::\d+)?/|[\w.-]{1,253}\.webhook\.office\.com/"
+    r"|api\.telegram\.org/bot|[\w.:-]{1,253}(?:/[\w.-]{1,64}){0,4}/(?:webhooks?|hooks?|webhookb2)/)"
+    r"(?=[^\s\"'<>]{0,256}\d)[^\s\"'<>]{16,}"
+)
+"""A webhook: whoever knows its path may post."""
+
+_LONG_WORD = 20
+"""No word that holds one of the keys below is shorter."""
+_BEGINNINGS = (
+    "sk-", "k_live_", "k_test_", "k_prod_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
+    "gldt-", "glrt-", "glsoat-", "glcbt-", "glptt-", "glsa_", "glc_", "hf_", "api_org_", "wandb_v1_", "AKIA", "ASIA",
+    "ABIA", "ACCA", "AIza", "ya29.", "GOCSPX-", "xox", "xapp-", "eyJ", "SG.", "key-", "npm_", "pypi-", "_v1_", "dapi",
+    "gsk_", "nvapi-", "r8_", "lsv2_", "hvs.", "hvb.", "hvr.", "AGE-SECRET", "shpat_", "shpss_", "shpca_", "shppa_",
+    "lin_api_", "lin_oauth_", "ntn_", "tskey-", "sntrys_", "sntryu_", "dckr_", "pplx-", "xai-", "fw_", "pcsk_",
+    "rpa_", "tvly-", "NRAK-", "rnd_", "dp.pt.", "dp.st.", "dp.ct.", "figd_", "sbp_", "EAA", "PMAK-", "LTAI", "SK",
+    "Q~",
+)  # fmt: skip
+"""How those keys begin: in a text that is not short, looking for these is quicker than the pattern."""
+_SHORT_TEXT = 128
+_KEYS = re.compile(
+    r"(?<![A-Za-z0-9_-])(?:"
+    r"sk-(?=[\w-]{0,200}\d)[\w-]{16,}|[srp]k_(?:live|test|prod)_\w{10,}|whsec_[\w+/=]{16,}"
+    r"|gh[pousr]_\w{16,}|github_pat_\w{16,}|gl(?:pat|dt|rt|soat|cbt|ptt)-[\w.-]{16,}|gl(?:sa|c)_[\w+/=-]{20,}"
+    r"|hf_(?=\w{0,200}[A-Z0-9])\w{16,}|api_org_\w{16,}|wandb_v1_\w{16,}"
+    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])|AIza[\w-]{30,}|ya29\.[\w.-]{16,}|GOCSPX-[\w-]{16,}"
+    r"|xox[a-z](?:\.xox[a-z])?-[\w-]{10,}|xapp-[\w-]{16,}|eyJ[\w-]{14,}(?:\.[\w-]*){0,4}={0,2}"
+    r"|SG\.[\w-]{16,}\.[\w-]{16,}|key-[0-9a-f]{32}|npm_\w{30,}|pypi-[\w-]{30,}|do[opr]_v1_\w{32,}|dapi[0-9a-f]{32}(?:-\d)?"
+    r"|gsk_\w{20,}|nvapi-[\w-]{20,}|r8_\w{20,}|lsv2_(?:pt|sk)_\w{16,}|hv[sbr]\.[\w-]{20,}|AGE-SECRET-KEY-[\w]{20,}"
+    r"|shp(?:at|ss|ca|pa)_\w{16,}|lin_(?:api|oauth)_\w{16,}|ntn_\w{20,}|tskey-[\w-]{16,}|sntry[su]_[\w+/=.-]{20,}"
+    r"|dckr_(?:pat|oat)_[\w-]{16,}|pplx-\w{20,}|xai-\w{20,}|fw_\w{20,}|pcsk_\w{20,}|rpa_\w{20,}|tvly-[\w-]{20,}"
+    r"|NRAK-\w{20,}|rnd_\w{24,}|tgp_v1_[\w-]{20,}|dp\.(?:pt|st|ct)\.[\w.-]{20,}|figd_[\w-]{20,}|sbp_\w{20,}|EAA\w{40,}"
+    r"|PMAK-[\w-]{20,}|LTAI\w{12,}|SK[0-9a-f]{32}(?!\w)|[\w~.-]{3}\dQ~[\w~.-]{31,34})"
+)
+"""Keys that services begin with letters of their own, long enough to be no word."""
+_PEM = re.compile(
+    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?!\[redacted\]).*?(?=-----END |\Z)", re.DOTALL
+)
+_SCHEME = re.compile(r"\b(bearer|basic)(\s+)([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
+_QUERY = re.compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>]{0,256}\d)[^\s&#\"'<>]{16,}", re.IGNORECASE)
+
+_STEM = re.compile(STEMS + r"|sig=|code=|basic ")
+_GIVEN = re.compile(r"""(?<![\w.+-])([\w.+-]++)(\\{0,4}["']?\]?\s{0,8}(?:=>|:=|[:=])\s{0,8})""")
+"""A name with its value behind it: assignments, Hydra's `key=value`, headers, parameters of addresses, JSON, YAML."""
+_OPTION = re.compile(r"""(?<![\w-])--?([A-Za-z][\w.-]*+)["',]*\s{1,8}(?!-)""")
+"""An option of a command line, its value being the next word."""
+_ELEMENT = re.compile(r"<([\w.:-]{1,64})>([^<]+)(?=</)")
+_NETRC = re.compile(r"(\blogin\s{1,8}\S{1,256}\s{1,8}password\s{1,8})\S+")
+_QUOTE = re.compile(r"""[bru]?(\\*["'])""")
+_WORD = re.compile(r"[^\s,;&\"'<>)}\]|\\]+")
+_LINE = re.compile(r"[^\r\n\"'\\]+")
+_WHOLE_LINE = re.compile(r"authorization|auth[-_]?header|cookie", re.IGNORECASE)
+"""Headers whose values have blanks and semicolons in them."""
+
+
+def is_masked(value: str) -> bool:
+    """Tell whether a text stands for a secret that somebody has masked."""
+    return len(value) < 64 and _MASKED.fullmatch(value.strip()) is not None
+
+
+def mask_text(text: str) -> str:
+    """Copy a text with the secrets in it masked; one without, as most are, is returned as it is after a quick test."""
+    if len(text) < SHORTEST:
+        return text
+    given = text
+    if len(text) >= _LONG_WORD and _may_hold_key(text):
+        text = _KEYS.sub(MASK, text)
+    if "-----BEGIN " in text:
+        text = _PEM.sub(rf"\1{MASK}", text)
+    if "@" in text:
+        text = _BARE_LOGIN.sub(_mask_login, _ODD_LOGIN.sub(_mask_login, _LOGIN.sub(_mask_login, text)))
+    if "://" in text:
+        text = _HOOK.sub(rf"\1{MASK}", text)
+    if "-u" in text:
+        text = _LOGIN_OPTION.sub(rf"\1{MASK}", text)
+    if _STEM.search(text.lower()) is not None and ("=" in text or ":" in text or " " in text or "<" in text):
+        text = _mask_named(text)
+    return given if text == given else text
+
+
+def _may_hold_key(text: str) -> bool:
+    if max(map(len, text.split()), default=0) < _LONG_WORD:
+        return False
+    return len(text) < _SHORT_TEXT or any(beginning in text for beginning in _BEGINNINGS)
+
+
+def _mask_login(found: "re.Match[str]") -> str:
+    parts = found.group().split(":")
+    return found.group() if all(is_masked(each) or not each for each in parts) else MASK
+
+
+def _mask_named(text: str) -> str:
+    """Mask what stands behind the name of a secret, in each of the ways to write that."""
+    if "earer" in text or "asic" in text or "EARER" in text or "ASIC" in text:
+        text = _SCHEME.sub(_mask_scheme, text)
+    if "?" in text or "&" in text:
+        text = _QUERY.sub(rf"\1{MASK}", text)
+    if "=" in text or ":" in text:
+        text = _mask_values(text, _GIVEN)
+    if "-" in text and " " in text:
+        text = _mask_values(text, _OPTION)
+    if "</" in text:
+        text = _ELEMENT.sub(_mask_element, text)
+    return _NETRC.sub(rf"\1{MASK}", text) if "login" in text else text
+
+
+def _mask_scheme(found: "re.Match[str]") -> str:
+    """Mask what proves who we are in a header; a word of prose behind `basic` or `bearer` stays."""
+    word, gap, value = found.groups()
+    if word.lower() == "basic":
+        try:
+            proof = b":" in base64.b64decode(value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4), "-_")
+        except (binascii.Error, ValueError):
+            proof = False
+    else:
+        proof = any(each.isdigit() for each in value) or len(value) >= 32
+    return f"{word}{gap}{MASK}" if proof else found.group()
+
+
+def _mask_element(found: "re.Match[str]") -> str:
+    name, value = found.groups()
+    return f"<{name}>{MASK}" if looks_secret(name) and _is_secret_value(name, value.strip()) else found.group()
+
+
+def _mask_values(text: str, pattern: "re.Pattern[str]") -> str:
+    parts: list[str] = []
+    done = 0
+    for found in pattern.finditer(text):
+        if found.start() < done or not looks_secret(name := found[1].lstrip("-+")):
+            continue
+        start, end = _value_at(text, found.end(), name)
+        if end > start and _is_secret_value(name, text[start:end].strip()):
+            parts += text[done:start], MASK
+            done = end
+    return "".join((*parts, text[done:])) if parts else text
+
+
+def _value_at(text: str, start: int, name: str) -> tuple[int, int]:
+    """Find where a value begins and ends: in quotes, in brackets, to the end of a line or of a word."""
+    quote = _QUOTE.match(text, start)
+    if quote is not None:
+        return quote.end(), _closing_quote(text, quote.end(), quote[1])
+    if text.startswith(MASK, start):
+        return start, start
+    if text[start : start + 1] in ("[", "{"):
+        return start, _closing_bracket(text, start)
+    found = (_LINE if _WHOLE_LINE.search(name) else _WORD).match(text, start)
+    return start, found.end() if found is not None else start
+
+
+def _closing_quote(text: str, start: int, quote: str) -> int:
+    end = text.find(quote, start)
+    while end > start and text[end - 1] == "\\" and (len(quote) == 1 or text[end - 2] == "\\"):
+        end = text.find(quote, end + 1)
+    return len(text) if end < 0 else end
+
+
+def _closing_bracket(text: str, start: int) -> int:
+    depth = 0
+    for found in re.compile(r"[\[{}\]]").finditer(text, start):
+        depth += 1 if found.group() in "[{" else -1
+        if depth == 0:
+            return found.end()
+    return len(text)
+
+
+def _is_secret_value(name: str, value: str) -> bool:
+    """Tell a secret from what is none: nothing, a mask, a number that is counted, a piece of code."""
+    if not value or is_masked(value) or _PLACEHOLDER.fullmatch(value) is not None or _CALL.fullmatch(value) is not None:
+        return False
+    if _WEAK.fullmatch(name) is not None and _NUMBER.fullmatch(value) is not None:
+        return False
+    if name.lower() in ("pass", "auth") and _PROSE.fullmatch(value) is not None:
+        return False
+    return value.rpartition(".")[2] != name
