@@ -110,7 +110,7 @@ def test_a_spike_and_a_nan_are_in_the_drawing() -> None:
     """The band reaches the spike, a mark stands where there was no number, and the line has a hole there."""
     drawn = chart([Mark(0, 1, 1, 1), Mark(1, 1, 50, 2), Mark(2, None, None, None, 1), Mark(3, 1, 1, 1)], [1])
     assert re.search(r'<polygon class=band points="[^"]* 169.3,8.0 ', drawn) or ",8.0 " in drawn
-    assert "NaN at 2" in drawn
+    assert "NaN at step 2" in drawn
     assert "step 1</title>" in drawn
     assert drawn.count("<circle") == 1
 

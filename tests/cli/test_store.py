@@ -53,7 +53,7 @@ def test_info(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["bytes_per_point"] > 1
     assert (found["oldest"], found["newest"]) == ("2026-09-21T14:13:20.000000Z", "2026-09-21T14:13:25.000000Z")
     assert main(["store", "--home", str(home)]) == 0
-    assert "4000 points" in capsys.readouterr().out
+    assert "4,000 points" in capsys.readouterr().out
 
 
 def test_compact(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,8 +39,8 @@ def test_each_kind_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     write(tmp_path, "R", [log("two\nlines \x1b[31m"), event("milestone", n=3), alert("nan", "bad")], rank=1)
     out = "\n".join(line[13:] for line in tail(tmp_path, capsys))
     for expected in (
-        "r0 step 1       metric trainer/loss=0.5 trainer/lr=0.0001",
-        "r0 step 1       span   train.step 3ms ERROR boom",
+        "r0 step 1       metric trainer/loss=0.5 trainer/lr=1e-4",
+        "r0 step 1       span   train.step 3 ms ERROR boom",
         "r0              span   hung open",
         "r1              log    WARN two⏎lines \ufffd[31m",
         "r1              event  INFO milestone n=3",
@@ -52,7 +52,7 @@ def test_each_kind_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_span_stands_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A long span is recorded at its end, though it began before everything in it."""
     write(tmp_path, "R", [metric(1, loss=1.0), metric(5, loss=1.0), span("run", 1, 9 * SECOND)])
-    assert "run 9s" in tail(tmp_path, capsys)[-1]
+    assert "run 9 s" in tail(tmp_path, capsys)[-1]
 
 
 @pytest.mark.parametrize("kind", ["metric", "alert"])

@@ -90,7 +90,7 @@ def test_tail(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tail", "far", "--home", str(hub.home)]) == 0
     assert [line[13:] for line in capsys.readouterr().out.splitlines()] == [
         "r0 step 7       metric trainer/loss=0.5 trainer/lr=!NaN",
-        "r3 step 7       span   train.step 3ms ERROR boom",
+        "r3 step 7       span   train.step 3 ms ERROR boom",
         "r3              log    WARN hello",
         "r3              event  INFO milestone n=3",
         "r3              alert  ERROR nan: bad",

@@ -149,7 +149,7 @@ def test_pace() -> None:
         now += 1.0
         pace.reach(step * 10)
     pace.reach(5)
-    assert pace.text("Loss: 1") == "step 990 · 10 steps/s · 0:01:40 · Loss: 1"
+    assert pace.text("Loss: 1") == "step 990 · 10 steps/s · 1m 40s · Loss: 1"
     assert [pace.is_due(), pace.is_due()] == [True, False]
     now += 0.2
     assert pace.is_due()

@@ -16,6 +16,7 @@ from stepscope.cli.plain import dumps
 from stepscope.cli.progress import Show, progress
 from stepscope.cli.served import serving
 from stepscope.hub.door import TOKEN_VARIABLE, Remote
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, StepscopeError
 
 STORED_SECONDS = 60.0
@@ -86,7 +87,7 @@ def train(home: Path, steps: int) -> list[str]:
 
 
 def _part(show: Show, what: str, word: str) -> Callable[[int, int, float], None]:
-    return lambda done, total, value: show(what, done, total, f"{word} {value:.4g}")
+    return lambda done, total, value: show(what, done, total, f"{word} {formatting.number(value)}")
 
 
 def findings(door: Remote, run: str, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
@@ -105,8 +106,9 @@ def summary(run: dict[str, Any]) -> list[str]:
     """What happened in a run, for people."""
     counts = run["counts"]
     head = (
-        f"{run['project']}/{run['name']}  {run['status']}  step {text.number(run['step'])}, ranks {run['ranks']}, "
-        f"attempts {run['attempts']}, {counts['points']} points, {counts['spans']} spans, {counts['logs']} log lines"
+        f"{run['project']}/{run['name']}  {run['status']}  step {formatting.ordinal(run['step'])}, "
+        f"ranks {run['ranks']}, attempts {run['attempts']}, {formatting.count(counts['points'])} points, "
+        f"{formatting.count(counts['spans'])} spans, {formatting.count(counts['logs'])} log lines"
     )
     found = run["findings"]
     lines = [f"  {each['severity']:<5}  {each['kind'].replace('_', ' '):<10}  {each['text']}" for each in found]

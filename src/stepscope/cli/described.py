@@ -12,7 +12,7 @@ from stepscope.journal.living import Files, files_of, process_alive
 from stepscope.journal.read import find_writer
 from stepscope.journal.series import KeySummary, importance
 from stepscope.journal.summary import RunSummary, WriterSummary, read_run
-from stepscope.model import names
+from stepscope.model import formatting, names
 from stepscope.model.records import Event
 from stepscope.model.states import WriterFacts, run_state, writer_state
 from stepscope.model.writer import Writer
@@ -97,10 +97,11 @@ def _title(shown: Shown) -> list[str]:
     who = f"{summary.project}/{summary.name}" if summary.name else summary.project
     return [
         f"{summary.run}  {text.clean(who)}  {shown.status}",
-        f"started {text.moment(summary.started)}   lasted {text.lasted(shown.duration)}"
-        f"   last step {text.number(summary.last_step)}",
+        f"started {text.moment(summary.started)}   lasted {formatting.duration(shown.duration)}"
+        f"   last step {formatting.ordinal(summary.last_step)}",
         f"attempts {len(summary.attempts)}   ranks {len({each.writer.rank for each in newest})} of {world}"
-        f"   records {sum(each.records for each in summary.writers.values())}   size {text.size(shown.size)}",
+        f"   records {formatting.count(sum(each.records for each in summary.writers.values()))}"
+        f"   size {formatting.size(shown.size)}",
     ]
 
 
@@ -122,7 +123,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
 def _inline(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return " ".join(map(_inline, value))
-    return text.number(value) if isinstance(value, float) else str(value)
+    return str(value)
 
 
 def _writers(shown: Shown) -> list[str]:
@@ -162,8 +163,8 @@ def _writer(each: WriterSummary, status: str, part: str) -> list[str]:
         str(who.pid),
         status,
         text.moment(started),
-        text.lasted((each.last - started) / 1e9 if started and each.last else None),
-        text.number(each.last_step),
+        formatting.duration((each.last - started) / 1e9 if started and each.last else None),
+        formatting.ordinal(each.last_step),
         str(each.records),
         str(each.damaged + each.unreadable or "-"),
     ]
@@ -194,7 +195,7 @@ def _spans(summary: RunSummary) -> list[str]:
         [
             each.name,
             str(each.count),
-            *(text.lasted(ns / 1e9) for ns in (each.mean, each.p50, each.longest)),
+            *(formatting.duration(ns / 1e9) for ns in (each.mean, each.p50, each.longest)),
             str(each.errors or ""),
         ]
         for each in sorted(summary.spans.values(), key=lambda each: -sum(each.durations))
@@ -242,7 +243,7 @@ def _other_events(summary: RunSummary) -> int:
 
 def _counters(summary: RunSummary) -> list[str]:
     counters = {key: value for key, value in sorted(summary.counters.items()) if value}
-    return [f"{key:<32}  {text.number(value)}" for key, value in counters.items()]
+    return [f"{key:<32}  {formatting.number(value)}" for key, value in counters.items()]
 
 
 def _at(step: int | None) -> str:

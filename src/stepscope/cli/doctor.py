@@ -21,6 +21,7 @@ from stepscope.cli.plain import dumps
 from stepscope.cli.probe import advise
 from stepscope.cli.probe import probe as probe_sink
 from stepscope.journal import layout
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.redaction import redact
 from stepscope.sdk import launch, registrations, settings
@@ -133,7 +134,7 @@ def check_home(home: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(place).free
     mark = FAIL if free < _NO_SPACE else WARN if free < _LITTLE_SPACE else OK
     advice = "" if mark == OK else ": free some, or set STEPSCOPE_HOME"
-    yield Finding(mark, "space", f"{text.size(free)} free{advice}", free)
+    yield Finding(mark, "space", f"{formatting.size(free)} free{advice}", free)
 
 
 def check_journals(home: Path) -> Iterator[Finding]:
@@ -147,7 +148,7 @@ def check_journals(home: Path) -> Iterator[Finding]:
             size += read
             if damaged:
                 hurt[str(path)] = damaged
-    told = f"{len(runs)} runs, {text.size(size)}"
+    told = f"{len(runs)} runs, {formatting.size(size)}"
     yield Finding(OK, "journals", told, {"runs": len(runs), "bytes": size})
     for name, damaged in hurt.items():
         told = f"{damaged} damaged stretches in {name}; the rest is readable"

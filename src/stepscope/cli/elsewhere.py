@@ -13,6 +13,7 @@ from stepscope.hub.meant import MOST, RUNS, find
 from stepscope.journal import layout
 from stepscope.journal.living import files_of
 from stepscope.journal.series import importance, leading
+from stepscope.model import formatting
 
 PROJECTS = 8
 """So many projects are asked for the keys that lead in them."""
@@ -111,13 +112,17 @@ def report(run: dict[str, Any]) -> Iterator[str]:
     done = "" if share is None else f" {share:.0%}"
     yield text.clean(f"{run['id']}  {name}  {run['status']}{done}")
     yield text.clean(
-        f"started {text.moment(_ns(run['started']))}, lasted {text.lasted(run['duration'])}, "
-        f"step {text.number(run['step'])}, ranks {run['ranks']}, attempts {run['attempts']}, "
+        f"started {text.moment(_ns(run['started']))}, lasted {formatting.duration(run['duration'])}, "
+        f"step {formatting.ordinal(run['step'])}, ranks {run['ranks']}, attempts {run['attempts']}, "
         f"on {', '.join(run['hosts'])}"
     )
     yield from (text.clean(f"  {key} = {value}") for key, value in run["config"].items())
     rows = [
-        [key["key"], str(key["points"]), *(text.number(key[field]) for field in ("last", "min", "max"))]
+        [
+            key["key"],
+            formatting.count(key["points"]),
+            *(text.value_of(key["key"], key[field], key["unit"]) for field in ("last", "min", "max")),
+        ]
         for key in run["keys"]
     ]
     if rows:

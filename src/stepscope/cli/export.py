@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from stepscope.cli import text
 from stepscope.cli.asking import asking
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
@@ -45,7 +45,7 @@ def command(args: argparse.Namespace) -> int:
         with replacing(path) as out:
             size = door.copy(out, "/api/runs/{run}/export", run=run, **given)
     done = {"run": run, "what": args.what, "format": format, "file": str(path), "bytes": size}
-    print(dumps(done) if args.json else f"{args.what} of {run}: {path} ({text.size(size)})")
+    print(dumps(done) if args.json else f"{args.what} of {run}: {path} ({formatting.size(size)})")
     return 0
 
 

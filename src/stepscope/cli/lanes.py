@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stepscope.cli import text
+from stepscope.model import formatting
 
 SLOW = 1.5
 """So many times its usual duration a span is marked."""
@@ -60,7 +61,7 @@ def _first(path: tuple[tuple[str, int], ...], rows: dict[Any, dict[int, dict[str
 
 def _cell(span: dict[str, Any] | None) -> str:
     if span is None:
-        return "-"
+        return formatting.MISSING
     usual, took = span["usual_ms"], span["duration_ms"]
     slow = usual is not None and took is not None and took >= SLOW * usual and took - usual >= NOTABLE_MS
     mark = "E" if span["status"] == "error" else "!" if slow else ""
@@ -88,7 +89,7 @@ def in_detail(lane: Lane) -> Iterator[str]:
 
 def _span(span: dict[str, Any]) -> list[str]:
     slow = span["ratio"] is not None and span["ratio"] >= SLOW
-    said = f"{span['ratio']:.1f}x" if slow else ""
+    said = formatting.ratio(span["ratio"]) if slow else ""
     if span["status"] == "error":
         said = f"{said} ERROR {span['message']}".strip()
     times = [ms(span[field]) for field in ("offset_ms", "duration_ms", "usual_ms")]
@@ -97,4 +98,4 @@ def _span(span: dict[str, Any]) -> list[str]:
 
 def ms(milliseconds: float | None) -> str:
     """A duration."""
-    return text.lasted(None if milliseconds is None else milliseconds / 1e3)
+    return formatting.duration(None if milliseconds is None else milliseconds / 1e3)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.model import names
+from stepscope.model import formatting, names
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value, kind
 from stepscope.model.writer import Writer
 
@@ -31,9 +31,7 @@ def pairs(attrs: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value)
-    return text.number(value) if isinstance(value, (int, float)) else text.cut(str(value), 60)
+    return str(value) if isinstance(value, (int, float)) else text.cut(str(value), 60)
 
 
 def _metric(record: Metric) -> str:
@@ -49,7 +47,7 @@ def _value(value: Value) -> str:
 
 
 def _span(record: Span) -> str:
-    took = "open" if record.duration is None else text.lasted(record.duration / 1e9)
+    took = "open" if record.duration is None else formatting.duration(record.duration / 1e9)
     failed = f" ERROR {record.message}".rstrip() if record.status == 2 else ""
     return f"{record.name} {took}{failed} {pairs(record.attrs)}".rstrip()
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from stepscope.journal import layout
 from stepscope.journal.meant import PROBES
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.ports import Batch, Sink
@@ -75,7 +76,7 @@ def _try(chosen: registry.Chosen) -> tuple[bool, str, str]:
         return False, name, f"the sink stumbled: {error!r}"
     if refused:
         return False, name, f"taken, but refused inside: {', '.join(refused)}"
-    return True, name, f"took a record in {time.monotonic() - began:.3f} s"
+    return True, name, f"took a record in {formatting.duration(time.monotonic() - began)}"
 
 
 def _offer(sink: Sink, batch: Batch) -> Mapping[str, int]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from stepscope import __version__
-from stepscope.cli import text
 from stepscope.cli.asking import asking
 from stepscope.cli.export import replacing
 from stepscope.cli.html.page import page
@@ -13,6 +12,7 @@ from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps
 from stepscope.hub.door import Door
 from stepscope.journal.series import importance
+from stepscope.model import formatting
 
 MOST_KEYS = 120
 """Metrics that are drawn; those that say most first."""
@@ -37,7 +37,7 @@ def command(args: argparse.Namespace) -> int:
     with replacing(path) as out:
         out.write(made)
     done = {"run": run, "file": str(path), "bytes": len(made)}
-    print(dumps(done) if args.json else f"report of {run}: {path} ({text.size(len(made))})")
+    print(dumps(done) if args.json else f"report of {run}: {path} ({formatting.size(len(made))})")
     return 0
 
 

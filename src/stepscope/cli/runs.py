@@ -12,6 +12,7 @@ from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps, plain
 from stepscope.hub.meant import MOST
 from stepscope.journal.meant import runs_by_age
+from stepscope.model import formatting
 from stepscope.model.records import Value
 
 SHOWN = 50
@@ -86,12 +87,12 @@ def _row(seen: Glance) -> list[str]:
         seen.run,
         f"{seen.project}/{seen.name}" if seen.name else seen.project,
         seen.status if seen.imported is None else f"{seen.status} {seen.imported:.0%}",
-        text.number(seen.last_step),
+        formatting.ordinal(seen.last_step),
         str(seen.attempts),
         str(seen.ranks),
         _short_moment(seen.started),
-        text.lasted(seen.duration),
-        text.size(seen.size),
+        formatting.duration(seen.duration),
+        formatting.size(seen.size),
     ]
 
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
 from stepscope.journal.layout import host_name
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
 from stepscope.sdk.lines import Report
@@ -102,8 +102,11 @@ def chosen_sinks(given: list[str] | None) -> tuple[registry.Chosen, ...]:
 
 def line_of(report: Report) -> str:
     """Write a report in one line."""
-    counts = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(report.counts.items())) or "nothing yet"
-    left = f"; {text.size(report.unread)} left" if report.unread > 0 else ""
+    counts = (
+        ", ".join(f"{formatting.count(number)} {outcome}" for outcome, number in sorted(report.counts.items()))
+        or "nothing yet"
+    )
+    left = f"; {formatting.size(report.unread)} left" if report.unread > 0 else ""
     return f"{report.sink} ({report.place}): {counts}{left}" + (f"; {report.trouble}" if report.trouble else "")
 
 

@@ -10,6 +10,7 @@ from stepscope.cli.lanes import SHOWN, critical_path, in_detail, side_by_side
 from stepscope.cli.lines import clock, pairs
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 
 UNUSUAL = 4.0
@@ -47,7 +48,7 @@ def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
     """A step for people."""
     begin = view["begin"]
     yield text.clean(f"{view['run']}  step {view['step']}  {text.moment(int(begin * 1e9)) if begin else 'no records'}")
-    yield f"previous {text.number(view['previous'])}, next {text.number(view['next'])}{_anomalies(view)}"
+    yield f"previous {formatting.ordinal(view['previous'])}, next {formatting.ordinal(view['next'])}{_anomalies(view)}"
     if view["slow"]:
         yield text.clean(f"slow: {view['slow']['text']}")
     yield from _metrics(view)
@@ -69,7 +70,7 @@ def _metrics(view: dict[str, Any]) -> Iterator[str]:
         for value in metric["values"]:
             z = value["z"]
             odd = isinstance(value["value"], str) or (z is not None and abs(z) >= UNUSUAL)
-            deviation = "" if z is None else f"{z:+.1f}"
+            deviation = "" if z is None else formatting.signed(z, 3)
             shown = [text.number(value[field]) for field in ("value", "mean", "delta")]
             rows.append([metric["key"], str(value["rank"]), *shown, deviation, "!" if odd else ""])
     if rows:
@@ -111,7 +112,7 @@ def _system(readings: list[dict[str, Any]]) -> Iterator[str]:
         return
     parts = ("value", "min", "max")
     rows = [
-        [each["key"], str(each["rank"]), *(text.value_of(each["key"], each[part]) for part in parts)]
+        [each["key"], str(each["rank"]), *(text.value_of(each["key"], each[part], each["unit"]) for part in parts)]
         for each in readings
     ]
     yield ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
 from stepscope.cli.plain import dumps, plain
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,10 +43,12 @@ def show_info(args: argparse.Namespace) -> int:
 
 
 def _lines(found: "Info", times: str) -> list[str]:
-    rows = [[each.name, str(each.rows), text.size(each.bytes), str(each.parts)] for each in found.tables]
+    rows = [
+        [each.name, formatting.count(each.rows), formatting.size(each.bytes), str(each.parts)] for each in found.tables
+    ]
     return [
-        f"schema {found.schema}, engine {found.engine}, {text.size(found.bytes)}",
-        f"{found.points} points, {found.bytes_per_point:.1f} bytes each",
+        f"schema {found.schema}, engine {found.engine}, {formatting.size(found.bytes)}",
+        f"{formatting.count(found.points)} points, {formatting.number(found.bytes_per_point, 3)} bytes each",
         times,
         "",
         *text.table(_HEAD, rows),
@@ -83,8 +86,8 @@ def compact(args: argparse.Namespace) -> int:
     if args.json:
         print(dumps({"before": before, "after": after}))
         return SOUND
-    print(f"{text.size(before.bytes)} in {parts[0]} parts became {text.size(after.bytes)} in {parts[1]}")
-    print(f"{after.points} points, {after.bytes_per_point:.1f} bytes each")
+    print(f"{formatting.size(before.bytes)} in {parts[0]} parts became {formatting.size(after.bytes)} in {parts[1]}")
+    print(f"{formatting.count(after.points)} points, {formatting.number(after.bytes_per_point, 3)} bytes each")
     return SOUND
 
 

@@ -1,4 +1,4 @@
-"""Plain text for people: numbers, sizes, times, tables, sparklines."""
+"""Plain text for a terminal: values, times, tables, sparklines."""
 
 import math
 import os
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepscope.journal.series import resample
+from stepscope.model.formatting import MISSING, quantity
 
 WIDTH = 100
 _BARS = "▁▂▃▄▅▆▇█"
@@ -24,52 +25,19 @@ def width() -> int:
 
 
 def number(value: Any) -> str:
-    """Show a number in few characters; one that is not finite is marked, also where it is a word, as in JSON."""
-    if value is None:
-        return "-"
-    if isinstance(value, int):
-        return str(int(value))
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return "!NaN" if math.isnan(value) else "!Inf" if value > 0 else "!-Inf"
-        return f"{value:.5g}"
-    return clean(f"!{value}")
+    """Show a number, marked with `!` when it is not finite."""
+    return value_of("", value)
 
 
-def value_of(key: str, value: Any) -> str:
-    """Show the value of a key, bytes as such."""
-    counted = key.endswith(("_bytes", "_bytes_per_second")) and isinstance(value, (int, float)) and math.isfinite(value)
-    if not counted:
-        return number(value)
-    return size(value) + ("/s" if key.endswith("_per_second") else "")
-
-
-def size(count: float) -> str:
-    """Show a number of bytes."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.4g} TB"
-
-
-def lasted(seconds: float | None) -> str:
-    """Show a duration."""
-    if seconds is None:
-        return "-"
-    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (99.95, 1, "s")):
-        if seconds < limit:
-            return f"{seconds * factor:.3g}{unit}"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours < 100 else f"{hours // 24}d{hours % 24:02d}h"
+def value_of(key: str, value: Any, unit: str = "") -> str:
+    """Show the value of a metric, bytes as such, marked with `!` when it is not finite."""
+    odd = isinstance(value, str) or (isinstance(value, float) and not math.isfinite(value))
+    return "!" * odd + clean(quantity(value, key, unit))
 
 
 def moment(ns: int | None) -> str:
     """Show a time of day with its date, in local time."""
-    return "-" if not ns else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns / 1e9))
+    return MISSING if not ns else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns / 1e9))
 
 
 def iso(ns: int | None) -> str | None:

@@ -10,6 +10,7 @@ from stepscope.journal import layout
 from stepscope.journal.read import Position, Tail
 from stepscope.journal.series import KeySummary, leading
 from stepscope.journal.summary import RunSummary
+from stepscope.model import formatting
 from stepscope.model.ports import Batch
 from stepscope.sdk.ports import Part
 
@@ -61,15 +62,15 @@ def _newest(folder: Path) -> Iterator[Batch]:
 
 
 def _row(key: KeySummary) -> str:
-    cells = [escape(key.key), _number(key.last), f"{_number(key.low)} &hellip; {_number(key.high)}"]
+    cells = [
+        escape(key.key),
+        formatting.number(key.last),
+        f"{formatting.number(key.low)} &hellip; {formatting.number(key.high)}",
+    ]
     bad = f" <b style='color:#cf222e'>{key.non_finite} not finite</b>" if key.non_finite else ""
     line = _spark(key.curve.points) if key.curve is not None else ""
     tds = "".join(f"<td style='text-align:left;padding:0 12px 0 0'>{cell}</td>" for cell in cells)
     return f"<tr style='background:none'>{tds}<td>{line}{bad}</td></tr>"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5g}"
 
 
 def _spark(points: list[float]) -> str:

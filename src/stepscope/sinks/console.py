@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.names import SEVERITIES, severity_word
 from stepscope.model.ports import Batch
@@ -128,7 +129,8 @@ class ConsoleSink:
         elif isinstance(record, Log) and record.severity >= self._least:
             yield f"LOG - {severity_word(record.severity)} {record.body}"
         elif isinstance(record, Span) and record.status == 2 and record.duration is not None:
-            yield f"SPAN - {record.name} failed after {record.duration / 1e9:.3g} s: {record.message}".rstrip(": ")
+            took = formatting.duration(record.duration / 1e9)
+            yield f"SPAN - {record.name} failed after {took}: {record.message}".rstrip(": ")
 
     def _metric(self, record: Metric) -> str:
         parts = [f"{label(key, self._labels)}: {number(value)}" for key, value in record.values.items()]

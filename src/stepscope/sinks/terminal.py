@@ -1,10 +1,13 @@
 """A terminal with rich: lines scroll by, and one line below them tells how far the run has come."""
 
+import math
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from stepscope.model import formatting
 
 SHOW_SECONDS = 0.1
 """The line below is drawn anew no more often."""
@@ -96,6 +99,6 @@ class Pace:
             return ""
         (first, low), (_, high) = self._seen[0], self._seen[-1]
         rate = (high - low) / (now - first) if now > first else 0.0
-        minutes, seconds = divmod(int(now - self._began), 60)
-        parts = [f"step {high:,}", f"{rate:.3g} steps/s", f"{minutes // 60}:{minutes % 60:02}:{seconds:02}", latest]
+        lasted = formatting.duration(math.floor(now - self._began))
+        parts = [f"step {high}", f"{formatting.number(rate, 3)} steps/s", lasted, latest]
         return " · ".join(part for part in parts if part)

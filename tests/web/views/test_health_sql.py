@@ -32,7 +32,7 @@ def test_health_tells_what_became_of_records(world: World, show: Any) -> None:
     receivers = page.get_by_role("region", name="Ways in")
     receivers.get_by_text("trace id is not 16 bytes").wait_for()
     stored = world.hub.health()["receivers"]["import"]["stored"]
-    assert f"{stored:,}".replace(",", "\u202f") in receivers.inner_text()
+    assert f"{stored:,}" in receivers.inner_text()
     assert "some records were refused" in page.locator(".health-verdict").inner_text()
     assert "spans" in page.get_by_role("region", name="Store").inner_text()
     assert "Nothing was set aside." in page.get_by_role("region", name="Quarantine").inner_text()
@@ -54,7 +54,7 @@ def test_health_shows_sinks_and_quarantine(world: World, show: Any) -> None:
         page = show(world.hub, "health")
         sinks = page.get_by_role("region", name="Sinks")
         sinks.get_by_text("http://c:4318").wait_for()
-        assert "4\u202fKiB" in sinks.inner_text()
+        assert "4.1 kB" in sinks.inner_text()
         page.get_by_text("otlp: connection refused").wait_for()
     finally:
         path.unlink()

@@ -1,6 +1,5 @@
 """The page of a report, section by section; everything that came from a run is escaped."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -12,6 +11,7 @@ from stepscope.cli.html.svg import chart, last_value, marks
 from stepscope.cli.lanes import SLOW, ms
 from stepscope.cli.lines import clock, pairs
 from stepscope.cli.step import UNUSUAL
+from stepscope.model import formatting
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 SPANS_SHOWN = 40
@@ -49,14 +49,14 @@ def _(value: Any) -> str:
 
 def _head(run: dict[str, Any], name: str) -> str:
     started = text.moment(int((run["started"] or 0) * 1e9))
-    counts = ", ".join(f"{count} {kind}" for kind, count in run["counts"].items() if count)
+    counts = ", ".join(f"{formatting.count(count)} {kind}" for kind, count in run["counts"].items() if count)
     facts = [
         f'<b class="status-{_(run["status"])}">{_(run["status"])}</b>',
-        f"step {text.number(run['step'])}",
+        f"step {formatting.ordinal(run['step'])}",
         f"{run['ranks']} rank{'s' * (run['ranks'] != 1)}",
         f"{run['attempts']} attempt{'s' * (run['attempts'] != 1)}",
         f"started {started}",
-        f"lasted {text.lasted(run['duration'])}",
+        f"lasted {formatting.duration(run['duration'])}",
         f"on {_(', '.join(run['hosts']))}",
     ]
     spans = "".join(f"<span>{fact}</span>" for fact in facts)
@@ -87,9 +87,11 @@ def _figure(line: dict[str, Any], flags: Iterable[int]) -> str:
     drawn = marks(line)
     ranks = f", {len(line['ranks'])} ranks" if len(line["ranks"]) > 1 else ""
     superseded = f", {line['superseded']} superseded" if line["superseded"] else ""
-    caption = f"<b>{_(line['key'])}</b><span>{_number(last_value(line))}</span>"
-    note = f"{line['total']} points, {len(drawn)} shown{ranks}{superseded}"
-    body = f"{chart(drawn, sorted(flags))}<small class=soft>{note}</small>"
+    caption = (
+        f"<b>{_(line['key'])}</b><span>{_(formatting.quantity(last_value(line), line['key'], line['unit']))}</span>"
+    )
+    note = f"{formatting.count(line['total'])} points, {formatting.count(len(drawn))} shown{ranks}{superseded}"
+    body = f"{chart(drawn, sorted(flags), line['key'], line['unit'])}<small class=soft>{note}</small>"
     return f"<figure><figcaption>{caption}</figcaption>{body}</figure>"
 
 
@@ -113,14 +115,13 @@ def _step(view: dict[str, Any]) -> str:
 
 
 def _value(key: str, value: Mapping[str, Any]) -> list[str]:
-    numbers = (_number(value[field]) for field in ("value", "mean", "delta"))
-    return [key, str(value["rank"]), *numbers, "" if value["z"] is None else f"{value['z']:+.1f}"]
+    numbers = (formatting.number(value[field]) for field in ("value", "mean", "delta"))
+    return [key, str(value["rank"]), *numbers, "" if value["z"] is None else formatting.signed(value["z"], 3)]
 
 
 def _span(rank: int, span: Mapping[str, Any]) -> list[str]:
     times = (ms(span[field]) for field in ("duration_ms", "usual_ms"))
-    ratio = "" if span["ratio"] is None else f"{span['ratio']:.1f}x"
-    return [str(rank), "\u2003" * span["depth"] + span["name"], *times, ratio]
+    return [str(rank), "\u2003" * span["depth"] + span["name"], *times, formatting.ratio(span["ratio"])]
 
 
 def _slow(spans: Sequence[tuple[int, Mapping[str, Any]]]) -> list[bool]:
@@ -129,10 +130,6 @@ def _slow(spans: Sequence[tuple[int, Mapping[str, Any]]]) -> list[bool]:
 
 def _unusual(value: Mapping[str, Any]) -> bool:
     return isinstance(value["value"], str) or (value["z"] is not None and abs(value["z"]) >= UNUSUAL)
-
-
-def _number(value: Any) -> str:
-    return value if isinstance(value, str) else text.number(value)
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]], odd: Sequence[bool] = ()) -> str:
@@ -158,14 +155,12 @@ def _table(title: str, values: Mapping[str, Any]) -> str:
 
 
 def _inline(value: Any) -> str:
-    if isinstance(value, float):
-        return text.number(value) if math.isfinite(value) else str(value)
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _processes(writers: Sequence[dict[str, Any]]) -> str:
     rows = [
-        [str(each["attempt"]), str(each["rank"]), each["host"], str(each["pid"]), text.number(each["step"]),
+        [str(each["attempt"]), str(each["rank"]), each["host"], str(each["pid"]), formatting.ordinal(each["step"]),
          text.moment(int((each["started"] or 0) * 1e9))]
         for each in writers
     ]  # fmt: skip

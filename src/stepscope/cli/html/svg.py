@@ -6,6 +6,8 @@ from html import escape
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from stepscope.model import formatting
+
 WIDE, TALL = 400, 150
 LEFT, RIGHT, TOP, BOTTOM = 66, 6, 8, 18
 
@@ -54,13 +56,13 @@ def _raw(x: float, values: Sequence[Any]) -> Mark:
     return Mark(x, min(good), max(good), math.fsum(value / len(good) for value in good), flags)
 
 
-def chart(drawn: Sequence[Mark], flags: Iterable[int] = ()) -> str:
-    """Draw marks; `flags` are steps at which something went wrong."""
+def chart(drawn: Sequence[Mark], flags: Iterable[int] = (), key: str = "", unit: str = "") -> str:
+    """Draw the marks of a metric; `flags` are steps at which something went wrong."""
     good = [mark for mark in drawn if mark.low is not None and mark.high is not None]
     if not drawn:
         return "<p class=soft>no points</p>"
     place = _Place(drawn, good)
-    parts = [_axes(place)]
+    parts = [_axes(place, formatting.bytes_of(key, unit))]
     for run in _runs(drawn):
         parts.append(_band(place, run))
     parts += [_bad(place, mark) for mark in drawn if mark.flags]
@@ -119,11 +121,11 @@ def _band(place: _Place, run: Sequence[Mark]) -> str:
 
 
 def _bad(place: _Place, mark: Mark) -> str:
-    words = " ".join(word for flag, word in ((1, "NaN"), (2, "Infinity"), (4, "-Infinity")) if mark.flags & flag)
+    words = " ".join(word for flag, word in ((1, "NaN"), (2, "Inf"), (4, "-Inf")) if mark.flags & flag)
     x = place.x(mark.x)
     cross = f'<path class=bad d="M{x - 3} {TOP - 5}l6 6m0 -6l-6 6"/>'
     line = f'<line class=bad x1="{x}" x2="{x}" y1="{TOP}" y2="{TALL - BOTTOM}" stroke-opacity="0.35"/>'
-    return f"<g>{cross}{line}<title>{words} at {mark.x:g}</title></g>"
+    return f"<g>{cross}{line}<title>{words} at step {formatting.ordinal(int(mark.x))}</title></g>"
 
 
 def _flag(place: _Place, step: int) -> str:
@@ -131,18 +133,18 @@ def _flag(place: _Place, step: int) -> str:
     return f'<line class=flag x1="{x}" x2="{x}" y1="{TOP}" y2="{TALL - BOTTOM}"><title>step {step}</title></line>'
 
 
-def _label(value: float) -> str:
-    """A number that fits beside the axis: no sign of zero, and exponents without what says nothing."""
-    mantissa, _, exponent = f"{value + 0.0:.3g}".partition("e")
-    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
-
-
-def _axes(place: _Place) -> str:
+def _axes(place: _Place, per: str | None) -> str:
     bottom = TALL - BOTTOM
     lines = f'<path class=axis fill="none" d="M{LEFT} {TOP}V{bottom}H{WIDE - RIGHT}"/>'
     ends = [(place.high, TOP + 8.0), (place.low, float(bottom))]
     values = ends if place.high > place.low else [(place.high, (TOP + bottom) / 2)]
-    texts = [f'<text x="{LEFT - 4}" y="{y}" text-anchor="end">{escape(_label(value))}</text>' for value, y in values]
-    texts.append(f'<text x="{LEFT}" y="{TALL - 5}">{place.first:.10g}</text>')
-    texts.append(f'<text x="{WIDE - RIGHT}" y="{TALL - 5}" text-anchor="end">{place.last:.10g}</text>')
+    write = formatting.number if per is None else lambda value, digits: formatting.size(value, digits) + per
+    labels = formatting.ticks([value for value, _y in values], write)
+    texts = [
+        f'<text x="{LEFT - 4}" y="{y}" text-anchor="end">{escape(label)}</text>'
+        for label, (_value, y) in zip(labels, values, strict=True)
+    ]
+    first, last = formatting.step_ticks([place.first, place.last])
+    texts.append(f'<text x="{LEFT}" y="{TALL - 5}">{first}</text>')
+    texts.append(f'<text x="{WIDE - RIGHT}" y="{TALL - 5}" text-anchor="end">{last}</text>')
     return lines + "".join(texts)

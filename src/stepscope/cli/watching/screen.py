@@ -9,6 +9,7 @@ from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.watched import KEPT, Watched
 from stepscope.hub.query.evidence import Finding
 from stepscope.journal.series import importance
+from stepscope.model import formatting
 from stepscope.model.records import Alert, Event, Log
 
 LEAST_COLUMNS, LEAST_ROWS = 40, 10
@@ -60,11 +61,11 @@ def _head(watched: Watched, status: str) -> list[Styled]:
     lasted = (watched.seen - watched.started) / 1e9 if watched.started and watched.seen else None
     parts = [
         f"{text.clean(name)}  {status}",
-        f"step {text.number(watched.step)}",
-        f"{pace:.3g} steps/s" if pace is not None else "",
+        f"step {formatting.ordinal(watched.step)}",
+        f"{formatting.number(pace, 3)} steps/s" if pace is not None else "",
         f"{len(ranks)} rank{'s' * (len(ranks) != 1)}",
         f"attempt {who.attempt}" if who is not None and who.attempt > 1 else "",
-        text.lasted(lasted),
+        formatting.duration(lasted),
     ]
     return [Styled("   ".join(part for part in parts if part), _STATUS.get(status, "bold"))]
 
@@ -124,7 +125,7 @@ def _open(watched: Watched) -> list[Styled]:
     if not spans:
         return []
     now = time.time_ns()
-    told = [f"{span.name} r{who.rank} {text.lasted(max(now - span.time, 0) / 1e9)}" for who, span in spans[:4]]
+    told = [f"{span.name} r{who.rank} {formatting.duration(max(now - span.time, 0) / 1e9)}" for who, span in spans[:4]]
     more = f" and {len(spans) - 4} more" if len(spans) > 4 else ""
     return [Styled(text.clean("open " + ", ".join(told) + more), "blue")]
 

@@ -151,19 +151,6 @@ class Finding:
     """How far from usual: the greater of two findings of a kind comes first."""
 
 
-def number(value: float | None) -> str:
-    """A number in few characters."""
-    return "-" if value is None else f"{value:.4g}"
-
-
-def lasted(ns: float) -> str:
-    """A duration in few characters."""
-    for limit, factor, unit in ((1e3, 1, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
-        if ns < limit:
-            return f"{ns / factor:.3g} {unit}"
-    return f"{ns / 1e9:.3g} s"
-
-
 def on_ranks(ranks: Sequence[int], everyone: int) -> str:
     """Say which ranks, where there are several."""
     if everyone <= 1:

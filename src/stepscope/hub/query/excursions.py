@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from stepscope.hub.query.evidence import Course, Finding, Stretch, in_steps, number, on_ranks, too
+from stepscope.hub.query.evidence import Course, Finding, Stretch, in_steps, on_ranks, too
 from stepscope.hub.query.nonfinite import not_finite
 from stepscope.journal.series import importance
+from stepscope.model.formatting import number
 
 WINDOW = 40
 """So many stretches on either side are a stretch's neighbours."""

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from statistics import median, median_low
 
-from stepscope.hub.query.evidence import Finding, Pace, SlowStep, Work, in_steps, lasted
+from stepscope.hub.query.evidence import Finding, Pace, SlowStep, Work, in_steps
+from stepscope.model.formatting import duration
 
 SLOW_TIMES = 2.0
 """A slow step takes so many times the usual..."""
@@ -61,8 +62,8 @@ def blamed(slow: SlowStep) -> Finding | None:
     work, rank = found
     where = "" if len(ranks) == 1 else f" on rank {rank}" if rank is not None else " on every rank"
     text = (
-        f"step {slow.step} took {lasted(slow.duration)} (usually {lasted(slow.usual)}): "
-        f"{work.name}{where} took {lasted(work.own)} of its own (usually {lasted(work.usual)})"
+        f"step {slow.step} took {duration(slow.duration / 1e9)} (usually {duration(slow.usual / 1e9)}): "
+        f"{work.name}{where} took {duration(work.own / 1e9)} of its own (usually {duration(work.usual / 1e9)})"
     )
     return Finding(
         "slow_step", "WARN", text, slow.step, slow.step, slow.step, rank, (rank,) if rank is not None else tuple(ranks),
@@ -151,7 +152,7 @@ def _late(name: str, rank: int, row: Sequence[tuple[Pace, float]], step_ns: floa
     first, last = row[0][0].first, row[-1][0].last
     text = (
         f"rank {rank} was slower than the others {in_steps(first, last)}: "
-        f"{name} took {lasted(took)} there, {lasted(others_took)} elsewhere"
+        f"{name} took {duration(took / 1e9)} there, {duration(others_took / 1e9)} elsewhere"
     )
     return Finding(
         "straggler", "WARN", text, first, first, last, rank, (rank,), span=name,

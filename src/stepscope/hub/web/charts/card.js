@@ -1,6 +1,6 @@
 // A chart as a card: name, value under the cursor, the plot, and how much of the data is on screen.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
-import { count, number } from "../parts/format.js";
+import { count, quantity } from "../parts/format.js";
 import { IconButton } from "../parts/toolbar.js";
 import { useShownTheme } from "../theme.js";
 import { Plot } from "./plot.js";
@@ -45,7 +45,8 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
   }, [near, look.log, look.kind, group]);
   useEffect(() => draw(false), [look, theme, wide]);
 
-  const what = () => ({ ...latest.current.look, lines: source.read().lines });
+  const metricOf = (read) => ({ key: hint || title, unit: read.unit });
+  const what = () => ({ ...latest.current.look, lines: source.read().lines, metric: metricOf(source.read()) });
   function draw(live) { plot.current?.show(what(), !live); }
 
   function say(mark) {
@@ -80,7 +81,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
       <h3 title=${hint || title}>${title}${state.unit && html`<span class="chart-unit">${state.unit}</span>`}</h3>
       ${flagged ? html`<span class="chip bad chart-flag" title="Some values are not finite; ⊗ and △ mark where">${flagWords(flagged)}</span>` : null}
       <output class="chart-readout mono" ref=${readout}></output>
-      <span class="chart-last mono" title=${lines[0]?.several ? lastHint(lines[0], look.kind) : undefined}>${lastWords(lines, look.kind)}</span>
+      <span class="chart-last mono" title=${lines[0]?.several ? lastHint(lines[0], look.kind) : undefined}>${lastWords(lines, look.kind, metricOf(state))}</span>
       <span class="chart-tools">
         ${onPin && html`<${IconButton} icon="pin" label=${pinned ? `Unpin ${title}` : `Pin ${title}`} on=${pinned} onClick=${onPin} />`}
         ${onWide && html`<${IconButton} icon="wide" label=${wide ? `Make ${title} small` : `Make ${title} wide`} on=${wide} onClick=${onWide} />`}
@@ -120,15 +121,15 @@ function Note({ children }) {
 }
 
 function flagWords(flags) {
-  return [flags & 1 && "NaN", flags & 2 && "+∞", flags & 4 && "−∞"].filter(Boolean).join(" ");
+  return [flags & 1 && "NaN", flags & 2 && "Inf", flags & 4 && "-Inf"].filter(Boolean).join(" ");
 }
 
 // The value at the end of the line, whatever the marks are made of: over steps of several ranks their mean, over time the
 // value of one of them, which is named.
-function lastWords(lines, kind) {
+function lastWords(lines, kind, { key, unit }) {
   if (lines.length !== 1 || !lines[0].marks.length || lines[0].marks.lastValue === null) return "";
   const rank = endRank(lines[0], kind);
-  return (rank === null ? "" : `rank ${rank}  `) + number(lines[0].marks.lastValue, 4);
+  return (rank === null ? "" : `rank ${rank}  `) + quantity(lines[0].marks.lastValue, key, unit);
 }
 
 const endRank = ({ several, marks }, kind) => several && (kind === "time" || kind === "relative") ? marks.tail.rank : null;
@@ -160,12 +161,12 @@ function countHint(lines, log) {
 
 // What the cursor is on: where, the value, and how far the values spread there.
 function words({ line, i, x }, plot, look) {
-  const { marks } = line, mid = marks.mid[i];
+  const { marks } = line, mid = marks.mid[i], { key, unit } = plot.what.metric;
   const flag = marks.flags[i] ? " " + flagWords(marks.flags[i]) : "";
-  const spread = mid !== null && marks.high[i] > marks.low[i] ? ` [${number(marks.low[i], 3)} … ${number(marks.high[i], 3)}]` : "";
+  const spread = mid !== null && marks.high[i] > marks.low[i] ? ` [${quantity(marks.low[i], key, unit, 3)} … ${quantity(marks.high[i], key, unit, 3)}]` : "";
   const who = plot.what.lines.filter((each) => !each.ghost).length > 1 ? ` ${line.short || line.name}` : "";
   const near = flagAt(plot, look.flags);
-  return `${sayX(look.kind, x)}${who}  ${mid === null ? "" : number(mid, 4)}${spread}${flag}${near ? "  ⚑ " + near : ""}`;
+  return `${sayX(look.kind, x)}${who}  ${mid === null ? "" : quantity(mid, key, unit)}${spread}${flag}${near ? "  ⚑ " + near : ""}`;
 }
 
 function flagAt(plot, flags) {

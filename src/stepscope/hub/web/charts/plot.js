@@ -3,12 +3,11 @@ import uPlot from "../vendor/uplot.js";
 import { colour } from "../theme.js";
 import { drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
 import { forget, repaint } from "./painter.js";
-import { factorY, logTicks, rangeX, rangeY, roomX, spanY, tickLog, tickX, tickY } from "./scales.js";
+import { factorY, logTicks, rangeX, rangeY, roomX, roomY, spanY, tickLog, tickX, tickY } from "./scales.js";
 
 const FONT = "11px Inter, system-ui, sans-serif";
-const AXIS = 54;
 
-// what: { lines, flags, window: [from, to] | null, kind: step|time|relative|metric, log, weight, focus, under(u): draws behind the lines }
+// what: { lines, metric: { key, unit }, flags, window: [from, to] | null, kind: step|time|relative|metric, log, weight, focus, under(u): draws behind the lines }
 // on: { zoom(from, to), reset(), pick(mark), hover(mark|null) }
 export class Plot {
   constructor(element, what, on, group) {
@@ -27,7 +26,7 @@ export class Plot {
   }
 
   options(group) {
-    const { width, height } = this.size();
+    const { width, height } = this.size(), metric = () => this.what.metric || {};
     const axis = { stroke: () => colour("--axis"), font: FONT, grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false } };
     return {
       width, height, padding: [8, 12, 0, 0],
@@ -42,7 +41,7 @@ export class Plot {
       },
       axes: [
         { ...axis, size: 24, gap: 5, space: roomX(this.what.kind), values: tickX(this.what.kind), grid: { show: false } },
-        { ...axis, size: AXIS, gap: 6, space: 28, ...(this.what.log ? { ...logTicks, values: tickLog } : { values: tickY(() => this.factor) }) },
+        { ...axis, size: roomY, gap: 6, space: 28, ...(this.what.log ? { ...logTicks, values: tickLog(metric) } : { values: tickY(() => this.factor, metric) }) },
       ],
       series: [{}, { show: false, scale: "y" }],
       hooks: {

@@ -1,5 +1,5 @@
 // Axes: what range to show, where ticks stand and how they are written.
-import { clock, count, grouped, lasting, number } from "../parts/format.js";
+import { bytes, bytesOf, clock, count, lasting, number, ordinal, stepTicks, ticks } from "../parts/format.js";
 import { smooth } from "./smooth.js";
 
 // The extent of x over all lines.
@@ -69,33 +69,27 @@ export function rangeY(span, log) {
 }
 
 export function tickX(kind) {
-  if (kind === "time") return (u, ticks) => ticks.map((tick) => clock(tick).slice(-8));
-  if (kind === "relative") return (u, ticks) => ticks.map((tick) => tick < 0 ? "" : lasting(tick));
-  const written = (digits) => (tick) => kind === "step" && !Number.isInteger(tick) ? ""
-    : !Number.isInteger(tick) ? number(tick, digits + 1) : digits > MOST_DIGITS ? grouped(tick) : count(tick, { brief: true, digits });
-  return (u, ticks) => {
-    for (let digits = 3; ; digits++) {
-      const texts = ticks.map(written(digits)), said = texts.filter(Boolean);
-      if (digits > MOST_DIGITS || new Set(said).size === said.length) return texts;
-    }
-  };
+  if (kind === "time") return (u, places) => ticks(places, (place, digits) => digits > 3 ? clock(place, { exact: true }).slice(11) : clock(place).slice(-8));
+  if (kind === "relative") return (u, places) => ticks(places.map((place) => place < 0 ? null : place), (place, digits) => digits > 3 ? number(place, digits) + " s" : lasting(place));
+  if (kind !== "step") return (u, places) => ticks(places);
+  return (u, places) => stepTicks(places.map((place) => Number.isInteger(place) ? place : null));
 }
-
-// Short figures have as many digits as tell neighbours apart, or else are written in full, which takes more room.
-const MOST_DIGITS = 5;
 
 export function roomX(kind) {
   if (kind === "time") return 76;
-  return (u, axis, low, high) => high - low < Math.abs(high) / 1000 ? Math.max(56, grouped(Math.round(high)).length * 8) : 56;
+  return (u, axis, low, high) => high - low < Math.abs(high) / 1000 ? Math.max(56, count(Math.round(high)).length * 8) : 56;
 }
 
-export const tickY = (factor) => (u, ticks) => written(ticks.map((tick) => tick === null ? null : tick / factor()));
+// `metric()` is { key, unit }: bytes are written as such.
+export const tickY = (factor, metric) => (u, places) => ticks(places.map((place) => Number.isFinite(place) ? place / factor() : null), writer(metric()));
 
-function written(ticks) {
-  const most = Math.max(...ticks.map((tick) => Math.abs(tick ?? 0)));
-  const [size, unit] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => most >= (least === 1e3 ? 1e4 : least)) || [1, ""];
-  return ticks.map((tick) => tick === null || !Number.isFinite(tick) ? "" : most >= 1e12 ? number(tick, 4) : tick === 0 ? "0" : number(Number((tick / size).toPrecision(8)), 5) + unit);
+function writer({ key = "", unit = "" }) {
+  const per = bytesOf(key, unit);
+  return per === null ? number : (value, digits) => bytes(value, digits) + per;
 }
+
+// The width of the y axis: that of its longest text, and never less than most axes need.
+export const roomY = (u, texts) => Math.max(54, 12 + 6.2 * Math.max(...(texts || []).map((text) => (text || "").length)));
 
 // Where ticks of a log scale can stand, as far as numbers go; uPlot's own end at 1e32.
 export const logTicks = {
@@ -110,16 +104,16 @@ export const logTicks = {
 };
 
 // On a log scale only powers of ten are written, unless there are too few of them.
-export function tickLog(u, ticks) {
+export const tickLog = (metric) => (u, places) => {
   const isPower = (tick) => Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-9;
-  const powers = ticks.filter((tick) => tick > 0 && isPower(tick)).length;
+  const powers = places.filter((tick) => tick > 0 && isPower(tick)).length;
   const keep = (tick) => powers >= 2 ? isPower(tick) : /^[125]/.test(tick.toExponential());
-  return ticks.map((tick) => tick && keep(tick) ? number(tick, 3) : "");
-}
+  return ticks(places.map((tick) => tick && keep(tick) ? tick : null), writer(metric()));
+};
 
 export function sayX(kind, x) {
   if (x === null || x === undefined) return "";
   if (kind === "time") return clock(x, { exact: true });
-  if (kind === "relative") return x < 60 ? number(x, 4) + "s" : lasting(x);
-  return kind === "step" ? "step " + count(Math.round(x)) : number(x, 5);
+  if (kind === "relative") return lasting(x);
+  return kind === "step" ? "step " + ordinal(Math.round(x)) : number(x, 5);
 }

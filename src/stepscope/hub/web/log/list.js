@@ -70,7 +70,7 @@ function Line({ line, y, on, onChoose, showRun }) {
     <span class="log-time">${instant(line.time)}</span>
     <${Severity} severity=${line.severity} />
     ${showRun && html`<span class="log-run">${line.run}</span>`}
-    <span class="log-where">${line.step === null ? "" : count(line.step)}</span>
+    <span class="log-where">${line.step === null ? "" : line.step}</span>
     <span class="log-where">r${line.rank}</span>
     <span class="log-text">${line.name && html`<b>${line.name}</b> `}${text(line)}${line.kind === "event" && !line.body ? html` <span class="muted">${brief(line.attrs)}</span>` : ""}</span>
   </div>`;
@@ -83,14 +83,14 @@ export function LineDetails({ line }) {
   const attrs = Object.entries(line.attrs);
   return html`<div class="log-details">
     <p class="log-ways">
-      ${line.step !== null && html`<a class="button" href=${href("run", line.run, { step: line.step, at: line.rank })}>Step ${count(line.step)}</a>`}
+      ${line.step !== null && html`<a class="button" href=${href("run", line.run, { step: line.step, at: line.rank })}>Step ${line.step}</a>`}
       ${line.trace_id && html`<a class="button" href=${href("traces", { trace: line.trace_id, span: line.span_id })}>Its span</a>`}
       <a class="button" href=${href("run", line.run)}>Its run</a>
       <a class="button" href=${href("logs", { run: line.run, step: line.step })}>This step's lines</a>
     </p>
     <pre class="log-body" tabindex="0">${line.name ? line.name + "\n" : ""}${typeof line.body === "object" && line.body && !(line.body instanceof Exact) ? JSON.stringify(line.body, null, 2) : text(line)}</pre>
     <dl class="trace-facts">
-      ${[["Severity", line.severity], ["Run", line.run], ["Rank", line.rank], ["Attempt", line.attempt], ["Step", line.step === null ? "none" : count(line.step)], ["Logger", line.scope || "–"]]
+      ${[["Severity", line.severity], ["Run", line.run], ["Rank", line.rank], ["Attempt", line.attempt], ["Step", line.step === null ? "none" : line.step], ["Logger", line.scope || "–"]]
         .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}
     </dl>
     <h3>Attributes</h3>

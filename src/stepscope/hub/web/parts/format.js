@@ -1,80 +1,136 @@
-// Numbers, times and sizes as people read them. Narrow no-break spaces keep figures and units together.
+// Numbers, sizes, durations and times as people read them. model/formatting.py writes the same texts for the terminal and reports.
 import { spelled } from "./exact.js";
 
-const THIN = "\u202f";
+export const MISSING = "–";
+const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
+const FULL = 1e6, SMALLEST = 1e-3;   // outside of these numbers have an exponent
+const COUNTS = ["", "k", "M", "G", "T", "P", "E"], BYTES = [" B", " kB", " MB", " GB", " TB", " PB", " EB"];
+const BRIEF = 10000, BRIEF_DIGITS = 5, DAY = 86400;
+const BYTE_UNITS = ["By", "B", "bytes", "byte"];
 
-// A value of a metric: "NaN" and the infinities come as words.
+const absent = (value) => value === null || value === undefined;
+
+// A number with some significant digits: 0.5, 12,345, 7.68e10, 3e-4, NaN, Inf. Whole numbers below a million keep all digits.
+// JSON's words for what is not finite are understood.
 export function number(value, digits = 4) {
-  if (value === null || value === undefined) return "–";
-  if (typeof value === "string") return value === "Infinity" ? "+∞" : value === "-Infinity" ? "−∞" : value;
+  if (absent(value)) return MISSING;
+  if (typeof value === "string") {
+    if (!(value in WORDS)) return value;
+    value = WORDS[value];
+  }
+  value = Number(value);
   if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value > 0 ? "+∞" : "−∞";
-  const size = Math.abs(value);
-  if (size === 0) return "0";
-  if (Number.isInteger(value) && size < 1e6) return minus(grouped(value));
-  if (size >= 1e6 || size < 1e-3) return minus(short(value.toExponential(digits - 2)));
-  const text = value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size))));
-  return minus(text.includes("e") ? grouped(Math.round(value)) : short(text));
+  if (!Number.isFinite(value)) return value > 0 ? "Inf" : "-Inf";
+  if (value === 0) return "0";
+  if (Number.isInteger(value) && Math.abs(value) < FULL) return grouped(value);
+  const [mantissa, exponent] = value.toExponential(digits - 1).split("e"), power = Number(exponent);
+  const rounded = Math.abs(Number(`${mantissa}e${exponent}`));
+  if (rounded >= FULL || rounded < SMALLEST) return `${short(mantissa)}e${power}`;
+  return grouped(short(value.toFixed(Math.max(digits - 1 - power, 0))));
 }
 
-const short = (text) => text.includes(".") ? text.replace(/\.?0+(?=e|$)/, "") : text;
-const minus = (text) => text.replace(/^-/, "−").replace("e-", "e−").replace("e+", "e");
-export const grouped = (value) => Number(value).toLocaleString("en-US").replaceAll(",", THIN);
+const short = (text) => text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+const grouped = (value) => {
+  const [whole, ...rest] = String(value).split(".");
+  return [whole.replace(/\B(?=(\d{3})+$)/g, ","), ...rest].join(".");
+};
 
-// A count: 1 234 567 in full, or short as 1.23M.
-export function count(value, { brief = false, digits = 3 } = {}) {
-  if (value === null || value === undefined) return "–";
-  if (!brief || Math.abs(value) < 10000) return grouped(value);
-  return inUnits(value, 1000, ["", "k", "M", "G", "T", "P"], digits).join("");
-}
-
-// A figure in the largest unit that leaves something before the point, rounded: [text, unit].
-function inUnits(value, factor, units, digits = 3) {
-  let at = 0, left = value;
-  while (at < units.length - 1 && rounded(left, digits) >= factor) { left /= factor; at++; }
-  return [Math.abs(left) >= 10 ** digits ? String(Math.round(left)) : String(Number(left.toPrecision(digits))), units[at]];
-}
-
-const rounded = (value, digits) => Math.abs(value) >= 10 ** digits ? Math.round(Math.abs(value)) : Math.abs(Number(value.toPrecision(digits)));
-
-export function signed(value, digits = 3) {
-  if (value === null || value === undefined) return "–";
+// A difference: a number with its sign.
+export function signed(value, digits = 4) {
   const text = number(value, digits);
   return typeof value === "number" && value > 0 ? "+" + text : text;
 }
 
-// Milliseconds, in the unit that fits.
-export function millis(ms) {
-  if (ms === null || ms === undefined) return "–";
-  const size = Math.abs(ms);
-  if (size < 1) return number(ms * 1000, 3) + THIN + "µs";
-  if (size < 1000) return number(ms, 3) + THIN + "ms";
-  if (size < 60000) return number(ms / 1000, 3) + THIN + "s";
-  return lasting(ms / 1000);
+// How many there are: 1,234,567 in full, or short as 1.23M.
+export function count(value, { brief = false, digits = 3 } = {}) {
+  if (absent(value)) return MISSING;
+  if (!brief) return grouped(value);
+  return Math.abs(value) < BRIEF ? number(value, digits) : scaled(value, COUNTS, digits);
 }
 
-// Seconds as 1d 2h, 3h 04m, 5m 06s, 7s.
+// A number that names something (a step, a rank, a process): as commands and addresses take it.
+export const ordinal = (value) => absent(value) ? MISSING : String(value);
+
+// Bytes in powers of ten: 999 B, 1.5 kB, 80 GB.
+export const bytes = (value, digits = 3) => absent(value) ? MISSING : scaled(value, BYTES, digits);
+
+// A number in the first unit in which it is below a thousand once rounded, else in the last.
+function scaled(value, units, digits) {
+  if (!Number.isFinite(value)) return number(value);
+  let at = 0;
+  while (at < units.length - 1 && Math.abs(Number((value / 1000 ** at).toPrecision(digits))) >= 1000) at++;
+  return number(value / 1000 ** at, digits) + units[at];
+}
+
+// How long something took, in seconds: 12.3 ms, 59.5 s, 5m 06s, 3h 04m, 2d 03h.
 export function lasting(seconds) {
-  if (seconds === null || seconds === undefined) return "–";
-  const s = Math.max(0, Math.round(seconds));
-  const two = (n) => String(n).padStart(2, "0");
-  if (s < 60) return seconds < 10 && seconds % 1 ? seconds.toFixed(1) + "s" : s + "s";
-  if (s < 3600) return `${Math.floor(s / 60)}m${THIN}${two(s % 60)}s`;
-  if (s < 86400) return `${Math.floor(s / 3600)}h${THIN}${two(Math.floor(s / 60) % 60)}m`;
-  return `${Math.floor(s / 86400)}d${THIN}${Math.floor(s / 3600) % 24}h`;
+  if (absent(seconds) || !Number.isFinite(seconds)) return number(seconds);
+  if (seconds < 0) return "-" + lasting(-seconds);
+  if (seconds === 0) return "0 s";
+  for (const [factor, unit, limit] of [[1e9, "ns", 1000], [1e6, "µs", 1000], [1e3, "ms", 1000], [1, "s", 60]]) {
+    if (Number((seconds * factor).toPrecision(3)) < limit) return `${number(seconds * factor, 3)} ${unit}`;
+  }
+  if (seconds >= 10000 * DAY) return `${number(seconds / DAY)} d`;
+  const s = Math.floor(seconds + 0.5);
+  if (s < 3600) return `${Math.floor(s / 60)}m ${two(s % 60)}s`;
+  if (s < DAY) return `${Math.floor(s / 3600)}h ${two(Math.floor(s / 60) % 60)}m`;
+  return `${Math.floor(s / DAY)}d ${two(Math.floor(s / 3600) % 24)}h`;
 }
 
+// The same of milliseconds.
+export const millis = (ms) => lasting(absent(ms) ? ms : ms / 1000);
+
+// How many times the usual something is: ×1.5, ×140.
+export const ratio = (value) => absent(value) ? "" : "×" + number(value, 2);
+
+// A share of one: 12.5 %.
+export function percent(share) {
+  if (absent(share)) return MISSING;
+  return share > 0 && share < 0.001 ? "< 0.1 %" : `${number(100 * share, 3)} %`;
+}
+
+// The value of a metric: bytes as sizes, where its unit or the end of its name says that it is bytes.
+export function quantity(value, key = "", unit = "", digits = 4) {
+  const per = bytesOf(key, unit);
+  return per === null || typeof value !== "number" || !Number.isFinite(value) ? number(value, digits) : bytes(value) + per;
+}
+
+// Whether a metric is bytes: "" for an amount, "/s" for a rate, null for anything else.
+export function bytesOf(key, unit) {
+  const [plain, per] = unit.split(/\/(.*)/s);
+  if (BYTE_UNITS.includes(plain)) return per ? "/" + per : "";
+  if (unit) return null;
+  return key.endsWith("_bytes") ? "" : key.endsWith("_bytes_per_second") ? "/s" : null;
+}
+
+// The texts of an axis' ticks: as few digits as tell them apart. `write(value, digits)` writes one.
+export function ticks(values, write = number) {
+  const known = values.filter((value) => !absent(value)), many = new Set(known).size;
+  let texts = [];
+  for (let digits = 3; digits <= 17; digits++) {
+    texts = values.map((value) => absent(value) ? "" : write(value, digits));
+    if (new Set(texts.filter(Boolean)).size >= many) break;
+  }
+  return texts;
+}
+
+// The ticks of steps: short while that tells them apart, else in full.
+export function stepTicks(values) {
+  return ticks(values, (value, digits) => digits > BRIEF_DIGITS ? count(value) : count(value, { brief: true, digits }));
+}
+
+// How long ago something was, in its largest unit.
 export function ago(time, now = Date.now() / 1000) {
-  if (!time) return "–";
+  if (!time) return MISSING;
   const s = now - time;
-  return s < 3 ? "now" : (s < 10 ? Math.round(s) + "s" : lasting(s).split(THIN)[0]) + " ago";
+  return s < 3 ? "now" : s < 60 ? `${Math.round(s)} s ago` : lasting(s).split(" ")[0] + " ago";
 }
 
 const two = (n) => String(n).padStart(2, "0");
 
 // A moment in local time: 14:03:21, with the date when it is not today; `exact` adds milliseconds and the date.
 export function clock(time, { exact = false } = {}) {
-  if (!time) return "–";
+  if (!time) return MISSING;
   const at = new Date(time * 1000);
   const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
   const hour = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
@@ -82,13 +138,8 @@ export function clock(time, { exact = false } = {}) {
   return at.toDateString() === new Date().toDateString() ? hour : `${day} ${hour.slice(0, 5)}`;
 }
 
-export function bytes(size) {
-  if (size === null || size === undefined) return "–";
-  return inUnits(size, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]).join(THIN);
-}
-
 // Any setting or attribute as text, to the last digit: what was written, not a reading of it.
-export const plain = (value) => value === null || value === undefined ? "–" : spelled(value);
+export const plain = (value) => value === null || value === undefined ? MISSING : spelled(value);
 
 // A number that JSON spelled as a word, as a number again.
 export const real = (value) => typeof value === "string" ? Number(value) : value;

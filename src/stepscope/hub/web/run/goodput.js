@@ -1,7 +1,7 @@
 // What the time of a run was good for: one band, its shares, and the phases that took most.
 import { html } from "../h.js";
 import { Asked } from "../parts/states.js";
-import { lasting, millis, number } from "../parts/format.js";
+import { lasting, number, percent } from "../parts/format.js";
 
 const BUCKETS = [
   ["productive", "the model learned, or made what it learns from"],
@@ -31,7 +31,7 @@ function Band({ found }) {
     </div>
     <ul class="goodput-shares">
       ${parts.map(([name, meaning]) => html`<li key=${name} title=${meaning}><i class=${"of-" + name}></i>${name}
-        <b>${percent(found.shares[name])}</b><span class="muted">${millis(1000 * found.buckets[name])}</span></li>`)}
+        <b>${percent(found.shares[name])}</b><span class="muted">${lasting(found.buckets[name])}</span></li>`)}
     </ul>`;
 }
 
@@ -40,13 +40,11 @@ function Phases({ found }) {
   if (!phases.length) return null;
   const longest = phases[0][1];
   return html`<table class="plain"><thead><tr><th>phase</th><th class="num">time</th><th class="phase-bar"></th></tr></thead><tbody>
-    ${phases.slice(0, PHASES).map(([name, seconds]) => html`<tr key=${name}><td class="mono">${name}</td><td class="num">${millis(1000 * seconds)}</td>
+    ${phases.slice(0, PHASES).map(([name, seconds]) => html`<tr key=${name}><td class="mono">${name}</td><td class="num">${lasting(seconds)}</td>
       <td class="phase-bar"><i style=${{ width: `${(100 * seconds) / longest}%` }}></i></td></tr>`)}
     ${phases.length > PHASES && html`<tr><td class="muted" colspan="3">${phases.length - PHASES} shorter ones</td></tr>`}
   </tbody></table>`;
 }
-
-const percent = (share) => share > 0 && share < 0.001 ? "< 0.1 %" : `${number(100 * share, 3)} %`;
 
 function rates(found) {
   const said = [];

@@ -1,7 +1,7 @@
 // The head of a run's page: who it is, how it fares, and what went wrong, each a click from its step.
 import { html, useState } from "../h.js";
 import { href } from "../router.js";
-import { ago, clock, count, lasting } from "../parts/format.js";
+import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
 import { Icon } from "../parts/icons.js";
 import { Status } from "../parts/toolbar.js";
 import { rate } from "../runs/rates.js";
@@ -19,7 +19,7 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live }) {
       ${run.name && html`<code class="muted run-id">${run.id}</code>`}
     </div>
     <dl class="facts">
-      <${Fact} name="step">${count(run.step)}<//>
+      <${Fact} name="step">${ordinal(run.step)}<//>
       <${Fact} name="steps/s" hint="Over the whole run">${rate(run, goodput?.steps_per_second)}<//>
       <${Fact} name="duration">${lasting(run.duration)}<//>
       <${Fact} name=${going ? "last heard" : "ended"}>${going ? ago(run.seen, now) : clock(run.seen)}<//>

@@ -1,6 +1,6 @@
 // What a run is: the use of its time, configuration, environment, commit, attempts and processes.
 import { html, useState } from "../h.js";
-import { clock, count, flat, lasting, plain } from "../parts/format.js";
+import { clock, count, flat, lasting, ordinal, plain } from "../parts/format.js";
 import { Search } from "../parts/toolbar.js";
 import { Empty } from "../parts/states.js";
 import { Goodput } from "./goodput.js";
@@ -43,7 +43,7 @@ function Attempts({ run }) {
   return html`<section class="panel box" aria-label="Attempts"><header class="box-head"><h2>Attempts</h2></header>
     <div class="box-body" tabindex="0" role="region" aria-label="Table of attempts"><table class="plain"><thead><tr><th>attempt</th><th>began</th><th class="num">lasted</th><th class="num">ranks</th><th class="num">last step</th><th>ended</th></tr></thead><tbody>
       ${rows.map((row) => html`<tr key=${row.number}><td>${row.number}</td><td>${clock(row.started)}</td><td class="num">${lasting(row.seen - row.started)}</td>
-        <td class="num">${row.ranks.size}</td><td class="num">${count(row.step)}</td>
+        <td class="num">${row.ranks.size}</td><td class="num">${ordinal(row.step)}</td>
         <td>${ending(row.number) || (row.number === run.attempts && run.status === "running" ? "running" : html`<span class="bad-text">without a word</span>`)}</td></tr>`)}
     </tbody></table></div></section>`;
 }
@@ -53,6 +53,6 @@ function Processes({ run }) {
   return html`<section class="panel box" aria-label="Processes"><header class="box-head"><h2>Processes</h2></header>
     <div class="box-body" tabindex="0" role="region" aria-label="Table of processes"><table class="plain"><thead><tr><th class="num">rank</th><th class="num">attempt</th><th>host</th><th class="num">pid</th><th class="num">step</th><th class="num">points</th><th class="num">spans</th><th>last heard</th></tr></thead><tbody>
       ${writers.slice(0, 500).map((writer) => html`<tr key=${writer.id}><td class="num">${writer.rank}</td><td class="num">${writer.attempt}</td><td>${writer.host}</td><td class="num">${writer.pid}</td>
-        <td class="num">${count(writer.step)}</td><td class="num">${count(writer.counts.points)}</td><td class="num">${count(writer.counts.spans)}</td><td>${clock(writer.seen)}</td></tr>`)}
+        <td class="num">${ordinal(writer.step)}</td><td class="num">${count(writer.counts.points)}</td><td class="num">${count(writer.counts.spans)}</td><td>${clock(writer.seen)}</td></tr>`)}
     </tbody></table></div></section>`;
 }

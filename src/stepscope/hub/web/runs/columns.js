@@ -1,7 +1,7 @@
 // The columns of the table of runs: which there are, how each is drawn, and which of them are shown.
 import { html } from "../h.js";
 import { href } from "../router.js";
-import { ago, clock, count, lasting, number, plain } from "../parts/format.js";
+import { ago, clock, count, lasting, number, ordinal, plain } from "../parts/format.js";
 import { Status } from "../parts/toolbar.js";
 import { rate } from "./rates.js";
 import { Spark } from "./spark.js";
@@ -12,7 +12,7 @@ export const FIXED = {
   status: { title: "status", width: "118px", sortable: "status", cell: (run) => html`<${Status} run=${run} />` },
   name: { title: "run", width: "minmax(190px, 2fr)", sortable: "name",
     cell: (run) => html`<a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a><span class="muted run-project">${run.project}</span>` },
-  step: { title: "step", width: "84px", align: "right", sortable: "step", cell: (run) => html`<span>${count(run.step)}</span>` },
+  step: { title: "step", width: "84px", align: "right", sortable: "step", cell: (run) => html`<span>${ordinal(run.step)}</span>` },
   rate: { title: "steps/s", width: "72px", align: "right", hint: "Lately while it runs, else over the whole run",
     cell: (run, { rates }) => html`<span>${rate(run, rates.get(run.id))}</span>` },
   spark: { title: "course", width: "130px", cell: (run, { sparks }) => html`<${Spark} spark=${sparks.get(run.id)} />` },

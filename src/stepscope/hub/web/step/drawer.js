@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { href } from "../router.js";
 import { useAsk, useKey } from "../use.js";
-import { clock, count, millis } from "../parts/format.js";
+import { clock, millis } from "../parts/format.js";
 import { Drawer } from "../parts/drawer.js";
 import { Asked, Empty, Failure } from "../parts/states.js";
 import { IconButton, Select } from "../parts/toolbar.js";
@@ -29,14 +29,14 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
   const wrong = (place) => place && to(place.step, null, place.attempt);
   useKey("n", () => wrong(later), [now, later?.step, later?.attempt]);
   useKey("p", () => wrong(earlier), [now, earlier?.step, earlier?.attempt]);
-  const anomaly = (place, word) => place ? `${word} anomaly: step ${count(place.step)}, ${place.reason}` : `No ${word.toLowerCase()} anomaly`;
+  const anomaly = (place, word) => place ? `${word} anomaly: step ${place.step}, ${place.reason}` : `No ${word.toLowerCase()} anomaly`;
   const actions = html`
     <${IconButton} icon="back" label=${anomaly(earlier, "Previous")} shortcut="p" disabled=${!earlier} onClick=${() => wrong(earlier)} />
     <${IconButton} icon="left" label="Previous step" shortcut="[" disabled=${now ? now.previous === null : true} onClick=${() => beside(now.previous)} />
     <${IconButton} icon="right" label="Next step" shortcut="]" disabled=${now ? now.next === null : true} onClick=${() => beside(now.next)} />
     <${IconButton} icon="skip" label=${anomaly(later, "Next")} shortcut="n" disabled=${!later} onClick=${() => wrong(later)} />`;
   return html`<${Drawer} label=${`Step ${step}`} onClose=${onClose} actions=${actions}
-      title=${html`Step ${count(step)}<span class="step-rank">${now?.attempts.length > 1 ? ` in attempt ${now.attempt}` : ""}${rank !== null ? ` on rank ${rank}` : ""}</span>`}>
+      title=${html`Step ${step}<span class="step-rank">${now?.attempts.length > 1 ? ` in attempt ${now.attempt}` : ""}${rank !== null ? ` on rank ${rank}` : ""}</span>`}>
     ${asked.error ? html`<${Failure} error=${asked.error} again=${asked.again} />
       ${attempt !== null && html`<p class="step-other"><button type="button" class="button" onClick=${() => onStep(step, rank)}>Show the newest attempt</button></p>`}` : html`<${Asked} asked=${asked} what=${`Reading step ${step}`}>${(found) => html`
       <div class=${"step" + (now ? "" : " old")} aria-busy=${String(!now)}>

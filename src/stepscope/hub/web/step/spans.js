@@ -1,6 +1,6 @@
 // The span trees of all ranks side by side, against the median of the steps before.
 import { html } from "../h.js";
-import { millis, number } from "../parts/format.js";
+import { millis, ratio } from "../parts/format.js";
 import { slowest } from "./findings.js";
 import { Matrix } from "./matrix.js";
 
@@ -29,13 +29,13 @@ export function SpanTable({ step, rank }) {
 
 function Cell({ span, at, cause }) {
   if (!span) return html`<td class=${"num" + (at ? " at" : "")}>–</td>`;
-  const ratio = span.ratio ?? 1, late = span.usual_ms !== null && span.duration_ms - span.usual_ms > 1;
-  const odd = span.status === "error" || (late && ratio >= 3) ? " odd-3" : late && ratio >= 1.5 ? " odd-1" : "";
+  const times = span.ratio ?? 1, late = span.usual_ms !== null && span.duration_ms - span.usual_ms > 1;
+  const odd = span.status === "error" || (late && times >= 3) ? " odd-3" : late && times >= 1.5 ? " odd-1" : "";
   const share = span.critical_ms && span.duration_ms ? Math.min(1, span.critical_ms / span.duration_ms) : 0;
   const isCause = cause?.span.span_id === span.span_id;
   const title = `${millis(span.own_ms)} of its own; the step waited ${millis(span.critical_ms)} for it alone${span.message ? `; ${span.message}` : ""}`;
   return html`<td class=${"num" + odd + (at ? " at" : "") + (isCause ? " cause" : "")} title=${title}>${millis(span.duration_ms)}
-    <span class="delta">${span.status === "error" ? "failed" : span.ratio === null ? "" : "×" + number(ratio, 2)}</span>
+    <span class="delta">${span.status === "error" ? "failed" : ratio(span.ratio)}</span>
     <i class="critical" style=${{ width: share * 100 + "%" }}></i></td>`;
 }
 

@@ -1,6 +1,6 @@
 // The machine around a step: GPU, memory and whatever else was read within seconds of it.
 import { html } from "../h.js";
-import { number } from "../parts/format.js";
+import { bytesOf, quantity } from "../parts/format.js";
 import { Matrix } from "./matrix.js";
 
 export function System({ step }) {
@@ -14,6 +14,8 @@ export function System({ step }) {
     <${Matrix} label="Readings of each rank" focus=${step.step + " " + 0}><table class="plain matrix"><thead><tr><th scope="col">reading</th>
       ${ranks.map((rank) => html`<th scope="col" class="num" key=${rank}>rank ${rank}</th>`)}</tr></thead>
       <tbody>${keys.map((key) => html`<tr key=${key}><th scope="row" title=${key}>${key.replace(/^system\//, "")}</th>
-        ${ranks.map((rank) => html`<td class="num" key=${rank}>${find(key, rank).slice(0, 1).map((row) => html`<span title=${`${number(row.min)} … ${number(row.max)} over ${row.points} readings`}>${number(row.value, 4)} ${row.unit}</span>`)}</td>`)}</tr>`)}</tbody>
+        ${ranks.map((rank) => html`<td class="num" key=${rank}>${find(key, rank).slice(0, 1).map((row) => html`<span title=${`${said(row, row.min)} … ${said(row, row.max)} over ${row.points} readings`}>${said(row, row.value)}</span>`)}</td>`)}</tr>`)}</tbody>
     </table><//></section>`;
 }
+
+const said = ({ key, unit }, value) => quantity(value, key, unit) + (unit && bytesOf(key, unit) === null ? " " + unit : "");

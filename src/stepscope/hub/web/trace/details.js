@@ -3,7 +3,7 @@ import { html } from "../h.js";
 import { get } from "../api.js";
 import { href } from "../router.js";
 import { useAsk } from "../use.js";
-import { count, millis, number, plain } from "../parts/format.js";
+import { count, millis, percent, plain } from "../parts/format.js";
 import { spelled } from "../parts/exact.js";
 import { instant } from "../search/time.js";
 import { Failure } from "../parts/states.js";
@@ -32,7 +32,7 @@ export function Details({ trace, i, onClose, onSelect }) {
         <${Fact} name="Begins" value=${"+" + millis(trace.start[i])} />
         <${Fact} name="Lane" value=${laneTitle(lane, trace.lanes)} />
         <${Fact} name="Run" value=${html`<a href=${href("run", lane.run)}>${lane.run}</a>`} />
-        ${step !== null && html`<${Fact} name="Step" value=${html`<a href=${href("run", lane.run, { step, at: lane.rank })}>${count(step)}</a>`} />`}
+        ${step !== null && html`<${Fact} name="Step" value=${html`<a href=${href("run", lane.run, { step, at: lane.rank })}>${step}</a>`} />`}
         ${trace.size[i] > 1 && html`<${Fact} name="Inside" value=${`${count(trace.size[i] - 1)} spans`} />`}
         ${trace.parent[i] >= 0 && html`<${Fact} name="Parent" value=${html`<button type="button" class="link" onClick=${() => onSelect(trace.parent[i])}>
           ${trace.names[trace.name[trace.parent[i]]]}</button>`} />`}
@@ -44,7 +44,7 @@ export function Details({ trace, i, onClose, onSelect }) {
   </section>`;
 }
 
-const share = (part, all) => all > 0 ? number(Math.round(part / all * 1000) / 10, 3) + "\u202f%" : "";
+const share = (part, all) => all > 0 ? percent(part / all) : "";
 
 function Fact({ name, value, more }) {
   return html`<div><dt>${name}</dt><dd>${value}${more && html`<span class="muted"> ${more}</span>`}</dd></div>`;

@@ -1,5 +1,5 @@
 // Time along x: the part that is seen, ticks, and moving about in it.
-import { millis } from "../parts/format.js";
+import { number, ticks as texts } from "../parts/format.js";
 
 export const whole = (trace) => ({ from: 0, to: trace.total });
 
@@ -29,15 +29,11 @@ export function ticks(view, width) {
   const rough = range / most, power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((each) => power * each >= rough);
   const found = [];
-  for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) found.push({ at, text: at === 0 ? "0" : label(at, step) });
-  return found;
+  for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) found.push(at);
+  const [factor, unit] = UNITS.find(([, , least]) => view.to >= least);
+  const said = texts(found, (at, digits) => at === 0 ? "0" : `${number(at * factor, digits)} ${unit}`);
+  return found.map((at, i) => ({ at, text: said[i] }));
 }
 
-// Enough figures to tell neighbours apart.
-function label(at, step) {
-  if (step >= 1000) return (at / 1000).toFixed(0) + "\u202fs";
-  if (at >= 1000 && step >= 1) return (at / 1000).toFixed(3).replace(/0+$/, "").replace(/\.$/, "") + "\u202fs";
-  if (step >= 1) return at.toFixed(0) + "\u202fms";
-  if (at >= 1) return at.toFixed(Math.max(0, Math.ceil(-Math.log10(step)))) + "\u202fms";
-  return millis(at);
-}
+// All ticks are in one unit: how many of it a millisecond is, its name, and from how many milliseconds on it is used.
+const UNITS = [[1e-3, "s", 1000], [1, "ms", 1], [1e3, "µs", 1e-3], [1e6, "ns", 0]];

@@ -75,7 +75,7 @@ function Found({ found, anything }) {
     { id: "duration", title: "Duration", width: "minmax(150px, 1fr)", cell: (span) => html`<span class="trace-meter" aria-hidden="true">
       <span style=${{ width: (span.duration_ms || 0) / longest * 100 + "%", background: span.status === "error" ? "var(--bad)" : `var(--series-${hue(span.name) + 1})` }}></span></span>
       <span class="trace-lasts">${millis(span.duration_ms)}</span>` },
-    { id: "step", title: "Step", width: "84px", align: "right", cell: (span) => span.step === null ? html`<span class="muted">–</span>` : html`<a href=${href("run", span.run, { step: span.step, at: span.rank })}>${count(span.step)}</a>` },
+    { id: "step", title: "Step", width: "84px", align: "right", cell: (span) => span.step === null ? html`<span class="muted">–</span>` : html`<a href=${href("run", span.run, { step: span.step, at: span.rank })}>${span.step}</a>` },
     { id: "rank", title: "Rank", width: "60px", align: "right", cell: (span) => span.rank },
     { id: "run", title: "Run", width: "minmax(120px, 0.8fr)", cell: (span) => html`<a href=${href("run", span.run)}>${span.run}</a>` },
   ];
