@@ -122,6 +122,8 @@ class Span(Struct, array_like=True, tag=SPAN, frozen=True, gc=False):
     events: tuple[SpanEvent, ...] = ()
     links: tuple[Link, ...] = ()
     scope: str = ""
+    flags: int = 0
+    """OTLP's span flags: those of the trace in the low byte, then whether the parent is remote."""
 
 
 class Log(Struct, array_like=True, tag=LOG, frozen=True, gc=False):
@@ -136,6 +138,10 @@ class Log(Struct, array_like=True, tag=LOG, frozen=True, gc=False):
     body: Any
     attrs: Attrs = {}
     scope: str = ""
+    observed: int = 0
+    """When a collector saw it; 0 when that is not known. Equal to `time` where the source gave no other time."""
+    flags: int = 0
+    """The trace flags of its context."""
 
 
 class Event(Struct, array_like=True, tag=EVENT, frozen=True, gc=False):
@@ -150,6 +156,8 @@ class Event(Struct, array_like=True, tag=EVENT, frozen=True, gc=False):
     name: str
     attrs: Attrs = {}
     body: Any = None
+    observed: int = 0
+    flags: int = 0
 
 
 class Alert(Struct, array_like=True, tag=ALERT, frozen=True, gc=False):
@@ -164,6 +172,8 @@ class Alert(Struct, array_like=True, tag=ALERT, frozen=True, gc=False):
     name: str
     message: str = ""
     attrs: Attrs = {}
+    observed: int = 0
+    flags: int = 0
 
 
 Record = Metric | Span | Log | Event | Alert

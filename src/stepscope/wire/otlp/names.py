@@ -57,8 +57,17 @@ ATTR_EXEMPLARS = "otel.exemplars"
 ATTR_SCOPE = "otel.scope."
 """What a scope says beyond its name rides on its records: version, schema_url, its own attributes."""
 
+ATTR_RESOURCE_SCHEMA = "otel.resource.schema_url"
+ATTR_RESOURCE_DROPPED = "otel.resource.dropped_attributes_count"
 ATTR_DROPPED = "otel.dropped_attributes_count"
+ATTR_DROPPED_EVENTS = "otel.dropped_events_count"
+ATTR_DROPPED_LINKS = "otel.dropped_links_count"
+ATTR_FLAGS = "otel.flags"
+"""The flags of a link; spans and logs have a field for theirs."""
+
 ATTR_TRACE_STATE = "w3c.tracestate"
+"""The trace state of a span, or of a link among the link's attributes."""
+
 ATTR_SEVERITY_TEXT = "otel.severity_text"
 """A severity word that is not one of OpenTelemetry's."""
 

@@ -222,7 +222,7 @@ def test_the_shape_of_events_in_opentelemetrys_examples() -> None:
     log = {"observedTimeUnixNano": "5", "severityNumber": 9, "attributes": [name], "body": body}
     document = {"resourceLogs": [{"scopeLogs": [{"logRecords": [log]}]}]}
     (found,) = records(decode("logs", "json", json.dumps(document).encode()))
-    assert found == Event(5, None, None, None, None, 9, "browser.page_view", {}, {"type": 0})
+    assert found == Event(5, None, None, None, None, 9, "browser.page_view", {}, {"type": 0}, 5)
 
 
 @pytest.mark.parametrize(

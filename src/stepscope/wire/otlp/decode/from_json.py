@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from stepscope.model.records import Link, SpanEvent
+from stepscope.model.records import Attrs, Link, SpanEvent
 from stepscope.wire.otlp import names
 from stepscope.wire.otlp.decode.bulk import bound_json
 from stepscope.wire.otlp.decode.json_document import parse
@@ -12,6 +12,7 @@ from stepscope.wire.otlp.decode.json_values import (
     MALFORMED,
     any_value,
     as_count,
+    as_flags,
     as_id,
     as_int,
     as_list,
@@ -30,6 +31,7 @@ from stepscope.wire.otlp.decode.raw import (
     RawSpan,
     Scope,
     is_id,
+    note_dropped,
     scope_of,
 )
 from stepscope.wire.otlp.refusals import BadRequest, Rejections
@@ -41,7 +43,7 @@ def traces(data: bytes, refused: Rejections) -> Iterator[RawResource[RawSpan]]:
     def read(span: Any) -> RawSpan:
         return _span(span, refused)
 
-    return _resources("traces", data, "Spans", lambda scope: read_each(scope.get("spans"), read, refused))
+    return _resources("traces", data, "Spans", lambda scope: read_each(scope.get("spans"), read, refused), refused)
 
 
 def metrics(data: bytes, refused: Rejections) -> Iterator[RawResource[RawMetric]]:
@@ -50,34 +52,44 @@ def metrics(data: bytes, refused: Rejections) -> Iterator[RawResource[RawMetric]
     def read(metric: Any) -> RawMetric:
         return read_metric(metric, refused)
 
-    return _resources("metrics", data, "Metrics", lambda scope: read_each(scope.get("metrics"), read, refused))
+    return _resources("metrics", data, "Metrics", lambda scope: read_each(scope.get("metrics"), read, refused), refused)
 
 
 def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
     """Read an ExportLogsServiceRequest."""
-    return _resources("logs", data, "Logs", lambda scope: read_each(scope.get("logRecords"), _log, refused))
+    return _resources("logs", data, "Logs", lambda scope: read_each(scope.get("logRecords"), _log, refused), refused)
 
 
 def _resources(
-    signal: names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]]
+    signal: names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]], refused: Rejections
 ) -> Iterator[RawResource[Item]]:
     """Walk resources and scopes; where these are malformed, so is the whole request."""
     document = parse(data)
     bound_json(signal, document)
     try:
         for part in as_list(as_object(document).get(f"resource{noun}")):
-            resource = attributes(as_object(part.get("resource")).get("attributes"))
-            if schema_url := as_text(part.get("schemaUrl")):
-                resource["otel.resource.schema_url"] = schema_url
-            yield resource, [(_scope(scope), items(scope)) for scope in as_list(part.get(f"scope{noun}"))]
+            yield (
+                _resource(part),
+                [(_scope(scope, refused), items(scope)) for scope in as_list(part.get(f"scope{noun}"))],
+            )
     except MALFORMED as error:
         raise BadRequest(f"the body is no export request for {noun.lower()}: {error}") from None
 
 
-def _scope(part: Any) -> Scope:
+def _resource(part: Any) -> Attrs:
+    resource = as_object(part.get("resource"))
+    attrs = attributes(resource.get("attributes"))
+    if schema_url := as_text(part.get("schemaUrl")):
+        attrs[names.ATTR_RESOURCE_SCHEMA] = schema_url
+    note_dropped(attrs, (names.ATTR_RESOURCE_DROPPED, as_count(resource.get("droppedAttributesCount"))))
+    return attrs
+
+
+def _scope(part: Any, refused: Rejections) -> Scope:
     scope = as_object(part.get("scope"))
     name, version = as_text(scope.get("name")), as_text(scope.get("version"))
-    return scope_of(name, version, as_text(part.get("schemaUrl")), attributes(scope.get("attributes")))
+    attrs, dropped = attributes(scope.get("attributes")), as_count(scope.get("droppedAttributesCount"))
+    return scope_of(name, version, as_text(part.get("schemaUrl")), attrs, dropped, refused)
 
 
 def _span(span: Any, refused: Rejections) -> RawSpan:
@@ -94,28 +106,34 @@ def _span(span: Any, refused: Rejections) -> RawSpan:
         as_text(get("name")), as_int(get("kind")),
         as_int(get("startTimeUnixNano")), as_int(get("endTimeUnixNano")), attrs,
         tuple(map(_event, as_list(get("events")))), _links(as_list(get("links")), refused),
-        as_int(status.get("code")), as_text(status.get("message")),
+        as_int(status.get("code")), as_text(status.get("message")), as_flags(get("flags")),
     )  # fmt: skip
 
 
 _DROPPED = (
     ("droppedAttributesCount", names.ATTR_DROPPED),
-    ("droppedEventsCount", "otel.dropped_events_count"),
-    ("droppedLinksCount", "otel.dropped_links_count"),
+    ("droppedEventsCount", names.ATTR_DROPPED_EVENTS),
+    ("droppedLinksCount", names.ATTR_DROPPED_LINKS),
 )
 
 
 def _event(event: Any) -> SpanEvent:
-    time = min(as_count(event.get("timeUnixNano")), LATEST)
-    return SpanEvent(time, as_text(event.get("name")), attributes(event.get("attributes")))
+    attrs = attributes(event.get("attributes"))
+    note_dropped(attrs, (names.ATTR_DROPPED, as_count(event.get("droppedAttributesCount"))))
+    return SpanEvent(min(as_count(event.get("timeUnixNano")), LATEST), as_text(event.get("name")), attrs)
+
+
+def _link(link: Any) -> Link:
+    attrs = attributes(link.get("attributes"))
+    if state := as_text(link.get("traceState")):
+        attrs[names.ATTR_TRACE_STATE] = state
+    dropped, flags = as_count(link.get("droppedAttributesCount")), as_flags(link.get("flags"))
+    note_dropped(attrs, (names.ATTR_DROPPED, dropped), (names.ATTR_FLAGS, flags))
+    return Link(as_id(link.get("traceId")), as_id(link.get("spanId")), attrs)
 
 
 def _links(links: list[Any], refused: Rejections) -> tuple[Link, ...]:
-    read = (
-        Link(as_id(link.get("traceId")), as_id(link.get("spanId")), attributes(link.get("attributes")))
-        for link in links
-    )
-    good = tuple(link for link in read if is_id(link.trace_id, 16) and is_id(link.span_id, 8))
+    good = tuple(link for link in map(_link, links) if is_id(link.trace_id, 16) and is_id(link.span_id, 8))
     if len(good) < len(links):
         refused.warn(BAD_LINK, count=len(links) - len(good))
     return good
@@ -129,5 +147,5 @@ def _log(record: Any) -> RawLog:
     return (
         as_int(get("timeUnixNano")), as_int(get("observedTimeUnixNano")),
         as_int(get("severityNumber")), as_text(get("severityText")), as_text(get("eventName")),
-        any_value(get("body")), attrs, as_id(get("traceId")), as_id(get("spanId")),
+        any_value(get("body")), attrs, as_id(get("traceId")), as_id(get("spanId")), as_flags(get("flags")),
     )  # fmt: skip

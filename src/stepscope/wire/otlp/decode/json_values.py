@@ -43,6 +43,14 @@ def as_count(value: Any) -> int:
     return number
 
 
+def as_flags(value: Any) -> int:
+    """Read an unsigned 32-bit integer."""
+    number = as_int(value)
+    if not 0 <= number < 2**32:
+        raise ValueError("flags beyond 32 bits")
+    return number
+
+
 def as_float(value: Any) -> float:
     """Read a double: a number, or a string, which is how NaN and the infinities come."""
     if type(value) in (int, float, str):

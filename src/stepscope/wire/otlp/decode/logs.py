@@ -25,14 +25,18 @@ def take_logs(
     clock's.
     """
     home, (scope_name, said) = place.home, scope
-    for time, observed, number, text, event_name, body, attrs, trace_id, span_id in raws:
+    for time, observed, number, text, event_name, body, attrs, trace_id, span_id, flags in raws:
         records, step, axis = home, None, None
         if not MARKS.isdisjoint(attrs):
             records, step, axis = place.sort(attrs)
         if said:
             attrs = {**said, **attrs}
+        if not 0 < observed <= LATEST:
+            observed = 0
         if not 0 < time <= LATEST:
-            time = observed if 0 < observed <= LATEST else clock()
+            time = observed = observed or clock()
+        elif observed == time:
+            observed = 0
         if not event_name and type(attrs.get(names.ATTR_EVENT_NAME)) is str:
             event_name = attrs.pop(names.ATTR_EVENT_NAME)
         linked = is_id(trace_id, 16)
@@ -43,9 +47,9 @@ def take_logs(
             _severity(number, text, attrs),
         )  # fmt: skip
         records.append(
-            _event(context, event_name, body, attrs, scope_name)
+            _event(context, event_name, body, attrs, scope_name, (observed, flags))
             if event_name
-            else Log(*context, body, attrs, scope_name)
+            else Log(*context, body, attrs, scope_name, observed, flags)
         )
 
 
@@ -62,12 +66,12 @@ def _severity(number: int, text: str, attrs: Attrs) -> int:
     return number if 0 < number <= 24 else known or 0
 
 
-def _event(context: _Context, name: str, body: Any, attrs: Attrs, scope_name: str) -> Record:
+def _event(context: _Context, name: str, body: Any, attrs: Attrs, scope_name: str, seen: tuple[int, int]) -> Record:
     """Make an event; `alert.firing` with a rule's name is an alert."""
     if scope_name:
         attrs[names.ATTR_SCOPE + "name"] = scope_name
     rule = attrs.get(names.ATTR_ALERT)
     if name == names.EVENT_ALERT and type(rule) is str:
         del attrs[names.ATTR_ALERT]
-        return Alert(*context, rule, body if type(body) is str else "", attrs)
-    return Event(*context, name, attrs, body)
+        return Alert(*context, rule, body if type(body) is str else "", attrs, *seen)
+    return Event(*context, name, attrs, body, *seen)

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from stepscope.model.records import Attrs, Link, SpanEvent, Value
 from stepscope.wire.otlp import names
+from stepscope.wire.otlp.refusals import Rejections
 
 Item = TypeVar("Item")
 
@@ -29,9 +30,9 @@ RawResource = tuple[Attrs, Iterable[tuple[Scope, Iterable[Item]]]]
 """The attributes of a resource, and its scopes with their items."""
 
 RawSpan = tuple[
-    bytes, bytes, bytes, str, int, int, int, Attrs, tuple[SpanEvent, ...], tuple[Link, ...], int, str
+    bytes, bytes, bytes, str, int, int, int, Attrs, tuple[SpanEvent, ...], tuple[Link, ...], int, str, int
 ]  # fmt: skip
-"""trace id, span id, parent id, name, kind, start, end, attrs, events, links, status code, status message."""
+"""trace id, span id, parent id, name, kind, start, end, attrs, events, links, status code, message, flags."""
 
 RawPoint = tuple[int, int, Value | None, Attrs, int]
 """time, start, value, attrs, flags."""
@@ -39,18 +40,31 @@ RawPoint = tuple[int, int, Value | None, Attrs, int]
 RawMetric = tuple[str, str, str, str, int, bool, Iterable[RawPoint]]
 """name, data type, unit, description, temporality, monotonic, points."""
 
-RawLog = tuple[int, int, int, str, str, Any, Attrs, bytes, bytes]
-"""time, observed time, severity number, severity text, event name, body, attrs, trace id, span id."""
+RawLog = tuple[int, int, int, str, str, Any, Attrs, bytes, bytes, int]
+"""time, observed time, severity number, severity text, event name, body, attrs, trace id, span id, flags."""
+
+SCOPE_FIELDS = ("name", "version", "schema_url", "dropped_attributes_count")
+"""What a scope has beside its attributes; an attribute of the same name has no place."""
+
+SCOPE_CLASH = "an attribute of a scope that has the name of one of its fields"
 
 
-def scope_of(name: str, version: str, schema_url: str, attrs: Attrs) -> Scope:
+def scope_of(name: str, version: str, schema_url: str, attrs: Attrs, dropped: int, refused: Rejections) -> Scope:
     """Keep what a scope says beyond its name as `otel.scope.*` attributes of its records."""
+    if clashes := [field for field in SCOPE_FIELDS if field in attrs]:
+        attrs = {key: value for key, value in attrs.items() if key not in clashes}
+        refused.warn(SCOPE_CLASH, clashes[0], len(clashes))
     said = {names.ATTR_SCOPE + key: value for key, value in attrs.items()}
-    if version:
-        said[names.ATTR_SCOPE + "version"] = version
-    if schema_url:
-        said[names.ATTR_SCOPE + "schema_url"] = schema_url
+    fields = {"version": version, "schema_url": schema_url, "dropped_attributes_count": dropped}
+    said.update((names.ATTR_SCOPE + field, value) for field, value in fields.items() if value)
     return name, said
+
+
+def note_dropped(attrs: Attrs, *counts: tuple[str, int]) -> None:
+    """Keep the counts that are not zero among the attributes."""
+    for name, count in counts:
+        if count:
+            attrs[name] = count
 
 
 def is_id(data: bytes, size: int) -> bool:

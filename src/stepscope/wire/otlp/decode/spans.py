@@ -21,7 +21,7 @@ def take_spans(raws: Iterable[RawSpan], scope: Scope, place: Place, refused: Rej
     is no id has none: both are taken, with a warning.
     """
     home, (scope_name, said) = place.home, scope
-    for trace_id, span_id, parent_id, name, kind, start, end, attrs, events, links, code, message in raws:
+    for trace_id, span_id, parent_id, name, kind, start, end, attrs, events, links, code, message, flags in raws:
         if len(trace_id) != 16 or trace_id == NO_TRACE:
             refused.add(BAD_TRACE_ID, name)
             continue
@@ -55,5 +55,6 @@ def take_spans(raws: Iterable[RawSpan], scope: Scope, place: Place, refused: Rej
                 events,
                 links,
                 scope_name,
+                flags,
             )
         )

@@ -2,7 +2,7 @@
 
 from struct import Struct, pack
 
-from stepscope.model.records import ExponentialHistogram, Histogram, Metric, Summary
+from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metric, Summary
 from stepscope.wire.otlp import names
 from stepscope.wire.otlp.encode.attributes import Pairs
 from stepscope.wire.otlp.encode.exemplars import write_exemplars
@@ -16,9 +16,12 @@ _EXEMPLAR_TAGS = {"histogram": b"\x42", "exponential_histogram": b"\x5a"}
 
 
 def write_distribution(
-    record: Metric, value: Histogram | ExponentialHistogram | Summary, start: int, steps: bool
+    record: Metric, value: Histogram | ExponentialHistogram | Summary, attrs: Attrs, start: int, steps: bool
 ) -> tuple[str, bytes]:
-    """Write one point, ready to stand among the data points of its metric, and name its type."""
+    """Write one point, ready to stand among the data points of its metric, and name its type.
+
+    `attrs` are those of the record that are not its scope's.
+    """
     if isinstance(value, Histogram):
         kind, written = "histogram", _histogram(value)
     elif isinstance(value, ExponentialHistogram):
@@ -31,10 +34,10 @@ def write_distribution(
         _FIXED(b"\x11", start & MASK) if start else b"",
         written,
         pairs.write_step(record.step, record.axis) if steps else b"",
-        pairs.write(record.attrs, _ASIDE),
+        pairs.write(attrs, _ASIDE),
     ]
     if kind in _EXEMPLAR_TAGS:
-        parts.append(write_exemplars(_EXEMPLAR_TAGS[kind], record.attrs))
+        parts.append(write_exemplars(_EXEMPLAR_TAGS[kind], attrs))
     return kind, delimited(b"\x0a", b"".join(parts))
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from struct import Struct
 
-from stepscope.model.records import Instrument, Metric
+from stepscope.model.records import Attrs, Instrument, Metric
 from stepscope.wire.otlp import names
 from stepscope.wire.otlp.encode.attributes import Pairs
 from stepscope.wire.otlp.encode.distributions import write_distribution
 from stepscope.wire.otlp.encode.exemplars import write_exemplars
+from stepscope.wire.otlp.encode.scopes import write_scope
 from stepscope.wire.otlp.fields import MASK, delimited, text, varint
 
 _TIME = Struct("<cQ").pack
@@ -17,7 +18,7 @@ _INT64 = 2**63
 _ATTRS = Pairs(b"\x3a")
 _ASIDE = (names.ATTR_EXEMPLARS,)
 
-Family = tuple[str, str, str, str, bool, bool]
+Family = tuple[str, bytes, str, str, bool, bool]
 """What a metric's points share beside its name: type, scope, unit, description, cumulative, monotonic."""
 
 Families = dict[Family, dict[str, list[bytes]]]
@@ -25,7 +26,7 @@ Families = dict[Family, dict[str, list[bytes]]]
 _STEP_METRIC = Instrument(cumulative=False)
 """A distribution logged at a step tells of that step alone."""
 
-_STEP_FAMILY: Family = ("gauge", "", "", "", False, False)
+_STEP_FAMILY: Family = ("gauge", b"", "", "", False, False)
 
 _DATA_TAGS = {
     "gauge": b"\x2a",
@@ -36,12 +37,12 @@ _DATA_TAGS = {
 }
 
 
-def write_metrics(records: Iterable[Metric], steps: bool) -> dict[str, list[bytes]]:
+def write_metrics(records: Iterable[Metric], steps: bool) -> dict[bytes, list[bytes]]:
     """Write Metric messages by scope, one for each name and family, its points in the order they came."""
     families: Families = {}
     for record in records:
         _collect(record, steps, families)
-    scopes: dict[str, list[bytes]] = {}
+    scopes: dict[bytes, list[bytes]] = {}
     for family, metrics in families.items():
         written = scopes.setdefault(family[1], [])
         written += [_metric(name, family, points) for name, points in metrics.items()]
@@ -51,19 +52,20 @@ def write_metrics(records: Iterable[Metric], steps: bool) -> dict[str, list[byte
 def _collect(record: Metric, steps: bool, families: Families) -> None:
     """Add the points of a record to their families; its numbers share all bytes but the value's nine."""
     instrument = record.instrument or _STEP_METRIC
+    scope, attrs = write_scope(instrument.scope, record.attrs)
     numbers: dict[str, list[bytes]] | None = None
     for key, value in record.points():
         if isinstance(value, (int, float)):
             if numbers is None:
-                numbers = families.setdefault(_number_family(instrument), {})
-                head, tail = _around(record, instrument, steps)
+                numbers = families.setdefault(_number_family(instrument, scope), {})
+                head, tail = _around(record, instrument, attrs, steps)
             points = numbers.get(key)
             if points is None:
                 points = numbers[key] = []
             points.append(head + _number(value) + tail)
         else:
-            kind, point = write_distribution(record, value, instrument.start, steps)
-            family = _family(kind, instrument)
+            kind, point = write_distribution(record, value, attrs, instrument.start, steps)
+            family = _family(kind, instrument, scope)
             families.setdefault(family, {}).setdefault(key, []).append(point)
 
 
@@ -75,9 +77,8 @@ def _number(value: int | float) -> bytes:
     return _DOUBLE(b"\x21", float(value))
 
 
-def _around(record: Metric, instrument: Instrument, steps: bool) -> tuple[bytes, bytes]:
+def _around(record: Metric, instrument: Instrument, attrs: Attrs, steps: bool) -> tuple[bytes, bytes]:
     """Write what stands before and behind the value of a NumberDataPoint."""
-    attrs = record.attrs
     tail = _ATTRS.write_step(record.step, record.axis) if steps else b""
     if attrs:
         tail += _ATTRS.write(attrs, _ASIDE) + write_exemplars(b"\x2a", attrs)
@@ -87,17 +88,17 @@ def _around(record: Metric, instrument: Instrument, steps: bool) -> tuple[bytes,
     return b"\x0a%b%b" % (varint(len(times) + 9 + len(tail)), times), tail
 
 
-def _number_family(instrument: Instrument) -> Family:
-    if instrument is _STEP_METRIC:
+def _number_family(instrument: Instrument, scope: bytes) -> Family:
+    if instrument is _STEP_METRIC and not scope:
         return _STEP_FAMILY
     if instrument.type == "sum":
-        return _family("sum", instrument)
-    return "gauge", instrument.scope, instrument.unit, instrument.description, False, False
+        return _family("sum", instrument, scope)
+    return "gauge", scope, instrument.unit, instrument.description, False, False
 
 
-def _family(kind: str, instrument: Instrument) -> Family:
+def _family(kind: str, instrument: Instrument, scope: bytes) -> Family:
     return (
-        kind, instrument.scope, instrument.unit, instrument.description, instrument.cumulative,
+        kind, scope, instrument.unit, instrument.description, instrument.cumulative,
         instrument.monotonic,
     )  # fmt: skip
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.model.writer import Writer
-from stepscope.wire.otlp.encode.attributes import Pairs
 from stepscope.wire.otlp.encode.logs import write_log
 from stepscope.wire.otlp.encode.points import write_metrics
-from stepscope.wire.otlp.encode.resource import resource_of
+from stepscope.wire.otlp.encode.resource import resource_of, write_resource
+from stepscope.wire.otlp.encode.scopes import write_scope
 from stepscope.wire.otlp.encode.spans import write_span
 from stepscope.wire.otlp.encode.temporality import Temporality
-from stepscope.wire.otlp.fields import delimited, text
+from stepscope.wire.otlp.fields import delimited
 from stepscope.wire.otlp.names import SIGNALS, Signal
 
 LIMIT = 4 * 1024 * 1024
@@ -41,8 +41,6 @@ class Encoded(NamedTuple):
     requests: list[Request]
     skipped: dict[str, int]
 
-
-_RESOURCE = Pairs(b"\x0a")
 
 _SIGNALS: dict[type[Record], Signal] = {
     Metric: "metrics",
@@ -74,7 +72,7 @@ def encode(
     skipped: dict[str, int] = {}
     indices = count()
     for writer, records in batches:
-        resource = delimited(b"\x0a", _RESOURCE.write(resource_of(writer)))
+        resource = write_resource(resource_of(writer))
         for given, index in zip(records, indices, strict=False):
             signal = _SIGNALS[type(given)]
             record, trouble = _fit(writer, given, temporality)
@@ -123,26 +121,23 @@ def _body(signal: Signal, entries: list[_Entry], steps: bool) -> bytes:
     )
 
 
-def _scopes(items: dict[str, list[bytes]]) -> bytes:
+def _scopes(items: dict[bytes, list[bytes]]) -> bytes:
     return b"".join(
-        delimited(
-            b"\x12",
-            (delimited(b"\x0a", text(b"\x0a", scope)) if scope else b"")
-            + b"".join([delimited(b"\x12", item) for item in written]),
-        )
+        delimited(b"\x12", scope + b"".join([delimited(b"\x12", item) for item in written]))
         for scope, written in items.items()
     )
 
 
-def _items(signal: Signal, records: list[Record], steps: bool) -> dict[str, list[bytes]]:
+def _items(signal: Signal, records: list[Record], steps: bool) -> dict[bytes, list[bytes]]:
     """Write the items of one resource, by scope."""
     if signal == "metrics":
         return write_metrics([record for record in records if isinstance(record, Metric)], steps)
-    scopes: dict[str, list[bytes]] = {}
+    scopes: dict[bytes, list[bytes]] = {}
     for record in records:
         if isinstance(record, Span):
-            scopes.setdefault(record.scope, []).append(write_span(record, record.duration or 0))
+            scope, attrs = write_scope(record.scope, record.attrs)
+            scopes.setdefault(scope, []).append(write_span(record, record.duration or 0, attrs))
         elif not isinstance(record, Metric):
-            scope = record.scope if isinstance(record, Log) else ""
-            scopes.setdefault(scope, []).append(write_log(record))
+            scope, attrs = write_scope(record.scope if isinstance(record, Log) else "", record.attrs)
+            scopes.setdefault(scope, []).append(write_log(record, attrs))
     return scopes

@@ -4,6 +4,11 @@ from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_RUN_ID, ATTR_
 from stepscope.model.records import Attrs
 from stepscope.model.writer import Writer
 from stepscope.wire.otlp import names
+from stepscope.wire.otlp.encode.attributes import Pairs
+from stepscope.wire.otlp.fields import MASK, delimited, text, varint
+
+_ATTRS = Pairs(b"\x0a")
+_ASIDE = frozenset((names.ATTR_RESOURCE_SCHEMA, names.ATTR_RESOURCE_DROPPED))
 
 
 def resource_of(writer: Writer) -> Attrs:
@@ -33,3 +38,12 @@ def resource_of(writer: Writer) -> Attrs:
     if writer.pid:
         attrs["process.pid"] = writer.pid
     return attrs
+
+
+def write_resource(attrs: Attrs) -> bytes:
+    """Write a resource with its schema URL, ready to stand in front of its scopes."""
+    inside = _ATTRS.write(attrs, _ASIDE)
+    if type(dropped := attrs.get(names.ATTR_RESOURCE_DROPPED)) is int and dropped:
+        inside += b"\x10" + varint(dropped & MASK)
+    schema_url = attrs.get(names.ATTR_RESOURCE_SCHEMA)
+    return delimited(b"\x0a", inside) + (text(b"\x1a", schema_url) if type(schema_url) is str else b"")
