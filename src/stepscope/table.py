@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-What = Literal["metrics", "spans", "logs", "alerts"]
+What = Literal["metrics", "histograms", "exemplars", "spans", "logs", "alerts"]
 
 
 def read(
@@ -18,7 +18,7 @@ def read(
     home: Path | str | None = None,
     pandas: bool = False,
 ) -> Any:
-    """Read a run into a `pyarrow.Table`, or a pandas `DataFrame`: one row for each point, span, log or alert.
+    """Read a run into a `pyarrow.Table`, or a pandas `DataFrame`: one row for each point, histogram, span, ...
 
     `run` is its id, the beginning of one, its name, or `latest`, as for the commands; `keys` is one metric or several,
     and all are read without any. The hub is asked when one has the home folder open; else its engine is started here

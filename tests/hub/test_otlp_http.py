@@ -13,10 +13,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from stepscope.hub.receivers.otlp import NO_RECORDED_VALUE
 from stepscope.wire.otlp.fields import delimited
 from stepscope.wire.otlp.replies import read_reply, read_status
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import JSON, PROTOBUF, RunningHub
+from tests.wire.otlp import full_messages
 
 MEGA = 1024 * 1024
 
@@ -113,6 +115,24 @@ def test_partial_success(hub: RunningHub) -> None:
     assert answer.status == 200
     assert response.partial_success.rejected_spans == 1
     assert "trace id" in response.partial_success.error_message
+
+
+def test_points_without_a_recorded_value_are_counted(hub: RunningHub) -> None:
+    """They are neither stored nor refused, and health says how many there were."""
+    request = full_messages.metrics()
+    request.resource_metrics[0].scope_metrics[0].metrics[1].sum.data_points[0].flags = 1
+    answer = hub.post("/v1/metrics", request.SerializeToString())
+    assert (answer.status, answer.body) == (200, b"")
+    assert hub.health()["receivers"]["otlp_http"]["dropped"][NO_RECORDED_VALUE] == 1
+
+
+def test_a_run_id_with_a_line_break_is_refused(hub: RunningHub) -> None:
+    """The answer counts the spans and says why."""
+    request = full_messages.traces()
+    request.resource_spans[0].resource.attributes[2].value.string_value = "two\nlines"
+    answer = ExportTraceServiceResponse.FromString(hub.post("/v1/traces", request.SerializeToString()).body)
+    assert answer.partial_success.rejected_spans == 1
+    assert "the run id has control characters" in answer.partial_success.error_message
 
 
 @pytest.mark.parametrize("text", ['"\\ud800"', '"' + "x" * 300_000 + '"', "1e999", "NaN", "9" * 40])

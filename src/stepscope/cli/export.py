@@ -16,7 +16,7 @@ from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
-WHAT = ("metrics", "spans", "logs", "alerts")
+WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
 
 
 def add(commands: Commands) -> None:

@@ -5,15 +5,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from stepscope.hub.store import schema
+from stepscope.hub.store import schema, tables
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.folder import Folder
+from stepscope.hub.store.read.keys import list_keys
+from stepscope.hub.store.read.logs import LogQuestion, find_logs
+from stepscope.hub.store.read.spans import SpanQuestion, find_spans
 from stepscope.hub.store.store import open_store
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
-from stepscope.testing.stores import floats, line, losses, writer
+from stepscope.model.records import Log, Metric, Span
+from stepscope.testing.stores import T, floats, line, losses, writer
 
 HOLD = """
 import sys, pathlib
@@ -62,7 +67,7 @@ class TestWithEngine:
         store = open_store(tmp_path / "store")
         store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
         store.close()
-        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 3: upgrade"):
+        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 4: upgrade"):
             open_store(tmp_path / "store")
 
     def test_an_older_store_is_upgraded(self, tmp_path: Path) -> None:
@@ -72,12 +77,12 @@ class TestWithEngine:
         ran: list[int] = []
 
         def add(engine: Engine) -> None:
-            ran.append(4)
+            ran.append(5)
             engine.execute("ALTER TABLE runs ADD COLUMN note String DEFAULT 'none'")
 
-        upgrades = {**schema.UPGRADES, 4: add, 5: lambda _: ran.append(5)}
-        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (5, 5)
-        assert ran == [4, 5]
+        upgrades = {**schema.UPGRADES, 5: add, 6: lambda _: ran.append(6)}
+        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (6, 6)
+        assert ran == [5, 6]
         assert store.engine.query("SELECT note FROM runs")["note"] == ["none"]
         assert floats(line(store, "r")) == [2.0]
         store.close()
@@ -94,7 +99,32 @@ class TestWithEngine:
         store.write(Batch(writer("r"), 1, losses([(2, 3.0)])))
         assert floats(line(store, "r")) == [2.0, 3.0]
         assert max(store.engine.query("SELECT began FROM ledger")["began"]) > 0
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [3]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [4]
+        store.close()
+
+    def test_a_store_of_version_3_goes_on(self, tmp_path: Path) -> None:
+        """Spans, logs and points get the columns that version 4 has more; what was stored reads as before."""
+        span = Span(T, 5, 1, None, b"t" * 16, b"s" * 8, None, "old", flags=0x101)
+        log = Log(T, 1, None, None, None, 9, "old", observed=T + 7, flags=1)
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 0, [*losses([(1, 2.0)]), span, log]))
+        for table, added in tables.FOURTH.items():
+            for name in added:
+                store.engine.execute(f"ALTER TABLE {table} DROP COLUMN {name}")
+        store.engine.execute("TRUNCATE TABLE versions")
+        store.engine.insert("versions", {"version": numbers("UInt32", [3]), "time": numbers("Int64", [0])})
+        store.close()
+        store = open_store(tmp_path / "store")
+        new = Span(T + 1, 5, 2, None, b"t" * 16, b"n" * 8, None, "new", flags=0x301)
+        large = Metric(T, 2, None, None, {"loss": 2**63 - 1})
+        store.write(Batch(writer("r"), 1, [large, new, structs.replace(log, time=T + 1)]))
+        run = store.engine.query("SELECT run FROM runs")["run"][0]
+        spans = find_spans(store.engine, SpanQuestion(run=run))
+        assert [(row.span.flags, row.writer > 0) for row in spans] == [(0x301, True), (0, False)]
+        logs = [row.record for row in find_logs(store.engine, LogQuestion(run=run))]
+        assert [(each.observed, each.flags) for each in logs] == [(T + 7, 1), (0, 0)]
+        assert list_keys(store.engine, run)[0].high == 2**63 - 1
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [4]
         store.close()
 
     def test_a_damaged_store_says_what_to_do(self, tmp_path: Path) -> None:

@@ -172,3 +172,25 @@ def _metrics(offset: int) -> list[Metric]:
             histogram=Histogram(data_points=[spread], aggregation_temporality=2),
         ),
     ]
+
+
+def compare(sent: Any, again: Any) -> None:
+    """Check that a request came back field by field; its resources may have attributes more."""
+    ((parts, resources),) = sent.ListFields()
+    for ours, theirs in zip(getattr(again, parts.name), resources, strict=True):
+        known = {pair.key for pair in theirs.resource.attributes}
+        kept = [pair for pair in ours.resource.attributes if pair.key in known]
+        del ours.resource.attributes[:]
+        ours.resource.attributes.extend(kept)
+        assert str(_sorted(ours)) == str(_sorted(theirs))
+
+
+def _sorted(message: Any) -> Any:
+    """A message with all lists of attributes in the order of their names, for they are sets."""
+    for field, value in message.ListFields():
+        if "attributes" in field.name and field.name != "dropped_attributes_count":
+            value.sort(key=lambda pair: pair.key)
+        elif field.message_type is not None:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                _sorted(inner)
+    return message

@@ -1,4 +1,4 @@
-"""The endpoint that copies a run out: points, spans, logs or alerts as Parquet, Arrow, CSV or lines of JSON."""
+"""The endpoint that copies a run out, one kind of record at a time, as Parquet, Arrow, CSV or lines of JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -7,6 +7,8 @@ from stepscope.hub.api.endpoint import RUN, Endpoint, Reader, Stream
 from stepscope.hub.api.params import Param, bad
 from stepscope.hub.query import copies, shapes
 from stepscope.hub.store import arrow
+from stepscope.hub.store.read.distributions import every_distribution
+from stepscope.hub.store.read.exemplars import every_exemplar
 from stepscope.hub.store.read.logs import LogQuestion, find_alerts, find_logs
 from stepscope.hub.store.read.points import read_points
 from stepscope.hub.store.read.spans import SpanQuestion, find_spans
@@ -19,7 +21,7 @@ MEDIA_TYPES = {
     "csv": "text/csv",
     "jsonl": "application/x-ndjson",
 }
-WHAT = ("metrics", "spans", "logs", "alerts")
+WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
 
 
 def export(reader: Reader, given: dict[str, Any]) -> Stream:
@@ -29,6 +31,8 @@ def export(reader: Reader, given: dict[str, Any]) -> Stream:
     try:
         if what == "metrics":
             pieces = _points(reader, run.number, given)
+        elif what in ("histograms", "exemplars"):
+            pieces = _measured(reader, run.number, given)
         else:
             names, groups = _records(reader, run.number, run.id, what)
             pieces = _written(format, names, groups)
@@ -46,6 +50,25 @@ def _points(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[bytes]:
         return write(copies.POINT, map(copies.point_rows, points))
     write_tables = arrow.parquet if format == "parquet" else arrow.stream
     return write_tables(map(arrow.points_table, points), arrow.points_schema())
+
+
+def _measured(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[bytes]:
+    """Distributions or exemplars."""
+    format, wanted = given["format"], {"keys": given["key"], "rank": given["rank"]}
+    pages: Iterator[list[dict[str, Any]]]
+    names: Sequence[str]
+    if given["what"] == "histograms":
+        found = every_distribution(reader.engine, run, **wanted)
+        pages, names = ([copies.histogram_row(row) for row in page] for page in found), copies.HISTOGRAM
+    else:
+        shown = every_exemplar(reader.engine, run, **wanted)
+        pages, names = ([copies.exemplar_row(row) for row in page] for page in shown), copies.EXEMPLAR
+    if format in ("csv", "jsonl"):
+        write = copies.as_csv if format == "csv" else copies.as_jsonl
+        return write(names, ([copies.as_cells(names, row) for row in page] for page in pages))
+    schema = arrow.histograms_schema() if given["what"] == "histograms" else arrow.exemplars_schema()
+    tables = (arrow.typed_table(page, schema) for page in pages)
+    return (arrow.parquet if format == "parquet" else arrow.stream)(tables, schema)
 
 
 def _written(format: str, names: Sequence[str], groups: Iterator[list[list[Any]]]) -> Iterator[bytes]:
@@ -92,7 +115,8 @@ ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/export",
         "exportRun",
-        "A copy of a run: all points with those of earlier attempts, or its spans, logs or alerts, newest first.",
+        "A copy of a run: all points, histograms or exemplars with those of earlier attempts, or its spans, logs or "
+        "alerts, newest first.",
         export,
         {"type": "string", "format": "binary"},
         (

@@ -54,6 +54,7 @@ def _exemplar(row: ExemplarRow) -> dict[str, Any]:
     return {
         "rank": row.line.rank,
         "series": plain(row.line.attrs),
+        "scope": row.line.scope,
         "attempt": row.attempt,
         "step": row.step,
         "time": seconds(row.time),
@@ -71,12 +72,12 @@ _ROW = thing(
     min=maybe(NUMBER), max=maybe(NUMBER), bounds=many(NUMBER), counts=many(INTEGER), quantiles=many(many(NUMBER)),
 )  # fmt: skip
 _SERIES = thing(
-    rank=INTEGER, axis=TEXT, attrs=ATTRS, type=TEXT, unit=TEXT, cumulative=BOOLEAN, total=INTEGER, shown=INTEGER,
-    rows=many(_ROW),
+    rank=INTEGER, axis=TEXT, attrs=ATTRS, scope=TEXT, type=TEXT, unit=TEXT, cumulative=BOOLEAN, total=INTEGER,
+    shown=INTEGER, rows=many(_ROW),
 )  # fmt: skip
 _EXEMPLAR = thing(
-    rank=INTEGER, series=ATTRS, attempt=INTEGER, step=STEP, time=SECONDS, value=NUMBER, trace_id=maybe(TEXT),
-    span_id=maybe(TEXT), attrs=ATTRS,
+    rank=INTEGER, series=ATTRS, scope=TEXT, attempt=INTEGER, step=STEP, time=SECONDS, value=NUMBER,
+    trace_id=maybe(TEXT), span_id=maybe(TEXT), attrs=ATTRS,
 )  # fmt: skip
 
 ENDPOINTS = (

@@ -11,7 +11,7 @@ from stepscope.hub.query.expression import ExpressionError
 from stepscope.hub.query.runs import CursorError
 from stepscope.hub.store.read.keys import list_keys, read_lines
 from stepscope.hub.store.read.runs import list_runs, read_writers
-from stepscope.hub.store.read.series import Question, read_series
+from stepscope.hub.store.read.series import Question, read_by_scope
 from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain
 
@@ -87,8 +87,9 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             attempt=attempt,
             axis=given["axis"],
             attrs=attrs,
+            scope=given["scope"],
         )
-        made.append(lines.line(key, rank, read_series(reader.engine, question), x, attrs))
+        made += [lines.line(key, rank, found, x, attrs) for found in read_by_scope(reader.engine, question)]
     return {"run": given["run"], "x": x, "series": made}
 
 
@@ -113,12 +114,13 @@ _WRITER = thing(
 )  # fmt: skip
 _KEY = thing(
     key=TEXT, category=maybe(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=many(TEXT), ranks=many(INTEGER),
-    attempts=many(INTEGER), attrs=many(schemas.ATTRS), points=INTEGER, flags=INTEGER, first_step=STEP, last_step=STEP,
-    first_time=SECONDS, last_time=SECONDS, min=NUMBER, max=NUMBER, last=NUMBER,
+    attempts=many(INTEGER), attrs=many(schemas.ATTRS), scopes=many(TEXT), points=INTEGER, flags=INTEGER,
+    first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=maybe(NUMBER), max=maybe(NUMBER),
+    last=maybe(NUMBER),
 )  # fmt: skip
 _LINE = thing(
-    key=TEXT, rank=maybe(INTEGER), attrs=maybe(schemas.ATTRS), unit=TEXT, axes=many(TEXT), ranks=many(INTEGER),
-    total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
+    key=TEXT, rank=maybe(INTEGER), attrs=maybe(schemas.ATTRS), scope=TEXT, unit=TEXT, axes=many(TEXT),
+    ranks=many(INTEGER), total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
     shape={"type": "string", "enum": ["raw", "buckets"]}, columns=schemas.table(many(maybe(NUMBER))),
 )  # fmt: skip
 
@@ -165,6 +167,7 @@ ENDPOINTS = (
             Param("by_attrs", "boolean", "a line for each set of attributes", default=False),
             Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
             Param("axis", "text", "of this step axis only, where a metric has several"),
+            Param("scope", "text", "of this instrumentation scope only; each has a line of its own"),
         ),
     ),
     Endpoint(

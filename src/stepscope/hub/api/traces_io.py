@@ -16,7 +16,9 @@ from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.read.facets import attr_names, span_names
 from stepscope.hub.store.read.known import Id, known_spans
 from stepscope.hub.store.read.lanes import read_thin
+from stepscope.hub.store.read.runs import read_writers
 from stepscope.hub.store.read.spans import SpanRow, Stretch, read_stretch
+from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.records import Span
 from stepscope.model.writer import Writer
 from stepscope.wire.chrome.write import Lane, write
@@ -78,30 +80,43 @@ def export(reader: Reader, given: dict[str, Any]) -> Stream:
         raise _nothing(given)
     title = given["trace_id"].hex() if given["trace_id"] is not None else f"{given['run']}-step-{given['step']}"
     safe = "".join(letter if (letter.isascii() and letter.isalnum()) or letter in "-_." else "_" for letter in title)
-    grouped = _grouped(rows, owners)
     if given["format"] == CHROME:
-        parts = [Lane(run, rank, spans) for (run, rank, _), spans in grouped.items()]
-        return Stream("application/json", f"{safe[:100]}.chrome.json", write(title, parts))
-    projects = {run: reader.run(run).project for run, _, _ in grouped}
-    return Stream("application/json", f"{safe[:100]}.otlp.json", _otlp(grouped, projects))
+        return Stream("application/json", f"{safe[:100]}.chrome.json", write(title, _lanes(rows, owners)))
+    return Stream("application/json", f"{safe[:100]}.otlp.json", _otlp(_by_writer(reader, rows, owners)))
 
 
-_Key = tuple[str, int, int]
-
-
-def _grouped(rows: Sequence[SpanRow], owners: dict[int, str]) -> dict[_Key, list[Span]]:
-    grouped: dict[_Key, list[Span]] = {}
+def _lanes(rows: Sequence[SpanRow], owners: dict[int, str]) -> list[Lane]:
+    grouped: dict[tuple[str, int, int], list[Span]] = {}
     for row in rows:
         grouped.setdefault((owners[row.run], row.rank, row.attempt), []).append(row.span)
-    return dict(sorted(grouped.items()))
+    return [Lane(run, rank, spans) for (run, rank, _), spans in sorted(grouped.items())]
 
 
-def _otlp(grouped: dict[_Key, list[Span]], projects: dict[str, str]) -> Iterator[bytes]:
+Batches = list[tuple[Writer, list[Span]]]
+
+
+def _by_writer(reader: Reader, rows: Sequence[SpanRow], owners: dict[int, str]) -> Batches:
+    """The spans of each process, with what its resource says of it.
+
+    Of spans that were stored before their writer was kept, it is the first of their rank and attempt.
+    """
+    batches: Batches = []
+    for number, run in sorted(owners.items(), key=lambda owner: owner[1]):
+        writers = [row.writer for row in read_writers(reader.engine, number)]
+        known = {writer_key(writer): writer for writer in writers}
+        places = {(writer.rank, writer.attempt): writer for writer in reversed(writers)}
+        project = reader.run(run).project
+        grouped: dict[tuple[str, int, int], tuple[Writer, list[Span]]] = {}
+        for row in (row for row in rows if row.run == number):
+            bare = Writer(id="", run=run, project=project, rank=row.rank, attempt=row.attempt)
+            writer = known.get(row.writer) or places.get((row.rank, row.attempt)) or bare
+            grouped.setdefault((writer.id, row.rank, row.attempt), (writer, []))[1].append(row.span)
+        batches += grouped.values()
+    return batches
+
+
+def _otlp(batches: Batches) -> Iterator[bytes]:
     """One request for each group would be many documents, so their lists are joined into one."""
-    batches = [
-        (Writer(id="", run=run, project=projects[run], rank=rank, attempt=attempt), spans)
-        for (run, rank, attempt), spans in grouped.items()
-    ]
     yield b'{"resourceSpans":['
     for number, request in enumerate(encode(batches).requests):
         inside = to_json("traces", request.body).removeprefix(b'{"resourceSpans":[').removesuffix(b"]}")

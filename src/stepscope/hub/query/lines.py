@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from stepscope.hub.store import exact
 from stepscope.hub.store.read.runs import step_of
 from stepscope.hub.store.read.series import Axis, Buckets, Raw, Series
 from stepscope.model.records import Attrs
@@ -19,6 +20,7 @@ def line(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | Non
         "key": key,
         "rank": rank,
         "attrs": None if attrs is None else plain(attrs),
+        "scope": series.scope,
         "unit": series.unit,
         "axes": series.axes,
         "ranks": series.ranks,
@@ -35,9 +37,12 @@ def line(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | Non
 def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
     if raw is None:
         return {name: [] for name in ("x", "value", "step", "time", "rank", "attempt")}
+    values = spelled(raw.value)
+    if raw.rest is not None:
+        exact.patch(values, raw.value, raw.rest)
     return {
         "x": _along(raw.x, x),
-        "value": spelled(raw.value),
+        "value": values,
         "step": _steps(raw.step),
         "time": _along(raw.time, "time"),
         "rank": raw.rank.tolist(),
@@ -46,13 +51,18 @@ def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
 
 
 def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
+    low, high, last = _known(buckets.low), _known(buckets.high), spelled(buckets.last)
+    if buckets.rests is not None:
+        columns = zip((low, high, last), (buckets.low, buckets.high, buckets.last), buckets.rests, strict=True)
+        for shown, values, rest in columns:
+            exact.patch(shown, values, rest)
     return {
         "x": _along(buckets.first, x),
         "x_last": _along(buckets.last_x, x),
-        "min": _known(buckets.low),
-        "max": _known(buckets.high),
+        "min": low,
+        "max": high,
         "mean": _known(buckets.mean),
-        "last": spelled(buckets.last),
+        "last": last,
         "count": buckets.count.tolist(),
         "flags": buckets.flags.tolist(),
     }

@@ -9,7 +9,8 @@ from stepscope.hub.store.read.logs import LogRow
 from stepscope.hub.store.read.runs import RunRow, WriterRow
 from stepscope.hub.store.read.spans import SpanRow
 from stepscope.model import names
-from stepscope.model.records import Alert, Event, Log, Span, kind
+from stepscope.model.records import Alert, Log, Span, kind
+from stepscope.wire.otlp.names import ATTR_SCOPE_NAME
 from stepscope.wire.plain import plain, word
 
 STATUSES = ("unset", "ok", "error")
@@ -97,15 +98,16 @@ def key(row: KeyRow) -> dict[str, Any]:
         "ranks": row.ranks,
         "attempts": row.attempts,
         "attrs": plain(row.attrs),
+        "scopes": row.scopes,
         "points": row.points,
         "flags": row.flags,
         "first_step": row.first_step,
         "last_step": row.last_step,
         "first_time": seconds(row.first_time),
         "last_time": seconds(row.last_time),
-        "min": word(row.low),
-        "max": word(row.high),
-        "last": word(row.last),
+        "min": row.low,
+        "max": row.high,
+        "last": None if row.last is None else word(row.last),
     }
 
 
@@ -128,6 +130,7 @@ def span(row: SpanRow, owner: str, begin: int | None = None) -> dict[str, Any]:
         "start": seconds(what.time),
         "duration_ms": milliseconds(what.duration),
         "scope": what.scope,
+        "flags": what.flags,
         "attrs": plain(what.attrs),
         "events": [{"time": seconds(e.time), "name": e.name, "attrs": plain(e.attrs)} for e in what.events],
         "links": [
@@ -147,7 +150,7 @@ def _named(words: tuple[str, ...], number: int) -> str:
 def record(row: LogRow, owner: str) -> dict[str, Any]:
     """A log, event or alert."""
     what = row.record
-    made = {
+    return {
         "kind": kind(what),
         "run": owner,
         "rank": row.rank,
@@ -161,8 +164,8 @@ def record(row: LogRow, owner: str) -> dict[str, Any]:
         "severity_number": what.severity,
         "name": None if isinstance(what, Log) else what.name,
         "body": what.message if isinstance(what, Alert) else plain(what.body),
+        "scope": what.scope if isinstance(what, Log) else str(what.attrs.get(ATTR_SCOPE_NAME, "")),
+        "observed": seconds(what.observed),
+        "flags": what.flags,
         "attrs": plain(what.attrs),
     }
-    if not isinstance(what, (Event, Alert)):
-        made["scope"] = what.scope
-    return made

@@ -16,6 +16,7 @@ def line(found: SpreadLine, x: str) -> dict[str, Any]:
         "rank": series.rank,
         "axis": series.axis,
         "attrs": plain(series.attrs),
+        "scope": series.scope,
         "type": series.type,
         "unit": series.unit,
         "cumulative": found.cumulative,

@@ -12,7 +12,7 @@ from stepscope.hub.parcels import Numbers, Parcel, pack_parts, pack_whole
 from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
 from stepscope.hub.tallies import Tallies
 from stepscope.model.records import Record
-from stepscope.model.writer import Writer
+from stepscope.model.writer import Writer, run_id_trouble
 
 UNPACKABLE = "the record cannot be stored"
 OTHER_PROJECT = "the run belongs to another project than the token"
@@ -59,6 +59,9 @@ class Entry:
 
         A token's project, when it has one, must be that of the run.
         """
+        if trouble := run_id_trouble(writer.run):
+            load.rejected[trouble] += len(records)
+            return
         if not self._owners.admits(writer.run, writer.project, project):
             load.rejected[OTHER_PROJECT] += len(records)
             return

@@ -14,6 +14,8 @@ from stepscope.wire.otlp.decode.request import decode
 from stepscope.wire.otlp.names import HEADER_EXPERIMENT, HEADER_RUN, SIGNALS, Encoding, Signal
 from stepscope.wire.otlp.refusals import BadRequest, Rejections
 
+NO_RECORDED_VALUE = "a point without a recorded value"
+
 
 class Taken(NamedTuple):
     """A request that could be read: when it is safe, and what of it was refused."""
@@ -81,6 +83,7 @@ class OtlpReceiver:
         for reason, count in rejections.reasons.items():
             self._entry.reject(reason, count)
         load.cut.update(rejections.warnings)
+        load.cut[NO_RECORDED_VALUE] += decoded.gaps
         safe = self._entry.hand_over(load)
         for reason, count in (+load.rejected).items():
             rejections.add(reason, count=count)

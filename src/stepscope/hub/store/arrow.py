@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.hub.store import attrs
+from stepscope.hub.store import attrs, exact
 from stepscope.hub.store.read.points import Points
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.errors import ConfigError
@@ -36,8 +36,59 @@ def points_schema() -> Any:
             ("time", arrow.timestamp("ns", "UTC")),
             ("value", arrow.float64()),
             ("attrs", word),
+            ("scope", word),
+            ("integer", arrow.int64()),
         ]
     )
+
+
+def histograms_schema() -> Any:
+    """The columns of distributions."""
+    arrow = pyarrow()
+    floats, counts = arrow.list_(arrow.float64()), arrow.list_(arrow.uint64())
+    return arrow.schema(
+        [
+            *_placed(arrow),
+            *(("start", arrow.timestamp("ns", "UTC")), ("type", arrow.string()), ("unit", arrow.string())),
+            *(("scope", arrow.string()), ("attrs", arrow.string()), ("count", arrow.uint64())),
+            *((name, arrow.float64()) for name in ("sum", "min", "max")),
+            *(("bounds", floats), ("counts", counts), ("scale", arrow.int32()), ("zero_count", arrow.uint64())),
+            *(("zero_threshold", arrow.float64()), ("positive_offset", arrow.int32())),
+            *(("negative_offset", arrow.int32()), ("negative_counts", counts), ("quantiles", arrow.list_(floats))),
+        ]
+    )
+
+
+def exemplars_schema() -> Any:
+    """The columns of exemplars."""
+    arrow = pyarrow()
+    texts = ("trace_id", "span_id", "attrs", "scope", "series_attrs")
+    return arrow.schema(
+        [
+            *_placed(arrow),
+            ("value", arrow.float64()),
+            *((name, arrow.string()) for name in texts),
+            ("integer", arrow.int64()),
+        ]
+    )
+
+
+def _placed(arrow: Any) -> list[tuple[str, Any]]:
+    return [
+        *(("key", arrow.string()), ("axis", arrow.string()), ("rank", arrow.uint32()), ("attempt", arrow.uint16())),
+        *(("step", arrow.int64()), ("time", arrow.timestamp("ns", "UTC"))),
+    ]
+
+
+def typed_table(rows: Sequence[dict[str, Any]], schema: Any) -> Any:
+    """Rows of distributions or exemplars as a table; attributes as JSON, an integer beyond 2**53 in `integer`."""
+    made: list[dict[str, Any]] = []
+    for row in rows:
+        made.append(dict(row))
+        made[-1].update((name, attrs.as_json(row[name])) for name in ("attrs", "series_attrs") if name in row)
+        if isinstance(value := row.get("value"), int):
+            made[-1].update(value=float(value), integer=value if exact.is_large(value) else None)
+    return pyarrow().Table.from_pylist(made, schema=schema)
 
 
 def points_table(points: Points) -> Any:
@@ -59,8 +110,22 @@ def points_table(points: Points) -> Any:
         arrow.array(points.time, arrow.timestamp("ns", "UTC")),
         arrow.array(points.value, arrow.float64(), from_pandas=False),
         words(lambda line: attrs.as_json(line.attrs)),
+        words(lambda line: line.scope),
+        _integers(arrow, points),
     ]
     return arrow.Table.from_arrays(columns, schema=points_schema())
+
+
+def _integers(arrow: Any, points: Points) -> Any:
+    """The integers beyond 2**53 with all their digits; null where `value` says all."""
+    large = np.flatnonzero((np.abs(points.value) >= exact.LIMIT) & (np.abs(points.value) <= 2**63)).tolist()
+    if not large:
+        return arrow.nulls(len(points.value), arrow.int64())
+    found: list[int | None] = [None] * len(points.value)
+    for at in large:
+        number = int(points.value[at]) + int(points.rest[at])
+        found[at] = number if -(2**63) <= number < 2**63 else None
+    return arrow.array(found, arrow.int64())
 
 
 def texts_table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Any:

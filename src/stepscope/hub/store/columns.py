@@ -64,6 +64,7 @@ _CODES = {
     "UInt16": "H",
     "UInt32": "I",
     "UInt64": "Q",
+    "Int16": "h",
     "Int32": "i",
     "Int64": "q",
     "Float64": "d",

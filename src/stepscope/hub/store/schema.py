@@ -42,7 +42,16 @@ def second(engine: Engine) -> None:
 
 def third(engine: Engine) -> None:
     """Add the columns that version 3 has more."""
-    for table, added in tables.THIRD.items():
+    _add_columns(engine, tables.THIRD)
+
+
+def fourth(engine: Engine) -> None:
+    """Add the columns that version 4 has more."""
+    _add_columns(engine, tables.FOURTH)
+
+
+def _add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
+    for table, added in columns.items():
         found = engine.query(
             f"SELECT name FROM system.columns WHERE database = currentDatabase() AND table = {literal.text(table)}"
         )
@@ -51,7 +60,7 @@ def third(engine: Engine) -> None:
                 engine.execute(f"ALTER TABLE {table} ADD COLUMN {name} {type}")
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third}
+UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth}
 """What leads to each version from the one before; every step may be run again after a crash."""
 
 

@@ -105,5 +105,16 @@ SECOND = {
 }
 """What schema version 2 adds."""
 
+_RECORDED_BY = {"writer": "UInt64 DEFAULT 0", "flags": "UInt32 DEFAULT 0"}
+_OBSERVED = {**_RECORDED_BY, "observed": "Int64 DEFAULT 0"}
+_REST = {"rest": "Int16 DEFAULT 0"}
+
+FOURTH = {
+    **dict.fromkeys(("spans", "open_spans"), _RECORDED_BY),
+    **dict.fromkeys(("logs", "alerts"), _OBSERVED),
+    **dict.fromkeys(("metrics", "exemplars"), _REST),
+}
+"""The columns that schema version 4 adds; a writer of 0 is not known, and a `rest` is what `value` is off."""
+
 THIRD = {"ledger": {"began": "Int64 DEFAULT 0"}}
 """The columns that schema version 3 adds: the time of a writer's first record; 0 where it was stored before."""

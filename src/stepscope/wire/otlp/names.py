@@ -57,6 +57,9 @@ ATTR_EXEMPLARS = "otel.exemplars"
 ATTR_SCOPE = "otel.scope."
 """What a scope says beyond its name rides on its records: version, schema_url, its own attributes."""
 
+ATTR_SCOPE_NAME = ATTR_SCOPE + "name"
+"""On events and alerts, which have no field for it."""
+
 ATTR_RESOURCE_SCHEMA = "otel.resource.schema_url"
 ATTR_RESOURCE_DROPPED = "otel.resource.dropped_attributes_count"
 ATTR_DROPPED = "otel.dropped_attributes_count"

@@ -126,13 +126,14 @@ def test_points_may_say_their_run() -> None:
 
 
 def test_the_key_tells_processes_apart() -> None:
-    """It is the same for the same process, whatever else its resource says, and safe as a file name."""
+    """It is the same for the same resource only, or one would be told with the attributes of another; a file name."""
     base = {"service.name": "s", "service.instance.id": "i", "train.run.id": "../r"}
     keys = {
         origins({**base, **more})[0].key
         for more in ({}, {"other": 1}, {"service.instance.id": "j"}, {"dl.rank": 1}, {"train.job.attempt": 2})
     }
-    assert len(keys) == 4
+    assert len(keys) == 5
+    assert origins(dict(reversed(base.items())))[0].key == origins(base)[0].key
     assert all(len(key) == 32 and key.isalnum() for key in keys)
 
 

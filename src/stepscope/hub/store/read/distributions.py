@@ -1,5 +1,7 @@
 """Histograms and summaries of a metric, as they were recorded."""
 
+from collections.abc import Collection, Iterator
+
 from msgspec import Struct
 
 from stepscope.hub.store import literal
@@ -8,6 +10,8 @@ from stepscope.hub.store.read.conditions import between
 from stepscope.hub.store.read.keys import Line, read_lines
 from stepscope.hub.store.read.runs import step_of
 from stepscope.hub.store.write.histograms import FIELDS, Distribution, restore
+
+PAGE = 10_000
 
 
 class DistributionRow(Struct, frozen=True):
@@ -36,11 +40,29 @@ def read_distributions(
     if not lines:
         return []
     where = " AND ".join((f"series IN {literal.integers(lines)}", *between(since, until)))
+    return _read(engine, lines, f"WHERE {where} ORDER BY time DESC, series LIMIT {int(limit)}")
+
+
+def every_distribution(
+    engine: Engine, run: int, *, keys: Collection[str] = (), rank: int | None = None, page: int = PAGE
+) -> Iterator[list[DistributionRow]]:
+    """Yield the distributions of a run page by page, those that a later attempt superseded too, by series and step."""
+    lines = {
+        series: line for series, line in read_lines(engine, run, rank=rank).items() if not keys or line.key in keys
+    }
+    if not lines:
+        return
+    among, offset = literal.integers(lines), 0
+    while rows := _read(
+        engine, lines, f"WHERE series IN {among} ORDER BY series, step, time LIMIT {offset}, {int(page)}"
+    ):
+        yield rows
+        offset += page
+
+
+def _read(engine: Engine, lines: dict[int, Line], condition: str) -> list[DistributionRow]:
     columns = ("series", "attempt", "step", "time", "start", *FIELDS)
-    found = engine.query(
-        f"""SELECT {", ".join(columns)} FROM histograms WHERE {where}
-        ORDER BY time DESC, series LIMIT {int(limit)}"""
-    )
+    found = engine.query(f"SELECT {', '.join(columns)} FROM histograms {condition}")
     return [
         DistributionRow(
             lines[series], attempt, step_of(step), time, start, restore(dict(zip(FIELDS, rest, strict=True)))

@@ -1,13 +1,17 @@
 """Exemplars of a metric: single measurements with the spans in which they were made."""
 
+from collections.abc import Collection, Iterator
+
 from msgspec import Struct
 
-from stepscope.hub.store import attrs, literal
+from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.conditions import between
 from stepscope.hub.store.read.keys import Line, read_lines
 from stepscope.hub.store.read.runs import step_of
 from stepscope.model.records import Attrs
+
+PAGE = 10_000
 
 
 class ExemplarRow(Struct, frozen=True):
@@ -17,7 +21,7 @@ class ExemplarRow(Struct, frozen=True):
     attempt: int
     step: int | None
     time: int
-    value: float
+    value: int | float
     trace_id: bytes | None
     span_id: bytes | None
     attrs: Attrs
@@ -38,21 +42,42 @@ def read_exemplars(
     if not lines:
         return []
     where = " AND ".join((f"series IN {literal.integers(lines)}", *between(since, until)))
-    columns = ("series", "attempt", "step", "time", "value", "trace_id", "span_id", "attr_names", "attr_values")
-    found = engine.query(
-        f"""SELECT {", ".join(columns)}, attr_types FROM exemplars WHERE {where}
-        ORDER BY time DESC, series LIMIT {int(limit)}"""
+    return _read(engine, lines, f"WHERE {where} ORDER BY time DESC, series LIMIT {int(limit)}")
+
+
+def every_exemplar(
+    engine: Engine, run: int, *, keys: Collection[str] = (), rank: int | None = None, page: int = PAGE
+) -> Iterator[list[ExemplarRow]]:
+    """Yield the exemplars of a run page by page, by series and time."""
+    lines = {
+        series: line for series, line in read_lines(engine, run, rank=rank).items() if not keys or line.key in keys
+    }
+    if not lines:
+        return
+    among, offset = literal.integers(lines), 0
+    while rows := _read(
+        engine, lines, f"WHERE series IN {among} ORDER BY series, time, span_id LIMIT {offset}, {int(page)}"
+    ):
+        yield rows
+        offset += page
+
+
+def _read(engine: Engine, lines: dict[int, Line], condition: str) -> list[ExemplarRow]:
+    columns = (
+        *("series", "attempt", "step", "time", "value", "rest"),
+        *("trace_id", "span_id", "attr_names", "attr_values", "attr_types"),
     )
+    found = engine.query(f"SELECT {', '.join(columns)} FROM exemplars {condition}")
     return [
         ExemplarRow(
             lines[series],
             attempt,
             step_of(step),
             time,
-            value,
+            exact.whole(value, rest),
             trace if any(trace) else None,
             span if any(span) else None,
             attrs.restore(names, values, types),
         )
-        for series, attempt, step, time, value, trace, span, names, values, types in found.rows(*columns, "attr_types")
+        for series, attempt, step, time, value, rest, trace, span, names, values, types in found.rows(*columns)
     ]

@@ -14,7 +14,7 @@ from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Log
 
 _COLUMNS = (
     *("run", "rank", "attempt", "kind", "time", "step", "axis", "trace_id", "span_id", "severity", "name"),
-    *("body", "body_type", "scope", "attr_names", "attr_values", "attr_types"),
+    *("body", "body_type", "scope", "observed", "flags", "attr_names", "attr_values", "attr_types"),
 )
 _KINDS = {"log": LOG, "event": EVENT, "alert": ALERT}
 _NONE = (bytes(16), bytes(8))
@@ -92,12 +92,13 @@ def _conditions(question: LogQuestion) -> list[str]:
 
 def _row(row: Sequence[Any]) -> LogRow:
     run, rank, attempt, kind, time, step, axis, trace_id, span_id, severity, name, body, letter, scope, *rest = row
-    values = attrs.restore(*rest)
+    *seen, attr_names, attr_values, attr_types = rest
+    values = attrs.restore(attr_names, attr_values, attr_types)
     trace, span = (None if id in _NONE else id for id in (trace_id, span_id))
     at, on = step_of(step), axis or None
     if kind == ALERT:
-        return LogRow(run, rank, attempt, Alert(time, at, on, trace, span, severity, name, body, values))
+        return LogRow(run, rank, attempt, Alert(time, at, on, trace, span, severity, name, body, values, *seen))
     content = attrs.unspell(letter, body)
     if kind == EVENT:
-        return LogRow(run, rank, attempt, Event(time, at, on, trace, span, severity, name, values, content))
-    return LogRow(run, rank, attempt, Log(time, at, on, trace, span, severity, content, values, scope))
+        return LogRow(run, rank, attempt, Event(time, at, on, trace, span, severity, name, values, content, *seen))
+    return LogRow(run, rank, attempt, Log(time, at, on, trace, span, severity, content, values, scope, *seen))

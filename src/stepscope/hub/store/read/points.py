@@ -25,6 +25,8 @@ class Points:
     time: npt.NDArray[Any]
     attempt: npt.NDArray[Any]
     value: npt.NDArray[Any]
+    rest: npt.NDArray[Any]
+    """By how much each value is off the integer it stands for."""
 
 
 def read_points(
@@ -54,7 +56,7 @@ def _pieces(engine: Engine, lines: list[Line], piece: int) -> Iterator[Points]:
     offset = 0
     while True:
         found = engine.query(
-            f"""SELECT series, step, time, attempt, value FROM metrics
+            f"""SELECT series, step, time, attempt, value, rest FROM metrics
             WHERE series IN {literal.integers(places.tolist())}
             ORDER BY series, step, time LIMIT {offset}, {piece}"""
         )
@@ -62,7 +64,7 @@ def _pieces(engine: Engine, lines: list[Line], piece: int) -> Iterator[Points]:
             return
         which = order[np.searchsorted(places[order], found.array("series", "u8"))].astype(np.int32)
         columns = (found.array("step", "i8"), found.array("time", "i8"), found.array("attempt", "u2"))
-        yield Points(lines, which, *columns, found.array("value"))
+        yield Points(lines, which, *columns, found.array("value"), found.array("rest", "i8"))
         if len(found) < piece:
             return
         offset += piece

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.store import literal
+from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.keys import Total, read_lines, read_totals
 from stepscope.hub.store.tables import NO_STEP
@@ -32,6 +32,7 @@ class Question:
     """`newest`: at the same step of a rank a later attempt supersedes the earlier ones."""
     axis: str | None = None
     attrs: Attrs | None = None
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Buckets:
     last: Array
     count: Array
     flags: Array
+    rests: tuple[Array, ...] | None = None
+    """By how much `low`, `high` and `last` are off the integers they stand for; None when they are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Raw:
     time: Array
     rank: Array
     attempt: Array
+    rest: Array | None = None
+    """By how much `value` is off the integer it stands for; None when it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Series:
     unit: str = ""
     axes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
+    scope: str = ""
     raw: Raw | None = None
     buckets: Buckets | None = None
     totals: tuple[Total, ...] = field(default=(), repr=False)
@@ -81,8 +87,18 @@ class Series:
 def read_series(engine: Engine, question: Question) -> Series:
     """Read a line of at most about `points` marks."""
     totals = _totals(engine, question)
-    if not totals:
-        return Series()
+    return _series(engine, question, totals) if totals else Series()
+
+
+def read_by_scope(engine: Engine, question: Question) -> list[Series]:
+    """Read a line for each instrumentation scope: the same name in two scopes is two instruments."""
+    scopes: dict[str, list[Total]] = {}
+    for total in _totals(engine, question):
+        scopes.setdefault(total.line.scope, []).append(total)
+    return [_series(engine, question, scopes[scope]) for scope in sorted(scopes)] or [Series()]
+
+
+def _series(engine: Engine, question: Question, totals: list[Total]) -> Series:
     plan = _Plan(engine, question, totals)
     series = Series(
         flags=int(np.bitwise_or.reduce([total.flags for total in totals])),
@@ -90,6 +106,7 @@ def read_series(engine: Engine, question: Question) -> Series:
         unit=totals[-1].line.unit,
         axes=tuple(sorted({total.line.axis for total in totals})),
         ranks=tuple(sorted({total.line.rank for total in totals})),
+        scope=totals[0].line.scope,
         totals=tuple(totals),
     )
     if plan.low > plan.high:
@@ -110,6 +127,7 @@ def _totals(engine: Engine, question: Question) -> list[Total]:
         for series, line in lines.items()
         if (question.axis is None or line.axis == question.axis)
         and (question.attrs is None or line.attrs == question.attrs)
+        and (question.scope is None or line.scope == question.scope)
     }
     totals = read_totals(engine, question.run, chosen)
     if isinstance(question.attempt, int):
@@ -127,6 +145,7 @@ class _Plan:
         self._question = question
         self._totals = totals
         self._ranks = {total.line.series: total.line.rank for total in totals}
+        self._large = any(exact.is_large(total.low, total.high) for total in totals)
         by_step = question.x == "step"
         self._x = "step" if by_step else "time"
         self.origin = _origin(engine, question.run, totals) if question.x == "relative" else 0
@@ -178,7 +197,8 @@ class _Plan:
 
     def raw(self) -> Raw:
         found = self._engine.query(
-            f"""SELECT series, step, time, attempt, value FROM metrics WHERE {self._newest}
+            f"""SELECT series, step, time, attempt, value{", rest" if self._large else ""}
+            FROM metrics WHERE {self._newest}
             ORDER BY {self._x}, time, series"""
         )
         x = found.array(self._x, "i8") - self.origin
@@ -190,6 +210,7 @@ class _Plan:
             found.array("time", "i8"),
             ranks,
             found.array("attempt", "u2"),
+            found.array("rest", "i8") if self._large else None,
         )
 
     def buckets(self, *, finite: bool) -> Buckets:
@@ -200,7 +221,7 @@ class _Plan:
         values = _FINITE if finite else _ANY
         found = self._engine.query(
             f"""SELECT intDiv({x} - ({self.low}), {width}) AS bucket, count() AS count, min({x}) AS first_x,
-                max({x}) AS last_x, argMax(value, {x}) AS last, {values}
+                max({x}) AS last_x, argMax(value, {x}) AS last, {values}{_RESTS.format(x=x) if self._large else ""}
             FROM metrics WHERE {self._newest} GROUP BY bucket ORDER BY bucket"""
         )
         goods = found.array(good)
@@ -215,9 +236,13 @@ class _Plan:
             last=found.array("last"),
             count=found.array("count", "u8"),
             flags=np.zeros(len(goods), np.uint8) if finite else found.array("flags", "u1"),
+            rests=tuple(found.array(name, "i8") for name in _REST_NAMES) if self._large else None,
         )
 
 
+_REST_NAMES = ("low_rest", "high_rest", "last_rest")
+_RESTS = """, argMinIf(rest, (value, rest), isFinite(value)) AS low_rest,
+    argMaxIf(rest, (value, rest), isFinite(value)) AS high_rest, argMax(rest, {x}) AS last_rest"""
 _FINITE = "min(value) AS low, max(value) AS high, sum(value) AS sum"
 _ANY = """countIf(isFinite(value)) AS good, minIf(value, isFinite(value)) AS low,
     maxIf(value, isFinite(value)) AS high, sumIf(value, isFinite(value)) AS sum,

@@ -16,6 +16,7 @@ from stepscope.model.records import Link, Span, SpanEvent
 _COLUMNS = (
     *("run", "rank", "attempt", "time", "duration", "step", "axis", "trace_id", "span_id", "parent_id", "name"),
     *("span_kind", "status", "message", "scope", "attr_names", "attr_values", "attr_types"),
+    *("flags", "writer"),
     *("event_times", "event_names", "event_attrs", "link_traces", "link_spans", "link_attrs"),
 )
 _SELECT = ", ".join(_COLUMNS)
@@ -29,6 +30,8 @@ class SpanRow(Struct, frozen=True):
     rank: int
     attempt: int
     span: Span
+    writer: int = 0
+    """The key of the process that recorded it; 0 where it was stored before that was kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def _read(engine: Engine, sql: str, page: SpanQuestion, *, open: bool = False) -
 
 def _row(row: Sequence[Any], *, open: bool) -> SpanRow:
     run, rank, attempt, time, duration, step, axis, trace_id, span_id, parent_id, name, *rest = row
-    kind, status, message, scope, names, values, types, *lists = rest
+    kind, status, message, scope, names, values, types, flags, writer, *lists = rest
     event_times, event_names, event_attrs, link_traces, link_spans, link_attrs = lists
     span = Span(
         time=time,
@@ -162,5 +165,6 @@ def _row(row: Sequence[Any], *, open: bool) -> SpanRow:
             for trace, span, text in zip(link_traces, link_spans, link_attrs, strict=True)
         ),
         scope=scope,
+        flags=flags,
     )
-    return SpanRow(run, rank, attempt, span)
+    return SpanRow(run, rank, attempt, span, writer)

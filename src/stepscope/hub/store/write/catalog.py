@@ -13,7 +13,7 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.tables import ERA
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.records import Attrs, Instrument
-from stepscope.model.writer import Writer
+from stepscope.model.writer import Writer, run_id_trouble
 from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 
 WEEK_NS = 7 * 24 * 3600 * 10**9
@@ -98,8 +98,8 @@ class Catalog:
         key = writer_key(writer)
         source = self._sources.get(key)
         if source is None:
-            if not writer.run:
-                raise ValueError("the writer names no run")
+            if trouble := run_id_trouble(writer.run):
+                raise ValueError(trouble)
             source = Source(writer, key, RunBook(0))
             _writers_block([source])
             source.book = self._book(writer)

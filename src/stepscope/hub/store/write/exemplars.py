@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stepscope.hub.store import attrs
-from stepscope.hub.store.columns import Block, fixed, numbers
+from stepscope.hub.store.columns import Block, Numbers, fixed, numbers
+from stepscope.hub.store.exact import rests
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Attrs, Metric
@@ -16,7 +17,7 @@ _LATEST = 2**63
 
 
 class _Exemplar(NamedTuple):
-    value: float
+    value: int | float
     time: int
     trace_id: bytes | None
     span_id: bytes | None
@@ -48,17 +49,20 @@ class Exemplars:
         if not self._rows:
             return {}
         series, steps, attempts, found = zip(*self._rows, strict=True)
+        values = numbers("Float64", [each.value for each in found])
         block: Block = {
             "series": numbers("UInt64", series),
             "step": numbers("Int64", steps),
             "time": numbers("Int64", [each.time for each in found]),
             "attempt": numbers("UInt16", attempts),
-            "value": numbers("Float64", [each.value for each in found]),
+            "value": values,
             "trace_id": fixed(16, [each.trace_id for each in found]),
             "span_id": fixed(8, [each.span_id for each in found]),
             **attrs.block([each.attrs for each in found]),
             "commit": numbers("UInt32", [commit] * len(found)),
         }
+        if (rest := rests([each.value for each in found], values.data)) is not None:
+            block["rest"] = Numbers("Int16", rest)
         return {"exemplars": block}
 
 
@@ -69,7 +73,7 @@ def _read(given: Any, time: int) -> Iterator[_Exemplar]:
             continue
         at, said = each.get("time"), each.get("attrs")
         yield _Exemplar(
-            float(value),
+            value,
             at if type(at) is int and 0 < at < _LATEST else time,
             _id(each.get("trace_id"), 16),
             _id(each.get("span_id"), 8),

@@ -55,6 +55,9 @@ def _block(rows: Rows[Line], commit: int) -> Block:
         "span_id": fixed(8, [line.span_id for line in lines]),
         "axis": texts([line.axis or "" for line in lines]),
         "scope": texts([line.scope if isinstance(line, Log) else "" for line in lines]),
+        "observed": numbers("Int64", [line.observed for line in lines]),
+        "flags": numbers("UInt32", [line.flags for line in lines]),
+        "writer": rows.by_source("UInt64", lambda source: source.key),
         **attrs.block([line.attrs for line in lines]),
     }
 

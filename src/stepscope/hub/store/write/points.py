@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.store.columns import Block, Floats, Ints, Numbers, constant
+from stepscope.hub.store.exact import Rests, rests
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Metric, Value
@@ -81,7 +82,7 @@ class Points:
             raise OverflowError("a step is out of range")
         sizes, slots = self._catalog.slots_of(_int64(self._shapes))
         rows = [_int64(column).repeat(sizes) for column in (self._steps, self._times, self._starts)]
-        return _Sorted(self._catalog, slots, values, *rows).blocks(commit)
+        return _Sorted(self._catalog, slots, values, rests(self._values, values), *rows).blocks(commit)
 
 
 _values: Callable[[Mapping[str, Value]], Iterable[Value]] = dict.values  # type: ignore[assignment]
@@ -117,7 +118,9 @@ def _shape(metric: Metric) -> tuple[object, ...]:
 class _Sorted:
     """Points in the order of the table: by series and attempt, then step, then time."""
 
-    def __init__(self, catalog: Catalog, slots: Ints, values: Floats, steps: Ints, times: Ints, starts: Ints) -> None:
+    def __init__(
+        self, catalog: Catalog, slots: Ints, values: Floats, rest: Rests | None, steps: Ints, times: Ints, starts: Ints
+    ) -> None:
         counts = np.bincount(slots)
         used = np.flatnonzero(counts)
         series = np.array(catalog.slot_series)[used]
@@ -133,6 +136,7 @@ class _Sorted:
         if self._out_of_order(steps[at], times[at]):
             at = np.lexsort((times, steps, group))
         self.steps, self.times, self.starts, self.values = steps[at], times[at], starts[at], values[at]
+        self.rest = None if rest is None else rest[at]
 
     def _out_of_order(self, steps: Ints, times: Ints) -> bool:
         """Tell whether within a group a step, or a time at the same step, goes back."""
@@ -150,6 +154,8 @@ class _Sorted:
             "start": Numbers("Int64", self.starts),
             "commit": constant("UInt32", commit, len(self.values)),
         }
+        if self.rest is not None:
+            metrics["rest"] = Numbers("Int16", self.rest)
         return {"metrics": metrics, "totals_in": self._totals()}
 
     def _totals(self) -> Block:

@@ -51,6 +51,8 @@ def _block(rows: Rows[Span], commit: int) -> Block:
         "status": numbers("UInt8", [span.status for span in spans]),
         "message": texts([span.message for span in spans]),
         "scope": texts([span.scope for span in spans]),
+        "flags": numbers("UInt32", [span.flags for span in spans]),
+        "writer": rows.by_source("UInt64", lambda source: source.key),
         **attrs.block([span.attrs for span in spans]),
     }
     return {**block, **_events([span.events for span in spans]), **_links([span.links for span in spans])}

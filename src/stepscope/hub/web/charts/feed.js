@@ -132,9 +132,10 @@ export class Feed {
     for (const [x, those] of ends) {
       const found = await this.lines(those.map(({ key }) => key), { from: x - pad, to: x + pad, points: EXACT }).catch(() => []);
       if (turn !== this.turn) return;
-      those.forEach(({ key, line }, at) => {
-        if (line.marks.tail.x !== x || !found[at]?.total) return;
-        const tip = marksOf(found[at], EXACT);
+      those.forEach(({ key, line }) => {
+        const end = found.find((each) => each.key === key && each.scope === line.scope);
+        if (line.marks.tail.x !== x || !end?.total) return;
+        const tip = marksOf(end, EXACT);
         Object.assign(line.marks, { tail: tip.tail, lastValue: tip.lastValue });
         this.tell(key);
       });
@@ -161,12 +162,13 @@ export class Feed {
     }
   }
 
-  line(line, at, ghost, along) {
+  line(line, at, ghost, along, scoped = false) {
     const plain = marksOf(line, along ? EXACT : this.how.points);
     const marks = along ? over(along.marks, plain, { ranks: along.ranks, mine: line.ranks.length, window: along.window }) : plain;
     return {
-      id: ghost ? "ghost" + at : at, rank: line.rank, ghost, marks, several: line.rank === null && line.ranks.length > 1,
-      colour: seriesColour(at), at, name: line.rank === null ? "all ranks" : "rank " + line.rank, origin: line.origin,
+      id: ghost ? "ghost" + at : at, rank: line.rank, scope: line.scope, ghost, marks,
+      several: line.rank === null && line.ranks.length > 1, colour: seriesColour(at), at,
+      name: (line.rank === null ? "all ranks" : "rank " + line.rank) + (scoped ? ` · ${line.scope || "no scope"}` : ""), origin: line.origin,
     };
   }
 
@@ -175,7 +177,9 @@ export class Feed {
     // Read again and asked the same, what an earlier attempt had is still right.
     const ghosts = entry.turn === this.turn ? entry.lines.filter((line) => line.ghost) : [];
     entry.turn = this.turn;
-    entry.lines = [...ghosts, ...mine.map((line, at) => this.line(line, line.rank === null ? at : line.rank, false, along))];
+    entry.scoped = new Set(mine.map((line) => line.scope)).size > 1;
+    const place = (line, at) => line.rank === null || entry.scoped ? at : line.rank;
+    entry.lines = [...ghosts, ...mine.map((line, at) => this.line(line, place(line, at), false, along, entry.scoped))];
     entry.ranks = [...new Set(mine.flatMap((line) => line.ranks))];
     entry.unit = mine[0]?.unit || "";
     entry.superseded = mine.reduce((sum, line) => sum + line.superseded, 0);
@@ -230,6 +234,7 @@ export class Feed {
 
   append(entry, rank, columns, behind = -Infinity) {
     if (this.how.x === "metric") return;
+    if (entry.scoped) return this.renew();   // the stream does not say of which scope a point is
     const line = this.lineOf(entry, rank);
     if (!line) return;
     const { x, from, to } = this.how;

@@ -11,7 +11,7 @@ export async function pick(run, key, mark, plot, view, onStep) {
   if (exact && !flagged && value === marks.mid[i] && marks.wide) return onStep(first, null);
   const kind = view.x === "metric" ? "step" : view.x;
   const pad = kind === "step" ? 0 : 2e-6;
-  const found = await resolve(run, key, { from: first - pad, to: last + pad, x: kind, rank: line.rank }, value).catch(() => null);
+  const found = await resolve(run, key, { from: first - pad, to: last + pad, x: kind, rank: line.rank, scope: line.scope }, value).catch(() => null);
   if (found && found.step !== null) return onStep(found.step, found.rank);
   return kind === "step" ? onStep(Math.round(first), line.rank) : undefined;
 }

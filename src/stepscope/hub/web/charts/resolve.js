@@ -3,9 +3,9 @@ import { get, runPath } from "../api.js";
 import { real } from "../parts/format.js";
 
 // Returns { step, rank } of the value that stands out in the mark, or null. `value` says which value is meant.
-export async function resolve(run, key, { from, to, x = "step", rank = null }, wanted) {
+export async function resolve(run, key, { from, to, x = "step", rank = null, scope }, wanted) {
   for (let round = 0; round < 6; round++) {
-    const params = { key, x, from, to, points: 20000, ...(typeof rank === "number" ? { rank } : {}) };
+    const params = { key, x, from, to, points: 20000, ...(typeof rank === "number" ? { rank } : {}), ...(scope ? { scope } : {}) };
     const line = (await get(runPath(run, "series"), params)).series[0];
     if (!line || !line.total) return null;
     if (line.shape === "raw") return picked(line.columns, wanted);

@@ -69,7 +69,7 @@ def _severity(number: int, text: str, attrs: Attrs) -> int:
 def _event(context: _Context, name: str, body: Any, attrs: Attrs, scope_name: str, seen: tuple[int, int]) -> Record:
     """Make an event; `alert.firing` with a rule's name is an alert."""
     if scope_name:
-        attrs[names.ATTR_SCOPE + "name"] = scope_name
+        attrs[names.ATTR_SCOPE_NAME] = scope_name
     rule = attrs.get(names.ATTR_ALERT)
     if name == names.EVENT_ALERT and type(rule) is str:
         del attrs[names.ATTR_ALERT]

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct, structs
 
 from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_WORLD_SIZE
@@ -15,11 +16,8 @@ from stepscope.wire.otlp.decode.steps import take_step
 MARKS = frozenset((*names.STEPS, *names.RUN_ALIASES, ATTR_RANK, "rank"))
 """Attributes of a record that say more about it than about what it measured."""
 
-_IDENTITY = (
-    "service.namespace", "service.name", "service.instance.id", "host.name", "host.id", "process.pid",
-    "k8s.pod.uid", "k8s.pod.name", "container.id",
-)  # fmt: skip
 _MOST = 2**31
+_pack = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -38,10 +36,9 @@ class Origin(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The same for every request of one process in one attempt of a run; safe as a file name."""
-        said = (str(self.resource.get(name, "")) for name in _IDENTITY)
-        parts = "\0".join((self.run, self.project, str(self.rank), str(self.attempt), *said))
-        return hashlib.blake2b(parts.encode("utf-8", "replace"), digest_size=16).hexdigest()
+        """The same for every request with one resource in one attempt of a run; safe as a file name."""
+        parts = _pack((self.run, self.project, self.rank, self.attempt, self.resource))
+        return hashlib.blake2b(parts, digest_size=16).hexdigest()
 
     def writer(self, wall_ns: int = 0) -> Writer:
         """Make the writer of these records."""

@@ -1,0 +1,42 @@
+"""Integers beyond 2**53, kept as the nearest double and the small rest by which it is off."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.hub.store.columns import Floats
+
+LIMIT = 2.0**53
+"""Doubles below this hold every integer."""
+_INT64 = 2**63
+
+Rests = npt.NDArray[np.int16]
+
+
+def rests(given: Sequence[int | float], stored: Floats) -> Rests | None:
+    """What the doubles are off from the 64-bit integers that were given; None when nothing is."""
+    found: Rests | None = None
+    for at in np.flatnonzero(np.abs(stored) >= LIMIT).tolist():
+        value = given[at]
+        if isinstance(value, int) and -_INT64 <= value < _INT64 and (rest := value - int(stored[at])):
+            if found is None:
+                found = np.zeros(len(stored), np.int16)
+            found[at] = rest
+    return found
+
+
+def is_large(*values: float) -> bool:
+    """Tell whether a rest may belong to one of these numbers."""
+    return any(LIMIT <= abs(value) <= _INT64 for value in values)
+
+
+def whole(value: float, rest: int = 0) -> int | float:
+    """The number that was given: an integer with all its digits where doubles do not hold every one."""
+    return int(value) + rest if is_large(value) else value
+
+
+def patch(shown: list[object], values: Floats, rest: npt.NDArray[np.int64]) -> None:
+    """Put integers in the place of the doubles that stand for them."""
+    for at in np.flatnonzero((np.abs(values) >= LIMIT) & (np.abs(values) <= _INT64)).tolist():
+        shown[at] = whole(float(values[at]), int(rest[at]))
