@@ -1,10 +1,14 @@
 """Who writes: the identity of one process in one attempt of a run."""
 
+import re
 from typing import Any
 
 from msgspec import Struct
 
 SCHEMA = 1
+LONGEST_RUN_ID = 4096
+"""Characters; a longer id fits in no path or address."""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Writer(Struct, frozen=True, kw_only=True):
@@ -26,3 +30,12 @@ class Writer(Struct, frozen=True, kw_only=True):
     monotonic_ns: int = 0
     resource: dict[str, Any] = {}
     schema: int = SCHEMA
+
+
+def run_id_trouble(run: str) -> str:
+    """Say what is wrong with a run id: it is empty, too long, or has control characters; empty when nothing is."""
+    if not run:
+        return "the run has no id"
+    if len(run) > LONGEST_RUN_ID:
+        return f"the run id is longer than {LONGEST_RUN_ID} characters"
+    return "the run id has control characters" if _CONTROL.search(run) else ""

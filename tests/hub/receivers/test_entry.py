@@ -39,3 +39,29 @@ def test_a_writer_starts_with_its_first_record() -> None:
     assert writers.same(WRITER, [Metric(10, 1, None, None, {})]).wall_ns == 20
     other = structs.replace(WRITER, id="x")
     assert writers.same(other, [Metric(500, 1, None, None, {}), Metric(0, 1, None, None, {})]).wall_ns == 100
+
+
+@pytest.mark.parametrize("run", ["", "x" * 4097, "two\nlines", "nul\0", "del\x7f", "line\u2028separator"])
+@pytest.mark.parametrize("seq", [None, 7])
+def test_run_ids_out_of_bounds_are_refused(tmp_path: Path, run: str, seq: int | None) -> None:
+    """Their records are counted with the reason, and nothing of them is written."""
+    intake, tallies = Intake(tmp_path / "journal" / "intake", WRITER), Tallies()
+    entry = Entry("test", intake, Scrubber(Limits()), tallies, Numbers(), Owners())
+    load = Load()
+    entry.add(load, structs.replace(WRITER, run=run), [Metric(1, 1, None, None, {"a": 1.0})] * 3, None, seq)
+    entry.hand_over(load).result(10)
+    intake.close()
+    assert (load.taken, load.parcels, tallies.total("rejected")) == (0, [], 3)
+    assert next(iter(load.rejected)).startswith("the run ")
+
+
+def test_run_ids_within_bounds_are_taken(tmp_path: Path) -> None:
+    """Long ones, with spaces, slashes and letters of any script."""
+    intake = Intake(tmp_path / "journal" / "intake", WRITER)
+    entry = Entry("test", intake, Scrubber(Limits()), Tallies(), Numbers(), Owners())
+    load = Load()
+    for run in ("x" * 4096, "run 1/α ü", "a\u00a0b"):
+        entry.add(load, structs.replace(WRITER, run=run), [Metric(1, 1, None, None, {"a": 1.0})], None)
+    entry.hand_over(load).result(10)
+    intake.close()
+    assert (load.taken, +load.rejected) == (3, {})
