@@ -70,4 +70,6 @@ def _retry(refusal: Refusal) -> dict[str, str]:
         found["Retry-After"] = str(max(math.ceil(refusal.retry_after), 1))
     if refusal.status == HTTPStatus.UNAUTHORIZED:
         found["WWW-Authenticate"] = "Bearer"
+    if refusal.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus(413)):
+        found["Connection"] = "close"  # the rest of the body is not read
     return found

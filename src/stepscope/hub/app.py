@@ -19,7 +19,8 @@ from stepscope.hub.page import page_routes
 from stepscope.hub.receivers.native import Native
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.receivers.otlp_http import OtlpHttp
-from stepscope.hub.refusals import Refusal
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.security.bodies import Bodies
 from stepscope.hub.security.gate import Gate
 from stepscope.hub.security.guard import COOKIE
 from stepscope.hub.service import Hub
@@ -29,17 +30,18 @@ _SESSION_SECONDS = 30 * 24 * 3600
 
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Put the application of a hub together; `routes` are those of the JSON API."""
-    limit = hub.options.limits.body
     receivers = [
-        *OtlpHttp(OtlpReceiver(hub.entry("otlp_http")), limit, hub.pool).routes(),
-        *Native(hub.entry("native", ours=True), limit, hub.pool).routes(),
+        *OtlpHttp(OtlpReceiver(hub.entry("otlp_http")), hub.workers).routes(),
+        *Native(hub.entry("native", ours=True), hub.workers).routes(),
     ]
     inner = Starlette(
         routes=[*receivers, *_own_routes(hub), *routes, *page_routes()],
-        exception_handlers={HTTPException: _refuse, Exception: _stumble},
+        exception_handlers={HTTPException: _refuse, Refused: _refused, Exception: _stumble},
     )
     inner.router.redirect_slashes = False
-    return Gate(inner, hub.guard)
+    limits = hub.options.limits
+    larger = {**dict.fromkeys((route.path for route in receivers), limits.body), **hub.larger_bodies}
+    return Gate(Bodies(inner, limits, larger), hub.guard)
 
 
 def _own_routes(hub: Hub) -> list[Route]:
@@ -97,6 +99,10 @@ async def _refuse(request: Request, error: Any) -> Response:
     )
     response.headers.update(error.headers or {})
     return response
+
+
+async def _refused(request: Request, error: Any) -> Response:
+    return refusal_response(request.url.path, request.headers, error.refusal)
 
 
 async def _stumble(request: Request, error: Exception) -> Response:

@@ -13,7 +13,8 @@ from stepscope.model.ports import Batch
 
 MOST_RECORDS = 20_000
 """So many records wait for one watcher, and so many are remembered for those who come back."""
-MOST_WATCHERS = 200
+MOST_WATCHERS, MOST_OF_ONE = 200, 50
+"""So many watch at once, and so many of them are one client."""
 
 
 class TooMany(StepscopeError):
@@ -39,6 +40,8 @@ class Watcher:
     run: str | None
     project: str | None
     wake: Callable[[], None]
+    client: str = ""
+    """Who watches: a token, or an address."""
     number: int = 0
     """The last moment it has been offered."""
     waiting: deque[Moment] = field(default_factory=deque)
@@ -55,9 +58,15 @@ class Watcher:
 class Live:
     """Hands out what was stored. `take` is a listener of the pump; everything can be called from any thread."""
 
-    def __init__(self, *, most_records: int = MOST_RECORDS, most_watchers: int = MOST_WATCHERS) -> None:
+    def __init__(
+        self,
+        *,
+        most_records: int = MOST_RECORDS,
+        most_watchers: int = MOST_WATCHERS,
+        most_of_one: int = MOST_OF_ONE,
+    ) -> None:
         self._lock = threading.Lock()
-        self._most_records, self._most_watchers = most_records, most_watchers
+        self._most_records, self._most_watchers, self._most_of_one = most_records, most_watchers, most_of_one
         self._watchers: list[Watcher] = []
         self._memory: deque[Moment] = deque()
         self._remembered = 0
@@ -96,13 +105,22 @@ class Live:
         watcher.wake()
 
     def watch(
-        self, wake: Callable[[], None], *, run: str | None = None, project: str | None = None, cursor: str | None = None
+        self,
+        wake: Callable[[], None],
+        *,
+        run: str | None = None,
+        project: str | None = None,
+        cursor: str | None = None,
+        client: str = "",
     ) -> tuple[Watcher, bool]:
         """Begin to watch, from a cursor on if one is given; the flag tells that something since it is forgotten."""
         with self._lock:
             if len(self._watchers) >= self._most_watchers or self.closed:
                 raise TooMany(f"{len(self._watchers)} are watching already")
-            watcher = Watcher(run, project, wake)
+            mine = sum(watcher.client == client for watcher in self._watchers)
+            if client and mine >= self._most_of_one:
+                raise TooMany(f"{mine} streams of this client are open already")
+            watcher = Watcher(run, project, wake, client)
             since = self._number if cursor is None else self._since(cursor)
             for moment in self._memory:
                 if since is not None and moment.number > since:

@@ -2,17 +2,22 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import uvicorn
 from starlette.routing import BaseRoute
 
 from stepscope.hub.app import build_app
+from stepscope.hub.connections import Connections, LimitedProtocol, Listener, most_connections
 from stepscope.hub.home import HubHome
+from stepscope.hub.limits import Limits
 from stepscope.hub.opening import open_kept
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.receivers.otlp_grpc import OtlpGrpc
@@ -22,6 +27,8 @@ from stepscope.hub.service import Hub, HubOptions
 from stepscope.model.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
+STOP_SECONDS = 30.0
+"""A hub that is told to stop has ended after so long, whatever it was doing."""
 SWITCH_SECONDS = 0.0005
 """How long a thread that is at work keeps the others waiting; with Python's 5 ms, a request of 1 MiB that comes while
 the store is busy waits for many turns."""
@@ -71,20 +78,22 @@ class _Process:
         """Serve until a signal comes."""
         hub, options = self._hub, self._hub.options
         try:
-            grpc = OtlpGrpc(OtlpReceiver(hub.entry("otlp_grpc")), hub.guard, options.limits.body, hub.pool)
+            http_most, grpc_most = most_connections(options.limits)
+            limits = replace(options.limits, connections=http_most, grpc_connections=grpc_most)
+            grpc = OtlpGrpc(OtlpReceiver(hub.entry("otlp_grpc")), hub.guard, limits, hub.workers)
             port = grpc.bind(f"{_bracketed(options.host)}:{options.grpc_port}", options.tls)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop.set)
-            await self._serve(grpc, port, say)
+            await self._serve(grpc, port, limits, say)
         finally:
             await asyncio.to_thread(hub.close)
         return 0
 
-    async def _serve(self, grpc: OtlpGrpc, port: int, say: Callable[[str], None]) -> None:
+    async def _serve(self, grpc: OtlpGrpc, port: int, limits: Limits, say: Callable[[str], None]) -> None:
         """Start both servers, and stop them whatever happens; `port` is that of gRPC."""
         hub, options = self._hub, self._hub.options
-        server = _Server(_config(build_app(hub, self._routes), options))
+        server = _Server(_config(build_app(hub, self._routes), options), limits)
         serving = asyncio.create_task(server.serve([self._listener]))
         try:
             await grpc.start()
@@ -95,13 +104,43 @@ class _Process:
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            hub.say_goodbye()
+            _end_within(STOP_SECONDS)
+            await asyncio.to_thread(hub.say_goodbye)
             server.should_exit = True
             await asyncio.gather(grpc.stop(DRAIN_SECONDS), serving)
 
 
+def _end_within(seconds: float) -> None:
+    """End the process when it has not ended by itself: what was acknowledged is in the journal, synced."""
+
+    def end() -> None:
+        os.write(2, b"stepscope hub: ended before all work was done; what was acknowledged is in the journal\n")
+        os._exit(0)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
 class _Server(uvicorn.Server):
-    """Uvicorn without its own signals: ours end the process with 0."""
+    """Uvicorn with our connections and without its own signals: ours end the process with 0."""
+
+    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+        super().__init__(config)
+        self._limits = limits
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        connections = Connections(self._limits.connections)
+
+        def make() -> LimitedProtocol:
+            return LimitedProtocol(self.config, self.server_state, {}, limits=self._limits, connections=connections)
+
+        self.servers = [
+            Listener(each, make, self.config.ssl, connections, self._limits)  # type: ignore[misc]
+            for each in sockets or ()
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -113,13 +152,14 @@ def _config(app: object, options: HubOptions) -> uvicorn.Config:
     certificate, key = options.tls or (None, None)
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         lifespan="off",
         ws="none",
         timeout_graceful_shutdown=int(DRAIN_SECONDS),
-        timeout_keep_alive=75,
+        timeout_keep_alive=int(options.limits.idle_seconds),
+        http="h11",
         ssl_certfile=certificate,
         ssl_keyfile=str(key) if key is not None else None,
     )

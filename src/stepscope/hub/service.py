@@ -5,7 +5,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from stepscope.hub.store.upkeep import lost
 from stepscope.hub.storing import SINK, StoreSink
 from stepscope.hub.tallies import Tallies
 from stepscope.hub.upkeep import Upkeep
+from stepscope.hub.workers import Workers
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Retry
@@ -86,8 +86,10 @@ class Hub:
             options.scheme,
             required=not is_loopback(options.host),
         )
-        self.pool = ThreadPoolExecutor(2, "stepscope-body")
-        """Works on large bodies; two threads, so that two at most are unpacked in memory at a time."""
+        self.workers = Workers("body", threads=2, waiting=256)
+        """Unpacks and decodes bodies; two threads, so that two at most are unpacked in memory at a time."""
+        self.larger_bodies: dict[str, int] = {}
+        """Paths of the JSON API that take larger bodies than the others."""
         cursors = Cursors(home.folder, SINK)
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
         self.backlog = Backlog(home.journal, cursors, self.tallies, self.intake.measure)
@@ -131,7 +133,7 @@ class Hub:
     def close(self, seconds: float = 10.0) -> None:
         """Make what was taken safe, store what can be in the time given, and let go of everything."""
         self.say_goodbye()
-        self.pool.shutdown(cancel_futures=True)
+        self.workers.close()
         self.intake.close()
         self.pump.stop(seconds)
         self.upkeep.stop()

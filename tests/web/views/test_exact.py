@@ -109,12 +109,18 @@ def test_cells_and_their_file_are_exact(exact: World, show: Any) -> None:
     assert lines == ["n,many,half", *(f"{n},[{n}],0.5" for n in numbers)]
 
 
-def test_the_address_names_the_statement(world: World, show: Any) -> None:
-    """Another statement in the address, by a link or by going back, is run and shown."""
+def test_a_link_fills_the_box_and_runs_nothing(world: World, show: Any) -> None:
+    """A statement in the address, by a link or by going back, waits for whoever reads it to run it."""
     page = show(world.hub, "sql?q=SELECT+1+AS+first")
-    page.get_by_role("columnheader", name="first").wait_for()
+    until(page, "document.querySelector('textarea')?.value === 'SELECT 1 AS first'")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     page.evaluate("location.hash = '#/sql?q=SELECT+2+AS+second'")
+    until(page, "document.querySelector('textarea')?.value === 'SELECT 2 AS second'")
+    assert page.get_by_role("columnheader", name="second").count() == 0
+    page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_role("columnheader", name="second").wait_for()
-    assert page.get_by_label("Statement").input_value() == "SELECT 2 AS second"
+    assert sum(url.endswith("/api/sql") for url in asked) == 1
     page.go_back()
-    page.get_by_role("columnheader", name="first").wait_for()
+    until(page, "document.querySelector('textarea')?.value === 'SELECT 1 AS first'")
+    assert page.get_by_role("columnheader", name="second").count() == 1

@@ -10,7 +10,7 @@ from stepscope.hub.api.params import Param
 from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_states import RunStates
-from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.engine import Engine, Stop
 from stepscope.hub.store.read.runs import RunRow, list_runs, run_ids, run_number
 
 Schema = dict[str, Any]
@@ -27,6 +27,8 @@ class Reader:
     """The home folder, where a hub runs on one."""
     entry: Entry | None = None
     """The way in for what a request brings, where a hub runs."""
+    stop: Stop | None = None
+    """Ends a query when its client has left or the hub closes."""
 
     def run(self, id: str) -> RunRow:
         """Find a run; Refused when there is none that may be seen."""
@@ -73,6 +75,9 @@ class Stream:
 Answer = Callable[[Reader, dict[str, Any]], Any]
 """Answers with what JSON can hold, or a Stream; raises Refused."""
 
+Lane = Literal["read", "sql", "import"]
+"""The threads that answer: user-supplied queries and large files have their own, so that they delay nobody else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -88,6 +93,7 @@ class Endpoint:
     method: Literal["GET", "POST", "PUT", "DELETE"] = "GET"
     body: Schema | None = None
     most_body: int = 1024 * 1024
+    lane: Lane = "read"
     media_types: tuple[str, ...] = field(default=("application/json",))
 
 

@@ -2,33 +2,45 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any, TypedDict
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from stepscope.hub.answers import error_response, json_response
+from stepscope.hub.answers import json_response
 from stepscope.hub.api import params
-from stepscope.hub.api.endpoint import Endpoint, Reader, Stream
+from stepscope.hub.api.endpoint import Endpoint, Lane, Reader, Stream
 from stepscope.hub.api.openapi import document
 from stepscope.hub.api.table import ENDPOINTS
 from stepscope.hub.api.watching import PATH, Watching, describe
 from stepscope.hub.live import Live
-from stepscope.hub.receivers.body import read_body
+from stepscope.hub.receivers.body import Body, read_body
 from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.security.gate import access_of
+from stepscope.hub.security.guard import Access
 from stepscope.hub.service import Hub
-from stepscope.hub.store.engine import Damaged, Engine, EngineError
+from stepscope.hub.store.engine import Damaged, Engine, EngineError, Stop
+from stepscope.hub.workers import Workers
 
-READERS = 4
+
+class _Size(TypedDict):
+    threads: int
+    waiting: int
+
+
+_LANES: dict[Lane, _Size] = {
+    "read": {"threads": 4, "waiting": 512},
+    "sql": {"threads": 2, "waiting": 8},
+    "import": {"threads": 1, "waiting": 2},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +50,16 @@ class Source:
     engine: Engine
     states: RunStates
     live: Live
-    pool: ThreadPoolExecutor
+    lanes: Mapping[Lane, Workers]
     version: str
     home: Path | None = None
     entry: Entry | None = None
     hurt: Callable[[str], None] = lambda said: None
     """Told what is damaged when a question comes upon it."""
+    stops: set[Stop] = field(default_factory=set)
+    """Ends the queries that are under way."""
+    still_valid: Callable[[Access], bool] = lambda access: True
+    """Tells whether who began to watch still may."""
 
 
 def api_routes(source: Source) -> list[BaseRoute]:
@@ -55,7 +71,7 @@ def api_routes(source: Source) -> list[BaseRoute]:
 
     return [
         Route("/api/openapi.json", openapi),
-        Route(PATH, Watching(source.live).answer),
+        Route(PATH, Watching(source.live, source.still_valid).answer),
         *(Route(_pattern(each.path), _route(source, each), methods=[each.method]) for each in ENDPOINTS),
     ]
 
@@ -67,52 +83,91 @@ def _pattern(path: str) -> str:
 
 def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        loop = asyncio.get_running_loop()
+        body = await read_body(request) if endpoint.body is not None else None
+        stop = Stop()
+        answering = source.lanes[endpoint.lane].run(_answer, source, endpoint, request, body, stop)
         try:
-            wanted = endpoint.body is not None
-            body = await read_body(request, endpoint.most_body, source.pool) if wanted else b""
-            return await loop.run_in_executor(source.pool, _answer, source, endpoint, request, body)
-        except Refused as refused:
-            return error_response(refused.refusal)
+            return await (_unless_left(answering, request, stop, source.stops) if body else answering)
         except Damaged as error:
             source.hurt(str(error))
-            return error_response(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)))
+            raise Refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))) from None
         except EngineError as error:
             if not error.passing:
                 raise
-            return error_response(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the store is busy", 2.0))
+            raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the store is busy", 2.0)) from None
 
     return answer
 
 
-def _answer(source: Source, endpoint: Endpoint, request: Request, body: bytes) -> Response:
+async def _unless_left(
+    answer: Coroutine[Any, Any, Response], request: Request, stop: Stop, stops: set[Stop]
+) -> Response:
+    """Wait for an answer; the query behind it is ended when its client leaves, or when the hub closes."""
+    answering, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(_left(request))
+    stops.add(stop)
+    try:
+        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            await asyncio.to_thread(stop.set)
+        return await answering
+    finally:
+        stops.discard(stop)
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    """Return when the client of a request, whose body is read, has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Response:
     given = params.check(endpoint.params, request.path_params, request.query_params.multi_items(), attrs=endpoint.attrs)
-    if endpoint.body is not None:
-        given["body"] = body
+    if body is not None:
+        given["body"] = body.unpacked()
     project = access_of(request.scope).project
-    reader = Reader(source.engine, source.states, project, source.home, source.entry)
+    reader = Reader(source.engine, source.states, project, source.home, source.entry, stop)
     found = endpoint.answer(reader, given)
     if isinstance(found, Stream):
         headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
         # The first piece is read before the answer begins, while it can still be an error.
         pieces = itertools.chain([next(found.pieces, b"")], found.pieces)
-        return StreamingResponse(_pieces(source.pool, pieces), media_type=found.media_type, headers=headers)
+        streamed = _pieces(source.lanes["read"], pieces)
+        return StreamingResponse(streamed, media_type=found.media_type, headers=headers)
     return Response(msgspec.json.encode(found), media_type="application/json")
 
 
-async def _pieces(pool: ThreadPoolExecutor, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    loop = asyncio.get_running_loop()
-    while (piece := await loop.run_in_executor(pool, next, pieces, None)) is not None:
+async def _pieces(workers: Workers, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (piece := await workers.run(next, pieces, None)) is not None:
         yield piece
+
+
+def _each(call: Callable[[Any], None], things: Iterable[Any]) -> None:
+    for thing in things:
+        call(thing)
 
 
 def mount(hub: Hub, version: str) -> list[BaseRoute]:
     """Put the JSON API on a hub: what it stores goes to those who watch, and all ends before the store closes."""
-    live, pool = Live(), ThreadPoolExecutor(READERS, "stepscope-read")
+    limits = hub.options.limits
+    live, stops = Live(most_watchers=limits.streams, most_of_one=limits.client_streams), set[Stop]()
+    lanes: dict[Lane, Workers] = {lane: Workers(lane, **size) for lane, size in _LANES.items()}
     hub.pump.listeners.append(live.take)
-    hub.closing.append(live.close)
-    hub.ending.append(lambda: pool.shutdown(cancel_futures=True))
+    hub.closing += (live.close, lambda: _each(Stop.set, list(stops)))
+    hub.ending.append(lambda: _each(Workers.close, lanes.values()))
+    hub.larger_bodies |= {each.path: each.most_body for each in ENDPOINTS if each.most_body != limits.small_body}
     home, entry = hub.home.home, hub.entry("import")
     return api_routes(
-        Source(hub.store.engine, hub.states, live, pool, version, home=home, entry=entry, hurt=hub.note_damage)
+        Source(
+            hub.store.engine,
+            hub.states,
+            live,
+            lanes,
+            version,
+            home=home,
+            entry=entry,
+            hurt=hub.note_damage,
+            stops=stops,
+            still_valid=hub.guard.still_valid,
+        )
     )

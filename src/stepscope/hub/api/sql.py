@@ -39,7 +39,7 @@ def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     if not math.isfinite(question.seconds) or "\0" in question.sql:
         raise bad("a statement has no NUL in it")
     try:
-        table = ask(reader.engine, question.sql, Limits(rows=question.rows, seconds=question.seconds))
+        table = ask(reader.engine, question.sql, Limits(rows=question.rows, seconds=question.seconds), reader.stop)
     except Forbidden as error:
         raise bad(str(error)) from None
     except Damaged:
@@ -69,6 +69,7 @@ ENDPOINTS = (
         answer,
         thing(columns=many(thing(name=TEXT, type=TEXT)), rows=many(many(ANYTHING)), more=BOOLEAN),
         method="POST",
+        lane="sql",
         body={
             "type": "object",
             "properties": {

@@ -210,5 +210,6 @@ ENDPOINTS = (
         method="POST",
         body={"anyOf": [{"type": "object"}, {"type": "array"}]},
         most_body=64 * 1024 * 1024,
+        lane="import",
     ),
 )

@@ -1,7 +1,9 @@
 """The endpoint `/api/live`: server-sent events of what is being stored."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -17,10 +19,13 @@ from stepscope.hub.live import Live, Moment, TooMany, Watcher
 from stepscope.hub.query import news
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.gate import access_of
+from stepscope.hub.security.guard import Access
 from stepscope.model.records import KINDS
 
 PATH = "/api/live"
 BEAT_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
+"""Between two looks at whether a client may still watch."""
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 PARAMS = (
     Param("run", "text", "a run; without it only which runs moved is told"),
@@ -45,8 +50,11 @@ def describe() -> dict[str, Any]:
 class Watching:
     """Answers requests for live events."""
 
-    def __init__(self, live: Live, beat: float = BEAT_SECONDS) -> None:
+    def __init__(
+        self, live: Live, still_valid: Callable[[Access], bool] = lambda access: True, beat: float = BEAT_SECONDS
+    ) -> None:
         self._live = live
+        self._still_valid = still_valid
         self._beat = beat
 
     async def answer(self, request: Request) -> Response:
@@ -62,23 +70,26 @@ class Watching:
                 loop.call_soon_threadsafe(news_came.set)
 
         cursor = given["cursor"] or request.headers.get("last-event-id")
-        project = access_of(request.scope).project
+        access = access_of(request.scope)
+        client = access.token.id if access.token is not None else str(request.client.host if request.client else "")
         try:
-            watcher, forgot = self._live.watch(wake, run=given["run"], project=project, cursor=cursor)
+            watcher, forgot = self._live.watch(
+                wake, run=given["run"], project=access.project, cursor=cursor, client=client
+            )
         except TooMany as error:
             return error_response(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), 10.0))
-        events = self._events(watcher, news_came, given, forgot=forgot)
+        events = self._events(watcher, news_came, given, access, forgot=forgot)
         return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 
     async def _events(
-        self, watcher: Watcher, news_came: asyncio.Event, given: dict[str, Any], *, forgot: bool
+        self, watcher: Watcher, news_came: asyncio.Event, given: dict[str, Any], access: Access, *, forgot: bool
     ) -> AsyncIterator[bytes]:
         try:
             _, _, cursor = self._live.drain(watcher) if forgot else ([], 0, self._live.cursor(watcher.number))
             yield b"retry: 2000\n" + event("hello", {"cursor": cursor}, None)
             if forgot:
                 yield event("gap", {"missed": None, "reason": "the cursor is too old"}, cursor)
-            while not self._live.closed:
+            while not self._live.closed and self._still_valid(access):
                 moments, missed, cursor = self._live.drain(watcher)
                 if missed:
                     yield event("gap", {"missed": missed, "reason": "this client is too slow"}, cursor)
@@ -86,13 +97,19 @@ class Watching:
                 for moment in moments:
                     for piece in self._told(moment, given):
                         yield piece
-                try:
-                    await asyncio.wait_for(news_came.wait(), self._beat)
-                except TimeoutError:
+                if not await self._wait(news_came, access):
                     yield event("beat", {}, cursor)
                 news_came.clear()
         finally:
             self._live.leave(watcher)
+
+    async def _wait(self, news_came: asyncio.Event, access: Access) -> bool:
+        """Wait for news for as long as a beat, and for as long as the client may watch; tell whether there is any."""
+        until = time.monotonic() + self._beat
+        while (left := until - time.monotonic()) > 0 and self._still_valid(access):
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(news_came.wait(), min(left, _LOOK_SECONDS))
+        return False
 
     def _told(self, moment: Moment, given: dict[str, Any]) -> Iterator[bytes]:
         cursor = self._live.cursor(moment.number)

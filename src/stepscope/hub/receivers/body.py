@@ -1,71 +1,55 @@
-"""A request's body: read whole, decompressed, and never more of it than the limit."""
+"""A request's body: read whole, then decompressed and worked on by a thread, never on the event loop."""
 
-import asyncio
-from concurrent.futures import Executor
+from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from stepscope.hub.receivers.inflate import ENCODINGS, Broken, TooLarge, inflate
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.security.bodies import MOST, too_large
+from stepscope.hub.workers import Workers
 
-SECONDS = 60.0
-SMALL = 512 * 1024
-"""Work on bodies up to this size is done at once; more goes to a thread, so that nobody is kept waiting."""
-_DRAINED = 4
-"""So many times the limit is read and thrown away, so that the sender can read our refusal."""
+Result = TypeVar("Result")
 
 
-async def read_body(request: Request, limit: int, pool: Executor) -> bytes:
-    """Read and decompress a body; Refused with 400, 408, 413 or 415."""
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as it came."""
+
+    data: bytes
+    encoding: str
+    most: int
+
+    def unpacked(self) -> bytes:
+        """Decompress it; Refused with 400 or 413. This takes time: not on the event loop."""
+        try:
+            return inflate(self.data, self.encoding, self.most)
+        except TooLarge:
+            raise Refused(too_large(self.most)) from None
+        except Broken as error:
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
+
+
+async def read_body(request: Request) -> Body:
+    """Read a body; Refused with 400, 408, 413, 415 or 503."""
     encoding = request.headers.get("content-encoding", "").strip().lower()
-    known = encoding in ("", "x-gzip", *ENCODINGS)
     try:
-        async with asyncio.timeout(SECONDS):
-            data = await _collect(request, limit)
-    except TimeoutError:
-        late = f"the body did not come within {SECONDS:.0f} s"
-        raise Refused(Refusal(HTTPStatus.REQUEST_TIMEOUT, late)) from None
+        data = await request.body()
     except ClientDisconnect:
         raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body was cut off")) from None
-    if not known:
+    if encoding not in ("", "x-gzip", *ENCODINGS):
         text = f"the Content-Encoding {encoding[:40]!r} is not known; known are {', '.join(ENCODINGS)}"
         raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
-    if data is None:
-        raise Refused(too_large(limit))
-    if encoding in ("", "identity"):
-        return data
-    return await _inflated(data, encoding, limit, pool)
+    return Body(data, encoding, request.scope[MOST])
 
 
-def too_large(limit: int) -> Refusal:
-    """Refuse a body for its size."""
-    return Refusal(HTTPStatus(413), f"the body is larger than {limit} bytes; send less at a time")
+async def with_body(request: Request, workers: Workers, work: Callable[[bytes], Result]) -> Result:
+    """Read a body and run `work` on it on a thread.
 
-
-async def _collect(request: Request, limit: int) -> bytes | None:
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size <= limit:
-            parts.append(part)
-        elif size > limit * _DRAINED:
-            return None
-        else:
-            parts.clear()
-    return b"".join(parts) if size <= limit else None
-
-
-async def _inflated(data: bytes, encoding: str, limit: int, pool: Executor) -> bytes:
-    try:
-        if len(data) <= SMALL:
-            try:
-                return inflate(data, encoding, min(SMALL, limit))
-            except TooLarge:
-                pass
-        return await asyncio.get_running_loop().run_in_executor(pool, inflate, data, encoding, limit)
-    except TooLarge:
-        raise Refused(too_large(limit)) from None
-    except Broken as error:
-        raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
+    It is decompressed by the thread that works on it, so that no more bodies than threads are unpacked at a time.
+    """
+    body = await read_body(request)
+    return await workers.run(lambda: work(body.unpacked()))

@@ -1,5 +1,6 @@
 """Decompression of request bodies that stops at a limit, however small the bomb."""
 
+import re
 import zlib
 
 import zstandard
@@ -7,7 +8,10 @@ import zstandard
 ENCODINGS = ("identity", "gzip", "deflate", "zstd")
 _WINDOW = 64 * 1024 * 1024
 _PIECE = 1024
-"""A piece of zstd can become 32 KiB per byte, all at once."""
+"""A piece of zstd can become 32 KiB per byte, all at once; one of gzip 1 KiB. What follows a member is copied."""
+MEMBERS = 10_000
+"""Members of a gzip body, frames of a zstd one; bgzip makes one for each 64 KiB."""
+_PADDING = re.compile(rb"\0*")
 
 
 class TooLarge(ValueError):
@@ -36,21 +40,38 @@ def inflate(data: bytes, encoding: str, limit: int) -> bytes:
 
 def _zlib(data: bytes, window: int, limit: int) -> bytes:
     parts: list[bytes] = []
-    size = 0
-    while data:
+    size = offset = members = 0
+    while offset < len(data):
         stream = zlib.decompressobj(window)
-        try:
-            part = stream.decompress(data, limit + 1 - size)
-        except zlib.error as error:
-            raise Broken(f"the body cannot be decompressed: {error}") from None
-        size += len(part)
-        if size > limit:
-            raise TooLarge
-        if not stream.eof:
-            raise Broken("the compressed body is cut off")
-        parts.append(part)
-        data = stream.unused_data.lstrip(b"\0")
+        members = _counted(members)
+        while not stream.eof:
+            piece = data[offset : offset + _PIECE]
+            if not piece:
+                raise Broken("the compressed body is cut off")
+            try:
+                part = stream.decompress(piece)
+            except zlib.error as error:
+                raise Broken(f"the body cannot be decompressed: {error}") from None
+            offset += len(piece) - len(stream.unused_data)
+            size += len(part)
+            if size > limit:
+                raise TooLarge
+            parts.append(part)
+        offset = _past_padding(data, offset)
     return b"".join(parts)
+
+
+def _counted(members: int) -> int:
+    """Count one more member or frame; each costs as much as a thousand bytes, however empty it is."""
+    if members >= MEMBERS:
+        raise Broken(f"the compressed body has more than {MEMBERS} parts")
+    return members + 1
+
+
+def _past_padding(data: bytes, offset: int) -> int:
+    """Where the zeros behind a member end."""
+    found = _PADDING.match(data, offset)
+    return found.end() if found else offset
 
 
 def _is_zlib(data: bytes) -> bool:
@@ -60,9 +81,10 @@ def _is_zlib(data: bytes) -> bool:
 def _zstd(data: bytes, limit: int) -> bytes:
     unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
     parts: list[bytes] = []
-    size = offset = 0
+    size = offset = frames = 0
     while offset < len(data):
         stream = unpacker.decompressobj()
+        frames = _counted(frames)
         while not stream.eof:
             piece = data[offset : offset + _PIECE]
             if not piece:

@@ -1,7 +1,7 @@
 """Our own protocol: POST /v1/stepscope with journal frames, a head for each writer and then its batches."""
 
 import asyncio
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from http import HTTPStatus
 
 import msgspec
@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from stepscope.hub.answers import error_response, json_response
-from stepscope.hub.receivers.body import SMALL, read_body
+from stepscope.hub.answers import json_response
+from stepscope.hub.receivers.body import with_body
 from stepscope.hub.receivers.entry import Entry, Load
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.gate import access_of
 from stepscope.hub.security.guard import Access
+from stepscope.hub.workers import Workers
 from stepscope.model.errors import Retry
 from stepscope.model.writer import SCHEMA, Writer
 from stepscope.wire import frames
@@ -34,29 +35,21 @@ class Safe(msgspec.Struct, frozen=True):
 class Native:
     """The route of the native protocol; a batch that comes again has the same number and is stored once."""
 
-    def __init__(self, entry: Entry, limit: int, pool: Executor) -> None:
+    def __init__(self, entry: Entry, workers: Workers) -> None:
         self._entry = entry
-        self._limit = limit
-        self._pool = pool
+        self._workers = workers
 
     def routes(self) -> list[Route]:
         """The one path."""
         return [Route(PATH, self._post, methods=["POST"])]
 
     async def _post(self, request: Request) -> Response:
+        access = access_of(request.scope)
+        safe, load, done = await with_body(request, self._workers, lambda data: self.take(data, access))
         try:
-            data = await read_body(request, self._limit, self._pool)
-            access = access_of(request.scope)
-            if len(data) <= SMALL:
-                safe, load, done = self.take(data, access)
-            else:
-                loop = asyncio.get_running_loop()
-                safe, load, done = await loop.run_in_executor(self._pool, self.take, data, access)
             await asyncio.wrap_future(done)
-        except Refused as error:
-            return error_response(error.refusal)
         except Retry as error:
-            return error_response(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0))
+            raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)) from None
         return json_response({"safe": safe, "written": load.taken, "rejected": +load.rejected})
 
     def take(self, data: bytes, access: Access) -> tuple[list[Safe], Load, "Future[None]"]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 import grpc
 
 from stepscope.hub.answers import rpc_code
-from stepscope.hub.receivers.body import SMALL
+from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.otlp import OtlpReceiver
-from stepscope.hub.refusals import Refusal
+from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.guard import Access, Guard, bearer
+from stepscope.hub.workers import Workers
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.wire.otlp.names import GRPC_METHODS, Signal
 from stepscope.wire.otlp.refusals import BadRequest
@@ -21,21 +21,38 @@ from stepscope.wire.otlp.replies import Status, write_reply, write_status
 
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _UNARY = grpc.unary_unary_rpc_method_handler
+_MOST_CALLS = 64
+"""Calls at once on all connections; each may hold a message in memory before it is worked on."""
+_IDLE_SECONDS, _AGE_SECONDS, _GRACE_SECONDS = 120, 3600, 60
+
+
+def _options(limits: Limits) -> list[tuple[str, int]]:
+    """Bound messages, metadata, calls, and connections that are silent, idle, dead or old."""
+    return [
+        ("grpc.max_receive_message_length", limits.body),
+        ("grpc.max_metadata_size", 16 * 1024),
+        ("grpc.max_concurrent_streams", _MOST_CALLS),
+        ("grpc.max_allowed_incoming_connections", limits.grpc_connections),
+        ("grpc.server_handshake_timeout_ms", int(limits.header_seconds * 1000)),
+        ("grpc.http2.settings_timeout", int(limits.header_seconds * 1000)),
+        ("grpc.max_connection_idle_ms", _IDLE_SECONDS * 1000),
+        ("grpc.max_connection_age_ms", _AGE_SECONDS * 1000),
+        ("grpc.max_connection_age_grace_ms", _GRACE_SECONDS * 1000),
+        ("grpc.keepalive_time_ms", _IDLE_SECONDS * 1000),
+        ("grpc.keepalive_timeout_ms", int(limits.header_seconds * 1000)),
+        ("grpc.so_reuseport", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+    ]
 
 
 class OtlpGrpc:
     """The server of OTLP/gRPC."""
 
-    def __init__(self, receiver: OtlpReceiver, guard: Guard, limit: int, pool: Executor) -> None:
+    def __init__(self, receiver: OtlpReceiver, guard: Guard, limits: Limits, workers: Workers) -> None:
         self._receiver = receiver
         self._guard = guard
-        self._pool = pool
-        options = [
-            ("grpc.max_receive_message_length", limit),
-            ("grpc.so_reuseport", 0),
-            ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-        ]
-        self._server = grpc.aio.server(options=options)
+        self._workers = workers
+        self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=_MOST_CALLS)
         self._server.add_generic_rpc_handlers([self._service(signal) for signal in GRPC_METHODS])
 
     def bind(self, address: str, tls: tuple[Path, Path] | None) -> int:
@@ -75,6 +92,8 @@ class OtlpGrpc:
                 return await _refuse(context, access)
             try:
                 return await self._export(signal, data, metadata, access)
+            except Refused as error:
+                return await _refuse(context, error.refusal)
             except BadRequest as error:
                 return await _refuse(context, Refusal(HTTPStatus.BAD_REQUEST, str(error)))
             except Retry as error:
@@ -84,13 +103,7 @@ class OtlpGrpc:
         return export
 
     async def _export(self, signal: Signal, data: bytes, metadata: dict[str, str], access: Access) -> bytes:
-        if len(data) <= SMALL:
-            taken = self._receiver.take(signal, "protobuf", data, metadata, access)
-        else:
-            loop = asyncio.get_running_loop()
-            taken = await loop.run_in_executor(
-                self._pool, self._receiver.take, signal, "protobuf", data, metadata, access
-            )
+        taken = await self._workers.run(self._receiver.take, signal, "protobuf", data, metadata, access)
         await asyncio.shield(asyncio.wrap_future(taken.safe))  # who goes away cancels for himself only
         return write_reply("protobuf", taken.rejections)
 

@@ -2,20 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
 from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from stepscope.hub.answers import error_response, status_response
-from stepscope.hub.receivers.body import SMALL, read_body
+from stepscope.hub.receivers.body import with_body
 from stepscope.hub.receivers.guess import guess_signal
 from stepscope.hub.receivers.otlp import OtlpReceiver, Taken
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.gate import access_of
 from stepscope.hub.security.guard import Access
+from stepscope.hub.workers import Workers
 from stepscope.model.errors import Retry
 from stepscope.wire.otlp.names import CONTENT_TYPES, HTTP_PATHS, Encoding, Signal, encoding_of
 from stepscope.wire.otlp.refusals import BadRequest
@@ -27,10 +26,9 @@ Answer = Callable[[Request], Awaitable[Response]]
 class OtlpHttp:
     """The routes of OTLP/HTTP."""
 
-    def __init__(self, receiver: OtlpReceiver, limit: int, pool: Executor) -> None:
+    def __init__(self, receiver: OtlpReceiver, workers: Workers) -> None:
         self._receiver = receiver
-        self._limit = limit
-        self._pool = pool
+        self._workers = workers
 
     def routes(self) -> list[Route]:
         """The paths of the three signals, and the root."""
@@ -42,26 +40,17 @@ class OtlpHttp:
             encoding = encoding_of(request.headers.get("content-type", ""))
             if encoding is None:
                 known = " or ".join(CONTENT_TYPES.values())
-                text = f"the Content-Type must be {known}"
-                return error_response(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
-            try:
-                return await self._export(request, signal, encoding)
-            except Refused as error:
-                return status_response(encoding, error.refusal)
+                raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type must be {known}"))
+            return await self._export(request, signal, encoding)
 
         return export
 
     async def _export(self, request: Request, signal: Signal | None, encoding: Encoding) -> Response:
-        data = await read_body(request, self._limit, self._pool)
-        access = access_of(request.scope)
-        loop = asyncio.get_running_loop()
+        access, headers = access_of(request.scope), dict(request.headers)
         try:
-            if len(data) <= SMALL:
-                taken = self._take(signal, encoding, data, request.headers, access)
-            else:
-                taken = await loop.run_in_executor(
-                    self._pool, self._take, signal, encoding, data, dict(request.headers), access
-                )
+            taken = await with_body(
+                request, self._workers, lambda data: self._take(signal, encoding, data, headers, access)
+            )
             await asyncio.shield(asyncio.wrap_future(taken.safe))  # who goes away cancels for himself only
         except BadRequest as error:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None

@@ -83,6 +83,12 @@ class Guard:
             return Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many requests with this token", wait)
         return Access(token)
 
+    def still_valid(self, access: Access) -> bool:
+        """Tell whether who passed would pass again: a token may have been revoked, or one be needed now."""
+        if access.token is None:
+            return not self._needs_token()
+        return self.tokens.knows(access.token)
+
     def _needs_token(self) -> bool:
         self._required = self._required or bool(self.tokens)
         return self._required

@@ -69,6 +69,11 @@ class Tokens:
         same = hmac.compare_digest(_hash(secret), expected)
         return token if same else None
 
+    def knows(self, token: Token) -> bool:
+        """Tell whether a token is as it was when it was found."""
+        self._refresh()
+        return self._tokens.get(token.id) == token
+
     def create(
         self,
         scopes: Iterable[Scope],

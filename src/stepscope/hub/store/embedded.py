@@ -3,11 +3,12 @@
 import json
 import os
 import re
+import secrets
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 
 from stepscope.hub.store import native
 from stepscope.hub.store.columns import Block, rows_of
-from stepscope.hub.store.engine import EngineError, Limits, Table, refusal
+from stepscope.hub.store.engine import EngineError, Limits, Stop, Table, refusal
 from stepscope.hub.store.native import Answer
 from stepscope.model.errors import ConfigError
 
@@ -58,6 +59,20 @@ _SESSION = {
     "max_threads_min_free_memory_per_thread": 0,
     "log_queries": 0,
 }
+
+_GUARDED = {
+    "result_overflow_mode": "throw",
+    "timeout_overflow_mode": "throw",
+    "max_ast_depth": 200,
+    "max_ast_elements": 5000,
+    "max_subquery_depth": 20,
+    "max_columns_to_read": 500,
+    "function_range_max_elements_in_block": 20_000_000,
+    "max_bytes_before_external_group_by": 0,
+    "max_bytes_before_external_sort": 0,
+    "allow_introspection_functions": 0,
+}
+"""For user-supplied queries: what would go beyond a limit ends with an error, in the engine, before it is built."""
 
 
 class Chdb:
@@ -108,19 +123,26 @@ class Chdb:
         if found.rows_written() < rows_of(block):
             raise EngineError(f"{table} took {found.rows_written()} rows of {rows_of(block)}", NOT_ENOUGH_SPACE)
 
-    def ask(self, sql: str, limits: Limits) -> Table:
-        """Run a stranger's SELECT in a session of its own that can neither write nor change a setting."""
-        with self._guarded(limits) as connection:
+    def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Table:
+        """Run a user-supplied SELECT in a session of its own that can neither write nor change a setting."""
+        mark = secrets.token_hex(8)
+        with self._guarded(limits, mark) as connection, (stop or Stop()).calls(lambda: self._kill(mark)):
             answer = _run(connection, sql, "JSONCompactEachRowWithNamesAndTypes")
         names, types, *rows = map(_row, answer.splitlines())
         octets = [_OCTETS.fullmatch(type) is not None for type in types]
         readable = [list(map(_readable, row, octets)) for row in rows[: limits.rows]]
-        return Table([_readable(name) for name in names], types, readable, len(rows) > limits.rows)
+        return Table(list(map(_readable, names)), list(map(_readable, types)), readable, len(rows) > limits.rows)
+
+    def _kill(self, mark: str) -> None:
+        """End the query of a marked session; none when it has ended."""
+        with suppress(EngineError):
+            self.execute(f"KILL QUERY WHERE Settings['log_comment'] = '{mark}' ASYNC")
 
     def tree(self, sql: str) -> str | None:
-        """Show the syntax tree of a statement. It is a stranger's: what follows a semicolon would run, too."""
+        """Show the syntax tree of a statement. It is a user's: what follows a semicolon would run, too."""
         with self._guarded(Limits()) as connection:
-            return "\n".join(native.decode(_run(connection, f"EXPLAIN AST {sql}", "Native"))["explain"])
+            answer = _run(connection, f"EXPLAIN AST {sql}", "JSONCompactEachRow")
+        return "\n".join(_readable(_row(line)[0]) for line in answer.splitlines())
 
     def check(self, table: str) -> list[str]:
         """Verify the checksums of every part of a table."""
@@ -160,17 +182,15 @@ class Chdb:
         connection.close()
 
     @contextmanager
-    def _guarded(self, limits: Limits) -> Iterator[Any]:
-        """A new session that is read-only for good."""
+    def _guarded(self, limits: Limits, mark: str = "") -> Iterator[Any]:
+        """A new session that is read-only for good; `mark` is how to find its query among those that run."""
         settings = {
+            **_GUARDED,
+            "limit": limits.rows + 1,
             "max_execution_time": limits.seconds,
             "max_memory_usage": limits.memory,
-            "max_result_rows": limits.rows + 1,
-            "max_result_bytes": limits.memory // 8,
-            "result_overflow_mode": "break",
-            "max_ast_depth": 200,
-            "max_ast_elements": 5000,
-            "allow_introspection_functions": 0,
+            "max_result_bytes": limits.result,
+            "log_comment": mark,
         }
         connection = self._enter(self._connect(settings))
         try:
@@ -236,6 +256,8 @@ def _answer(connection: Any, sql: str, format: str = "Null") -> Any:
         return connection.query(sql, format)
     except RuntimeError as error:
         raise _refusal(error) from None
+    except UnicodeDecodeError as error:  # the engine quotes the statement, and with it bytes that are no UTF-8
+        raise _refusal(RuntimeError(bytes(error.object).decode("utf-8", "replace"))) from None
     except Exception as error:
         if type(error).__name__ == "ChdbError":
             raise _refusal(error) from None

@@ -1,6 +1,8 @@
 """The port to a database: run a statement, ask a question, insert columns."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +12,7 @@ from stepscope.model.errors import StepscopeError
 
 _PASSING = frozenset((159, 202, 209, 210, 241, 242, 243, 252, 341, 394, 439))
 """ClickHouse's codes for: too slow, too busy, no memory, read-only, no space, too many parts, unfinished."""
+CANCELLED = 394
 _FULL = frozenset((243,))
 _STARVED = frozenset((173, 241))
 _DAMAGED = frozenset((40, 226, 228, 246, 261, 271, 432))
@@ -82,11 +85,44 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far a stranger's question may go."""
+    """How far a user-supplied query may go; the engine itself stops at each of them."""
 
     rows: int = 10_000
     seconds: float = 10.0
     memory: int = 512 * 1024 * 1024
+    result: int = 32 * 1024 * 1024
+    """Bytes of the result."""
+
+
+class Stop:
+    """Ends a query from another thread. `set` may come before the query begins, or after it ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: list[Callable[[], object]] = []
+        self.wanted = False
+
+    def set(self) -> None:
+        """End the query, and every later one that is given this."""
+        with self._lock:
+            self.wanted = True
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+
+    @contextmanager
+    def calls(self, call: Callable[[], object]) -> Iterator[None]:
+        """While this is open, `set` calls `call`; EngineError when it was set before."""
+        with self._lock:
+            if self.wanted:
+                raise EngineError("the query was cancelled", CANCELLED)
+            self._calls.append(call)
+        try:
+            yield
+        finally:
+            with self._lock:
+                if call in self._calls:
+                    self._calls.remove(call)
 
 
 class Engine(Protocol):
@@ -108,8 +144,8 @@ class Engine(Protocol):
     def insert(self, table: str, block: Block) -> None:
         """Add rows. They are safe from the death of this process on return; on an error some may be in."""
 
-    def ask(self, sql: str, limits: Limits) -> Table:
-        """Run a stranger's SELECT in a session that can not write."""
+    def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Table:
+        """Run a user-supplied SELECT in a session that cannot write; EngineError where it goes beyond a limit."""
 
     def tree(self, sql: str) -> str | None:
         """Show how this engine parses a statement, without running it; None when it can not."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from stepscope.hub.store.engine import Engine, EngineError, Limits, Table
+from stepscope.hub.store.engine import Engine, EngineError, Limits, Stop, Table
 from stepscope.hub.store.read import vocabulary
 from stepscope.hub.store.tables import PUBLIC
 from stepscope.model.errors import StepscopeError
@@ -40,7 +40,7 @@ class Token(NamedTuple):
         return self.text.upper() if self.kind == "word" else ""
 
 
-def ask(engine: Engine, statement: str, limits: Limits | None = None) -> Table:
+def ask(engine: Engine, statement: str, limits: Limits | None = None, stop: Stop | None = None) -> Table:
     """Run a SELECT over the store's tables; Forbidden when it is anything else, EngineError when it fails.
 
     The engine reads any file with `file()` and fetches any `url()`, in read-only sessions too. So things are not
@@ -50,7 +50,7 @@ def ask(engine: Engine, statement: str, limits: Limits | None = None) -> Table:
     statement = statement.strip().removesuffix(";").rstrip()
     check(statement)
     _check_tree(engine, statement)
-    return engine.ask(statement, limits or Limits())
+    return engine.ask(statement, limits or Limits(), stop)
 
 
 def check(statement: str) -> None:
@@ -149,12 +149,7 @@ def _check_dot(tokens: list[Token], index: int, aliases: set[str]) -> None:
         raise Forbidden(f"{tokens[index - 1].text} is neither a table of the store nor a name given in the statement")
 
 
-def _depth(line: str) -> int:
-    """How deep a node lies; beside the SELECTs of a statement only its output has a place at 1."""
-    return len(line) - len(line.lstrip(" "))
-
-
-_NODE = re.compile(r"^ *(\w+)(?: (.*?))?(?: \(alias .*\))?(?: \(children \d+\))?$")
+_NODE = re.compile(r"^ *(\w+)(?: (.*?))?(?: \(alias .*\))?(?: \(children \d+\))?$", re.DOTALL)
 
 
 def _check_tree(engine: Engine, statement: str) -> None:
@@ -163,14 +158,55 @@ def _check_tree(engine: Engine, statement: str) -> None:
         tree = engine.tree(statement)
     except EngineError as error:
         raise Forbidden(f"the statement can not be parsed: {error}") from error
-    for line in (tree or "").splitlines():
-        found = _NODE.match(line)
-        kind, name = (found[1], found[2] or "") if found else (line, "")
-        if kind not in vocabulary.NODES or (kind != "ExpressionList" and _depth(line) == 1):
+    nodes = [_node(line) for line in (tree or "").split("\n") if line]
+    for index, node in enumerate(nodes):
+        kind, name = node.kind, node.name
+        if kind not in vocabulary.NODES or (kind != "ExpressionList" and node.depth == 1):
             raise Forbidden(f"{kind} is not allowed here")
         if kind == "Function" and name.lower() not in vocabulary.FUNCTIONS | vocabulary.OPERATORS:
             raise Forbidden(f"the function {name} is not allowed")
+        if kind == "Function" and name.lower() in ("cast", "arrayreduce"):
+            _check_named(name.lower(), _arguments(nodes, index))
         if kind == "TableIdentifier" and name not in PUBLIC:
             raise Forbidden(f"{name!r} is not a table of the store")
         if kind == "Identifier" and name.partition(".")[0].upper() in vocabulary.CLOSED:
             raise Forbidden(f"{name!r} is not allowed")
+
+
+class Node(NamedTuple):
+    """A line of the engine's syntax tree."""
+
+    depth: int
+    kind: str
+    name: str
+
+
+def _node(line: str) -> Node:
+    found = _NODE.match(line)
+    kind, name = (found[1], found[2] or "") if found else (line, "")
+    return Node(len(line) - len(line.lstrip(" ")), kind, name)
+
+
+def _arguments(nodes: list[Node], index: int) -> list[Node]:
+    """The arguments of a function, which lie two levels below it."""
+    found = []
+    for node in nodes[index + 1 :]:
+        if node.depth <= nodes[index].depth:
+            break
+        if node.depth == nodes[index].depth + 2:
+            found.append(node)
+    return found
+
+
+def _check_named(function: str, arguments: list[Node]) -> None:
+    """A type or an aggregate function that is named by a string: written out, and a known one.
+
+    The states of aggregate functions are read without any check, so no string may become one.
+    """
+    place, known, what = (1, vocabulary.TYPES, "type") if function == "cast" else (0, vocabulary.REDUCERS, "function")
+    named = arguments[place] if len(arguments) > place else Node(0, "", "")
+    if named.kind != "Literal":
+        raise Forbidden(f"{function} needs the name of a {what} as it is, not computed")
+    for word in re.findall(r"[^\W\d]\w*", named.name):
+        if word.lower() not in known:
+            raise Forbidden(f"the {what} {word} is not allowed in {function}")

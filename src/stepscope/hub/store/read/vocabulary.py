@@ -61,6 +61,16 @@ _PLAIN = _words(
 FUNCTIONS = _COMBINED | _PLAIN
 """Functions that only compute, in small letters."""
 
+REDUCERS = _COMBINED - frozenset(name for name in _COMBINED if name.endswith("merge"))
+"""Aggregate functions that `arrayReduce` may apply, in small letters."""
+
+TYPES = _words(
+    """bool uint8 uint16 uint32 uint64 uint128 uint256 int8 int16 int32 int64 int128 int256 float32 float64 string
+    fixedstring uuid ipv4 ipv6 date date32 datetime datetime64 decimal decimal32 decimal64 decimal128 array tuple
+    nullable lowcardinality utc"""
+)
+"""Words of a type that a value may be cast to, in small letters."""
+
 OPERATORS = _words(
     """lambda exists globalin globalnotin isnotdistinctfrom isdistinctfrom notilike arraydot singlevalueornull
     nullin notnullin"""

@@ -39,8 +39,8 @@ export default function Sql() {
       if (error.name !== "AbortError") setState({ answer: null, error, busy: false, took: 0 });
     }
   };
-  // The address may be changed by hand, by a link or by going back; what it names is what is shown.
-  useEffect(() => { if (shared && shared !== ran.current) choose(shared); }, [shared]);
+  // The address may be changed by hand, by a link or by going back. A link only fills the box: whoever follows it reads the statement first.
+  useEffect(() => { if (shared && shared !== ran.current) setText(shared); }, [shared]);
   useEffect(() => () => control.current?.abort(), []);
   const insert = (word) => {
     const { selectionStart: at, selectionEnd: end } = area.current;

@@ -1,0 +1,314 @@
+"""HTTP connections: accepted, counted and capped; those that are silent, slow or costly are closed."""
+
+import asyncio
+import resource
+import socket
+import ssl
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Protocol
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from stepscope.hub.limits import Limits
+
+_SLICE = 16 * 1024
+"""So much of a connection is parsed at a time: in chunks of one byte it takes 50 ms."""
+_COST_SECONDS = 5.0
+"""CPU time that parsing one request may take; 20 MiB in chunks of 64 bytes."""
+_ACCEPTED = 64
+"""Connections accepted at a time."""
+_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Stage(IntEnum):
+    """What a connection is doing, in the order in which connections are given up when there are too many."""
+
+    OPENING = 0
+    IDLE = 1
+    SENDING = 2
+    ANSWERED = 3
+
+
+class Connection(Protocol):
+    """One connection."""
+
+    @property
+    def stage(self) -> Stage:
+        """What it is doing."""
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+
+    def drop(self) -> None:
+        """Close it at once."""
+
+
+class Connections:
+    """All connections; when there are too many, one that waits is closed, of the client that has the most."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[Connection, None] = {}
+        self._slices: deque[Callable[[], bool]] = deque()
+
+    def enter(self, connection: Connection) -> None:
+        """Count a connection; it is the one that goes when all others are being answered."""
+        self._open[connection] = None
+        if len(self._open) > self._most:
+            self.drop_one()
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._open.pop(connection, None)
+
+    def drop_one(self) -> bool:
+        """Close the connection that is missed least; False when all are being answered."""
+        counts = Counter(connection.peer for connection in self._open)
+        waiting = [connection for connection in self._open if connection.stage is not Stage.ANSWERED]
+        if not waiting:
+            return False
+        found = min(waiting, key=lambda connection: (connection.stage, -counts[connection.peer]))
+        self.leave(found)
+        found.drop()
+        return True
+
+    def parse_later(self, parse: Callable[[], bool]) -> None:
+        """Call `parse` until it returns False, once in a turn of the event loop and in turn with others."""
+        self._slices.append(parse)
+        if len(self._slices) == 1:
+            asyncio.get_running_loop().call_soon(self._parse_one)
+
+    def _parse_one(self) -> None:
+        parse = self._slices[0]
+        more = parse()
+        self._slices.popleft()
+        if more:
+            self._slices.append(parse)
+        if self._slices:
+            asyncio.get_running_loop().call_soon(self._parse_one)
+
+
+def most_connections(limits: Limits) -> tuple[int, int]:
+    """How many connections of HTTP and of gRPC leave enough of the open files for the store and the journals."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return limits.connections, limits.grpc_connections
+    return min(limits.connections, max(files * 2 // 5, 1)), min(limits.grpc_connections, max(files // 5, 1))
+
+
+class LimitedProtocol(H11Protocol):
+    """HTTP/1.1 on one connection, with limits on the time that headers and unread answers may take."""
+
+    def __init__(self, *args: Any, limits: Limits, connections: Connections, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._limits = limits
+        self._all = connections
+        self._unparsed = bytearray()
+        self._cost = 0.0
+        """CPU seconds that parsing the request under way has taken."""
+        self._unread = 0
+        """Bytes of a body that came after its answer, and were thrown away."""
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._reading_due: asyncio.TimerHandle | None = None
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def _under_way(self) -> bool:
+        cycle: Any = self.cycle  # none before the first request, which uvicorn does not say
+        return cycle is not None and not cycle.response_complete
+
+    @property
+    def stage(self) -> Stage:
+        """What it is doing."""
+        if self._under_way:
+            return Stage.SENDING if self.cycle.more_body else Stage.ANSWERED
+        return Stage.OPENING if self._headers_due is not None else Stage.IDLE
+
+    def drop(self) -> None:
+        """Close it at once."""
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for headers."""
+        super().connection_made(transport)
+        self._await_headers()
+        self._all.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget everything about it."""
+        self._all.leave(self)
+        self._unparsed.clear()
+        for timer in (self._headers_due, self._reading_due):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came: all of it where that is cheap, else a slice now and the rest in later turns."""
+        if self._unparsed:
+            self._unparsed += data
+            self.transport.pause_reading()
+            return
+        if len(data) <= _SLICE or self._has_length():
+            self._parse(data)
+            return
+        self._unparsed += data
+        self.transport.pause_reading()
+        self._all.parse_later(self._parse_slice)
+
+    def _has_length(self) -> bool:
+        """Tell whether a body of known length is being read, which h11 does not look into."""
+        return self._under_way and any(name == b"content-length" for name, _ in self.headers)
+
+    def _parse_slice(self) -> bool:
+        piece = bytes(self._unparsed[:_SLICE])
+        del self._unparsed[:_SLICE]
+        if not self.transport.is_closing():
+            self._parse(piece)
+        if self.transport.is_closing():
+            self._unparsed.clear()
+        elif not self._unparsed and not self.flow.read_paused:
+            self.transport.resume_reading()
+        return bool(self._unparsed)
+
+    def _parse(self, data: bytes) -> None:
+        before = self.cycle
+        began = time.thread_time()
+        super().data_received(data)
+        self._cost += time.thread_time() - began
+        if self.cycle is not before:
+            self._cost, self._unread = 0.0, 0
+        elif not self._under_way and self.conn.their_state is h11.SEND_BODY:
+            self._unread += len(data)
+        if self._cost > _COST_SECONDS or self._unread > self._limits.body:
+            self.transport.abort()
+        elif self._under_way:
+            self._stop_awaiting_headers()
+        else:
+            self._await_headers()
+
+    def _await_headers(self) -> None:
+        if self._headers_due is None:
+            self._headers_due = self.loop.call_later(self._limits.header_seconds, self._headers_late)
+
+    def _stop_awaiting_headers(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def _headers_late(self) -> None:
+        self._headers_due = None
+        if self._under_way or self.transport.is_closing():
+            return
+        if self.conn.our_state is h11.IDLE:
+            self.transport.write(_LATE)
+            self.transport.close()
+        else:  # the rest of a body whose answer was sent
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to read."""
+        super().pause_writing()
+        if self._reading_due is None:
+            self._reading_due = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client reads."""
+        super().resume_writing()
+        if self._reading_due is not None:
+            self._reading_due.cancel()
+            self._reading_due = None
+
+
+class Listener:
+    """Accepts connections; it stands where uvicorn has the server of asyncio, which would accept without end."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext | None,
+        connections: Connections,
+        limits: Limits,
+    ) -> None:
+        self._socket = listener
+        self._make = make
+        self._context = context
+        self._connections = connections
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        listener.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._closed = True
+        self._loop.remove_reader(self._socket)
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return at once: nothing is left to do."""
+
+    def _listen(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED):
+            try:
+                client, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no file is left: make room, and give others a second to do the same
+                self._connections.drop_one()
+                self._loop.remove_reader(self._socket)
+                self._loop.call_later(1.0, self._listen)
+                return
+            client.setblocking(False)
+            task = self._loop.create_task(self._open(client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, client: socket.socket) -> None:
+        opening = _Opening(client, asyncio.current_task())
+        if self._context is not None:
+            self._connections.enter(opening)
+        seconds = self._limits.header_seconds if self._context is not None else None
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make, client, ssl=self._context, ssl_handshake_timeout=seconds
+            )
+        except (OSError, asyncio.CancelledError):
+            client.close()
+        finally:
+            self._connections.leave(opening)
+
+
+class _Opening:
+    """A connection whose TLS handshake is under way."""
+
+    stage = Stage.OPENING
+
+    def __init__(self, client: socket.socket, task: "asyncio.Task[None] | None") -> None:
+        self._task = task
+        try:
+            self.peer = str(client.getpeername()[0])
+        except (OSError, IndexError, TypeError):
+            self.peer = ""
+
+    def drop(self) -> None:
+        """Close it at once."""
+        if self._task is not None:
+            self._task.cancel()

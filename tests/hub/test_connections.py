@@ -1,0 +1,312 @@
+"""What one request or one client may take of a real hub: bytes, seconds, connections."""
+
+import contextlib
+import json
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from starlette.routing import Route
+
+from stepscope.hub.api.routes import mount
+from stepscope.hub.app import build_app
+from stepscope.hub.home import HubHome
+from stepscope.hub.opening import open_kept
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.service import Hub, HubOptions
+from tests.hub.conftest import JSON, RunningHub
+
+PROGRAM = str(Path(__file__).with_name("short_limits.py"))
+SHORT = {"header_seconds": 1.0, "body_seconds": 2.0, "write_seconds": 2.0, "small_body": 64 * 1024, "body": 128 * 1024}
+MEGA = 1024 * 1024
+
+
+def limited(home: Path, limits: Mapping[str, Any]) -> RunningHub:
+    """A hub with limits of its own."""
+    return RunningHub(home, env={"STEPSCOPE_TEST_LIMITS": json.dumps(limits)}, program=(PROGRAM,))
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with short limits."""
+    pytest.importorskip("chdb")
+    running = limited(tmp_path_factory.mktemp("short") / "home", SHORT).start()
+    yield running
+    with contextlib.suppress(Exception):
+        running.kill()
+
+
+def connect(port: int, timeout: float = 60) -> socket.socket:
+    """A connection of our own."""
+    made = socket.create_connection(("127.0.0.1", port), timeout)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Everything until the hub closes the connection."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65536):
+            found += part
+    return found
+
+
+def head(method: str, path: str, *lines: str) -> bytes:
+    """The beginning of a request."""
+    return "\r\n".join((f"{method} {path} HTTP/1.1", "host: localhost", *lines, "", "")).encode()
+
+
+@pytest.fixture(scope="module")
+def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    """Every method and path that the hub's application has a route for."""
+    pytest.importorskip("chdb")
+    home = HubHome(tmp_path_factory.mktemp("routes") / "home")
+    hub = Hub(HubOptions(home=home.home), home, open_kept(home), Tokens(home.tokens))
+    try:
+        app: Any = build_app(hub, mount(hub, "0"))
+        while not hasattr(app, "routes"):
+            app = app._app
+        found = [route for route in app.routes if isinstance(route, Route)]
+        assert len(found) == len(app.routes)
+        return [
+            (method, route.path.replace("{run:path}", "r").replace("{", "").replace("}", "").replace(":path", ""))
+            for route in found
+            for method in sorted(route.methods or ())
+        ]
+    finally:
+        hub.close(0.1)
+
+
+def rss(hub: RunningHub) -> int:
+    """The hub's memory in bytes."""
+    assert hub.process is not None
+    pages = int(Path(f"/proc/{hub.process.pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def test_every_route_bounds_its_body(short: RunningHub, routes: list[tuple[str, str]]) -> None:
+    """No route, with a token or without, takes an endless body: it is answered, and the connection closed."""
+    assert ("POST", "/api/session") in routes
+    assert ("POST", "/v1/logs") in routes
+    assert len(routes) > 40
+    chunk = b"10000\r\n" + bytes(65536) + b"\r\n"
+    before = rss(short)
+    for method, path in routes:
+        with connect(short.port) as connection:
+            sent = 0
+            connection.sendall(head(method, path, f"content-type: {JSON}", "transfer-encoding: chunked"))
+            with contextlib.suppress(ConnectionError):
+                while sent < 300 * MEGA:
+                    connection.sendall(chunk)
+                    sent += 65536
+            assert sent < 300 * MEGA, f"{method} {path} reads without end"
+    assert rss(short) - before < 150 * MEGA
+
+
+def test_every_route_bounds_the_time_of_its_body(short: RunningHub, routes: list[tuple[str, str]]) -> None:
+    """No route waits for ever for the rest of a body."""
+    waiting = []
+    for method, path in routes:
+        connection = connect(short.port)
+        connection.sendall(head(method, path, f"content-type: {JSON}", "content-length: 9") + b'{"to')
+        waiting.append((method, path, connection))
+    for method, path, connection in waiting:
+        with connection:
+            if (method, path) == ("GET", "/api/live"):
+                continue  # a stream that is answered; it ends when its client leaves
+            connection.settimeout(30)
+            said = b""
+            while b"\r\n\r\n" not in said:
+                part = connection.recv(65536)
+                assert part, f"{method} {path} was closed without an answer"
+                said += part
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nhost: a\r\nx: "])
+def test_headers_have_a_time_limit(short: RunningHub, start: bytes) -> None:
+    """A connection whose headers do not end is closed with 408, also when they trickle."""
+    with connect(short.port) as connection:
+        connection.sendall(start)
+        connection.settimeout(0.2)
+        said, deadline = b"", time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                part = connection.recv(1000)
+            except TimeoutError:
+                if start:
+                    connection.sendall(b"a")
+                continue
+            except ConnectionError:
+                break
+            said += part
+            if not part:
+                break
+        assert time.monotonic() < deadline
+        assert said.startswith(b"HTTP/1.1 408")
+
+
+def test_body_after_the_answer(short: RunningHub) -> None:
+    """A body that nobody reads and that never ends keeps no connection open."""
+    with connect(short.port) as connection:
+        connection.sendall(head("GET", "/healthz", "content-length: 1000000"))
+        with pytest.raises((ConnectionError, TimeoutError)):  # noqa: PT012
+            for _ in range(300):
+                connection.sendall(b"x")
+                connection.settimeout(0.1)
+                with contextlib.suppress(TimeoutError):
+                    if connection.recv(1000) == b"":
+                        raise ConnectionResetError
+
+
+def test_answers_must_be_read(short: RunningHub) -> None:
+    """A client that asks and does not read the answer is let go."""
+    connections = []
+    for _ in range(3):
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", short.port))
+        connection.sendall(head("GET", "/api/openapi.json") * 400)
+        connections.append(connection)
+    try:
+        assert short.process is not None
+        wait_for(lambda: established(short) == 0)
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def established(hub: RunningHub) -> int:
+    """How many connections of a hub's HTTP port are open on its side."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    fields = [line.split() for line in lines]
+    return sum(int(each[1].partition(":")[2], 16) == hub.port and each[3] == "01" for each in fields)
+
+
+def wait_for(condition: Any, seconds: float = 60) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_small_chunks_stop_nobody(short: RunningHub) -> None:
+    """A body in chunks of one byte is parsed in slices: others are answered in between."""
+    with connect(short.port) as attack:
+        attack.settimeout(0)
+        attack.setblocking(True)
+        attack.sendall(head("POST", "/v1/logs", f"content-type: {JSON}", "transfer-encoding: chunked"))
+        attack.setblocking(False)
+        data = b"1\r\nx\r\n" * 40_000
+        answered = 0
+        for _ in range(20):
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                attack.send(data)
+            assert short.request("GET", "/healthz").status == 200
+            answered += 1
+        assert answered == 20
+
+
+def test_half_open_connections(tmp_path: Path) -> None:
+    """1,100 connections without a request, HTTP and gRPC, leave a hub of 1,024 files usable by others."""
+    hub = limited(tmp_path / "home", {"header_seconds": 30.0})
+    hub.program = ("-c", _FEW_FILES, PROGRAM)
+    hub.start()
+    silent: list[socket.socket] = []
+    try:
+        for port in (hub.port, hub.grpc_port):
+            for _ in range(1100):
+                with contextlib.suppress(OSError):
+                    silent.append(connect(port, 5))
+        for _ in range(5):
+            assert hub.request("GET", "/api/health").json()["status"] == "ok"
+            assert hub.post("/v1/logs", b"{}", JSON).status == 200
+        files = len(os.listdir(f"/proc/{hub.process.pid}/fd")) if hub.process else 0
+        assert files < 1000
+    finally:
+        for connection in silent:
+            connection.close()
+        hub.kill()
+
+
+_FEW_FILES = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_silent_grpc_connections_are_closed(short: RunningHub) -> None:
+    """A gRPC connection that says nothing is closed, and the next client is served."""
+    silent = [connect(short.grpc_port) for _ in range(20)]
+    for connection in silent:
+        with connection:
+            connection.settimeout(30)
+            read_all(connection)
+    with grpc.insecure_channel(f"127.0.0.1:{short.grpc_port}") as channel:
+        call = channel.unary_unary("/opentelemetry.proto.collector.logs.v1.LogsService/Export")
+        assert call(b"", timeout=30) == b""
+
+
+def test_grpc_bombs_are_refused(short: RunningHub) -> None:
+    """A small compressed message that grows beyond the limit is refused, and takes no memory."""
+    before = rss(short)
+    options = [("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(f"127.0.0.1:{short.grpc_port}", options) as channel:
+        call = channel.unary_unary("/opentelemetry.proto.collector.logs.v1.LogsService/Export")
+        with pytest.raises(grpc.RpcError) as refused:
+            call(bytes(64 * MEGA), timeout=60, compression=grpc.Compression.Gzip)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert rss(short) - before < 48 * MEGA
+
+
+def test_bodies_are_bounded_together(tmp_path: Path) -> None:
+    """Many bodies at once, none of them too large, are refused with a time to come again when they are too much."""
+    hub = limited(tmp_path / "home", {"bodies": 4 * MEGA}).start()
+    try:
+        held = []
+        for _ in range(3):
+            connection = connect(hub.port)
+            connection.sendall(head("POST", "/v1/logs", f"content-type: {JSON}", f"content-length: {2 * MEGA}"))
+            connection.sendall(bytes(MEGA + 1000))
+            held.append(connection)
+        wait_for(lambda: hub.post("/v1/logs", b" " * (MEGA + 1000), JSON).status == 503)
+        refused = hub.post("/v1/logs", b" " * (MEGA + 1000), JSON)
+        assert refused.headers["retry-after"] == "1"
+        for connection in held:
+            connection.close()
+        wait_for(lambda: hub.post("/v1/logs", b" " * (MEGA + 1000) + b"{}", JSON).status == 200)
+    finally:
+        hub.kill()
+
+
+def test_upgrade_and_huge_headers(short: RunningHub) -> None:
+    """An upgrade is answered as a plain request, and headers beyond 16 KiB are refused."""
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-key": "a", "sec-websocket-version": "13"}
+    assert short.request("GET", "/healthz", None, upgrade).status == 200
+    with connect(short.port) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(head("GET", "/healthz", "x: " + "a" * MEGA))
+        assert read_all(connection)[:12] in (b"HTTP/1.1 400", b"")
+    assert short.request("GET", "/healthz").status == 200
+
+
+def test_a_half_open_hub_still_stops(tmp_path: Path) -> None:
+    """SIGTERM ends a hub that has silent connections and half a body, with 0."""
+    hub = limited(tmp_path / "home", {"header_seconds": 60.0}).start()
+    held = [connect(hub.port) for _ in range(20)]
+    for connection in held[:10]:
+        connection.sendall(head("POST", "/api/session", "content-length: 100") + b"{")
+    try:
+        assert hub.request("GET", "/healthz").status == 200
+        assert hub.stop(60) == 0
+    finally:
+        for connection in held:
+            connection.close()

@@ -1,0 +1,162 @@
+"""User-supplied queries at a real hub: bounded in rows, bytes, memory and time, cancelled, and in nobody's way."""
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hub.conftest import JSON, Answer, RunningHub
+from tests.hub.test_connections import head, rss, wait_for
+
+MEGA = 1024 * 1024
+MILLIONS = "(SELECT arrayJoin(range(10000000)) AS {0}) AS t_{0}"
+SLOW = f"SELECT count() FROM {MILLIONS.format('a')}, {MILLIONS.format('b')} WHERE sipHash64(a, b) = 1"
+LONG = "arrayMap(x -> leftPad(toString(x), 10000, 'a'), range(100000))"
+
+
+def ask(hub: RunningHub, sql: str, rows: int = 10, seconds: float = 10.0) -> Answer:
+    """Send a statement."""
+    return hub.post("/api/sql", json.dumps({"sql": sql, "rows": rows, "seconds": seconds}).encode(), JSON)
+
+
+def sending(hub: RunningHub, sql: str, seconds: float) -> socket.socket:
+    """Send a statement and do not wait for its answer."""
+    body = json.dumps({"sql": sql, "seconds": seconds}).encode()
+    made = socket.create_connection(("127.0.0.1", hub.port), 60)
+    made.sendall(head("POST", "/api/sql", f"content-type: {JSON}", f"content-length: {len(body)}") + body)
+    return made
+
+
+def test_rows_are_bounded_in_the_engine(hub: RunningHub) -> None:
+    """A statement of ten million rows, of which one is wanted, brings that one and takes little memory."""
+    ask(hub, "SELECT 1")
+    before = rss(hub)
+    found = ask(hub, "SELECT arrayJoin(range(10000000))", rows=1, seconds=30).json()
+    assert (found["rows"], found["more"]) == ([[0]], True)
+    assert rss(hub) - before < 300 * MEGA
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT arrayMap(x -> leftPad('', 1000000, 'a'), range(100))",
+        "SELECT groupArray(x) FROM (SELECT arrayJoin(range(10000000)) AS x)",
+        "SELECT arraySort(x -> -x, range(19000000))",
+        "SELECT arrayMap(x -> range(1000000), range(1000000))",
+        f"SELECT count() FROM (SELECT arrayJoin({LONG}) AS s ORDER BY reverse(s))",
+        "SELECT arrayJoin(arrayMap(x -> leftPad('', 1000000, 'a'), range(1000)))",
+        SLOW,
+    ],
+)
+def test_costly_statements_end(hub: RunningHub, sql: str) -> None:
+    """Whatever a statement builds, it ends with a sentence, in bounded memory."""
+    before = rss(hub)
+    found = ask(hub, sql, seconds=2.0)
+    assert found.status in (400, 503), found.body[:200]
+    assert rss(hub) - before < 900 * MEGA
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT cast(unhex('ffffffffffffffff'), 'AggregateFunction(groupArray, UInt64)')",
+        "SELECT cast('1', 'Aggregate\\x46unction(sum, UInt8)')",
+        "SELECT cast('1', concat('Aggregate', 'Function(sum, UInt8)'))",
+        "SELECT cast('1' AS Array(AggregateFunction(sum, UInt8)))",
+        "SELECT cast('1', 'SimpleAggregateFunction(sum, UInt64)')",
+        "SELECT cast('1', 'Nullable(Nested(a AggregateFunction(sum, UInt8)))')",
+        "SELECT cast('{}', 'JSON')",
+        "SELECT cast('1', 'Dynamic')",
+        "SELECT '1'::Variant(UInt8, String)",
+        "SELECT arrayReduce('sumState', [1])",
+        "SELECT arrayReduce('sumMerge', [1])",
+        "SELECT arrayReduce(concat('sum', 'State'), [1])",
+        "SELECT arrayReduce('sumStateOrDefault', [1])",
+    ],
+)
+def test_no_string_becomes_a_state(hub: RunningHub, sql: str) -> None:
+    """The states of aggregate functions are not read from strings, and computed names of types are refused."""
+    found = ask(hub, sql)
+    assert found.status == 400
+    assert "not allowed" in found.json()["error"]["message"] or "not computed" in found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "row"),
+    [
+        ("SELECT cast('1', 'Array(UInt8)') AS a", None),
+        ("SELECT cast('1', 'UInt8') AS a, '2.5'::Float64 AS b, cast(3 AS Nullable(String)) AS c", [1, 2.5, "3"]),
+        ("SELECT arrayReduce('sum', [1, 2]) AS a, arrayReduce('quantile(0.5)', [1, 2]) AS b", [3, 1.5]),
+        ("SELECT cast(1.5, 'Decimal(9, 2)') AS a", [1.5]),
+        ("SELECT '\\xff\\xfe' AS a", ["\ufffd\ufffd"]),
+        ("SELECT unhex('80') AS a, [unhex('ff')] AS b", ["\ufffd", ["\ufffd"]]),
+        ("SELECT 1 AS a WHERE '\\x80' != '\\x81'", [1]),
+        ("SELECT toUInt8(unhex('ff')) AS a", None),
+        ("SELECT toDate(unhex('8081')) AS a", None),
+        ("SELECT cast('a', '\\xff') AS a", None),
+        ("SELECT nonsense AS '\\xff'", None),
+    ],
+)
+def test_bytes_and_types(hub: RunningHub, sql: str, row: list[Any] | None) -> None:
+    """Plain types can be cast to; bytes that are no UTF-8 are shown, or told in a 400, and never break the answer."""
+    found = ask(hub, sql)
+    if row is None:
+        assert found.status == 400
+        assert found.json()["error"]["message"]
+    else:
+        assert found.json()["rows"] == [row]
+
+
+def test_slow_statements_delay_nobody(hub: RunningHub) -> None:
+    """Twelve statements that take all their time leave the runs to be listed; those too many are told to come again."""
+    open_ones = [sending(hub, SLOW, 20.0) for _ in range(12)]
+    try:
+        for _ in range(10):
+            assert hub.request("GET", "/api/runs").status == 200
+            assert hub.post("/v1/logs", b"{}", JSON).status == 200
+        assert ask(hub, "SELECT 1").status == 503
+    finally:
+        for connection in open_ones:
+            connection.close()
+    wait_for(lambda: ask(hub, "SELECT 1").status == 200)
+
+
+def test_a_client_that_leaves_ends_its_statement(hub: RunningHub) -> None:
+    """When the clients of all statements under way leave, the next statement is answered long before their time."""
+    open_ones = [sending(hub, SLOW, 30.0) for _ in range(2)]
+    wait_for(lambda: _busy(hub) > 0.5)
+    began = time.monotonic()
+    for connection in open_ones:
+        connection.close()
+    assert ask(hub, "SELECT 1").json()["rows"] == [[1]]
+    assert time.monotonic() - began < 25
+
+
+def _busy(hub: RunningHub) -> float:
+    """Seconds of CPU that the hub takes in a moment, for each second of it."""
+    assert hub.process is not None
+    path = Path(f"/proc/{hub.process.pid}/stat")
+
+    def spent() -> float:
+        fields = path.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+    before, at = spent(), time.monotonic()
+    time.sleep(0.3)
+    return (spent() - before) / (time.monotonic() - at)
+
+
+def test_a_hub_stops_in_the_midst_of_statements(start_hub: Callable[..., RunningHub]) -> None:
+    """SIGTERM ends statements that have half a minute left."""
+    hub = start_hub()
+    open_ones = [sending(hub, SLOW, 30.0) for _ in range(4)]
+    wait_for(lambda: _busy(hub) > 0.3)
+    try:
+        assert hub.stop(60) == 0
+    finally:
+        for connection in open_ones:
+            connection.close()
