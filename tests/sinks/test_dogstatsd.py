@@ -97,7 +97,7 @@ def test_events_and_checks_arrive(peer: Listener, sink: Sink) -> None:
     check = Event(T, None, None, None, None, 9, "rl.kl", {names.ATTR_CHECK_STATUS: "CRITICAL"}, "too high")
     sink.write([Batch(WRITERS[0], 0, [Event(T, None, None, None, None, 13, "Hé", {}, "one\ntwo"), check])])
     event, checked = peer.read()
-    assert re.match(r"_e\{3,\d+\}:Hé\|one\\ntwo\\nrun contract, rank 0\|d:1700000000\|p:normal\|t:warning\|#", event)
+    assert re.match(r"_e\{3,\d+\}:Hé\|one\\ntwo\|d:1700000000\|p:normal\|t:warning\|#", event)
     assert re.match(r"_sc\|rl.kl\|2\|d:1700000000\|#.*\|m:too high", checked)
 
 

@@ -284,3 +284,33 @@ def test_calls_after_the_end_are_counted() -> None:
     with collector.time_operation("x"):
         pass
     assert run.outcomes.snapshot()["rejected/call/after finish"] == 6
+
+
+def test_runs_stay_apart_on_the_wire(agent: Listener, until: Until) -> None:
+    """A second collector's records are found under its own id, whatever that looks like, and under no other."""
+    first, second = create_metrics_collector(run_id="run_A"), create_metrics_collector(run_id="team/run:B 2")
+    for collector in (first, second):
+        collector.collect_training_metrics(loss=0.5, grad_norm=1.0, learning_rate=1e-4, step=3)
+        collector.send_event("Milestone", "reached\n1000 | steps", "success")
+    until(lambda: len([line for line in agent.metrics() if line.name == "signal.train.step"]) >= 2)
+    runs: dict[str, list[list[str]]] = {}
+    for line in agent.metrics():
+        runs.setdefault(line.name, []).append([tag for tag in line.tags if tag.startswith("run_id:")])
+    for name in ("signal.training.loss", "signal.training.step", "signal.train.step"):
+        assert runs[name] == [["run_id:run_A"], ["run_id:team/run:B_2"]], name
+
+
+def test_an_event_as_the_client_itself_sends_it(agent: Listener, until: Until) -> None:
+    """Title and text, with their lengths, are the bytes that Datadog's own client sends."""
+    dogstatsd: Any = pytest.importorskip("datadog.dogstatsd.base")
+    client = dogstatsd.DogStatsd(host="127.0.0.1", port=agent.port, disable_telemetry=True)
+    title, text = "Training Milestone Reached", "Model reached 1000 steps\nwith loss | 0.1250 é"
+    client.event(title, text, alert_type="success", tags=["run_id:run_1", "milestone:1000"])
+    collector = create_metrics_collector(run_id="run_1")
+    collector.send_event(title, text, "success", tags=["milestone:1000"])
+    until(lambda: len([line for line in agent.read() if line.startswith("_e")]) >= 2)
+    theirs, ours = [line for line in agent.read() if line.startswith("_e")]
+    head = theirs[: theirs.index("|t:success")]
+    assert ours.startswith(f"{head}|d:")
+    assert "|t:success|#" in ours
+    assert set(theirs.rpartition("|#")[2].split(",")) <= set(ours.rpartition("|#")[2].split(","))

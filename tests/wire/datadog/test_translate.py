@@ -118,11 +118,11 @@ def test_tags_of_the_writer() -> None:
     (plain,) = translate(metric, writer=many, spelling=Spelling(tags=("env:prod",))).items
     (full,) = translate(metric, writer=many, spelling=Spelling(run_tag=True, rank_tag=False)).items
     assert plain.tags == ("env:prod", "project:gpt", "rank:3", "env:own")
-    assert full.tags == ("project:gpt", "run_id:r1", "env:own")
+    assert full.tags == ("project:gpt", "env:own", "run_id:r1")
 
 
 def test_events_and_alerts() -> None:
-    """A title, a text that says where, an alert type by severity unless one was given; run and step are no tags."""
+    """A title, the text as it was given, an alert type by severity unless one was given; run and step are tags."""
     given = {"team": "ml", "datadog.alert_type": "success", "run_id": "r1", "datadog.aggregation_key": "k"}
     found = translate(
         Event(T, 7, None, None, None, 9, "Milestone", given, "1000 steps"),
@@ -133,19 +133,41 @@ def test_events_and_alerts() -> None:
     ).items
     first, second, third = (each for each in found if isinstance(each, Notice))
     assert (first.title, first.alert_type, first.aggregation_key) == ("Milestone", "success", "k")
-    assert first.text == "1000 steps\nrun r1, rank 0, step 7"
-    assert first.tags == ("project:gpt", "team:ml")
+    assert first.text == "1000 steps"
+    assert first.tags == ("project:gpt", "team:ml", "run_id:r1", "step:7")
     assert second.alert_type == "error"
     assert second.text.startswith("boom\nat x")
-    assert (third.alert_type, third.text) == ("warning", "0.2 > 0.1\nrun r1, rank 0, step 3")
+    assert (third.alert_type, third.text) == ("warning", "0.2 > 0.1")
+    assert third.tags == ("project:gpt", "run_id:r1", "step:3")
+    (bare,) = translate(Event(T, None, None, None, None, 9, "bare", {}, "")).items
+    assert isinstance(bare, Notice)
+    assert bare.text == "run r1, rank 0"
+
+
+def test_a_record_of_another_run_is_not_found_under_this_one() -> None:
+    """Its own run, rank and project take the writer's place in metrics, their steps, events and checks."""
+    own = {"run_id": "run_B", "rank": "7", "a": "b"}
+    check = {**own, "datadog.check": "OK"}
+    found = translate(
+        Metric(T, 5, None, None, {"loss": 1.0, "bad": float("nan")}, own),
+        Metric(T, 5, None, None, {"loss": 2.0}),
+        Event(T, 5, None, None, None, 9, "e", own, "text"),
+        Event(T, None, None, None, None, 9, "check", check),
+        writer=Writer(id="w", run="run_A", project="gpt", world_size=8),
+        spelling=Spelling(run_tag=True, tags=("run_id:configured",)),
+    ).items
+    runs = [{each for each in item.tags if each.startswith("run_id:")} for item in found]
+    assert runs == [{"run_id:run_B"}] * 3 + [{"run_id:configured", "run_id:run_A"}] * 2 + [{"run_id:run_B"}] * 2
+    steps = [item for item in found if isinstance(item, Point) and item.name == "train.step"]
+    assert ["rank:7" in item.tags for item in steps] == [True, False]
 
 
 def test_overlong_events_are_cut_visibly() -> None:
-    """To the lengths Datadog takes, and the place stays."""
+    """To the lengths Datadog takes."""
     (found,) = translate(Event(T, 1, None, None, None, 9, "t" * 500, {}, "ä" * 9000)).items
     assert isinstance(found, Notice)
     assert (len(found.title), len(found.text)) == (100, 4000)
-    assert found.text.endswith("…\nrun r1, rank 0, step 1")
+    assert found.text.endswith("ä…")
 
 
 def test_service_checks() -> None:

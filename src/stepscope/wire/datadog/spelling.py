@@ -1,7 +1,7 @@
 """How names and tags are spelt for Datadog: its characters, its lengths, the namespace once, no costly tags."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -13,13 +13,17 @@ from stepscope.wire.plain import dumps
 LONGEST = 200
 """Characters of a metric's name, and of a tag; Datadog cuts or refuses what is longer."""
 
+WRITER_TAGS = frozenset(("project", "rank", "run_id"))
+"""Tags that say who wrote a record; it has one of each."""
 _ODD = re.compile(r"[^A-Za-z0-9_.]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 _DOTS = re.compile(r"\.{2,}")
 _ODD_IN_TAG = re.compile(r"[^\w\-:/.]")
 _RUNS = frozenset((*RESOURCE_RUN_ALIASES, "run"))
 _STEPS = frozenset((*STEPS, *PLAIN_STEPS))
-_OURS = frozenset((names.ATTR_SAMPLE_RATE, names.ATTR_SET_MEMBER, ATTR_EXEMPLARS))
+_OURS = frozenset(
+    (names.ATTR_SAMPLE_RATE, names.ATTR_SET_MEMBER, ATTR_EXEMPLARS, names.ATTR_EVENT_ID, names.ATTR_EVENT_INDEX)
+)
 _OUR_PREFIXES = ("datadog.", "statsd.")
 
 
@@ -46,6 +50,14 @@ def tag(key: str, value: Any = None) -> str:
         value = str(value).lower()
     bare = value is None or value == ""
     return _ODD_IN_TAG.sub("_", key if bare else f"{key}:{value}")[:LONGEST]
+
+
+def joined(tags: tuple[str, ...], own: Iterable[str]) -> tuple[str, ...]:
+    """Put a record's own tags behind those of its writer; its own project, rank and run take the writer's place."""
+    own = tuple(own)
+    replaced = {key for each in own if (key := each.partition(":")[0]) in WRITER_TAGS}
+    kept = tags if not replaced else [each for each in tags if each.partition(":")[0] not in replaced]
+    return tuple(dict.fromkeys((*kept, *own)))
 
 
 def tags_of(attrs: Attrs, *, run_tag: bool) -> Iterator[str]:

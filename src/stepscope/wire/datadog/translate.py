@@ -12,7 +12,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Event, Instrument, Metric, Record, Summary, Value
 from stepscope.model.writer import Writer
 from stepscope.wire.datadog.items import Item, Point, PointType
-from stepscope.wire.datadog.spelling import metric_name, tag, tags_of
+from stepscope.wire.datadog.spelling import WRITER_TAGS, joined, metric_name, tag, tags_of
 from stepscope.wire.datadog.words import check_of, log_of, notice_of
 from stepscope.wire.otlp.encode.request import BASELINE
 from stepscope.wire.otlp.encode.temporality import Temporality
@@ -23,6 +23,10 @@ NON_FINITE_KEY = "non_finite"
 """Counts, by metric, the values that Datadog does not take, so that they are seen there all the same."""
 
 _SAMPLES: dict[str, PointType] = {"histogram": "h", "distribution": "d", "timing": "ms", "set": "s"}
+
+
+_Axis = tuple[str, tuple[str, ...]]
+"""Who counts steps: a writer, and the tags its steps are sent with."""
 
 
 class Spelling(Struct, frozen=True, kw_only=True):
@@ -48,8 +52,8 @@ class Translator:
     def __init__(self, spelling: Spelling, *, logs: bool = True) -> None:
         self._spelling, self._logs = spelling, logs
         self._temporality = Temporality("delta")
-        self._steps: dict[tuple[str, str | None], int] = {}
-        self._fresh: dict[tuple[str, str | None], int] = {}
+        self._steps: dict[_Axis, int] = {}
+        self._fresh: dict[_Axis, int] = {}
 
     def translate(self, batches: Sequence[Batch]) -> Translated:
         """Translate batches; spans, and without `logs` log lines, are passed over."""
@@ -88,7 +92,7 @@ class Translator:
         if isinstance(record, Event) and names.ATTR_CHECK_STATUS in record.attrs:
             done.items.append(check_of(writer, where, record, tags, run_tag))
             return
-        notice = notice_of(writer, where, record, tags, run_tag)
+        notice = notice_of(writer, where, record, tags)
         if notice is not None:
             done.items.append(notice)
         elif self._logs:
@@ -97,19 +101,20 @@ class Translator:
                 done.items.append(line)
 
     def _metric(self, writer: Writer, tags: tuple[str, ...], where: int, record: Metric, done: Translated) -> None:
+        own = tuple(tags_of(record.attrs, run_tag=self._spelling.run_tag)) if record.attrs else ()
         if record.step is not None:
-            self._step(writer, tags, where, record, record.step, done)
+            named = joined(tags, (each for each in own if each.partition(":")[0] in WRITER_TAGS))
+            self._step(writer, named, where, record, record.step, done)
         if record.instrument is not None and _adds_up(record, record.instrument):
             converted = self._temporality.convert(writer, record)
             if converted is None:
                 done.refused[BASELINE] += 1
                 return
             record = converted
-        if record.attrs:
-            tags = tuple(dict.fromkeys((*tags, *tags_of(record.attrs, run_tag=self._spelling.run_tag))))
+        tags = joined(tags, own)
         rate = _rate(record.attrs.get(names.ATTR_SAMPLE_RATE))
-        own = record.attrs.get(names.ATTR_NAMESPACE)
-        namespace = own if isinstance(own, str) else self._spelling.namespace
+        said = record.attrs.get(names.ATTR_NAMESPACE)
+        namespace = said if isinstance(said, str) else self._spelling.namespace
         for key, value in record.points():
             for suffix, kind, number, more in _parts(record, value):
                 name = metric_name(key + suffix, namespace)
@@ -127,13 +132,13 @@ class Translator:
         self, writer: Writer, tags: tuple[str, ...], where: int, record: Metric, step: int, done: Translated
     ) -> None:
         """Send the step as a gauge, for Datadog has no other way to show it, whenever it changed."""
-        key = writer.id, record.axis
+        if record.axis:
+            tags = (*tags, tag("axis", record.axis))
+        key = writer.id, tags
         if self._fresh.get(key, self._steps.get(key)) == step:
             return
         self._fresh[key] = step
         name = metric_name(STEP_KEY, self._spelling.namespace)
-        if record.axis:
-            tags = (*tags, tag("axis", record.axis))
         done.items.append(Point(where, "g", name, step, tags, record.time, writer.host))
 
 

@@ -7,7 +7,7 @@ from stepscope.model.records import Alert, Event, Log, Record
 from stepscope.model.redaction import redact
 from stepscope.model.writer import Writer
 from stepscope.wire.datadog.items import Check, LogLine, Notice
-from stepscope.wire.datadog.spelling import LONGEST, tags_of
+from stepscope.wire.datadog.spelling import LONGEST, joined, tag, tags_of
 from stepscope.wire.plain import dumps, plain
 
 LONGEST_TITLE, LONGEST_TEXT, LONGEST_KEY, LONGEST_MESSAGE = 100, 4000, 100, 500
@@ -23,8 +23,8 @@ _TEXTS = ("text", "message", "exception.message")
 _UNKNOWN = 3
 
 
-def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...], run_tag: bool) -> Notice | None:
-    """Write an event or an alert as an event of Datadog; None for other kinds."""
+def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...]) -> Notice | None:
+    """Write an event or an alert as an event of Datadog, its text unchanged; None for other kinds."""
     if not isinstance(record, (Event, Alert)):
         return None
     said = record.attrs.get(ATTR_ALERT_TYPE)
@@ -33,7 +33,7 @@ def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...],
         cut(record.name or "event", LONGEST_TITLE),
         cut(_text(writer, record), LONGEST_TEXT),
         said if said in ALERT_TYPES else _alert_type(record.severity),
-        _tags(tags, record, run_tag),
+        _notice_tags(writer, tags, record),
         record.time,
         writer.host,
         cut(str(record.attrs.get(ATTR_AGGREGATION, "")), LONGEST_KEY),
@@ -79,7 +79,13 @@ def cut(text: str, longest: int) -> str:
 def _tags(tags: tuple[str, ...], record: Event | Alert, run_tag: bool) -> tuple[str, ...]:
     """Add the attributes that are short enough for a tag."""
     short = {key: value for key, value in record.attrs.items() if key not in _TEXTS and len(str(value)) <= LONGEST}
-    return tuple(dict.fromkeys((*tags, *tags_of(redact(short), run_tag=run_tag))))
+    return joined(tags, tags_of(redact(short), run_tag=run_tag))
+
+
+def _notice_tags(writer: Writer, tags: tuple[str, ...], record: Event | Alert) -> tuple[str, ...]:
+    """The tags of an event on the stream, which cost nothing: the run and the step are always among them."""
+    found = _tags(joined(tags, (tag("run_id", writer.run),)), record, run_tag=True)
+    return found if record.step is None else (*found, tag("step", record.step))
 
 
 def _text(writer: Writer, record: Event | Alert) -> str:
@@ -89,9 +95,7 @@ def _text(writer: Writer, record: Event | Alert) -> str:
         said = record.body
     else:
         said = _said(record)
-    step = "" if record.step is None else f", step {record.step}"
-    place = f"run {writer.run}, rank {writer.rank}{step}"
-    return f"{cut(said, LONGEST_TEXT - len(place) - 1)}\n{place}" if said else place
+    return said or f"run {writer.run}, rank {writer.rank}"  # an event needs a text
 
 
 def _said(event: Event) -> str:
