@@ -84,6 +84,30 @@ def test_bad_values_say_what_is_expected(tmp_path: Path, key: str, value: Any, w
 
 
 @pytest.mark.parametrize(
+    ("word", "level"),
+    [
+        ("warn", "WARNING"),
+        ("trace", "NOTSET"),
+        ("off", "OFF"),
+        (False, "OFF"),
+        ("Info", "INFO"),
+        (":notice", "INFO"),
+        ("emergency", "CRITICAL"),
+        ("SEVERE", "ERROR"),
+        ("fine", "DEBUG"),
+        ("silent", "OFF"),
+        ("info,hyper=warn,tower=off", "INFO"),
+        ("my_crate=debug,warn", "WARNING"),
+        (15, "15"),
+        ("25", "25"),
+    ],
+)
+def test_levels_of_other_languages(tmp_path: Path, word: Any, level: str) -> None:
+    """The words of the loggers of Rust, Elixir, Java, JavaScript and syslog are understood."""
+    assert load(tmp_path, log_level=word).log_level == level
+
+
+@pytest.mark.parametrize(
     ("text", "size"),
     [("500MB", 500_000_000), ("2GiB", 2 * 1024**3), ("1.5 MiB", 1572864), (100_000, 100_000)],
 )

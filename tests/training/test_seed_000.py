@@ -1,6 +1,7 @@
 """The document of the RL trainer's dual pipeline: its settings, categories, step fields, labels and keys."""
 
 import argparse
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.model.records import Event, Metric, Span
+from stepscope.model.records import Event, Log, Metric, Span
 from stepscope.testing import read_run
 from stepscope.training import DistInfo, MetricRegistry, TrainingContext
-from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, serving
+from tests.sinks.mlflow_peer import API, Deed, MlflowPeer, MlflowServer, serving
+from tests.sinks.servers import Received, Reply, Server
 from tests.training.conftest import Mute, Read, of_user
 
 
@@ -135,6 +137,21 @@ def test_events_are_on_the_span_they_happen_in(context: TrainingContext, read: R
     (noted,) = span.events
     assert noted.attrs == {"category": "ACTOR", "timesteps": 128, "mean_return": 2.0, "env": "cartpole"}
     assert keys(read(Metric)) == ["actor/mean_return"]
+
+
+@pytest.mark.parametrize(
+    ("level", "recorded"),
+    [("trace", 4), ("debug", 3), ("warn", 2), ("error", 1), ("off", 0), (25, 2), ("info,h2=off", 2), ("loud", 2)],
+)
+def test_log_levels(read: Read, caplog: pytest.LogCaptureFixture, level: Any, recorded: int) -> None:
+    """A trainer's `log_level` may be a word of any language; one that nobody knows is told, and no exception."""
+    logger = logging.getLogger("trainer")
+    with caplog.at_level(1, "trainer"), TrainingContext.initialize({"logging": {"log_level": level}}) as context:
+        for number in (5, logging.DEBUG, logging.WARNING, logging.ERROR):
+            logger.log(number, "line")
+        assert len([each for each in read(Log) if each.scope == "trainer"]) == recorded
+        told = " ".join([*context.run.outcomes.take_notices(), caplog.text])
+        assert ("no level known here" in told) == (level == "loud")
 
 
 def test_labels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +303,15 @@ def _has(peer: MlflowPeer, key: str) -> bool:
     return any(each["key"] == key for run in peer.runs() for each in run["data"].get("metrics", []))
 
 
+def train(config: dict[str, Any]) -> TrainingContext:
+    """One step of a trainer with this config, written out."""
+    context = TrainingContext.initialize(config, algorithm="ppo")
+    with context.step(1, "policy_version"), context.span("optimize"):
+        context.emit("TRAINER", loss=0.5)
+    assert context.run.flush(10)
+    return context
+
+
 def wait_for(is_true: Callable[[], object]) -> None:
     """Ask now and then; the test fails when a minute was not enough."""
     deadline = time.monotonic() + 60
@@ -335,3 +361,44 @@ def test_metrics_fail_alone(mlflow: MlflowServer, place: Path) -> None:
     finally:
         peer.close()
     assert keys(of_user(read_run(place, context.run.id), Metric)) == ["trainer/loss"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("trouble", [Deed(500, {}, b"{}"), Deed(403, {}, b"{}"), Deed(404), Deed(drop=True)])
+def test_traces_need_no_rest_api(mlflow: MlflowServer, trouble: Deed) -> None:
+    """With the id of an experiment nothing is looked up before a trace is sent, and nothing holds it back."""
+    peer = MlflowPeer(mlflow)
+    experiment = mlflow.post("experiments/create", {"name": peer.experiment})["experiment_id"]
+    peer.decide = lambda passed: trouble if API in passed.path else None
+    try:
+        context = train({"otlp_endpoint": peer.url, "mlflow_experiment_id": experiment})
+        wait_for(peer.traces)
+        sent = [each for each in peer.passed if each.path == "/v1/traces"]
+        assert {each.headers["x-mlflow-experiment-id"] for each in sent} == {experiment}
+        peer.decide = lambda passed: None
+        context.finish(wait=60)
+    finally:
+        peer.close()
+
+
+@pytest.mark.timeout(120)
+def test_traces_reach_a_plain_collector() -> None:
+    """A server that has `/v1/traces` and nothing of MLflow gets the spans; the metrics stay in the journal."""
+    collector = Server()
+    got: list[Received] = []
+
+    def decide(received: Received) -> Reply:
+        if received.path != "/v1/traces":
+            return Reply(404, {}, b"404 page not found")
+        got.append(received)
+        return Reply(200, {"content-type": "application/x-protobuf"}, b"")
+
+    collector.decide = decide
+    try:
+        context = train({"otlp_endpoint": collector.url})
+        wait_for(lambda: got)
+        assert "x-mlflow-experiment-id" not in got[0].headers
+        assert context.run.finish(timeout=2).undelivered
+    finally:
+        stepscope.finish()
+        collector.stop()

@@ -22,7 +22,7 @@ INJECTED = frozenset({"otelTraceID", "otelSpanID", "otelServiceName", "otelTrace
 class RunHandler(logging.Handler):
     """Records each log line once, with the trace, span and step it was written in."""
 
-    def __init__(self, run: Part, level: str) -> None:
+    def __init__(self, run: Part, level: int) -> None:
         super().__init__(level)
         self._run = run
 
@@ -66,6 +66,13 @@ def is_recorded(at: int) -> bool:
     return True
 
 
+def level_number(setting: str) -> int:
+    """The lowest level that is recorded, of the setting `log_level`."""
+    if setting.isdecimal():
+        return int(setting)
+    return NEVER if setting == "OFF" else int(getattr(logging, setting))
+
+
 def _time_of(record: logging.LogRecord) -> int:
     return int(record.created * 1e9) or time.time_ns()
 
@@ -93,7 +100,7 @@ def capture(run: Part) -> Callable[[], None]:
     make a later `basicConfig` do nothing, go with the next `dictConfig` and miss loggers that do not propagate. So
     ours is in no list: it is called after those that are.
     """
-    taker = RunHandler(run, run.settings.log_level)
+    taker = RunHandler(run, level_number(run.settings.log_level))
     earlier = logging.Logger.callHandlers
 
     def pass_on(logger: logging.Logger, record: logging.LogRecord) -> None:

@@ -286,12 +286,40 @@ def _as_bytes(value: Any) -> int:
     return size
 
 
+def level_of(value: Any) -> str | None:
+    """The logging level that a word of any language's loggers means, or a number; None for what is neither.
+
+    Of directives such as `info,hyper=warn` the one for everything counts. `OFF` records no line.
+    """
+    if value is False:  # how YAML reads off
+        return "OFF"
+    for part in str(value).split(","):
+        word = part.strip().lstrip(":").upper()
+        if word.isascii() and word.isdecimal():
+            return str(min(int(word[:9]), 1 << 30))
+        known = next((level for level, words in _LEVELS.items() if word in words), None)
+        if known is not None:
+            return known
+    return None
+
+
 def _as_level(value: Any) -> str:
-    levels = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-    word = str(value).strip().upper()
-    if word not in levels:
-        raise ValueError(f"expected one of {', '.join(levels)}")
-    return word
+    found = level_of(value)
+    if found is None:
+        raise ValueError("expected DEBUG, INFO, WARNING, ERROR, CRITICAL, or TRACE for everything, OFF for nothing")
+    return found
+
+
+_LEVELS = {
+    "NOTSET": ("NOTSET", "TRACE", "ALL", "VERBOSE", "FINEST", "FINER", "SILLY", "SPAM"),
+    "DEBUG": ("DEBUG", "DBG", "FINE", "CONFIG"),
+    "INFO": ("INFO", "INFORMATION", "INFORMATIONAL", "NOTICE", "SUCCESS", "HTTP", "DEFAULT"),
+    "WARNING": ("WARNING", "WARN"),
+    "ERROR": ("ERROR", "ERR", "SEVERE"),
+    "CRITICAL": ("CRITICAL", "CRIT", "FATAL", "ALERT", "EMERGENCY", "EMERG", "PANIC", "FAULT"),
+    "OFF": ("OFF", "NONE", "SILENT", "QUIET", "DISABLED"),
+}
+"""Levels and the words for them, as Rust, Elixir, Java, JavaScript, Go, syslog and Python have them."""
 
 
 def _as_shipper(value: Any) -> str:

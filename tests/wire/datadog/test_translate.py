@@ -196,3 +196,10 @@ def test_spans_are_passed_over() -> None:
     """They go to Datadog another way."""
     found = translate(Span(T, 1, 1, None, b"\1" * 16, b"\1" * 8, None, "train.step"))
     assert found == ([], {})
+
+
+def test_the_host_that_a_person_named() -> None:
+    """The host of the run's resource stands above the machine's own name."""
+    writer = Writer(id="w", run="r", project="p", host="machine", resource={"host.name": "rack-7"})
+    found = translate(Metric(T, None, None, None, {"a": 1.0}), Alert(T, None, None, None, None, 9, "x"), writer=writer)
+    assert [item.host for item in found.items] == ["rack-7", "rack-7"]

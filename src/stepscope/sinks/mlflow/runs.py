@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.model.errors import Retry
 from stepscope.model.writer import Writer
-from stepscope.sinks.mlflow.server import Experiments, NoAnswer, Refused, Server
+from stepscope.sinks.mlflow.server import Experiments, NoAnswer, Refused, Server, retry_of
 from stepscope.sinks.mlflow.target import Target
 from stepscope.wire.mlflow import names
 from stepscope.wire.mlflow.notes import birth_tags
@@ -64,6 +64,10 @@ class Runs:
                 known = self._known[writer.run] = found[0]
         return known
 
+    def known(self, writer: Writer) -> Found | None:
+        """The run of a writer if it was found before; asks nobody."""
+        return self._known.get(writer.run)
+
     def open(self, writer: Writer, began: int) -> Found:
         """Find the run of a writer, or create it with its begin in milliseconds; Retry says why neither could be."""
         known = self._known.get(writer.run)
@@ -111,7 +115,7 @@ class Runs:
         except Refused as error:
             if error.is_absent:
                 self.experiments.forget()
-            raise Retry(str(error)) from error
+            raise retry_of(error) from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Retry(f"the answer is not that of an MLflow server: {error!r}") from error
         return sorted(found, key=lambda each: (not each.attempt, each.start, each.id))

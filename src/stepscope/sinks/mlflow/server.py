@@ -25,6 +25,10 @@ class NoAnswer(Retry):
     """Nobody knows whether the server has done what it was asked."""
 
 
+class NoRestApi(Retry):
+    """The server answered, and MLflow's REST API is not there: it may be a plain collector of traces."""
+
+
 class Refused(Exception):
     """The server answered, and said no."""
 
@@ -36,6 +40,11 @@ class Refused(Exception):
     def is_absent(self) -> bool:
         """Whether the thing that was named is not there, or was deleted."""
         return self.code == "RESOURCE_DOES_NOT_EXIST" or "must be in the 'active'" in self.message
+
+    @property
+    def is_no_api(self) -> bool:
+        """Whether the path is not served, in words that are not MLflow's."""
+        return self.status in (404, 405, 501) and not self.code
 
     @property
     def blames_a_record(self) -> bool:
@@ -93,6 +102,11 @@ class Server:
         self._connection.close()
 
 
+def retry_of(error: Refused, more: str = "") -> Retry:
+    """A refusal as something to wait for."""
+    return (NoRestApi if error.is_no_api else Retry)(f"{error}{more}")
+
+
 def _read(answer: Answer) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(answer.body or b"{}")
@@ -121,28 +135,38 @@ class Experiments:
     def __init__(self, server: Server, target: Target) -> None:
         self._server, self._target = server, target
         self._known: dict[str, str] = {}
+        self._is_name = target.known_as == "name"
+
+    @property
+    def given(self) -> str | None:
+        """The id that was given, which need not be looked up; digits are taken for one until the server knows none."""
+        wanted = self._target.experiment
+        is_id = wanted is not None and wanted.isdecimal() and int(wanted) < 2**63 and not self._is_name
+        return wanted if is_id or self._target.known_as == "id" else None
 
     def find(self, project: str) -> str:
         """The id of the experiment for a project; Retry says why there is none."""
+        if self._target.known_as == "id" and self._target.experiment:
+            return self._target.experiment
         wanted = self._target.experiment or project
         if wanted not in self._known:
             try:
                 self._known[wanted] = self._look_up(wanted)
             except Refused as error:
-                raise Retry(f"{error} (experiment {wanted!r})") from error
+                raise retry_of(error, f" (experiment {wanted!r})") from error
         return self._known[wanted]
 
     def forget(self) -> None:
-        """Look all of them up again."""
+        """Look all of them up again; digits that are no experiment's id may be the name of one."""
         self._known.clear()
+        self._is_name = True
 
     def _look_up(self, wanted: str) -> str:
-        known_as = self._target.known_as if self._target.experiment else "name"
-        if known_as != "name" and wanted.isdecimal() and int(wanted) < 2**63:
+        if self._target.experiment and self._target.known_as is None and wanted.isdecimal() and int(wanted) < 2**63:
             try:
                 return _id(self._server.get("experiments/get", experiment_id=wanted))
             except Refused as error:
-                if known_as == "id" or not error.is_absent:
+                if not error.is_absent:
                     raise
         return self._by_name(wanted) or self._create(wanted)
 

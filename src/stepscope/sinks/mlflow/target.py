@@ -31,6 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     uri: str = DEFAULT
     experiment: str | int | None = None
+    experiment_id: str | int | None = None
     run_id: str | None = None
     username: str | None = None
     password: str | None = None
@@ -65,14 +66,13 @@ def read_target(options: Mapping[str, Any], env: Mapping[str, str]) -> Target:
     said = {option: env[name] for option, name in VARIABLES.items() if env.get(name)}
     given = convert("mlflow", {**said, **options}, Options)
     uri, credentials = _address(given.uri)
-    name = env.get("MLFLOW_EXPERIMENT_NAME") or None
-    experiment = given.experiment if given.experiment is not None else name or env.get("MLFLOW_EXPERIMENT_ID")
+    experiment, known_as = _experiment(given, env)
     tls = Tls(certificate=given.certificate, client_certificate=given.client_certificate, verify=not given.insecure_tls)
     tls.check()
     return Target(
         uri=uri,
-        experiment=None if experiment in (None, "") else str(experiment),
-        known_as=None if given.experiment is not None else "name" if name else "id",
+        experiment=experiment,
+        known_as=known_as,
         run_id=given.run_id or None,
         authorization=_authorization(given, credentials),
         tls=tls,
@@ -80,6 +80,22 @@ def read_target(options: Mapping[str, Any], env: Mapping[str, str]) -> Target:
         tags=given.tags,
         traces=given.traces,
     )
+
+
+def _experiment(given: Options, env: Mapping[str, str]) -> tuple[str | None, Literal["name", "id"] | None]:
+    """The experiment and what it surely is: an option before a variable, MLflow's name before its id."""
+    if given.experiment is not None and given.experiment_id is not None:
+        raise ConfigError("sinks: mlflow: give either `experiment` or `experiment_id`")
+    found: tuple[tuple[Any, Literal["name", "id"] | None], ...] = (
+        (given.experiment_id, "id"),
+        (given.experiment, None),
+        (env.get("MLFLOW_EXPERIMENT_NAME") or None, "name"),
+        (env.get("MLFLOW_EXPERIMENT_ID") or None, "id"),
+    )
+    for said, known_as in found:
+        if said is not None:
+            return str(said) or None, known_as
+    return None, None
 
 
 def _address(uri: str) -> tuple[str, tuple[str, str] | None]:

@@ -12,7 +12,7 @@ from stepscope.model.writer import Writer
 from stepscope.sinks.http import compress
 from stepscope.sinks.mlflow.entries import Entry, by_run
 from stepscope.sinks.mlflow.runs import Found, Runs
-from stepscope.sinks.mlflow.server import NoAnswer, Refused, Server
+from stepscope.sinks.mlflow.server import NoAnswer, NoRestApi, Refused, Server
 from stepscope.sinks.mlflow.target import Target
 from stepscope.wire.mlflow.names import TRACES
 from stepscope.wire.otlp.encode.request import BAD_IDS, Request, encode
@@ -26,6 +26,8 @@ BLAME_SECONDS = 60.0
 """For so long after that nobody waits for the database, while the span to blame is looked for."""
 LINK_SECONDS, LOOK_SECONDS = 4.0, 10.0
 """How long spans wait for their run to be created, and how often it is looked for afterwards."""
+AFTERWARDS_SECONDS = 2.0
+"""How long the run of spans that are sent already may be looked for."""
 LEAVE_SECONDS = 5.0
 """How long the last links may take."""
 MOST_LINKS = 100
@@ -47,7 +49,9 @@ class _Delivery:
 class TracesSink:
     """Sends spans, by trace; other records are not its business. Not thread-safe.
 
-    It never creates a run: where there is none after a while the spans go without, and are linked when there is.
+    It never creates a run: where there is none after a while the spans go without, and are linked when there is. With
+    the id of an experiment nothing is looked up before the spans are sent. A server without MLflow's REST API, such as
+    a plain collector, gets them without an experiment.
     """
 
     divisible = True
@@ -64,6 +68,8 @@ class TracesSink:
         self._unlinked: dict[str, tuple[Writer, list[str]]] = {}
         """Traces that MLflow has without their run, and who wrote there."""
         self._blaming = float("-inf")
+        self._no_rest_api = float("-inf")
+        """When the REST API was last found missing."""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send the spans that have ended and are not sent yet. A span sent twice is stored once: it has an id."""
@@ -96,12 +102,11 @@ class TracesSink:
     def _deliver(self, name: str, entries: list[Entry], way: _Delivery) -> None:
         """Deliver the spans of one run."""
         writer = entries[0].writer
-        run = self._find(writer)
-        experiment = run.experiment if run is not None else self._runs.experiments.find(writer.project)
+        run, experiment = self._target_of(writer)
         headers = {
             "content-type": CONTENT_TYPES["protobuf"],
             "content-encoding": "gzip",
-            HEADER_EXPERIMENT: experiment,
+            **({HEADER_EXPERIMENT: experiment} if experiment is not None else {}),
             **({HEADER_RUN: run.id} if run is not None else {}),
         }
         for number, request in enumerate(_requests(entries)):
@@ -110,6 +115,35 @@ class TracesSink:
                 way.done.add((name, number))
         spans = [entry.record for entry in entries if isinstance(entry.record, Span)]
         self._link(writer, run, [f"tr-{span.trace_id.hex()}" for span in spans if not span.parent_id])
+        if run is None and self._runs.experiments.given is not None:
+            self._look_afterwards(writer)
+
+    def _target_of(self, writer: Writer) -> tuple[Found | None, str | None]:
+        """The run and the experiment of spans; neither where the server has no REST API to ask."""
+        given = self._runs.experiments.given
+        if given is not None:
+            return self._runs.known(writer), given
+        if self._clock() - self._no_rest_api < LOOK_SECONDS:
+            return None, None
+        try:
+            run = self._find(writer)
+            return run, run.experiment if run is not None else self._runs.experiments.find(writer.project)
+        except NoRestApi:
+            self._no_rest_api = self._clock()
+            return None, None
+
+    def _look_afterwards(self, writer: Writer) -> None:
+        """Look for the run of spans that were sent without it, now and then, and link them."""
+        now = self._clock()
+        if now - self._looked.get(writer.run, float("-inf")) < LOOK_SECONDS:
+            return
+        self._looked[writer.run] = now
+        self._server.allow(AFTERWARDS_SECONDS)
+        with contextlib.suppress(Retry):
+            run = self._runs.find(writer)
+            if run is not None:
+                self._link(writer, run)
+        self._server.allow(self.timeout)
 
     def _find(self, writer: Writer) -> Found | None:
         """Find the run; it may be a moment away, and spans do not wait for it longer than a moment."""
@@ -120,6 +154,8 @@ class TracesSink:
         self._looked[writer.run] = now
         try:
             run = self._runs.find(writer)
+        except NoRestApi:
+            raise
         except NoAnswer:  # an outage is not the time in which a run is not created
             del self._waiting[writer.run]
             raise
@@ -137,6 +173,8 @@ class TracesSink:
         try:
             self._server.send("POST", TRACES, compress(request.body), headers)
         except Refused as error:
+            if error.status == 422 and HEADER_EXPERIMENT not in headers:
+                raise Retry(f"{error}: MLflow's REST API does not answer; give `experiment_id`") from error
             if error.status in (422, 500):
                 self._try_again(step, error, way)
             elif error.is_absent:

@@ -8,6 +8,7 @@ from typing import Any
 import stepscope
 from stepscope.sdk.context import current_span, text_of
 from stepscope.sdk.off import OFF_SPAN, OffRun
+from stepscope.sdk.settings import level_of
 from stepscope.training import starting
 from stepscope.training.trainer import configs, evaluation, fields
 from stepscope.training.trainer.categories import Category, known
@@ -53,11 +54,16 @@ class TrainingContext:
         registry = registry or MetricRegistry()
         registry.configure(configs.labels(given))
         service = str(algorithm or find(given, "algorithm") or settings.get("service_name") or "training")
-        named = {key: found for key in ("project", "home", "log_level") if (found := find(given, key)) is not None}
+        named = {key: found for key in ("project", "home") if (found := find(given, key)) is not None}
+        level = find(given, "log_level")
+        if level_of(level) is not None:
+            named["log_level"] = level
         usual = {"name": find(given, "run_name") or f"{service}.pid-{os.getpid()}", "service_name": service, **named}
         wanted = _sinks(given, registry, console and dist.is_main)
         began = stepscope.current_run() is None
         run = starting.begin(wanted, {"config": given, **usual, **settings})
+        if level is not None and "log_level" not in named:  # it is for the trainer's own logger, whatever that takes
+            run.outcomes.notice_text(f"log_level {text_of(level)[:100]!r} is no level known here, and is not used")
         return cls(run, dist, registry, began=began)
 
     def emit(
@@ -177,8 +183,13 @@ def _sinks(given: Mapping[str, Any], registry: MetricRegistry, console: bool) ->
     wanted: dict[str, dict[str, Any]] = {}
     endpoint = find(given, "otlp_endpoint")
     if endpoint:
-        experiment = find(given, "mlflow_experiment") or find(given, "mlflow_experiment_id")
-        options = {"uri": endpoint, "experiment": experiment, "run_id": find(given, "mlflow_run_id")}
+        named = find(given, "mlflow_experiment")
+        options = {
+            "uri": endpoint,
+            "experiment": named,
+            "experiment_id": find(given, "mlflow_experiment_id") if named is None else None,
+            "run_id": find(given, "mlflow_run_id"),
+        }
         wanted["mlflow"] = {key: str(value) for key, value in options.items() if value is not None}
     if console:
         wanted["console"] = {"labels": registry.labels}

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from stepscope.model import names
 from stepscope.model.ports import Batch
@@ -62,9 +62,10 @@ class Translator:
         done = Translated([], Counter())
         where = 0
         for batch in batches:
-            tags = self._writer_tags(batch.writer)
+            writer = _as_named(batch.writer)
+            tags = self._writer_tags(writer)
             for record in batch.records:
-                self._record(batch.writer, tags, where, record, done)
+                self._record(writer, tags, where, record, done)
                 where += 1
         return done
 
@@ -140,6 +141,12 @@ class Translator:
         self._fresh[key] = step
         name = metric_name(STEP_KEY, self._spelling.namespace)
         done.items.append(Point(where, "g", name, step, tags, record.time, writer.host))
+
+
+def _as_named(writer: Writer) -> Writer:
+    """A writer with the host that its resource names, which a person may have set."""
+    host = writer.resource.get("host.name")
+    return structs.replace(writer, host=host) if isinstance(host, str) and host != writer.host else writer
 
 
 def _adds_up(record: Metric, instrument: Instrument) -> bool:

@@ -42,3 +42,10 @@ def test_a_forked_process_is_an_instance_of_its_own() -> None:
 def test_what_is_unknown_is_not_said() -> None:
     """No empty host, no pid 0, no run name."""
     assert not {"host.name", "process.pid", "train.run.name"} & set(resource_of(Writer(id="w", run="R", project="P")))
+
+
+def test_the_host_that_a_person_named() -> None:
+    """`resource_attributes: {host.name: ...}` stands above the machine's own name."""
+    writer = Writer(id="w", run="r", project="p", host="machine", resource={"host.name": "rack-7"})
+    assert resource_of(writer)["host.name"] == "rack-7"
+    assert resource_of(Writer(id="w", run="r", project="p", host="machine"))["host.name"] == "machine"

@@ -12,7 +12,7 @@ _ASIDE = frozenset((names.ATTR_RESOURCE_SCHEMA, names.ATTR_RESOURCE_DROPPED))
 
 
 def resource_of(writer: Writer) -> Attrs:
-    """Describe a writer in OpenTelemetry's attributes; what its own resource says of the service stands.
+    """Describe a writer in OpenTelemetry's attributes; what its own resource says of service and host stands.
 
     Every process has an instance id of its own, or cumulative sums of two would interleave.
     """
@@ -34,7 +34,7 @@ def resource_of(writer: Writer) -> Attrs:
     if writer.name:
         attrs[names.ATTR_RUN_NAME] = writer.name
     if writer.host:
-        attrs["host.name"] = writer.host
+        attrs.setdefault("host.name", writer.host)
     if writer.pid:
         attrs["process.pid"] = writer.pid
     return attrs
