@@ -49,7 +49,7 @@ def test_the_index_names_every_page() -> None:
     """No page of the vocabularies is missing from their index."""
     pages = {path.name for path in (ROOT / "docs/training").glob("*.md")} - {"README.md"}
     index = (ROOT / "docs/training/README.md").read_text()
-    assert {name for name in re.findall(r"\]\((\w[\w-]*\.md)\)", index)} == pages
+    assert set(re.findall(r"\]\((\w[\w-]*\.md)\)", index)) == pages
 
 
 @pytest.mark.parametrize("heading", LEFT_BEHIND)
