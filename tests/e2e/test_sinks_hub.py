@@ -55,3 +55,24 @@ def test_once_whoever_is_killed(
     sql = f"SELECT count() AS n, uniqExact(step) AS steps FROM metrics WHERE series IN ({wanted})"
     found = stored_columns(hub.home, sql)
     assert (int(found["n"][0]), int(found["steps"][0])) == (COUNT, COUNT)
+
+
+def test_a_hub_is_no_tinker_service(python: Python, home: Path, tmp_path: Path, start_hub: StartHub) -> None:
+    """Events for a Tinker service at a hub's address wait, and whoever asks is told; none goes to the quarantine."""
+    hub = start_hub(home=tmp_path / "hub")
+    code = """
+        import stepscope
+        from stepscope.training.events.telemetry import Telemetry
+        telemetry = Telemetry("s1")
+        telemetry.log("request.start", event_data={"model_id": "m1"})
+        left = stepscope.finish(wait=3)
+        print(bool(left), left.undelivered > 0)
+    """
+    done = python(code, env={"TINKER_BASE_URL": hub.url, "STEPSCOPE_SHIPPER": "thread"})
+    assert (done.returncode, done.stdout.strip()) == (0, "False True"), done.stderr
+    assert not [path for path in (home / "quarantine").rglob("*") if path.is_file()]
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_SINKS": json.dumps([{"tinker": {"url": hub.url}}])}
+    line = [sys.executable, "-m", "stepscope.cli.main", "doctor", "--home", str(home), "--sink", "tinker"]
+    told = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert "is not a Tinker service" in told.stdout + told.stderr
+    assert hub.stop() == 0

@@ -11,6 +11,7 @@ from opentelemetry.metrics import CallbackOptions
 
 import stepscope
 from stepscope.model.records import Event, Histogram, Log, Metric, Span
+from stepscope.sdk import settings
 from stepscope.testing import read_batches, read_run
 from stepscope.training.service import (
     correlate,
@@ -368,3 +369,26 @@ def test_existing_log_handlers_stay(capsys: pytest.CaptureFixture[str], read: Re
         assert [each.body for each in read(Log)] == ["once"]
     finally:
         root.removeHandler(keep)
+
+
+SECTION = "telemetry:\n  enabled: true\n  service_name: tuft\n"
+
+
+@pytest.mark.parametrize(
+    ("section", "env", "sent"),
+    [
+        (SECTION + "  otlp_endpoint: http://c:4317\n", {}, ["http://c:4317"]),
+        (SECTION + "  otlp_endpoint: http://c:4318\n", {}, ["http://c:4318/v1/traces"]),
+        (SECTION, {"TUFT_OTLP_ENDPOINT": "http://v:4317"}, ["http://v:4317"]),
+        (SECTION + "  otlp_endpoint: http://c:4317\n", {"TUFT_OTLP_ENDPOINT": "http://v:4317"}, ["http://c:4317"]),
+        (SECTION + "  otlp_endpoint: http://c:4317\n", {"TUFT_OTEL_DEBUG": "1"}, ["console"]),
+        ("telemetry:\n  project: p\n", {"TUFT_OTLP_ENDPOINT": "http://v:4317"}, []),
+    ],
+)
+def test_the_section_means_the_same_in_our_own_settings(
+    tmp_path: Path, section: str, env: dict[str, str], sent: list[str]
+) -> None:
+    """The config before the variable, the protocol by the port, and only the console while debugging."""
+    (tmp_path / "stepscope.yaml").write_text(section)
+    found = settings.load({}, env, tmp_path)
+    assert [each.config.place.split()[0] for each in found.sinks] == sent

@@ -189,11 +189,19 @@ def _from_file(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
             section["disabled"] = not _as_bool(section.pop("enabled"))
         except ValueError as error:
             raise ConfigError(f"{path}: enabled is not valid: {error}") from None
-    if endpoint := section.pop("otlp_endpoint", None):  # as a service's own settings have it
-        given = section.get("sinks") or []
-        listed = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else [given]
-        section["sinks"] = [*listed, {"otlp": {"endpoint": str(endpoint), "protocol": "grpc"}}]
-    return section
+    return _with_endpoint(section, env)
+
+
+def _with_endpoint(section: dict[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
+    """Send records to the `otlp_endpoint` of a service's own settings, or of its variable, unless it is debugged."""
+    named = section.pop("otlp_endpoint", None)
+    endpoint = named or ("disabled" in section and env.get("TUFT_OTLP_ENDPOINT"))
+    if not endpoint or env.get("TUFT_OTEL_DEBUG") == "1":  # then the console is the only one
+        return section
+    given = section.get("sinks") or []
+    listed = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else [given]
+    protocol = "http/protobuf" if str(endpoint).rstrip("/").endswith(":4318") else "grpc"
+    return {**section, "sinks": [*listed, {"otlp": {"endpoint": str(endpoint), "protocol": protocol}}]}
 
 
 def _checked(key: str, value: Any, source: str) -> Any:
