@@ -11,6 +11,7 @@ def span(name: str, depth: int, at: float, took: float, usual: float | None = 10
     return {
         "name": name, "depth": depth, "offset_ms": at, "duration_ms": took, "usual_ms": usual,
         "critical_ms": took, "ratio": None, "status": "unset", "message": "",
+        "slow": int(bool(usual) and took >= 1.5 * usual),
     }  # fmt: skip
 
 

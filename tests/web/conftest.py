@@ -116,6 +116,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     train(home, 0, 250)
     train(home, 230, 300)
     hub = RunningHub(home).start()
-    wait_for(lambda: hub.request("GET", "/api/runs/four-ranks").json().get("counts", {}).get("spans", 0) >= 7680)
+    wait_for(lambda: hub.request("GET", "/api/runs/four-ranks").json().get("counts", {}).get("spans", 0) >= 8960)
     yield hub
     hub.kill()

@@ -11,14 +11,52 @@ def test_slow_step_is_explained(trained: RunningHub, show: Opened) -> None:
     """The sentence names rank and span, the table marks the cell, all ranks stand side by side."""
     page = show(trained, f"run/four-ranks?step={SLOW}")
     dialog = page.get_by_role("dialog", name=f"Step {SLOW}")
-    dialog.get_by_text(f"Rank {SLOW_RANK} took").wait_for()
-    said = dialog.locator(".findings").inner_text()
-    assert "train.data_load took 80" in said
+    dialog.get_by_text(f"train.data_load on rank {SLOW_RANK} had 80").wait_for()
     cause = dialog.locator(".spans td.cause")
     assert cause.count() == 1
     assert cause.locator("xpath=..").get_by_role("rowheader").inner_text() == "train.data_load"
     assert dialog.locator(".spans thead th").count() == 6
     assert dialog.locator(".lane").count() == 4
+
+
+def test_the_page_shows_the_verdict_of_the_api(trained: RunningHub, show: Opened) -> None:
+    """What is outlined, marked and said about a step is what the API says of it, also where others waited longer."""
+    verdicts = []
+    for step in (SPIKE, SLOW - 1, SLOW, NAN, 33):
+        told = trained.request("GET", f"/api/runs/four-ranks/steps/{step}").json()
+        page = show(trained, f"run/four-ranks?step={step}")
+        dialog = page.get_by_role("dialog", name=f"Step {step}")
+        dialog.locator('.step[aria-busy="false"] .spans tbody tr').first.wait_for()
+        outlined = dialog.locator(".spans td.cause").evaluate_all(
+            "cells => cells.map((cell) => [cell.parentNode.querySelector('th').innerText, cell.cellIndex - 2])"
+        )
+        slow = told["slow"]
+        assert outlined == ([[slow["span"], slow["rank"]]] if slow else [])
+        said = dialog.locator(".findings li").all_inner_texts()
+        assert said == [each["text"] for each in told["findings"]] or (
+            not told["findings"] and "Nothing unusual" in said[0]
+        )
+        marked = sum(value["level"] > 0 for metric in told["metrics"] for value in metric["values"])
+        assert dialog.locator(".matrix:not(.spans) td[class*='odd-']").count() == marked
+        verdicts.append(slow and (slow["span"], slow["rank"]))
+        page.close()
+    assert verdicts[2] == ("train.data_load", SLOW_RANK)
+
+
+def test_a_span_has_one_colour_on_every_view(trained: RunningHub, show: Opened) -> None:
+    """Inspector, waterfall and table of names draw a name in the same colour."""
+    page = show(trained, f"run/four-ranks?step={SLOW}")
+    bar = page.get_by_role("dialog").locator(".lane .bar", has_text="all_reduce").first
+    in_lanes = bar.evaluate("bar => getComputedStyle(bar).getPropertyValue('--tone')")
+    names = """(() => { const style = getComputedStyle(document.documentElement);
+        return Array.from({ length: 8 }, (_, at) => style.getPropertyValue(`--series-${at + 1}`)); })()"""
+    assert in_lanes in page.evaluate(names)
+    page = show(trained, f"traces?run=four-ranks&at={SLOW}&view=waterfall")
+    row = page.locator(".trace-row", has_text="all_reduce").first
+    row.wait_for()
+    drawn = row.locator(".trace-bar").first.evaluate("bar => bar.style.background")
+    number = int(drawn.removeprefix("var(--series-").removesuffix(")"))
+    assert page.evaluate(names)[number - 1] == in_lanes
 
 
 def test_neighbours_and_anomalies(trained: RunningHub, show: Opened) -> None:
@@ -54,7 +92,7 @@ def test_the_next_step_is_looked_at_on_the_same_rank(trained: RunningHub, show: 
     page.locator('.step[aria-busy="false"]').wait_for()
     page.keyboard.press("]")
     until(page, f"location.hash.endsWith('?step={SLOW + 1}&at={SLOW_RANK}')")
-    page.get_by_role("dialog", name=f"Step {SLOW + 1}").get_by_text(f"on rank {SLOW_RANK}").wait_for()
+    page.get_by_role("dialog", name=f"Step {SLOW + 1}").get_by_text(f"on rank {SLOW_RANK}", exact=True).wait_for()
 
 
 def test_a_crash_leads_to_the_attempt_that_crashed(trained: RunningHub, show: Opened) -> None:

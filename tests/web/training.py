@@ -46,6 +46,9 @@ def one_step(run: stepscope.Run, number: int, rank: int, noise: random.Random, p
             time.sleep(pause / 8)
     with run.span("train.backward"):
         time.sleep(pause / 2)
+    with run.span("all_reduce"):
+        # The other ranks wait for the one that is late, and have longer spans than it has.
+        time.sleep(0.85 if number == SLOW and rank != SLOW_RANK else pause / 8)
     loss = 0.4 + 2.2 * math.exp(-number / 90) + noise.gauss(0, 0.03)
     if (number, rank) == (SPIKE, SPIKE_RANK):
         loss = 41.5

@@ -6,10 +6,6 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.model import formatting
 
-SLOW = 1.5
-"""So many times its usual duration a span is marked."""
-NOTABLE_MS = 1.0
-"""Side by side, a span is marked only when it took so much longer."""
 BESIDE = 8
 """So many ranks are shown side by side: those that took longest."""
 SHOWN = 20
@@ -62,10 +58,8 @@ def _first(path: tuple[tuple[str, int], ...], rows: dict[Any, dict[int, dict[str
 def _cell(span: dict[str, Any] | None) -> str:
     if span is None:
         return formatting.MISSING
-    usual, took = span["usual_ms"], span["duration_ms"]
-    slow = usual is not None and took is not None and took >= SLOW * usual and took - usual >= NOTABLE_MS
-    mark = "E" if span["status"] == "error" else "!" if slow else ""
-    return ms(took) + mark
+    mark = "E" if span["status"] == "error" else "!" if span["slow"] else ""
+    return ms(span["duration_ms"]) + mark
 
 
 def critical_path(lanes: Sequence[Lane]) -> Iterator[str]:
@@ -88,8 +82,7 @@ def in_detail(lane: Lane) -> Iterator[str]:
 
 
 def _span(span: dict[str, Any]) -> list[str]:
-    slow = span["ratio"] is not None and span["ratio"] >= SLOW
-    said = formatting.ratio(span["ratio"]) if slow else ""
+    said = formatting.ratio(span["ratio"]) if span["slow"] else ""
     if span["status"] == "error":
         said = f"{said} ERROR {span['message']}".strip()
     times = [ms(span[field]) for field in ("offset_ms", "duration_ms", "usual_ms")]

@@ -13,8 +13,8 @@ from stepscope.cli.plain import dumps
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 
-UNUSUAL = 4.0
-"""So many standard deviations away a value is marked."""
+UNUSUAL = 2
+"""Values of this level are marked."""
 
 
 def add(commands: Commands) -> None:
@@ -69,10 +69,9 @@ def _metrics(view: dict[str, Any]) -> Iterator[str]:
     for metric in view["metrics"]:
         for value in metric["values"]:
             z = value["z"]
-            odd = isinstance(value["value"], str) or (z is not None and abs(z) >= UNUSUAL)
             deviation = "" if z is None else formatting.signed(z, 3)
             shown = [text.number(value[field]) for field in ("value", "mean", "delta")]
-            rows.append([metric["key"], str(value["rank"]), *shown, deviation, "!" if odd else ""])
+            rows.append([metric["key"], str(value["rank"]), *shown, deviation, "!" * (value["level"] >= UNUSUAL)])
     if rows:
         head = ("METRIC", ">RANK", ">VALUE", f">MEAN OF {view['window']}", ">DELTA", ">SIGMA", "")
         yield ""

@@ -125,7 +125,7 @@ def test_who_waited_is_not_blamed_for_a_slow_step() -> None:
 
     found = only(Evidence(slow=[SlowStep(130, 1, 420 * MS, 15 * MS, work(own))]))
     assert (found.kind, found.step, found.rank, found.span) == ("slow_step", 130, 1, "data_load")
-    assert "data_load on rank 1 took 403 ms of its own (usually 3 ms)" in found.text
+    assert "data_load on rank 1 had 403 ms self time (usually 3 ms)" in found.text
 
 
 def test_a_step_that_is_slow_everywhere_blames_the_span_and_no_rank() -> None:

@@ -8,7 +8,7 @@ from stepscope.cli import text
 from stepscope.cli.described import flatten
 from stepscope.cli.html.style import STYLE
 from stepscope.cli.html.svg import chart, last_value, marks
-from stepscope.cli.lanes import SLOW, ms
+from stepscope.cli.lanes import ms
 from stepscope.cli.lines import clock, pairs
 from stepscope.cli.step import UNUSUAL
 from stepscope.model import formatting
@@ -125,11 +125,11 @@ def _span(rank: int, span: Mapping[str, Any]) -> list[str]:
 
 
 def _slow(spans: Sequence[tuple[int, Mapping[str, Any]]]) -> list[bool]:
-    return [(span["ratio"] or 0) >= SLOW for _rank, span in spans]
+    return [span["slow"] > 0 for _rank, span in spans]
 
 
 def _unusual(value: Mapping[str, Any]) -> bool:
-    return isinstance(value["value"], str) or (value["z"] is not None and abs(value["z"]) >= UNUSUAL)
+    return bool(value["level"] >= UNUSUAL)
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]], odd: Sequence[bool] = ()) -> str:

@@ -92,6 +92,7 @@ NODE_FIELDS: dict[str, Schema] = {
     "critical_ms": MS,
     "usual_ms": MS,
     "ratio": {"type": ["number", "null"], "description": "Its duration over the usual one."},
+    "slow": {"type": "integer", "description": "0 as usual, 1 slow, 2 very slow."},
 }
 RECORD: Schema = {
     "type": "object",

@@ -28,9 +28,16 @@ def _place(found: Anomaly | None) -> dict[str, Any] | None:
     return None if found is None else {"step": found.step, "reason": found.reason, "attempt": found.attempt}
 
 
+_LEVEL = {"type": "integer", "description": "How unusual: 0 usual, 1 notable, 2 unusual, 3 extreme or not finite."}
+_FINDING = thing(
+    kind={"type": "string", "enum": ["alert", "value", "error", "slow_step"]},
+    severity={"type": "string", "enum": ["WARN", "ERROR"]},
+    text=TEXT,
+    rank=maybe(INTEGER),
+)
 _VALUE = thing(
     rank=INTEGER, attempt=INTEGER, attrs=ATTRS, time=SECONDS, value=NUMBER, logged=INTEGER, mean=maybe(NUMBER),
-    std=maybe(NUMBER), before=INTEGER, delta=maybe(NUMBER), z={"type": ["number", "null"]},
+    std=maybe(NUMBER), before=INTEGER, delta=maybe(NUMBER), z={"type": ["number", "null"]}, level=_LEVEL,
 )  # fmt: skip
 _RANK = thing(
     rank=INTEGER, critical=schemas.BOOLEAN, offset_ms=MS, duration_ms=MS, errors=INTEGER, critical_path=many(TEXT),
@@ -59,7 +66,8 @@ ENDPOINTS = (
             next=STEP,
             metrics=many(thing(key=TEXT, unit=TEXT, values=many(_VALUE))),
             ranks=many(_RANK),
-            slow=maybe(thing(text=TEXT, span=TEXT, rank=maybe(INTEGER))),
+            slow=maybe(thing(text=TEXT, span=TEXT, rank=maybe(INTEGER), span_ids=many(TEXT))),
+            findings=many(_FINDING),
             open_spans=many(thing(**schemas.SPAN_FIELDS, offset_ms=MS)),
             usual_ms=schemas.table(MS),
             logs=many(RECORD),

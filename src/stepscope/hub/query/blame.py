@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stepscope.hub.query.evidence import SlowStep, Work
+from stepscope.hub.query.evidence import Finding, SlowStep, Work
+from stepscope.hub.query.judging import slow_level
 from stepscope.hub.query.slowness import blamed
-from stepscope.hub.query.tree import grow, walk
+from stepscope.hub.query.tree import Node, grow, walk
 from stepscope.hub.store.read.spans import SpanRow
-
-SLOW_TIMES = 1.5
-"""A step that is looked at is called slow at so many times the usual."""
 
 
 def work(rows: Sequence[SpanRow], usual: Mapping[str, float]) -> list[Work]:
@@ -34,7 +32,19 @@ def slow(rows: Sequence[SpanRow], usual: Mapping[str, float]) -> dict[str, Any] 
     if root is None or root.span.step is None:
         return None
     took, ordinary = float(root.span.duration or 0), usual[root.span.name]
-    if took < SLOW_TIMES * ordinary:
+    if not slow_level(took, ordinary):
         return None
     found = blamed(SlowStep(root.span.step, newest, took, ordinary, work(mine, usual)))
-    return None if found is None else {"text": found.text, "span": found.span, "rank": found.rank}
+    if found is None:
+        return None
+    return {"text": found.text, "span": found.span, "rank": found.rank, "span_ids": _culprits(mine, found)}
+
+
+def _culprits(rows: Sequence[SpanRow], found: Finding) -> list[str]:
+    """The spans to blame: of the rank at fault, or of every rank, the one of that name with most time of its own."""
+    worst: dict[int, Node] = {}
+    for node in walk(grow(rows)):
+        rank = node.row.rank
+        if node.row.span.name == found.span and found.rank in (None, rank):
+            worst[rank] = max(worst.get(rank, node), node, key=lambda each: each.own)
+    return [node.row.span.span_id.hex() for _, node in sorted(worst.items())]

@@ -63,7 +63,7 @@ def blamed(slow: SlowStep) -> Finding | None:
     where = "" if len(ranks) == 1 else f" on rank {rank}" if rank is not None else " on every rank"
     text = (
         f"step {slow.step} took {duration(slow.duration / 1e9)} (usually {duration(slow.usual / 1e9)}): "
-        f"{work.name}{where} took {duration(work.own / 1e9)} of its own (usually {duration(work.usual / 1e9)})"
+        f"{work.name}{where} had {duration(work.own / 1e9)} self time (usually {duration(work.usual / 1e9)})"
     )
     return Finding(
         "slow_step", "WARN", text, slow.step, slow.step, slow.step, rank, (rank,) if rank is not None else tuple(ranks),

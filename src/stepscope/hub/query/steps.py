@@ -7,6 +7,7 @@ from typing import Any
 
 from stepscope.hub.query import shapes
 from stepscope.hub.query.blame import slow
+from stepscope.hub.query.judging import findings, slow_level, value_level
 from stepscope.hub.query.tree import Node, grow, mark_critical, walk
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.read.spans import SpanRow
@@ -23,7 +24,7 @@ def step(view: StepView, run: str) -> dict[str, Any]:
         came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"
         text = f"attempt {view.attempt} never came to step {view.step}; {came} did"
         raise Refused(Refusal(HTTPStatus.NOT_FOUND, text))
-    return {
+    told = {
         "run": run,
         "step": view.step,
         "attempt": view.attempt,
@@ -42,6 +43,7 @@ def step(view: StepView, run: str) -> dict[str, Any]:
         "alerts": [shapes.record(row, run) for row in view.alerts],
         "system": [_reading(reading) for reading in view.system],
     }
+    return {**told, "findings": findings(told)}
 
 
 def metrics(values: Iterable[StepValue]) -> list[dict[str, Any]]:
@@ -69,6 +71,7 @@ def _value(value: StepValue) -> dict[str, Any]:
         "before": value.before,
         "delta": None if delta is None else word(delta),
         "z": z,
+        "level": value_level(value.value, value.mean, delta, z),
     }
 
 
@@ -127,6 +130,7 @@ def _node(node: Node, usual: Mapping[str, float], run: str, begin: int) -> dict[
         "critical_ms": shapes.milliseconds(node.critical),
         "usual_ms": shapes.milliseconds(median),
         "ratio": None if ratio is None else round(ratio, 3),
+        "slow": slow_level(span.duration, median),
     }
 
 

@@ -1,7 +1,6 @@
 // The span trees of all ranks side by side, against the median of the steps before.
 import { html } from "../h.js";
 import { millis, ratio } from "../parts/format.js";
-import { slowest } from "./findings.js";
 import { Matrix } from "./matrix.js";
 
 const MOST_ROWS = 80, MOST_RANKS = 8;
@@ -10,7 +9,7 @@ export function SpanTable({ step, rank }) {
   if (!step.ranks.length) return null;
   const lanes = chosen(step.ranks, rank);
   const rows = merged(lanes);
-  const cause = slowest(step);
+  const causes = new Set(step.slow?.span_ids);
   return html`<section class="step-part" aria-label="Time">
     <header><h3>Time</h3><span class="muted">every rank against the median of the ${step.window} steps before</span></header>
     <${Matrix} label="Spans of each rank" focus=${step.step + " " + rank}><table class="plain matrix spans">
@@ -20,20 +19,19 @@ export function SpanTable({ step, rank }) {
       <tbody>${rows.slice(0, MOST_ROWS).map((row) => html`<tr key=${row.path}>
         <th scope="row" style=${{ paddingLeft: row.depth * 14 + "px" }} title=${row.name}>${row.name}</th>
         <td class="num muted">${millis(row.usual)}</td>
-        ${lanes.map((lane) => html`<${Cell} key=${lane.rank} span=${row.by.get(lane.rank)} at=${lane.rank === rank} cause=${cause} />`)}</tr>`)}</tbody>
+        ${lanes.map((lane) => html`<${Cell} key=${lane.rank} span=${row.by.get(lane.rank)} at=${lane.rank === rank} causes=${causes} />`)}</tr>`)}</tbody>
     </table><//>
     ${rows.length > MOST_ROWS && html`<p class="muted note">${rows.length - MOST_ROWS} more spans are in the traces.</p>`}
     ${step.ranks.length > lanes.length && html`<p class="muted note">${step.ranks.length - lanes.length} more ranks were faster.</p>`}
   </section>`;
 }
 
-function Cell({ span, at, cause }) {
+function Cell({ span, at, causes }) {
   if (!span) return html`<td class=${"num" + (at ? " at" : "")}>–</td>`;
-  const times = span.ratio ?? 1, late = span.usual_ms !== null && span.duration_ms - span.usual_ms > 1;
-  const odd = span.status === "error" || (late && times >= 3) ? " odd-3" : late && times >= 1.5 ? " odd-1" : "";
+  const odd = span.status === "error" || span.slow > 1 ? " odd-3" : span.slow ? " odd-1" : "";
   const share = span.critical_ms && span.duration_ms ? Math.min(1, span.critical_ms / span.duration_ms) : 0;
-  const isCause = cause?.span.span_id === span.span_id;
-  const title = `${millis(span.own_ms)} of its own; the step waited ${millis(span.critical_ms)} for it alone${span.message ? `; ${span.message}` : ""}`;
+  const isCause = causes.has(span.span_id);
+  const title = `${millis(span.own_ms)} self time; the step waited ${millis(span.critical_ms)} for it alone${span.message ? `; ${span.message}` : ""}`;
   return html`<td class=${"num" + odd + (at ? " at" : "") + (isCause ? " cause" : "")} title=${title}>${millis(span.duration_ms)}
     <span class="delta">${span.status === "error" ? "failed" : ratio(span.ratio)}</span>
     <i class="critical" style=${{ width: share * 100 + "%" }}></i></td>`;

@@ -31,8 +31,7 @@ export function Values({ step, rank, onRank }) {
 
 function Cell({ value, at }) {
   if (!value) return html`<td class=${"num" + (at ? " at" : "")}>–</td>`;
-  const finite = Number.isFinite(real(value.value)), z = value.z === null ? 0 : Math.abs(value.z);
-  const odd = !finite ? " odd-3" : z >= 10 ? " odd-3" : z >= 6 ? " odd-2" : z >= 3 ? " odd-1" : "";
+  const odd = value.level ? ` odd-${value.level}` : "";
   const title = value.before ? `${signed(real(value.delta), 3)} against the mean${value.z === null ? "" : `, ${signed(value.z, 3)} deviations`}` : "nothing before to compare with";
   return html`<td class=${"num" + odd + (at ? " at" : "")} title=${title}>${number(value.value, 4)}
     <span class="delta">${value.delta === null ? "" : signed(real(value.delta), 2)}</span></td>`;
@@ -49,7 +48,8 @@ function rowOf({ key, values }) {
   return { key, by, out, mean: n ? mean / n : null };
 }
 
-const outOf = (value) => !Number.isFinite(real(value.value)) ? 1e9 : value.z === null || Math.abs(value.z) < 3 ? 0 : Math.abs(value.z);
+// How far down a value sorts: by its level, and within one by its distance.
+const outOf = (value) => value.level ? 1e6 * value.level + Math.min(1e6 - 1, Math.abs(value.z ?? 1e6)) : 0;
 
 // Which ranks get a column: all where they fit, else the strangest.
 function columnsOf(rows, rank) {

@@ -1,25 +1,19 @@
-// Which of the series' colours a name of a span has.
+// Which of the series' colours a name of a span has: the same on every view, whatever else is on screen.
 import { SERIES } from "../theme.js";
 
-// A name by itself has always the same one; names that differ in their figures only have the same.
+// The phases of a step are told from each other; any other name has the colour that its letters give.
+const PHASES = new Map(Object.entries({
+  step: 0, forward: 1, backward: 2, optimizer_step: 3, optimizer: 3, data_load: 4, evaluate: 5, "checkpoint.save": 6, "checkpoint.load": 6,
+  forward_backward: 1, all_reduce: 7, allreduce: 7, sample: 1, reward: 2, train: 3, sync: 7,
+}));
+
+// Names that differ in their figures only have the same colour, as have `train.forward` and `forward`.
 export function hue(name) {
+  const kin = name.replace(/\d+/g, ""), phase = PHASES.get(kin.replace(/^(train|rl)\./, ""));
+  if (phase !== undefined) return phase;
   let sum = 7;
-  name = kin(name);
-  for (let at = 0; at < name.length; at++) sum = (sum * 31 + name.charCodeAt(at)) >>> 0;
+  for (let at = 0; at < kin.length; at++) sum = (sum * 31 + kin.charCodeAt(at)) >>> 0;
   return sum % SERIES;
 }
 
-const kin = (name) => name.replace(/\d+/g, "");
-
-// Of the names of one trace no two have the same while there are colours left: whose own is taken gets the next that is free.
-export function huesOf(names) {
-  const found = new Map(), taken = new Set();
-  for (const name of names) {
-    if (found.has(kin(name))) continue;
-    let mine = hue(name);
-    for (let turn = 0; turn < SERIES && taken.has(mine) && taken.size < SERIES; turn++) mine = (mine + 1) % SERIES;
-    taken.add(mine);
-    found.set(kin(name), mine);
-  }
-  return names.map((name) => found.get(kin(name)));
-}
+export const spanColour = (name) => `var(--series-${hue(name) + 1})`;

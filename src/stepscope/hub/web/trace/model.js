@@ -1,6 +1,6 @@
 // A trace as arrays: who is inside whom, in which row of its lane, time of its own, and the critical path.
 // Made for a hundred thousand spans: typed arrays, no object for each span, no recursion.
-import { huesOf } from "./hues.js";
+import { hue } from "./hues.js";
 
 export function build(answer) {
   const { columns, lanes, names } = answer;
@@ -18,7 +18,7 @@ export function build(answer) {
   const tree = children(parent, n);
   const { order, depth, size } = walk(parent, tree, columns.lane, n);
   const trace = {
-    n, start, end, open, parent, tree, order, depth, size, names, hues: huesOf(names), lanes, total: span(end, total),
+    n, start, end, open, parent, tree, order, depth, size, names, hues: names.map(hue), lanes, total: span(end, total),
     traces: answer.traces, more: answer.more, begin: answer.begin,
     id: columns.span_id, name: columns.name, lane: columns.lane, status: columns.status, step: columns.step, traceOf: columns.trace,
   };

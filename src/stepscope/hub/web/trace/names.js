@@ -2,6 +2,7 @@
 import { html, useMemo, useState } from "../h.js";
 import { VirtualTable } from "../parts/table.js";
 import { count, millis } from "../parts/format.js";
+import { spanColour } from "./hues.js";
 import { byName } from "./model.js";
 
 export function NameTable({ trace, onSelect }) {
@@ -13,7 +14,7 @@ export function NameTable({ trace, onSelect }) {
   }, [all, sort]);
   const critical = all.reduce((sum, row) => sum + row.critical, 0) || 1;
   const columns = [
-    { id: "name", title: "Name", width: "minmax(200px, 1.6fr)", sortable: "name", cell: (row) => html`<span class="trace-dot" style=${{ background: `var(--series-${trace.hues[row.number] + 1})` }}></span><span title=${row.name}>${row.name}</span>` },
+    { id: "name", title: "Name", width: "minmax(200px, 1.6fr)", sortable: "name", cell: (row) => html`<span class="trace-dot" style=${{ background: spanColour(row.name) }}></span><span title=${row.name}>${row.name}</span>` },
     { id: "critical", title: "Critical path", width: "minmax(170px, 1fr)", sortable: "critical", cell: (row) => html`<span class="trace-meter" aria-hidden="true"><span style=${{ width: row.critical / critical * 100 + "%", background: "var(--accent)" }}></span></span><span class="trace-lasts">${millis(row.critical)}</span>` },
     { id: "own", title: "Own time", width: "100px", align: "right", sortable: "own", cell: (row) => millis(row.own) },
     { id: "total", title: "Total", width: "100px", align: "right", sortable: "total", cell: (row) => millis(row.total) },

@@ -10,7 +10,7 @@ import { VirtualTable } from "../parts/table.js";
 import { Attributes, attrParams, Field, RunField, useRuns } from "../search/fields.js";
 import { instant } from "../search/time.js";
 import { Import } from "./files.js";
-import { hue } from "./hues.js";
+import { spanColour } from "./hues.js";
 
 const LIMIT = 500;
 
@@ -73,7 +73,7 @@ function Found({ found, anything }) {
     { id: "name", title: "Name", width: "minmax(190px, 1.4fr)", cell: (span) => html`${span.status === "error" && html`<span class="bad-text" aria-label="failed">✕</span>`}
       <a href=${href("traces", { trace: span.trace_id, span: span.span_id })} title=${span.name}>${span.name}</a>` },
     { id: "duration", title: "Duration", width: "minmax(150px, 1fr)", cell: (span) => html`<span class="trace-meter" aria-hidden="true">
-      <span style=${{ width: (span.duration_ms || 0) / longest * 100 + "%", background: span.status === "error" ? "var(--bad)" : `var(--series-${hue(span.name) + 1})` }}></span></span>
+      <span style=${{ width: (span.duration_ms || 0) / longest * 100 + "%", background: span.status === "error" ? "var(--bad)" : spanColour(span.name) }}></span></span>
       <span class="trace-lasts">${millis(span.duration_ms)}</span>` },
     { id: "step", title: "Step", width: "84px", align: "right", cell: (span) => span.step === null ? html`<span class="muted">–</span>` : html`<a href=${href("run", span.run, { step: span.step, at: span.rank })}>${span.step}</a>` },
     { id: "rank", title: "Rank", width: "60px", align: "right", cell: (span) => span.rank },

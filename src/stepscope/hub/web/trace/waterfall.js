@@ -3,6 +3,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../
 import { useSize } from "../use.js";
 import { Icon } from "../parts/icons.js";
 import { millis } from "../parts/format.js";
+import { spanColour } from "./hues.js";
 import { moved, ticks, zoomed } from "./scale.js";
 import { laneTitle } from "./model.js";
 
@@ -81,7 +82,7 @@ function Row({ trace, i, at, view, folded, onFold, critical, chosen, reachable, 
     <span role="gridcell" class="trace-track" aria-hidden="true">${away
       ? html`<span class="trace-away" style=${{ [away === "←" ? "left" : "right"]: "2px" }}>${away}</span>`
       : html`<span class=${"trace-bar" + (critical && trace.critical[i] <= 0 ? " faded" : "") + (trace.open[i] ? " still" : "")}
-          style=${{ left: left * 100 + "%", width: Math.max(right - left, 0) * 100 + "%", background: failed ? "var(--bad)" : `var(--series-${trace.hues[trace.name[i]] + 1})` }}></span>`}
+          style=${{ left: left * 100 + "%", width: Math.max(right - left, 0) * 100 + "%", background: failed ? "var(--bad)" : spanColour(trace.names[trace.name[i]]) }}></span>`}
     </span>
     <span role="gridcell" class="trace-time">${trace.open[i] ? "open" : millis(trace.end[i] - trace.start[i])}</span>
   </div>`;
