@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import shutil
+import subprocess
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -228,7 +230,20 @@ def test_health_counts(hub: RunningHub) -> None:
     text = hub.request("GET", "/metrics").body.decode()
     assert 'stepscope_hub_rejected_total{receiver="otlp_http",reason="the span id' in text
     assert "stepscope_hub_lag_seconds" in text
+    other = hub.request("GET", "/metrics", None, {"accept": "application/openmetrics-text"})
+    assert other.body.endswith(b"# EOF\n")
     assert json.dumps(hub.health())
+
+
+def test_promtool_finds_nothing_wrong(hub: RunningHub) -> None:
+    """Prometheus's own checker has no remark about the hub's own page."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    hub.post("/v1/traces", b"not protobuf", PROTOBUF)
+    page = hub.request("GET", "/metrics").body
+    checked = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
 def test_what_an_exporter_says_late_and_at_length(hub: RunningHub, until: Callable[..., None]) -> None:

@@ -24,6 +24,7 @@ from stepscope.hub.security.bodies import Bodies
 from stepscope.hub.security.gate import Gate
 from stepscope.hub.security.guard import COOKIE
 from stepscope.hub.service import Hub
+from stepscope.wire.openmetrics.exposition import CONTENT_TYPES, choose, expose
 
 _SESSION_SECONDS = 30 * 24 * 3600
 
@@ -49,8 +50,8 @@ def _own_routes(hub: Hub) -> list[Route]:
         return json_response(await run_in_threadpool(hub.health))
 
     async def metrics(request: Request) -> Response:
-        text = await run_in_threadpool(hub.metrics)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        form = choose(request.headers.get("accept", ""))
+        return Response(expose(await run_in_threadpool(hub.metrics), form), media_type=CONTENT_TYPES[form])
 
     async def alive(request: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -1,9 +1,10 @@
-"""What the hub says of itself: counters, lag, rates and sizes, as JSON and as Prometheus text."""
+"""What the hub says of itself: counters, lag, rates and sizes, as JSON and as metric families for Prometheus."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from stepscope.hub.tallies import OUTCOMES, Label
+from stepscope.wire.openmetrics.exposition import Family
 
 _HELP = {
     "written": "Records in the hub's journal and acknowledged.",
@@ -13,13 +14,13 @@ _HELP = {
     "dropped": "Records or attributes lost on the way.",
 }
 _GAUGES = {
-    ("journal", "bytes"): "stepscope_hub_journal_bytes",
-    ("journal", "waiting_bytes"): "stepscope_hub_queue_bytes",
-    ("lag", "bytes"): "stepscope_hub_lag_bytes",
-    ("lag", "seconds"): "stepscope_hub_lag_seconds",
-    ("store", "records_per_second"): "stepscope_hub_insert_rate",
-    ("store", "bytes"): "stepscope_hub_store_bytes",
-    ("folder", "writers"): "stepscope_hub_folder_writers",
+    ("journal", "bytes"): ("journal_bytes", "Bytes of the hub's journal on disk."),
+    ("journal", "waiting_bytes"): ("queue_bytes", "Bytes taken and not yet in the journal."),
+    ("lag", "bytes"): ("lag_bytes", "Bytes of journals that are not in the store yet."),
+    ("lag", "seconds"): ("lag_seconds", "How long the oldest record has waited for the store."),
+    ("store", "records_per_second"): ("insert_rate", "Records stored per second."),
+    ("store", "bytes"): ("store_bytes", "Bytes of the store on disk."),
+    ("folder", "writers"): ("folder_writers", "Journals that are followed in the home folder."),
 }
 
 
@@ -35,34 +36,23 @@ def outcomes(counts: Mapping[Label, int]) -> dict[str, Any]:
     return found
 
 
-def prometheus(counts: Mapping[Label, int], health: Mapping[str, Any]) -> str:
-    """Write counters and gauges in the text format of Prometheus."""
-    return "\n".join((*_counters(counts), *_gauges(health), ""))
-
-
-def _counters(counts: Mapping[Label, int]) -> Iterator[str]:
-    for outcome in OUTCOMES:
-        name = f"stepscope_hub_{outcome}_total"
-        yield f"# HELP {name} {_HELP[outcome]}"
-        yield f"# TYPE {name} counter"
-        for label, count in sorted(counts.items()):
-            if label.outcome == outcome:
-                reason = f',reason="{_escaped(label.reason)}"' if label.reason else ""
-                yield f'{name}{{receiver="{_escaped(label.receiver)}"{reason}}} {count}'
-
-
-def _gauges(health: Mapping[str, Any]) -> Iterator[str]:
-    for (part, field), name in _GAUGES.items():
+def families(counts: Mapping[Label, int], health: Mapping[str, Any]) -> list[Family]:
+    """List counters and gauges as Prometheus has them."""
+    made = [
+        Family(f"stepscope_hub_{outcome}", "counter", _HELP[outcome], _counted(counts, outcome)) for outcome in OUTCOMES
+    ]
+    for (part, field), (name, text) in _GAUGES.items():
         value = health.get(part, {}).get(field)
         if value is not None:
-            yield f"# TYPE {name} gauge"
-            yield f"{name} {value}"
-    yield "# TYPE stepscope_hub_up gauge"
-    yield f"stepscope_hub_up {int(health.get('status') == 'ok')}"
-    yield "# TYPE stepscope_hub_runs gauge"
-    for state, count in health.get("runs", {}).items():
-        yield f'stepscope_hub_runs{{state="{state}"}} {count}'
+            made.append(Family(f"stepscope_hub_{name}", "gauge", text, [({}, value)]))
+    made.append(Family("stepscope_hub_up", "gauge", "Whether the hub works.", [({}, health.get("status") == "ok")]))
+    runs = [({"state": state}, count) for state, count in health.get("runs", {}).items()]
+    return [*made, Family("stepscope_hub_runs", "gauge", "Run counts by state.", runs)]
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _counted(counts: Mapping[Label, int], outcome: str) -> list[tuple[Mapping[str, str], int]]:
+    return [
+        ({"receiver": label.receiver, **({"reason": label.reason} if label.reason else {})}, count)
+        for label, count in sorted(counts.items())
+        if label.outcome == outcome
+    ]

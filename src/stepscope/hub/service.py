@@ -40,6 +40,7 @@ from stepscope.journal.cursors import Cursors
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Retry
 from stepscope.model.writer import Writer
+from stepscope.wire.openmetrics.exposition import Family
 
 _SIZE_SECONDS = 10.0
 _BEHIND_SECONDS = 2.0
@@ -183,9 +184,9 @@ class Hub:
             "runs": runs,
         }
 
-    def metrics(self) -> str:
-        """Say the same to Prometheus."""
-        return health.prometheus(self.tallies.snapshot(), self.health())
+    def metrics(self) -> list[Family]:
+        """List the same as metric families for Prometheus."""
+        return health.families(self.tallies.snapshot(), self.health())
 
     def _is_behind(self) -> bool:
         """Whether what came over the network has been waiting for the store for longer than usual."""

@@ -38,9 +38,9 @@ def test_label_names() -> None:
 
 def test_labels() -> None:
     """Values are text; a step is none; long ones are cut visibly."""
-    found = labels_of({"ok": True, "n": 3, "l": ["a"], "step": 7, "statsd.rate": 0.5, "long": "x" * 9999})
+    found, clashes = labels_of({"ok": True, "n": 3, "l": ["a"], "step": 7, "statsd.rate": 0.5, "long": "x" * 9999})
     assert (found["ok"], found["n"], found["l"]) == ("true", "3", '["a"]')
-    assert "step" not in found
+    assert ("step" in found, clashes) == (False, 0)
     assert (len(found["long"]), found["long"][-1]) == (1024, "…")
 
 

@@ -1,4 +1,4 @@
-"""The latest value of every series, bounded in number; what a run has not said for a while is not told."""
+"""The latest value of every series, bounded in number; stale series expire."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from msgspec import structs
 from stepscope.model import names
 from stepscope.model.records import Histogram, Instrument, Metric, Summary, Value
 from stepscope.model.writer import Writer
-from stepscope.wire.openmetrics.exposition import Family, FamilyType, Shown
+from stepscope.wire.openmetrics.exposition import Family, FamilyType, Shown, sample_names
 from stepscope.wire.openmetrics.spelling import labels_of, metric_name
 from stepscope.wire.otlp.encode.temporality import Temporality
 
@@ -17,6 +17,9 @@ TOO_MANY = "more series than `max_series`"
 TWO_KINDS = "a name that is already a metric of another kind"
 SETS = "a set: Prometheus has no place for it"
 STEP_KEY = "train.step"
+SCOPE_LABEL = "otel_scope_name"
+OWN_LABELS = frozenset(("project", "rank", "run", "le", "quantile", SCOPE_LABEL))
+"""Labels that no attribute may have; an attribute of that name is called `exported_...`."""
 SWEEP_SECONDS = 1.0
 """Between two looks for stale series while there is no place for new ones: each look goes through all of them."""
 _SAMPLES = ("histogram", "distribution", "timing")
@@ -51,7 +54,11 @@ class Series:
     def __init__(self, *, namespace: str, most: int, stale_seconds: float) -> None:
         self._namespace, self._most, self._stale = namespace, most, stale_seconds * 1e9
         self._families: dict[str, _Known] = {}
+        self._owners: dict[str, str] = {}
+        """The family that has a sample of each name."""
         self._count = 0
+        self.clashes = 0
+        """Attributes that had to share a label with another one, or take another name."""
         self._swept = float("-inf")
         """What counted as stale at the last look."""
         self._temporality = Temporality("cumulative", most)
@@ -66,12 +73,15 @@ class Series:
         refused = []
         if record.step is not None:
             axis = {"axis": record.axis} if record.axis else {}
-            sample = _Sample(STEP_KEY, "gauge", record.step)
+            sample = _Sample(STEP_KEY, "gauge", record.step, "The last step that was recorded.")
             refused.append(self._keep(sample, record.time, _told({**own, **axis}), oldest))
         instrument = record.instrument or _STEP_METRIC
         if instrument.type == "set":
             return [*filter(None, refused), SETS]
-        labels = _told({**labels_of(record.attrs), **own})
+        carried, clashes = labels_of(record.attrs, OWN_LABELS)
+        self.clashes += clashes
+        scope = {SCOPE_LABEL: instrument.scope} if instrument.scope else {}
+        labels = _told({**carried, **scope, **own})
         added = self._temporality.convert(writer, _as_sums(record, instrument)) or record
         self._temporality.commit()
         for key, value in added.points():
@@ -95,6 +105,8 @@ class Series:
             name = name.removesuffix("_total")
         with self._lock:
             known = self._families.get(name)
+            if any(self._owners.get(taken, name) != name for taken in sample_names(name, sample.type)):
+                return TWO_KINDS
             if known is not None and known.type != sample.type:
                 return TWO_KINDS
             before = known.series.get(told) if known is not None else None
@@ -105,7 +117,10 @@ class Series:
                     return TOO_MANY
             if before is None or time >= before.time:
                 self._count += before is None
-                known = self._families.setdefault(name, _Known(sample.type, sample.help, {}))
+                if known is None:
+                    described = sample.help or f"The latest value of {sample.key}."
+                    known = self._families[name] = _Known(sample.type, described, {})
+                    self._owners.update(dict.fromkeys(sample_names(name, sample.type), name))
                 known.series[told] = _Latest(time, sample.value)
         return ""
 
@@ -118,6 +133,8 @@ class Series:
                 self._count -= 1
             if not known.series:
                 del self._families[name]
+                for taken in sample_names(name, known.type):
+                    self._owners.pop(taken, None)
 
 
 def _told(labels: Mapping[str, str]) -> Labels:
@@ -154,8 +171,9 @@ def _samples(instrument: Instrument, key: str, value: Value) -> Iterator[_Sample
     elif isinstance(value, Summary):
         yield _Sample(key, "summary", value, text)
     elif instrument.type == "gauge":
-        # One that was logged at a step tells of that step alone, so its counts may fall.
-        told = (("_count", value.count), ("_sum", value.total), ("_min", value.low), ("_max", value.high))
+        # Logged at a step, it tells of that step alone: its counts may fall, and `_count` is for those that grow.
+        mean = value.total / value.count if value.count and value.total is not None else None
+        told = (("_values", value.count), ("_mean", mean), ("_min", value.low), ("_max", value.high))
         yield from (_Sample(key + suffix, "gauge", number, text) for suffix, number in told if number is not None)
     else:
         has_buckets = isinstance(value, Histogram) and bool(value.bounds)

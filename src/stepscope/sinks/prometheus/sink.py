@@ -118,4 +118,10 @@ class PrometheusSink:
             "Values that could not be shown, by reason.",
             [({"reason": reason}, count) for reason, count in sorted(self._refused.copy().items())],
         )
-        return [*self._series.families(self._now()), *([own] if own.series else [])]
+        clashes = Family(
+            "stepscope_label_clashes",
+            "counter",
+            "Attributes that share a label with another attribute, or were renamed for one of ours.",
+            [({}, self._series.clashes)] if self._series.clashes else [],
+        )
+        return [*self._series.families(self._now()), *(each for each in (own, clashes) if each.series)]

@@ -29,13 +29,6 @@ _TYPES: dict[str, FamilyType] = {
     "summary": "summary",
     "distribution": "histogram",
 }
-_SUFFIXES: dict[FamilyType, tuple[str, ...]] = {
-    "counter": ("",),
-    "gauge": ("",),
-    "summary": ("", "_sum", "_count"),
-    "histogram": ("", "_sum", "_count", "_bucket"),
-}
-"""What a family's samples are called beside its name."""
 _OWN_LABELS: dict[FamilyType, tuple[str, ...]] = {"summary": ("quantile",), "histogram": ("le",)}
 _UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "ns": "nanoseconds", "By": "bytes"}
 Labels = tuple[tuple[str, str], ...]
@@ -128,7 +121,7 @@ def _check(kept: list[Definition]) -> None:
     owners: dict[str, Definition] = {}
     for each in kept:
         kind = _TYPES[each.kind]
-        for name in (metric_name(each) + suffix for suffix in _SUFFIXES[kind]):
+        for name in exposition.sample_names(metric_name(each), kind):
             other = owners.setdefault(name, each)
             if other is not each:
                 both = f"{other.kind} {other.name!r} and {each.kind} {each.name!r}"

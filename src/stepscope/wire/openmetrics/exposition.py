@@ -1,6 +1,6 @@
 """Families of series as text: OpenMetrics 1.0 or Prometheus 0.0.4, as the scraper's Accept header prefers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
@@ -13,6 +13,12 @@ CONTENT_TYPES: dict[Format, str] = {
 }
 FamilyType = Literal["gauge", "counter", "histogram", "summary"]
 Shown = float | Histogram | ExponentialHistogram | Summary
+_SUFFIXES: dict[FamilyType, tuple[str, ...]] = {
+    "gauge": ("",),
+    "counter": ("_total",),
+    "summary": ("", "_sum", "_count"),
+    "histogram": ("", "_sum", "_count", "_bucket"),
+}
 
 
 class Family(NamedTuple):
@@ -21,7 +27,13 @@ class Family(NamedTuple):
     name: str
     type: FamilyType
     help: str
-    series: list[tuple[Mapping[str, str], Shown]]
+    series: Sequence[tuple[Mapping[str, str], Shown]]
+
+
+def sample_names(name: str, type: FamilyType) -> tuple[str, ...]:
+    """The names that a family takes, its own and those of its samples: no other family may have one of them."""
+    bare = name.removesuffix("_total") if type == "counter" else name
+    return tuple(bare + suffix for suffix in _SUFFIXES[type])
 
 
 def expose(families: Iterable[Family], form: Format) -> bytes:

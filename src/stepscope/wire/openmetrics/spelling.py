@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -41,9 +41,24 @@ def _spell(key: str) -> str:
     return _ODD.sub("_", _FOREIGN.sub(lambda found: f"u{ord(found[0]):04x}", key))
 
 
-def labels_of(attrs: Attrs) -> dict[str, str]:
-    """Spell attributes as labels; a step is none, for each value would be a series."""
-    return {label_name(key): label_value(value) for key, value in attrs.items() if key not in _NOT_LABELS}
+def labels_of(attrs: Attrs, reserved: Collection[str] = ()) -> tuple[dict[str, str], int]:
+    """Spell attributes as labels, and count those whose name another one or a reserved label has already.
+
+    A step is no label, for each value would be a series. The values of attributes that share a label are joined by
+    semicolons, in the order of the attributes' names; one with a reserved name is called `exported_...`.
+    """
+    labels: dict[str, str] = {}
+    clashes = 0
+    for key in sorted(attrs) if len(attrs) > 1 else attrs:
+        if key in _NOT_LABELS:
+            continue
+        name, value = label_name(key), label_value(attrs[key])
+        if name in reserved:
+            name, clashes = f"exported_{name}", clashes + 1
+        if name in labels:
+            value, clashes = f"{labels[name]};{value}", clashes + 1
+        labels[name] = value
+    return labels, clashes
 
 
 def label_value(value: Any) -> str:
