@@ -9,8 +9,12 @@ from stepscope.sdk.api import (
     flush,
     init,
     log,
+    note,
+    rename,
     span,
     step,
+    tag,
+    untag,
 )
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
@@ -31,8 +35,12 @@ __all__ = [
     "flush",
     "init",
     "log",
+    "note",
     "read",
+    "rename",
     "span",
     "step",
+    "tag",
     "traced",
+    "untag",
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from stepscope.hub.store.folder import full_disk, is_full
+from stepscope.journal.serving import address_of as address_of
 from stepscope.model.errors import ConfigError, Retry
 
 MARKER = "STEPSCOPE_HUB"
@@ -80,19 +81,6 @@ class HubHome:
 def tokens_path(home: Path) -> Path:
     """The file of tokens."""
     return home / "hub" / "tokens.json"
-
-
-def address_of(home: Path) -> str | None:
-    """The address of the hub that has a home folder open; None when none does."""
-    try:
-        with open(home / "hub" / "lock", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return file.read().strip().partition(" ")[2] or None
-    except OSError:
-        return None
-    return None
 
 
 def _claim(home: Path, folder: Path) -> None:

@@ -35,6 +35,8 @@ SPAN_BUCKETS = {
 
 EVENT_STARTED = "train.run.started"
 EVENT_FINISHED = "train.run.finished"
+EVENT_EDITED = "train.run.edited"
+"""A process of a run changed its name, notes or tags; the attributes are those of a `Change`."""
 EVENT_EXCEPTION = "exception"
 
 ATTR_SAMPLE_RATE = "statsd.rate"

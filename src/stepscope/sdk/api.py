@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import ending, environment, forking, launch, logs, settings
+from stepscope.sdk import announcing, describing, ending, environment, forking, launch, logs, settings
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
@@ -20,9 +20,14 @@ def init(
     name: str | None = None,
     config: Mapping[str, Any] | None = None,
     *,
+    tags: Iterable[str] | Mapping[str, Any] | str | None = None,
+    notes: str | None = None,
+    group: str | None = None,
+    job_type: str | None = None,
     run_id: str | None = None,
     home: str | os.PathLike[str] | None = None,
     disabled: bool | None = None,
+    quiet: bool | None = None,
     flush_interval: float | None = None,
     exit_timeout: float | None = None,
     memory_quota: int | str | None = None,
@@ -56,6 +61,7 @@ def init(
     for notice in settings.misspelt(os.environ):
         run.outcomes.notice_text(notice)
     _begin(run)
+    announcing.announce(run)
     return run
 
 
@@ -76,7 +82,8 @@ def _begin(run: Run) -> None:
         closing.append(_start_probes(run))
     if run.settings.sinks:
         _begin_delivery(run)
-    started = {"config": run.config, "launcher": run.launch.launcher, **environment.describe()}
+    said = describing.described(run.settings)
+    started = {"config": run.config, **said, "launcher": run.launch.launcher, **environment.describe()}
     run.event(names.EVENT_STARTED, started)
 
 
@@ -146,6 +153,30 @@ def alert(name: str, severity: str = "WARN", message: str = "", *, step: int | N
     """Record something a person should be told; see `Run.alert`."""
     if _current is not None:
         _current.alert(name, severity, message, step=step, **attrs)
+
+
+def tag(*tags: str, **named: Any) -> None:
+    """Tag the run; see `Run.tag`."""
+    if _current is not None:
+        _current.tag(*tags, **named)
+
+
+def untag(*names: str) -> None:
+    """Remove tags from the run; see `Run.untag`."""
+    if _current is not None:
+        _current.untag(*names)
+
+
+def note(text: str) -> None:
+    """Set the notes of the run; see `Run.note`."""
+    if _current is not None:
+        _current.note(text)
+
+
+def rename(name: str) -> None:
+    """Give the run another name; see `Run.rename`."""
+    if _current is not None:
+        _current.rename(name)
 
 
 def flush(timeout: float | None = None) -> Standing:

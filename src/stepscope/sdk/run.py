@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
-from stepscope.sdk import duties, noted, values
+from stepscope.sdk import describing, duties, noted, values
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -196,6 +196,10 @@ class Run:
         return StepSpan(self, Mark(number, None if name == "step" else text_of(name)))
 
     span = open_span
+    tag = describing.tag
+    untag = describing.untag
+    note = describing.note
+    rename = describing.rename
 
     def event(
         self,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.journal.layout import is_safe
+from stepscope.model import edits
 from stepscope.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,12 +30,22 @@ class Settings:
     """The family of runs this run belongs to."""
     name: str | None = None
     """A name for people; need not be unique."""
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    """Tags by name: a list such as `[baseline, team=red]`, or a mapping; a plain tag is True."""
+    notes: str | None = None
+    """What the run is for, in a few words."""
+    group: str | None = None
+    """The group of runs it belongs to, such as a sweep or a cross-validation."""
+    job_type: str | None = None
+    """Its part in the group, such as train or eval."""
     run_id: str | None = None
     """The run to write to; the same id again is a new attempt. Default: the launcher's job id, else a fresh one."""
     home: Path = field(default_factory=lambda: default_home())
     """The folder that holds all journals."""
     disabled: bool = False
     """Make every call a no-op."""
+    quiet: bool | None = None
+    """Do not print the run's id and how to look at it; by default it is printed where standard error is a terminal."""
     flush_interval: float = 0.1
     """Seconds between writes of what was recorded."""
     exit_timeout: float = 5.0
@@ -225,6 +236,13 @@ def _as_text(value: Any) -> str:
     return value
 
 
+def _as_tags(value: Any) -> dict[str, Any]:
+    tags = edits.read_tags(value)
+    if len(tags) > edits.MOST_TAGS:
+        raise ValueError(f"expected {edits.MOST_TAGS} tags at most")
+    return tags
+
+
 def _as_run_id(value: Any) -> str:
     value = str(value) if type(value) is int else value  # as YAML has it
     if not isinstance(value, str) or not is_safe(value):
@@ -354,7 +372,9 @@ def _as_attributes(value: Any) -> dict[str, str]:
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
+    "tags": _as_tags,
     "run_id": _as_run_id,
+    "quiet": _as_bool,
     "home": _as_path,
     "disabled": _as_bool,
     "flush_interval": _positive,

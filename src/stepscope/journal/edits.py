@@ -1,0 +1,165 @@
+"""The edits of a home: HOME/edits, one append-only file per host, apart from the journals that they are about."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from stepscope.journal import layout
+from stepscope.model.edits import Change, Edit
+from stepscope.model.ports import Batch
+from stepscope.model.records import Event
+from stepscope.model.writer import Writer
+from stepscope.wire import frames
+
+_SUFFIX = ".edits"
+_FIELDS = Change.__struct_fields__
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Edit).decode
+
+
+class Edits:
+    """All edits of a home. Safe to use from any thread and any number of processes.
+
+    An edit is on disk before `append` returns. A damaged one costs itself only.
+    """
+
+    def __init__(self, home: Path, clock: Callable[[], int] = time.time_ns) -> None:
+        self.folder = home / "edits"
+        self._clock = clock
+        self._stamp: tuple[tuple[str, int, int], ...] = ()
+        self._by_run: dict[str, list[Edit]] = {}
+        self._deleted: dict[str, int] = {}
+        """When each deleted run was deleted, in ns, as last read."""
+
+    def of(self, run: str) -> Sequence[Edit]:
+        """The edits of a run, as they are on disk now."""
+        return self.all().get(run, ())
+
+    def all(self) -> dict[str, list[Edit]]:
+        """The edits by run; OSError when they are there and cannot be read."""
+        paths = self._paths()
+        stamp = tuple((path.name, found.st_size, found.st_mtime_ns) for path in paths if (found := _stat(path)))
+        if stamp != self._stamp:
+            by_run = _read_all(paths)
+            self._deleted = {run: moment for run, edits in by_run.items() if (moment := _deletion(edits))}
+            self._by_run, self._stamp = by_run, stamp
+        return self._by_run
+
+    def append(
+        self, run: str, who: str, change: Change | None = None, *, after: int = 0, deleted: bool = False
+    ) -> Edit:
+        """Write an edit and return it; OSError when it is not safe.
+
+        It is later than every edit of the run known here, and than `after`, even if the clock was set back.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self.folder / f"{layout.slug(os.uname().nodename)}{_SUFFIX}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            known = _read_all(self._paths()).get(run, ())
+            moment = max([self._clock(), after + 1, *(edit.time + 1 for edit in known)])
+            id = os.urandom(8).hex()
+            edit = Edit(run=run, time=moment, id=id, who=who, change=change or Change(), deleted=deleted)
+            _write(fd, frames.frame(_encode(edit)))
+            _sync_folder(self.folder)
+        finally:
+            os.close(fd)
+        self.all()
+        return edit
+
+    def deleted(self) -> dict[str, int]:
+        """The deleted runs, and when each was deleted, in ns."""
+        self.all()
+        return self._deleted
+
+    def covers(self, batch: Batch) -> bool:
+        """Tell whether a batch belongs to a run as it was before it was deleted; a new start of its id does not.
+
+        A process of ours is judged by its start, one of a foreign client, which may go on for ever, by its records.
+        The disk is not looked at: edits of other processes count from the next `all` on.
+        """
+        moment = self._deleted.get(batch.writer.run, 0)
+        return moment > 0 and _began(batch.writer, batch) <= moment
+
+    def _paths(self) -> list[Path]:
+        try:
+            return sorted(path for path in self.folder.iterdir() if path.suffix == _SUFFIX)
+        except OSError:
+            return []
+
+
+def told(writer: Writer, event: Event, number: int = 0) -> Edit | None:
+    """Read the edit that a process of the run itself recorded as an event; None when it makes no sense."""
+    try:
+        change = msgspec.convert({key: event.attrs[key] for key in _FIELDS if key in event.attrs}, Change)
+    except msgspec.ValidationError:
+        return None
+    who = f"rank {writer.rank} on {writer.host}" if writer.host else f"rank {writer.rank}"
+    return Edit(run=writer.run, time=event.time, id=f"{writer.id}/{number:06d}", who=who, change=change)
+
+
+def _began(writer: Writer, batch: Batch) -> int:
+    if writer.wall_ns and layout.parse_writer(writer.id) is not None:
+        return writer.wall_ns
+    return max((record.time for record in batch.records), default=0)
+
+
+def _deletion(edits: Sequence[Edit]) -> int:
+    return max((edit.time for edit in edits if edit.deleted), default=0)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _read_all(paths: Sequence[Path]) -> dict[str, list[Edit]]:
+    found: dict[str, list[Edit]] = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            for edit in _read(path.read_bytes()):
+                found.setdefault(edit.run, []).append(edit)
+    return found
+
+
+def _read(data: bytes) -> list[Edit]:
+    found = []
+    for each in frames.scan(data, final=True):
+        if isinstance(each, frames.Frame):
+            with contextlib.suppress(msgspec.MsgspecError):
+                found.append(_decode(each.payload))
+    return found
+
+
+def _write(fd: int, data: bytes) -> None:
+    """Append a frame and wait for the disk; a frame that a kill cut short, or this failure would, is cut off."""
+    kept = os.pread(fd, os.fstat(fd).st_size, 0)
+    end = max((each.end for each in frames.scan(kept)), default=0)
+    os.ftruncate(fd, end)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
+        os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, end)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    for place in (folder, folder.parent):
+        with contextlib.suppress(OSError):  # not every file system can sync a folder
+            fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)

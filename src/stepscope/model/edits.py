@@ -1,0 +1,121 @@
+"""Edits: what people change about a run after it was recorded, and what the run is called with all of them applied."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+LONGEST_NAME, LONGEST_NOTES, LONGEST_TAG = 256, 65_536, 256
+MOST_TAGS = 100
+"""The most tags of one run."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+Notes = Annotated[str, Meta(max_length=LONGEST_NOTES)]
+TagName = Annotated[str, Meta(min_length=1, max_length=LONGEST_TAG)]
+TagText = Annotated[str, Meta(max_length=LONGEST_TAG)]
+TagValue = bool | int | float | TagText
+"""The value of a tag; a plain tag, which has none, is True."""
+Tags = dict[TagName, TagValue]
+
+
+class Change(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an edit changes: a field that is left out stays as it is.
+
+    None as the name or the notes restores what was recorded; None as the value of a tag removes the tag.
+    """
+
+    name: Name | UnsetType | None = UNSET
+    notes: Notes | UnsetType | None = UNSET
+    tags: Annotated[dict[TagName, TagValue | None], Meta(max_length=MOST_TAGS)] | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+
+    def __bool__(self) -> bool:
+        return any(each is not UNSET for each in (self.name, self.notes, self.tags, self.archived))
+
+
+class Edit(Struct, frozen=True, kw_only=True):
+    """One edit of one run: who made it, when, and what it changed; with `deleted` it is the run's tombstone."""
+
+    run: str
+    time: int
+    id: str
+    """Orders edits of the same time."""
+    who: str = ""
+    change: Change = field(default_factory=Change)
+    deleted: bool = False
+
+
+class Description(Struct, frozen=True):
+    """What people call a run and say about it."""
+
+    name: str | None = None
+    notes: str = ""
+    tags: Mapping[str, Any] = {}
+    archived: bool = False
+
+
+def in_order(edits: Iterable[Edit]) -> list[Edit]:
+    """Sort edits so that the last one wins, and leave out those made before the run was deleted."""
+    found = sorted(edits, key=lambda edit: (edit.time, edit.id))
+    last = max((at for at, edit in enumerate(found) if edit.deleted), default=-1)
+    return found[last + 1 :]
+
+
+def apply(recorded: Description, edits: Iterable[Edit]) -> Description:
+    """Apply edits to what was recorded: for each field, and for each tag, the last edit wins."""
+    name, notes, archived = recorded.name, recorded.notes, recorded.archived
+    tags = dict(recorded.tags)
+    for edit in in_order(edits):
+        change = edit.change
+        if change.name is not UNSET:
+            name = recorded.name if change.name is None else change.name
+        if change.notes is not UNSET:
+            notes = recorded.notes if change.notes is None else change.notes
+        if change.archived is not UNSET:
+            archived = change.archived
+        for tag, value in ({} if change.tags is UNSET else change.tags).items():
+            tags.pop(tag, None)
+            if value is not None:
+                tags[tag] = value
+    return Description(name, notes, tags, archived)
+
+
+def undo(recorded: Description, before: Description, change: Change) -> Change:
+    """The change that restores what a change replaces."""
+    return Change(
+        name=UNSET if change.name is UNSET else None if before.name == recorded.name else before.name,
+        notes=UNSET if change.notes is UNSET else None if before.notes == recorded.notes else before.notes,
+        tags=UNSET if change.tags is UNSET else {tag: before.tags.get(tag) for tag in change.tags},
+        archived=UNSET if change.archived is UNSET else before.archived,
+    )
+
+
+def read_tags(given: Any) -> dict[str, Any]:
+    """Read tags as a script, a variable or a foreign client gives them: a mapping, a list, or text with commas.
+
+    `name=value` is a tag with a value. What is blank is left out; values that are no number or text become text.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return {tag: _value(value) for name, value in given.items() if (tag := _text(name)) and value is not None}
+    several = given.split(",") if isinstance(given, str) else given if isinstance(given, Iterable) else (given,)
+    found: dict[str, Any] = {}
+    for each in several:
+        name, sign, value = _text(each).partition("=")
+        if name.strip():
+            found[name.strip()] = value.strip() if sign else True
+    return found
+
+
+def _text(given: Any) -> str:
+    return str(given).strip()[:LONGEST_TAG]
+
+
+def _value(given: Any) -> Any:
+    return given if isinstance(given, (bool, int, float)) else _text(given)
+
+
+def spell_tag(name: str, value: Any) -> str:
+    """Write a tag for people: its name, and its value where it has one."""
+    return name if value is True else f"{name}={value}"
