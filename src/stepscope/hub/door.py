@@ -1,6 +1,7 @@
 """Questions from outside: to the hub that has a home folder open, or to its engine in this process when none has."""
 
 import contextlib
+import getpass
 import json
 import os
 import urllib.error
@@ -14,8 +15,19 @@ from stepscope.hub.home import HubHome, address_of
 from stepscope.model.errors import ConfigError, StepscopeError
 
 TOKEN_VARIABLE = "STEPSCOPE_TOKEN"
+USER_HEADER = "X-Stepscope-User"
+"""In which a command says who uses it."""
 CATCH_UP_SECONDS = 600.0
 _CHUNK = 1 << 20
+
+
+def user() -> str:
+    """Who uses this process, for the record of an edit: NAME@HOST."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name
+        name = str(os.getuid())
+    return f"{name}@{os.uname().nodename}"
 
 
 class Refusing(StepscopeError):
@@ -33,6 +45,9 @@ class Door(Protocol):
 
     def post(self, path: str, body: Any) -> Any:
         """Ask for JSON with JSON."""
+
+    def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
+        """Change something, with JSON where it takes some."""
 
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
         """Write the answer to a file and tell its size."""
@@ -76,6 +91,11 @@ class Remote:
         with self._open(path, {}, json.dumps(body).encode()) as answer:
             return json.load(answer)
 
+    def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
+        """Change something, with JSON where it takes some."""
+        with self._open(path, params, None if body is None else json.dumps(body).encode(), method) as answer:
+            return json.load(answer)
+
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
         """Write the answer to a file and tell its size."""
         size = 0
@@ -98,12 +118,14 @@ class Remote:
             except OSError as error:
                 raise Refusing(f"the hub at {self._address} went away: {error}") from None
 
-    def _open(self, path: str, params: Mapping[str, Any], body: bytes | None = None) -> Any:
+    def _open(self, path: str, params: Mapping[str, Any], body: bytes | None = None, method: str | None = None) -> Any:
         inside = {name: urllib.parse.quote(str(value), safe="") for name, value in params.items() if _in(path, name)}
         query = urllib.parse.urlencode([pair for pair in _pairs(params) if not _in(path, pair[0])])
         url = self._address + path.format(**inside) + (f"?{query}" if query else "")
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
-        request = urllib.request.Request(url, body, headers)
+        if method is not None:
+            headers = {**headers, USER_HEADER: user()}
+        request = urllib.request.Request(url, body, headers, method=method)
         try:
             return urllib.request.urlopen(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
@@ -145,18 +167,23 @@ class Local:
 
     def post(self, path: str, body: Any) -> Any:
         """Ask for JSON with JSON."""
-        return json.loads(json.dumps(self._answer(path, {}, json.dumps(body).encode())))
+        return json.loads(json.dumps(self._answer(path, {}, json.dumps(body).encode(), "POST")))
 
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
         """Write the answer to a file and tell its size."""
         return sum(out.write(piece) for piece in self._answer(path, params).pieces)
 
-    def _answer(self, path: str, given: Mapping[str, Any], body: bytes | None = None) -> Any:
+    def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
+        """Change something, with JSON where it takes some."""
+        packed = None if body is None else json.dumps(body).encode()
+        return json.loads(json.dumps(self._answer(path, params, packed, method)))
+
+    def _answer(self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET") -> Any:
         from stepscope.hub.api.params import check
         from stepscope.hub.api.table import endpoint_of
         from stepscope.hub.refusals import Refused
 
-        endpoint = endpoint_of(path)
+        endpoint = endpoint_of(path, method)
         try:
             checked = check(endpoint.params, {}, _pairs(given), attrs=endpoint.attrs)
             return endpoint.answer(self._reader, checked if body is None else {**checked, "body": body})
@@ -186,4 +213,7 @@ def _opened(home: Path) -> Iterator[Local]:
         # The pump's way to stop is to move everything there is.
         hub.start()
         hub.pump.stop(CATCH_UP_SECONDS)
-        yield Local(Reader(store.engine, hub.states), hub.pump.trouble)
+        yield Local(
+            Reader(store.engine, hub.states, edits=hub.edits, delete=hub.delete_run, who=user()),
+            hub.pump.trouble,
+        )

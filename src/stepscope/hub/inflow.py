@@ -41,9 +41,12 @@ class Inflow:
         group_records: int = GROUP_RECORDS,
         clock: Callable[[], float] = time.monotonic,
         check: Callable[[], None] = lambda: None,
+        is_deleted: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
         self._check = check
         """Raises Retry when the folder of the cursors is not there any more."""
+        self._is_deleted = is_deleted
+        """Tells a batch of a deleted run, which is dropped and counted."""
         self._sources, self._cursors, self._tallies = sources, cursors, tallies
         self._group_records, self._clock = group_records, clock
         self._receivers: dict[tuple[str, str, int], str] = {}
@@ -66,6 +69,10 @@ class Inflow:
                 error = stumble
                 continue
             for item in found:
+                if self._is_deleted(item.batch):
+                    self._tallies.add("dropped", item.receiver, len(item.batch.records), "deleted run")
+                    batches.append(item.batch._replace(records=[]))
+                    continue
                 self._receivers[item.batch.key] = item.receiver
                 batches.append(item.batch)
                 count += len(item.batch.records)

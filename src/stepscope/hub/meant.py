@@ -12,7 +12,7 @@ MOST = 10_000
 
 def find(door: Door, home: Path, text: str) -> str:
     """Find the run that is meant: an id, a part an id begins with, a name, or `latest`."""
-    rows = door.get(RUNS, limit=MOST, sort="-started")["runs"]
+    rows = door.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
     names = {row["id"]: row["name"] for row in sorted(rows, key=lambda row: row["id"] == PROBES)}
     if len(rows) == MOST and text not in names and _knows(door, text):
         return text

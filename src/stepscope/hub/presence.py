@@ -40,6 +40,11 @@ class Presence:
             while len(self._runs) > MOST_RUNS:
                 del self._runs[next(iter(self._runs))]
 
+    def forget(self, run: str) -> None:
+        """Forget a run that was deleted."""
+        with self._lock:
+            self._runs.pop(run, None)
+
     def facts(self, run: str) -> dict[str, WriterFacts]:
         """Copy what is known of a run's writers, by id; empty when nothing came since the hub started."""
         with self._lock:

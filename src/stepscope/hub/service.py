@@ -11,6 +11,7 @@ from typing import Any
 
 from stepscope.hub import health
 from stepscope.hub.backlog import Backlog
+from stepscope.hub.deleting import Deleted, delete_run, finish_deletions
 from stepscope.hub.home import HubHome
 from stepscope.hub.inflow import Inflow
 from stepscope.hub.intake import MEGA, Intake
@@ -28,7 +29,7 @@ from stepscope.hub.security.origins import is_loopback, known_hosts
 from stepscope.hub.security.rates import Rates
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.store.engine import Damaged, EngineError
-from stepscope.hub.store.read.runs import list_runs
+from stepscope.hub.store.read.runs import RunRow, list_runs
 from stepscope.hub.store.retention import retain
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.upkeep import lost
@@ -37,6 +38,9 @@ from stepscope.hub.tallies import Tallies
 from stepscope.hub.upkeep import Upkeep
 from stepscope.hub.workers import Workers
 from stepscope.journal.cursors import Cursors
+from stepscope.journal.deleting import folder_bytes
+from stepscope.journal.edits import Edits
+from stepscope.journal.layout import runs_folder
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Retry
 from stepscope.model.writer import Writer
@@ -92,10 +96,16 @@ class Hub:
         self.larger_bodies: dict[str, int] = {}
         """Paths of the JSON API that take larger bodies than the others."""
         cursors = Cursors(home.folder, SINK)
+        cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
         self.backlog = Backlog(home.journal, cursors, self.tallies, self.intake.measure)
         self.folder = FolderReceiver(home.home, cursors, self.tallies, self.scrubber.mask)
-        inflow = Inflow((self.backlog, self.folder), cursors, self.tallies, check=home.check)
+        self.edits = Edits(home.home)
+        finish_deletions(home.home, self.edits, store)
+        store.is_deleted = self.edits.covers
+        inflow = Inflow(
+            *((self.backlog, self.folder), cursors, self.tallies), check=home.check, is_deleted=self.edits.covers
+        )
         aside = Quarantine(home.home, SINK)
         self.pump = Pumping(StoreSink(store, home.check), inflow, aside, self.tallies, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
@@ -141,6 +151,12 @@ class Hub:
         _call_once(self.ending)
         self.store.close()
         self.home.close()
+
+    def delete_run(self, row: RunRow, who: str) -> Deleted:
+        """Delete a run that does not run any more, and say what that freed."""
+        deleted = delete_run(self.home.home, self.edits, row.id, who, self.store)
+        self.presence.forget(row.id)
+        return deleted
 
     def note_damage(self, said: str) -> None:
         """Remember what is damaged in the store, for whoever asks how the hub fares."""
@@ -204,7 +220,7 @@ class Hub:
     def _store_bytes(self) -> int:
         now = time.monotonic()
         if now >= self._size[0]:
-            self._size = (now + _SIZE_SECONDS, _folder_bytes(self.home.store))
+            self._size = (now + _SIZE_SECONDS, folder_bytes(self.home.store))
         return self._size[1]
 
 
@@ -226,12 +242,3 @@ def _writer() -> Writer:
     """Who writes the hub's journal."""
     host, now = socket.gethostname(), time.time_ns()
     return Writer(id="hub", run="hub", project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
-
-
-def _folder_bytes(folder: Path) -> int:
-    size = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(place, name)).st_size
-    return size

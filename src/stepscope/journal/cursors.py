@@ -3,6 +3,7 @@
 import contextlib
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,11 @@ class Cursors:
     def forget(self, writer: str) -> None:
         """Drop a writer whose folder is gone."""
         self._positions.pop(writer, None)
+
+    def prune(self, is_gone: Callable[[str], bool]) -> None:
+        """Drop the writers that are gone, such as those of a run that was deleted; `save` makes it last."""
+        for writer in [writer for writer in self._positions if is_gone(writer)]:
+            del self._positions[writer]
 
     def save(self) -> None:
         """Replace the file with the positions as they are now; OSError leaves the file as it was."""

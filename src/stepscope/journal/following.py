@@ -145,6 +145,7 @@ class Following:
     def _cursors_of(self, host: str) -> Cursors:
         if host not in self._cursors:
             self._cursors[host] = Cursors(self._home, f"{self._sink}@{host}")
+            self._cursors[host].prune(lambda writer: not (layout.runs_folder(self._home) / writer).is_dir())
         return self._cursors[host]
 
     def _settled(self, followed: _Followed) -> Position:

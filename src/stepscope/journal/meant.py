@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from stepscope.journal import layout
+from stepscope.journal.edits import Edits
 from stepscope.journal.read import find_writer
+from stepscope.model.edits import Description, apply
 from stepscope.model.errors import StepscopeError
 
 LATEST = "latest"
@@ -73,7 +75,9 @@ def _listed(runs: Iterable[str], names: dict[str, str | None]) -> str:
 
 
 def name_of(home: Path, run: str) -> str | None:
-    """A run's name for people, by the first writer that has one."""
+    """A run's name for people: the one it was given last, else that of the first writer that has one."""
+    if given := apply(Description(), Edits(home).of(run)).name:
+        return given
     for writer in layout.list_writers(home, run):
         if name := find_writer(layout.writer_folder(home, run, writer)).name:
             return name

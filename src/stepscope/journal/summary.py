@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stepscope.journal import layout
+from stepscope.journal.edits import Edits, told
 from stepscope.journal.read import Tail, find_writer
 from stepscope.journal.series import KeySummary, SpanSummary, Stamps, new_key
 from stepscope.model import names
+from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.model.states import WriterFacts, ending_of
@@ -20,6 +22,7 @@ from stepscope.model.writer import Writer
 SELF = "stepscope"
 """The category of Stepscope's own counters."""
 _STEPPED = frozenset((Metric, Span))
+_SAID = ("notes", "group", "job_type")
 RECENT = 50
 """So many events, alerts and exceptions are kept in full; all are counted."""
 
@@ -120,6 +123,12 @@ class RunSummary:
     run: str = ""
     project: str = ""
     name: str | None = None
+    notes: str = ""
+    tags: dict[str, Any] = field(default_factory=dict)
+    group: str = ""
+    job_type: str = ""
+    edits: list[Edit] = field(default_factory=list)
+    """Those of its own processes, and those that people made as far as `read_run` found them."""
     config: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     writers: dict[str, WriterSummary] = field(default_factory=dict)
@@ -225,6 +234,9 @@ class RunSummary:
         self.events[event.name] += 1
         if event.name == names.EVENT_STARTED:
             self._take_start(event)
+        elif event.name == names.EVENT_EDITED:
+            edit = told(writer.writer, event, len(self.edits))
+            self.edits += [edit] if edit is not None else []
         elif event.name == names.EVENT_FINISHED:
             writer.end(event)
         elif event.name == names.EVENT_EXCEPTION:
@@ -236,7 +248,17 @@ class RunSummary:
         config = event.attrs.get("config")
         if isinstance(config, dict):
             self.config |= config
-        self.environment |= {key: value for key, value in event.attrs.items() if key != "config"}
+        said = {key: event.attrs[key] for key in _SAID if isinstance(event.attrs.get(key), str)}
+        self.notes, self.group = said.get("notes", self.notes), said.get("group", self.group)
+        self.job_type = said.get("job_type", self.job_type)
+        self.tags |= read_tags(event.attrs.get("tags"))
+        ours = {"config", "tags", *said}
+        self.environment |= {key: value for key, value in event.attrs.items() if key not in ours}
+
+    @property
+    def described(self) -> Description:
+        """What people call it and say about it, with all edits applied."""
+        return apply(Description(self.name, self.notes, self.tags), self.edits)
 
     @property
     def attempts(self) -> list[int]:
@@ -298,6 +320,7 @@ def read_run(home: Path, run: str) -> RunSummary:
         if writer is None:
             writer = summary.writers[name] = WriterSummary(tail.writer or find_writer(tail.folder))
         writer.damaged, writer.unreadable = tail.damaged, tail.unreadable
+    summary.edits += Edits(home).of(run)
     return summary
 
 

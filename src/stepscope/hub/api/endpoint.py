@@ -1,17 +1,19 @@
 """What an endpoint is: a path, parameters, a function that answers, and what the answer looks like."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 
 from stepscope.hub.api.params import Param
+from stepscope.hub.deleting import Deleted
 from stepscope.hub.receivers.entry import Entry
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
-from stepscope.hub.store.read.runs import RunRow, list_runs, run_ids, run_number
+from stepscope.hub.store.read.runs import RunRow, edited, list_runs, run_ids, run_number
+from stepscope.journal.edits import Edits
 
 Schema = dict[str, Any]
 
@@ -29,9 +31,29 @@ class Reader:
     """The way in for what a request brings, where a hub runs."""
     stop: Stop | None = None
     """Ends a query when its client has left or the hub closes."""
+    edits: Edits | None = None
+    """What people changed about runs, where there is a home folder."""
+    delete: Callable[[RunRow, str], Deleted] | None = None
+    """Deletes a run for somebody, where a hub runs."""
+    who: str = ""
+    """Who asks: the name of a token, or what a client says."""
 
     def run(self, id: str) -> RunRow:
-        """Find a run; Refused when there is none that may be seen."""
+        """Find a run, with the edits applied; Refused when there is none that may be seen."""
+        return self.described(self.recorded(id))
+
+    def runs(self, *, ids: Sequence[str] | None = None, keys: Sequence[str] = ()) -> list[RunRow]:
+        """List the runs that may be seen, with the edits applied."""
+        known = {} if self.edits is None else self.edits.all()
+        rows = list_runs(self.engine, ids=ids, project=self.project, keys=keys)
+        return [edited(row, known.get(row.id, ())) for row in rows]
+
+    def described(self, row: RunRow) -> RunRow:
+        """A run with the edits applied."""
+        return edited(row, () if self.edits is None else self.edits.of(row.id))
+
+    def recorded(self, id: str) -> RunRow:
+        """Find a run as it was recorded; Refused when there is none that may be seen."""
         for row in list_runs(self.engine, ids=[id]):
             if self.project in (None, row.project):
                 return row
@@ -90,7 +112,7 @@ class Endpoint:
     schema: Schema
     params: tuple[Param, ...] = ()
     attrs: bool = False
-    method: Literal["GET", "POST", "PUT", "DELETE"] = "GET"
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     body: Schema | None = None
     most_body: int = 1024 * 1024
     lane: Lane = "read"

@@ -1,5 +1,6 @@
 """Endpoints of the table of runs: small pictures of many runs at once, and the names that a filter can use."""
 
+from collections import Counter
 from typing import Any
 
 from stepscope.hub.api.endpoint import Endpoint, Reader
@@ -30,16 +31,18 @@ def sparks(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/fields`."""
-    rows = list_runs(reader.engine, project=reader.project)
+    rows = reader.runs()
     metrics = metric_names(reader.engine, None if reader.project is None else [row.number for row in rows])
     config: dict[str, int] = {}
     for row in rows:
         for path in _paths(row.beginning.get("config")):
             config[path] = config.get(path, 0) + 1
+    tags = Counter(name for row in rows for name in row.tags)
     return {
         "plain": list(runs.FIELDS),
         "metrics": [{"name": each.key, "runs": each.runs} for each in metrics],
         "config": [{"name": name, "runs": n} for name, n in _most(config)],
+        "tags": [{"name": name, "runs": n} for name, n in _most(tags)],
         "projects": sorted({row.project for row in rows}),
     }
 
@@ -79,6 +82,6 @@ ENDPOINTS = (
         "listFields",
         "What runs can be picked, sorted and grouped by.",
         fields,
-        thing(plain=many(TEXT), metrics=many(_NAME), config=many(_NAME), projects=many(TEXT)),
+        thing(plain=many(TEXT), metrics=many(_NAME), config=many(_NAME), tags=many(_NAME), projects=many(TEXT)),
     ),
 )

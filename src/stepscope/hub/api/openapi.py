@@ -12,6 +12,7 @@ _ERRORS = {
     "401": "A token is needed.",
     "403": "This token may not do that.",
     "404": "There is no such thing.",
+    "409": "Not while the run is in this state.",
     "429": "Too many requests; Retry-After says when to come again.",
     "500": "A part of the store is damaged; asking again does not help.",
     "503": "Not now; Retry-After says when to come again.",

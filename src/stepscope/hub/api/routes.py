@@ -19,6 +19,7 @@ from stepscope.hub.api.endpoint import Endpoint, Lane, Reader, Stream
 from stepscope.hub.api.openapi import document
 from stepscope.hub.api.table import ENDPOINTS
 from stepscope.hub.api.watching import PATH, Watching, describe
+from stepscope.hub.deleting import Deleted
 from stepscope.hub.live import Live
 from stepscope.hub.receivers.body import Body, read_body
 from stepscope.hub.receivers.entry import Entry
@@ -28,7 +29,13 @@ from stepscope.hub.security.gate import access_of
 from stepscope.hub.security.guard import Access
 from stepscope.hub.service import Hub
 from stepscope.hub.store.engine import Damaged, Engine, EngineError, Stop
+from stepscope.hub.store.read.runs import RunRow
 from stepscope.hub.workers import Workers
+from stepscope.journal.edits import Edits
+
+USER = "x-stepscope-user"
+"""The header in which a client says who uses it, for the record of an edit; a token's name counts more."""
+_LONGEST_USER = 100
 
 
 class _Size(TypedDict):
@@ -54,6 +61,8 @@ class Source:
     version: str
     home: Path | None = None
     entry: Entry | None = None
+    edits: Edits | None = None
+    delete: Callable[[RunRow, str], Deleted] | None = None
     hurt: Callable[[str], None] = lambda said: None
     """Told what is damaged when a question comes upon it."""
     stops: set[Stop] = field(default_factory=set)
@@ -125,8 +134,13 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | N
     given = params.check(endpoint.params, request.path_params, request.query_params.multi_items(), attrs=endpoint.attrs)
     if body is not None:
         given["body"] = body.unpacked()
-    project = access_of(request.scope).project
-    reader = Reader(source.engine, source.states, project, source.home, source.entry, stop)
+    access = access_of(request.scope)
+    reader = Reader(
+        *(source.engine, source.states, access.project, source.home, source.entry, stop),
+        edits=source.edits,
+        delete=source.delete,
+        who=_who(access, request.headers.get(USER, "")),
+    )
     found = endpoint.answer(reader, given)
     if isinstance(found, Stream):
         headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
@@ -135,6 +149,13 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | N
         streamed = _pieces(source.lanes["read"], pieces)
         return StreamingResponse(streamed, media_type=found.media_type, headers=headers)
     return Response(msgspec.json.encode(found), media_type="application/json")
+
+
+def _who(access: Access, said: str) -> str:
+    """Who asks: a token says it, and where none is needed the client."""
+    if access.token is not None:
+        return access.token.name or f"token {access.token.id}"
+    return said[:_LONGEST_USER].strip() or "local"
 
 
 async def _pieces(workers: Workers, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
@@ -159,13 +180,11 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     home, entry = hub.home.home, hub.entry("import")
     return api_routes(
         Source(
-            hub.store.engine,
-            hub.states,
-            live,
-            lanes,
-            version,
+            *(hub.store.engine, hub.states, live, lanes, version),
             home=home,
             entry=entry,
+            edits=hub.edits,
+            delete=hub.delete_run,
             hurt=hub.note_damage,
             stops=stops,
             still_valid=hub.guard.still_valid,

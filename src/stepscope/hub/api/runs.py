@@ -10,7 +10,7 @@ from stepscope.hub.query import expression, lines, runs, shapes
 from stepscope.hub.query.expression import ExpressionError
 from stepscope.hub.query.runs import CursorError
 from stepscope.hub.store.read.keys import list_keys, read_lines
-from stepscope.hub.store.read.runs import list_runs, read_writers
+from stepscope.hub.store.read.runs import RunRow, read_writers
 from stepscope.hub.store.read.series import Question, read_by_scope
 from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain
@@ -27,7 +27,8 @@ def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         fields = [*runs.check(wanted), runs.check_field(sort.removeprefix("-"), 0)]
         shown = [f"metrics.{key}" for key in given["metric"]]
         keys = runs.metric_keys([*fields, *shown])
-        rows = list_runs(reader.engine, project=reader.project, keys=list(dict.fromkeys(keys)))
+        everything = reader.runs(keys=list(dict.fromkeys(keys)))
+        rows = _unarchived(everything, given["archived"], fields)
         found = runs.pick(rows, wanted, state)
         page = runs.page(found, sort, given["cursor"], given["limit"], state)
     except (ExpressionError, CursorError) as error:
@@ -36,8 +37,16 @@ def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "runs": [shapes.run(row, state(row)) for row in page.rows],
         "matched": page.matched,
         "total": len(rows),
+        "archived": sum(row.archived for row in everything),
         "next": page.following,
     }
+
+
+def _unarchived(rows: list[RunRow], archived: str, fields: list[str]) -> list[RunRow]:
+    """Leave out archived runs, or all others, unless they are asked for or the filter speaks of them."""
+    if archived == "show" or (archived == "hide" and "archived" in fields):
+        return rows
+    return [row for row in rows if row.archived == (archived == "only")]
 
 
 def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -130,13 +139,16 @@ ENDPOINTS = (
         "listRuns",
         "The runs that a filter picks, sorted, page by page.",
         table,
-        thing(runs=many(thing(**schemas.RUN_FIELDS)), matched=INTEGER, total=INTEGER, next=maybe(TEXT)),
+        thing(
+            runs=many(thing(**schemas.RUN_FIELDS)), matched=INTEGER, total=INTEGER, archived=INTEGER, next=maybe(TEXT)
+        ),
         (
             Param(
                 "filter", "text", 'an expression, such as `status = running and metrics.loss < 0.5 or name ~ "base"`'
             ),
             Param("sort", "text", "a field to sort by; `-` in front: the highest first", default="-created"),
             Param("metric", "text", "show the latest value of this metric", many=50),
+            Param("archived", "choice", "what becomes of archived runs", "hide", choices=("hide", "show", "only")),
             Param("limit", "integer", "so many at most", default=100, low=1, high=10_000),
             Param("cursor", "text", "`next` of the page before"),
         ),

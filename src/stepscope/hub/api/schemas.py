@@ -60,7 +60,11 @@ RUN_FIELDS: dict[str, Schema] = {
     "duration": {"type": ["number", "null"], "description": "Seconds from the start to the latest record."},
     "counts": COUNTS,
     "config": ATTRS,
-    "tags": ATTRS,
+    "tags": {"type": "object", "description": "Tags by name; those without a value are true."},
+    "notes": TEXT,
+    "group": maybe(TEXT),
+    "job_type": maybe(TEXT),
+    "archived": BOOLEAN,
     "values": table(thing(value=NUMBER, step=STEP, time=SECONDS)),
 }
 SPAN_FIELDS: dict[str, Schema] = {

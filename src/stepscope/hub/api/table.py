@@ -2,6 +2,7 @@
 
 from stepscope.hub.api import (
     dashboards,
+    edits,
     export,
     findings,
     glances,
@@ -25,6 +26,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *histograms.ENDPOINTS,
     *findings.ENDPOINTS,
     *goodput.ENDPOINTS,
+    *edits.ENDPOINTS,
     *runs.ENDPOINTS,
     *glances.ENDPOINTS,
     *records.ENDPOINTS,
@@ -36,6 +38,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 )
 
 
-def endpoint_of(path: str) -> Endpoint:
-    """Find an endpoint by its path as written here."""
-    return next(endpoint for endpoint in ENDPOINTS if endpoint.path == path)
+def endpoint_of(path: str, method: str = "GET") -> Endpoint:
+    """Find an endpoint by its path as written here, and its method."""
+    return next(endpoint for endpoint in ENDPOINTS if (endpoint.path, endpoint.method) == (path, method))

@@ -5,7 +5,7 @@ import binascii
 import datetime
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +16,15 @@ from stepscope.hub.query.matching import holds
 from stepscope.hub.run_states import Standing
 from stepscope.hub.store.read.runs import RunRow
 from stepscope.model import names
+from stepscope.model.edits import spell_tag
 from stepscope.model.errors import StepscopeError
 
 TIMES = ("created", "started", "seen", "received")
-PLAIN = ("id", "project", "name", "step", "attempts", "ranks", "world_size", "hosts")
+PLAIN = ("id", "project", "name", "step", "attempts", "ranks", "world_size", "hosts", "notes", "group", "job_type")
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
-FIELDS = (*PLAIN, "status", "duration", *TIMES, *COUNTS)
+FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
 """What a run can be picked and sorted by; `config.X`, `metrics.X` and `tag.X` too."""
-ALIASES = {"run": "id", "host": "hosts", "state": "status"}
+ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
 _OPEN = ("config.", "metrics.", "tag.", "tags.")
 _CATEGORIES = ("", *(f"{category}/" for category in dict.fromkeys(names.CATEGORIES.values())))
 
@@ -87,6 +88,10 @@ def getter(field: str, state: StandingOf) -> Callable[[RunRow], Any]:
         return lambda row: state(row).state
     if field == "duration":
         return duration
+    if field == "archived":
+        return operator.attrgetter("archived")
+    if field == "tags":
+        return tag_words
     if field in COUNTS:
         return lambda row: row.counts.get(field, 0)
     kind, _, rest = field.partition(".")
@@ -103,14 +108,20 @@ def duration(row: RunRow) -> float | None:
     return (row.seen - row.started) / 1e9 if row.seen > 0 and row.started else None
 
 
+def tag_words(row: RunRow) -> list[str] | None:
+    """The tags of a run, each by its name and, where it has a value, as `name=value` too; None for no tags."""
+    words = [*row.tags, *(spell_tag(name, value) for name, value in row.tags.items() if value is not True)]
+    return words or None
+
+
 def _tag(row: RunRow, name: str) -> Any:
-    tagged = _inside(row.beginning.get("tags"), name)
+    tagged = _inside(row.tags, name)
     return _inside(row.beginning, name) if tagged is None else tagged
 
 
 def _inside(value: Any, path: str) -> Any:
     """Follow a dotted path into nested settings; a setting whose own name has dots is found too."""
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         return None
     if path in value:
         return value[path]

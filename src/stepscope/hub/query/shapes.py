@@ -47,7 +47,11 @@ def run(row: RunRow, standing: Standing) -> dict[str, Any]:
         "duration": None if (lasted := duration(row)) is None else round(lasted, 6),
         "counts": row.counts,
         "config": plain(config) if isinstance(config, dict) else {},
-        "tags": _tags(row.beginning.get("tags")),
+        "tags": {name: plain(value) for name, value in row.tags.items()},
+        "notes": row.notes,
+        "group": row.group or None,
+        "job_type": row.job_type or None,
+        "archived": row.archived,
         "values": {
             key: {"value": word(latest.value), "step": latest.step, "time": seconds(latest.time)}
             for key, latest in row.values.items()
@@ -58,13 +62,6 @@ def run(row: RunRow, standing: Standing) -> dict[str, Any]:
 def _importing(standing: Standing) -> dict[str, int] | None:
     """How far the import of its journals is; None when none is under way or none of them is on this disk."""
     return {"bytes": standing.read, "total": standing.size} if standing.size else None
-
-
-def _tags(given: Any) -> dict[str, Any]:
-    """Tags by name; those without a value are true."""
-    if isinstance(given, dict):
-        return {str(name): plain(value) for name, value in given.items()}
-    return {str(name): True for name in given} if isinstance(given, (list, tuple)) else {}
 
 
 def writer(row: WriterRow) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class Store:
         self.folder = folder
         self.reserve = reserve
         self.version = schema.prepare(engine)
+        self.is_deleted: Callable[[Batch], bool] = lambda batch: False
+        """Tells a batch of a deleted run, which is passed over like one that was stored before."""
         self._committer = Committer(engine, clock)
         self._lock = threading.Lock()
         self._committer.recover()
@@ -52,7 +54,12 @@ class Store:
             reason = f"the store's disk has {free >> 20} MiB left, less than the {self.reserve >> 20} kept free"
             return [Retry(reason, after=30.0)] * len(batches)
         with self._lock:
-            return self._committer.write(batches)
+            kept = [batch for batch in batches if not self.is_deleted(batch)]
+            outcomes = self._committer.write(kept) if kept else []
+        if len(kept) == len(batches):
+            return outcomes
+        known = {id(batch): outcome for batch, outcome in zip(kept, outcomes, strict=True)}
+        return [known.get(id(batch)) for batch in batches]
 
     def change(self, work: Callable[[Committer], None]) -> None:
         """Run upkeep that must not meet a commit, and look everything up anew afterwards."""

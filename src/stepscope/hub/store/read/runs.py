@@ -7,14 +7,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.native import Answer
 from stepscope.hub.store.tables import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
+from stepscope.journal.edits import told
 from stepscope.model import names
-from stepscope.model.records import Attrs
+from stepscope.model.edits import Description, Edit, apply, read_tags
+from stepscope.model.records import Attrs, Event
 from stepscope.model.writer import Writer
 
 
@@ -59,6 +62,23 @@ class RunRow(Struct, frozen=True, gc=False):
     received: int = 0
     """When the store last took a record of it, by the hub's clock."""
     values: Mapping[str, Latest] = {}
+    recorded: Description = Description()
+    """What it was started with; its name, notes, tags and `archived` are those after the edits."""
+    told: tuple[Edit, ...] = ()
+    """The edits that its own processes recorded."""
+    notes: str = ""
+    tags: Mapping[str, Any] = {}
+    archived: bool = False
+    group: str = ""
+    job_type: str = ""
+
+
+def edited(row: RunRow, edits: Sequence[Edit]) -> RunRow:
+    """A row with the edits of people applied, among those of its own processes."""
+    if not edits:
+        return row
+    now = apply(row.recorded, [*row.told, *edits])
+    return replace(row, name=now.name or "", notes=now.notes, tags=now.tags, archived=now.archived)
 
 
 class WriterRow(Struct, frozen=True):
@@ -159,12 +179,15 @@ class _Facts:
         wanted = f"FROM series WHERE {among} AND key IN {literal.texts(keys)}"
         # The slowest come first, for the others to run beside them.
         questions = [_VALUES.format(wanted=wanted), f"SELECT series, key {wanted}"] if keys else []
-        questions += [question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS)]
-        *valued, writers, standings, beginnings, endings, self.runs = engine.query_many(
+        questions += [
+            question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS, _EDITS)
+        ]
+        *valued, writers, standings, beginnings, endings, edits, self.runs = engine.query_many(
             [*questions, _RUNS.format(where=where or "1")]
         )
         self._writers, self._standings, self._beginnings = map(_by_run, (writers, standings, beginnings))
         self._endings = _ends(endings)
+        self._told = _edits(edits)
         self._values = _latest(dict(valued[1].rows("series", "key")), valued[0]) if keys else {}
 
     def rows(self) -> list[RunRow]:
@@ -175,17 +198,39 @@ class _Facts:
         name, wall, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
         seen, received, step, began, *amounts = self._standings.get(run, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
         started = earliest(wall, began, seen)
-        beginning = self._beginnings.get(run)
+        spelled = self._beginnings.get(run)
+        beginning = attrs.restore(*spelled) if spelled else {}
+        recorded, told = _recorded(name, beginning), tuple(self._told.get(run, ()))
+        now = apply(recorded, told)
         return RunRow(
-            *(run, id, project, name, created, started, world_size, ranks, tuple(sorted(hosts)), attempts),
+            *(run, id, project, now.name or "", created, started, world_size, ranks, tuple(sorted(hosts)), attempts),
             step=step_of(step),
             counts=dict(zip(COUNTS, amounts, strict=True)),
-            beginning=attrs.restore(*beginning) if beginning else {},
+            beginning=beginning,
             endings=tuple(self._endings.get(run, ())),
             seen=seen,
             received=received,
             values=self._values.get(run, {}),
+            recorded=recorded,
+            told=told,
+            notes=now.notes,
+            tags=now.tags,
+            archived=now.archived,
+            group=_word(beginning, "group"),
+            job_type=_word(beginning, "job_type"),
         )
+
+
+def _recorded(name: str, beginning: Attrs) -> Description:
+    tags = beginning.get("tags")
+    return Description(
+        name or None, _word(beginning, "notes"), read_tags(tags if isinstance(tags, (dict, list, tuple, str)) else None)
+    )
+
+
+def _word(beginning: Attrs, key: str) -> str:
+    found = beginning.get(key)
+    return found if isinstance(found, str) else ""
 
 
 _LATEST = ", ".join(f"argMax({name}, commit) AS last_{name}" for name in COUNTS)
@@ -207,6 +252,8 @@ _BEGINNINGS = f"""SELECT run, attr_names, attr_values, attr_types FROM lifecycle
 _ENDINGS = f"""SELECT run, attempt, status, groupArray(rank) AS ranks, groupArray(time) AS times FROM lifecycle
     WHERE {{among}} AND main = 1 AND name = {literal.text(names.EVENT_FINISHED)}
     GROUP BY run, attempt, status ORDER BY run, attempt, status"""
+_EDITS = f"""SELECT run, rank, time, attr_names, attr_values, attr_types FROM lifecycle
+    WHERE {{among}} AND name = {literal.text(names.EVENT_EDITED)} ORDER BY run, time, rank"""
 _VALUES = f"""SELECT series, attempt, {LAST} AS value, maxMerge(last_step) AS at, maxMerge(last_time) AS latest
     FROM totals WHERE series IN (SELECT series {{wanted}}) GROUP BY series, attempt"""
 
@@ -220,6 +267,17 @@ def _ends(answer: Answer) -> dict[int, list[Ending]]:
     for run, attempt, status, ranks, times in answer.rows("run", "attempt", "status", "ranks", "times"):
         ended = [Ending(rank, attempt, time, status) for rank, time in zip(ranks, times, strict=True)]
         found.setdefault(run, []).extend(ended)
+    return found
+
+
+def _edits(answer: Answer) -> dict[int, list[Edit]]:
+    found: dict[int, list[Edit]] = {}
+    for run, rank, time, *spelled in answer.rows("run", "rank", "time", "attr_names", "attr_values", "attr_types"):
+        edits = found.setdefault(run, [])
+        event = Event(time, None, None, None, None, 0, names.EVENT_EDITED, attrs.restore(*spelled))
+        edit = told(Writer(id=f"r{rank}", run="", project="", rank=rank), event, len(edits))
+        if edit is not None:
+            edits.append(edit)
     return found
 
 

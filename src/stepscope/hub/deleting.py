@@ -1,0 +1,57 @@
+"""Delete a run for good: a tombstone first, so that a kill or a late batch brings nothing back, then files and rows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from stepscope.hub.store.read.runs import RunRow, list_runs
+from stepscope.hub.store.retention import drop_runs
+from stepscope.hub.store.store import Store
+from stepscope.hub.store.upkeep import info
+from stepscope.journal.deleting import delete_files
+from stepscope.journal.edits import Edits
+
+
+class Deleted(Struct, frozen=True):
+    """What a deletion freed, in bytes on disk.
+
+    The engine rewrites what shares a file with other runs, so the size of the store's part is an estimate.
+    """
+
+    journals: int = 0
+    quarantine: int = 0
+    store: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """All of it."""
+        return self.journals + self.quarantine + self.store
+
+
+def delete_run(home: Path, edits: Edits, run: str, who: str, store: Store | None) -> Deleted:
+    """Delete a run that does not run any more; without a store its rows go when a hub opens it next."""
+    moment = edits.append(run, who, deleted=True).time
+    freed = delete_files(home, run, moment)
+    rows = [] if store is None else list_runs(store.engine, ids=[run])
+    dropped = 0 if store is None else _drop(store, rows)
+    return Deleted(freed.journals, freed.quarantine, dropped)
+
+
+def finish_deletions(home: Path, edits: Edits, store: Store) -> None:
+    """Finish what a kill interrupted: files and rows of deleted runs, as they were before they were deleted."""
+    deleted = edits.deleted()
+    for run, moment in deleted.items():
+        delete_files(home, run, moment)
+    if deleted:
+        rows = list_runs(store.engine, ids=list(deleted))
+        _drop(store, [row for row in rows if row.received <= deleted[row.id]])
+
+
+def _drop(store: Store, rows: Sequence[RunRow]) -> int:
+    """Drop the rows of runs; the bytes that this freed."""
+    if not rows:
+        return 0
+    before = info(store.engine).bytes
+    drop_runs(store, [row.number for row in rows])
+    return max(before - info(store.engine).bytes, 0)

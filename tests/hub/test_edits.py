@@ -1,0 +1,272 @@
+"""Edits of runs on a real hub: acknowledged ones survive, the last wins, a deleted run does not come back."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hub.conftest import JSON, PACKAGE, RunningHub, StartHub
+
+_SCRIPT = """
+import sys, stepscope
+run = stepscope.init(project="p", name=sys.argv[1], home=sys.argv[2], run_id=sys.argv[1], probes=False,
+                     tags=["first", "team=red"], notes="as started", group="sweep", job_type="train")
+for step in range(20):
+    run.log({"loss": 1 / (step + 1)}, step=step)
+run.tag("told", seed=3)
+if len(sys.argv) > 3:
+    print("ready", flush=True)
+    sys.stdin.readline()
+run.finish()
+"""
+
+
+def train(home: Path, run: str = "one", *more: str, **popen: Any) -> "subprocess.Popen[str]":
+    """Start a program that records a run; with more arguments it waits for a line before it ends."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
+    line = [sys.executable, "-c", _SCRIPT, run, str(home), *more]
+    return subprocess.Popen(line, env={**kept, "PYTHONPATH": str(PACKAGE)}, text=True, **popen)
+
+
+def trained(home: Path, *runs: str) -> None:
+    """Record runs to their ends."""
+    for process in [train(home, run) for run in runs]:
+        assert process.wait(60) == 0
+
+
+def patch(hub: RunningHub, run: str, **change: Any) -> dict[str, Any]:
+    """Edit a run."""
+    answer = hub.request("PATCH", f"/api/runs/{run}", json.dumps(change).encode(), {"content-type": JSON})
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def read(hub: RunningHub, run: str = "one") -> dict[str, Any]:
+    """One run as the hub tells it."""
+    found: dict[str, Any] = hub.request("GET", f"/api/runs/{run}").json()
+    return found
+
+
+def wait_for(hub: RunningHub, run: str = "one", step: int = 19) -> dict[str, Any]:
+    """Wait until a run is stored with its end."""
+    waiting = threading.Event()
+    for _ in range(600):
+        found = read(hub, run)
+        if found.get("step") == step and found["endings"]:
+            return found
+        waiting.wait(0.05)
+    raise AssertionError(found)
+
+
+def listed(hub: RunningHub, query: str = "") -> set[str]:
+    """The ids that a list has."""
+    answer = hub.request("GET", f"/api/runs{query}")
+    assert answer.status == 200, answer.body
+    return {run["id"] for run in answer.json()["runs"]}
+
+
+def test_init_and_the_run_itself_describe_it(start_hub: StartHub, tmp_path: Path) -> None:
+    """What `init` and `run.tag` say is in the table and can be filtered by."""
+    trained(tmp_path / "home", "one")
+    hub = start_hub()
+    found = wait_for(hub)
+    assert found["tags"] == {"first": True, "team": "red", "told": True, "seed": 3}
+    assert (found["notes"], found["group"], found["job_type"]) == ("as started", "sweep", "train")
+    for wanted in (
+        "tag.team = red",
+        "tag = first",
+        "tags = team=red",
+        "tag.seed > 2",
+        "group = sweep",
+        "tag.told = true",
+    ):
+        quoted = wanted.replace("tags = team=red", 'tags = "team=red"')
+        assert listed(hub, f"?filter={quoted.replace(' ', '%20').replace('=', '%3D').replace('>', '%3E')}") == {"one"}
+    assert listed(hub, "?filter=tag%20%3D%20absent") == set()
+    fields = hub.request("GET", "/api/fields").json()
+    assert {each["name"] for each in fields["tags"]} == {"first", "team", "told", "seed"}
+
+
+def test_an_acknowledged_edit_survives_kill_and_import_anew(start_hub: StartHub, tmp_path: Path) -> None:
+    """An edit that was answered is there after SIGKILL, and after the store was removed and read in again."""
+    trained(tmp_path / "home", "one")
+    hub = start_hub()
+    wait_for(hub)
+    patch(
+        hub, "one", name="renamed", notes="as edited", tags={"first": None, "kept": True, "team": "blue"}, archived=True
+    )
+    hub.kill()
+    wanted = {"team": "blue", "told": True, "seed": 3, "kept": True}
+    hub.start()
+    for _ in range(2):
+        found = wait_for(hub)
+        assert (found["name"], found["notes"], found["archived"]) == ("renamed", "as edited", True)
+        assert found["tags"] == wanted
+        hub.stop()
+        shutil.rmtree(hub.home / "hub" / "store")
+        hub.start()
+    wait_for(hub)
+    (edit,) = [each for each in hub.request("GET", "/api/runs/one/edits").json()["edits"] if "name" in each["change"]]
+    assert edit["who"] == "local"
+    assert edit["change"]["tags"] == {"first": None, "kept": True, "team": "blue"}
+
+
+def test_concurrent_edits_all_count_and_the_last_wins(start_hub: StartHub, tmp_path: Path) -> None:
+    """Tags set at once by many are all kept; of names the last edit's is the one, before and after a restart."""
+    trained(tmp_path / "home", "one")
+    hub = start_hub()
+    wait_for(hub)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: patch(hub, "one", name=f"name {n}", tags={f"tag{n}": True}), range(24)))
+    found = read(hub)
+    assert {f"tag{n}" for n in range(24)} <= found["tags"].keys()
+    edits = hub.request("GET", "/api/runs/one/edits").json()["edits"]
+    assert found["name"] == next(each["change"]["name"] for each in edits if "name" in each["change"])
+    hub.kill()
+    hub.start()
+    assert read(hub)["name"] == found["name"]
+
+
+def test_undo_restores_what_was(start_hub: StartHub, tmp_path: Path) -> None:
+    """The answer to an edit holds the edit that takes it back."""
+    trained(tmp_path / "home", "one")
+    hub = start_hub()
+    before = wait_for(hub)
+    made = patch(hub, "one", name="other", notes="", tags={"first": None, "new": "x"}, archived=True)
+    assert made["undo"] == {"name": None, "notes": None, "tags": {"first": True, "new": None}, "archived": False}
+    patch(hub, "one", **made["undo"])
+    assert {key: read(hub)[key] for key in ("name", "notes", "archived")} == {
+        key: before[key] for key in ("name", "notes", "archived")
+    }
+    assert read(hub)["tags"] == before["tags"]
+
+
+def test_archived_runs_are_hidden_until_asked_for(start_hub: StartHub, tmp_path: Path) -> None:
+    """An archived run is in no list but one that asks for it."""
+    trained(tmp_path / "home", "one", "two")
+    hub = start_hub()
+    wait_for(hub, "one"), wait_for(hub, "two")
+    patch(hub, "one", archived=True)
+    assert listed(hub) == {"two"}
+    assert hub.request("GET", "/api/runs").json()["archived"] == 1
+    assert listed(hub, "?archived=show") == {"one", "two"}
+    assert listed(hub, "?archived=only") == {"one"}
+    assert listed(hub, "?filter=archived%20%3D%20true") == {"one"}
+    patch(hub, "one", archived=False)
+    assert listed(hub) == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[]", b'{"name": ""}', b'{"name": " "}', b'{"tags": {"": true}}', b'{"status": 1}', b"\xff"]
+)
+def test_an_edit_that_makes_no_sense_is_refused(
+    hub: RunningHub, body: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A wrong body is a 400 that says what is right, and changes nothing."""
+    if read(hub).get("id") is None:
+        trained(hub.home, "one")
+        wait_for(hub)
+    answer = hub.request("PATCH", "/api/runs/one", body, {"content-type": JSON})
+    assert answer.status == 400
+    assert read(hub)["name"] == "one"
+    assert hub.request("PATCH", "/api/runs/absent", b'{"name": "x"}', {"content-type": JSON}).status == 404
+    foreign = {"content-type": JSON, "origin": "http://elsewhere.example"}
+    assert hub.request("PATCH", "/api/runs/one", b'{"name": "x"}', foreign).status == 403
+    assert hub.request("DELETE", "/api/runs/one", None, foreign).status == 403
+
+
+def test_a_deleted_run_is_gone_for_good(start_hub: StartHub, tmp_path: Path) -> None:
+    """Deleting takes journals and rows, says what it freed, leaves other runs, and nothing brings the run back."""
+    home = tmp_path / "home"
+    trained(home, "one", "two")
+    hub = start_hub()
+    wait_for(hub, "one"), wait_for(hub, "two")
+    patch(hub, "one", name="other")
+    shutil.copytree(home / "runs" / "one", tmp_path / "kept")
+    size = sum(path.stat().st_size for path in (home / "runs" / "one").rglob("*.seg"))
+    answer = hub.request("DELETE", "/api/runs/one")
+    assert answer.status == 200, answer.body
+    assert answer.json()["freed"]["journals"] == size
+    assert answer.json()["bytes"] >= size
+    assert not (home / "runs" / "one").exists()
+    assert listed(hub, "?archived=show") == {"two"}
+    assert hub.request("DELETE", "/api/runs/one").status == 404
+    # Journals that come back, such as from a backup, are read and dropped; a new start of the same id is a new run.
+    hub.kill()
+    shutil.copytree(tmp_path / "kept", home / "runs" / "one")
+    shutil.rmtree(home / "hub" / "store")
+    hub.start()
+    wait_for(hub, "two")
+    assert listed(hub, "?archived=show") == {"two"}
+    assert not (home / "runs" / "one").exists()
+    trained(home, "one", "three")
+    wait_for(hub, "three")
+    assert wait_for(hub, "one")["name"] == "one"
+
+
+def test_a_deletion_that_was_interrupted_is_finished(start_hub: StartHub, tmp_path: Path) -> None:
+    """With the tombstone alone on disk, the hub's next start removes journals and rows."""
+    from stepscope.journal.edits import Edits
+
+    home = tmp_path / "home"
+    trained(home, "one", "two")
+    hub = start_hub()
+    wait_for(hub, "one"), wait_for(hub, "two")
+    hub.kill()
+    Edits(home).append("one", "test", deleted=True)
+    hub.start()
+    assert listed(hub, "?archived=show") == {"two"}
+    assert not (home / "runs" / "one").exists()
+    assert read(hub, "one")["error"]["code"] == "not_found"
+
+
+def test_late_batches_of_a_deleted_run_are_dropped_and_counted(start_hub: StartHub, tmp_path: Path) -> None:
+    """A shipper that sends a deleted run again to a hub does not bring it back."""
+    there, here = tmp_path / "there", tmp_path / "home"
+    trained(there, "one", "two")
+    hub = start_hub(home=here)
+    ship = [
+        sys.executable,
+        "-m",
+        "stepscope.cli.main",
+        "ship",
+        "--home",
+        str(there),
+        "--sink",
+        f'{{"hub": {{"url": "{hub.url}"}}}}',
+    ]
+    subprocess.run(ship, check=True, timeout=60, capture_output=True)
+    wait_for(hub, "one"), wait_for(hub, "two")
+    assert hub.request("DELETE", "/api/runs/one").status == 200
+    shutil.rmtree(there / "cursors")
+    subprocess.run(ship, check=True, timeout=60, capture_output=True)
+    waiting = threading.Event()
+    while not hub.health()["receivers"]["native"].get("dropped"):
+        waiting.wait(0.05)
+    assert listed(hub, "?archived=show") == {"two"}
+
+
+def test_a_running_run_is_not_deleted(start_hub: StartHub, tmp_path: Path) -> None:
+    """A run that still writes is refused, with what to do, and left as it is."""
+    home = tmp_path / "home"
+    process = train(home, "one", "wait", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    hub = start_hub()
+    waiting = threading.Event()
+    while read(hub).get("step") != 19:
+        waiting.wait(0.05)
+    answer = hub.request("DELETE", "/api/runs/one")
+    assert answer.status == 409
+    assert "running" in answer.json()["error"]["message"]
+    process.communicate("\n", timeout=30)
+    wait_for(hub)
+    assert hub.request("DELETE", "/api/runs/one").status == 200
