@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.cli import text
+from stepscope.cli.elsewhere import described_lines
 from stepscope.cli.lines import clock, pairs
 from stepscope.journal import layout
 from stepscope.journal.living import Files, files_of, process_alive
@@ -94,7 +95,9 @@ def _title(shown: Shown) -> list[str]:
     summary = shown.summary
     newest = summary.newest
     world = max((each.writer.world_size for each in newest), default=0)
-    who = f"{summary.project}/{summary.name}" if summary.name else summary.project
+    said = summary.described
+    who = f"{summary.project}/{said.name}" if said.name else summary.project
+    part = [f"{key} {value}" for key, value in (("group", summary.group), ("job type", summary.job_type)) if value]
     return [
         f"{summary.run}  {text.clean(who)}  {shown.status}",
         f"started {text.moment(summary.started)}   lasted {formatting.duration(shown.duration)}"
@@ -102,6 +105,8 @@ def _title(shown: Shown) -> list[str]:
         f"attempts {len(summary.attempts)}   ranks {len({each.writer.rank for each in newest})} of {world}"
         f"   records {formatting.count(sum(each.records for each in summary.writers.values()))}"
         f"   size {formatting.size(shown.size)}",
+        *([text.clean("   ".join(part))] if part else []),
+        *described_lines(said.tags, said.notes, said.archived),
     ]
 
 

@@ -1,7 +1,7 @@
 """Runs as the hub of a home folder knows them, those too that came over the network and have no journals here."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from stepscope.journal import layout
 from stepscope.journal.living import files_of
 from stepscope.journal.series import importance, leading
 from stepscope.model import formatting
+from stepscope.model.edits import spell_tag
 
 PROJECTS = 8
 """So many projects are asked for the keys that lead in them."""
@@ -25,23 +26,24 @@ class Known(NamedTuple):
 
     ids: frozenset[str]
     latest: list[Glance]
+    archived: int
 
 
-def known(home: Path, limit: int) -> Known | None:
+def known(home: Path, limit: int, *, archived: bool = False) -> Known | None:
     """Ask the hub for its runs; None when none has the home open or it does not answer, which is said."""
     door = open_remote(home)
     if door is None:
         return None
     try:
-        rows = door.get(RUNS, limit=MOST, sort="-started")["runs"]
-        ids = frozenset(row["id"] for row in rows)
+        rows = door.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
+        shown = "show" if archived else "hide"
         keys = _leading_keys(door, rows)
-        if keys and limit:
-            rows = door.get(RUNS, limit=min(limit, MOST), sort="-started", metric=keys)["runs"]
+        latest = door.get(RUNS, limit=min(limit, MOST), sort="-started", metric=keys, archived=shown)["runs"]
     except Refusing as error:
         print(f"stepscope: {error}", file=sys.stderr)
         return None
-    return Known(ids, [_glance(home, row) for row in rows[:limit]])
+    ids = frozenset(row["id"] for row in rows)
+    return Known(ids, [_glance(home, row) for row in latest], sum(row["archived"] for row in rows))
 
 
 def _leading_keys(door: Door, rows: list[dict[str, Any]]) -> list[str]:
@@ -67,6 +69,9 @@ def _glance(home: Path, row: dict[str, Any]) -> Glance:
         run=row["id"],
         project=row["project"],
         name=row["name"],
+        notes=row["notes"],
+        tags=row["tags"],
+        archived=row["archived"],
         status=row["status"],
         imported=_share(row["importing"]),
         attempts=row["attempts"],
@@ -105,6 +110,16 @@ def describe(home: Path, run: str) -> dict[str, Any] | None:
         return {**door.get(f"{RUNS}/{{run}}", run=id), **door.get(f"{RUNS}/{{run}}/keys", run=id)}
 
 
+def described_lines(tags: Mapping[str, Any], notes: str, archived: bool) -> Iterator[str]:
+    """What people said about a run, a line each."""
+    if archived:
+        yield "archived"
+    if tags:
+        yield text.clean(f"tags {', '.join(spell_tag(*tag) for tag in tags.items())}")
+    if notes:
+        yield text.clean(f"notes {notes}")
+
+
 def report(run: dict[str, Any]) -> Iterator[str]:
     """The same for people."""
     name = f"{run['project']}/{run['name']}" if run["name"] else run["project"]
@@ -116,6 +131,7 @@ def report(run: dict[str, Any]) -> Iterator[str]:
         f"step {formatting.ordinal(run['step'])}, ranks {run['ranks']}, attempts {run['attempts']}, "
         f"on {', '.join(run['hosts'])}"
     )
+    yield from described_lines(run["tags"], run["notes"], run["archived"])
     yield from (text.clean(f"  {key} = {value}") for key, value in run["config"].items())
     rows = [
         [

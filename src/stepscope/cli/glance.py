@@ -2,18 +2,21 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from stepscope.journal import layout
+from stepscope.journal.edits import Edits, told
 from stepscope.journal.living import Files, files_of, process_alive
 from stepscope.journal.read import find_writer
 from stepscope.journal.series import leading
 from stepscope.journal.summary import SELF, WriterSummary, newest_attempt
 from stepscope.model import names
+from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.records import LOG, METRIC, SPAN, Alert, Event, Metric, Record, Span, Value
 from stepscope.model.states import run_state
 from stepscope.wire import frames
@@ -55,6 +58,9 @@ class Glance:
     run: str
     project: str = ""
     name: str | None = None
+    notes: str = ""
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    archived: bool = False
     status: str = "empty"
     imported: float | None = None
     """The share of its journals that a hub has read, while it is importing them."""
@@ -68,6 +74,8 @@ class Glance:
     ended: int | None = None
     size: int = 0
     damaged: int = 0
+    edited: int = 0
+    """When one of its own processes last changed what it is called, in ns."""
 
     @property
     def duration(self) -> float | None:
@@ -82,6 +90,9 @@ class _Writer:
         self.files: Files = files_of(folder)
         self.alerts = 0
         self.damaged = 0
+        self.started: Event | None = None
+        self.edits: list[Edit] = []
+        """What the process changed about its run."""
         self.batches: deque[memoryview] = deque(maxlen=_LAST_BATCHES)
         self.seen = WriterSummary(find_writer(folder))
         self.alive = process_alive(self.seen.writer)
@@ -128,6 +139,10 @@ class _Writer:
             self.alerts += 1
         elif record.name == names.EVENT_FINISHED:
             self.seen.end(record)
+        elif record.name == names.EVENT_STARTED:
+            self.started = record
+        elif record.name == names.EVENT_EDITED and (edit := told(self.seen.writer, record, len(self.edits))):
+            self.edits.append(edit)
 
     def _decode(
         self, payload: memoryview
@@ -173,7 +188,19 @@ def glance(home: Path, run: str) -> Glance:
     seen.started = min((start for each in writers if (start := each.seen.started)), default=None)
     seen.ended = max((end for each in writers if (end := each.seen.last)), default=None)
     _look_at_newest(seen, writers)
+    _describe(seen, home, writers)
     return seen
+
+
+def _describe(seen: Glance, home: Path, writers: list[_Writer]) -> None:
+    """Put in what the run was started with and what was changed since."""
+    starts = [(each.seen.writer.attempt, -each.seen.writer.rank, each.started) for each in writers if each.started]
+    began = max(starts, key=lambda start: start[:2])[2].attrs if starts else {}
+    recorded = Description(seen.name, str(began.get("notes") or ""), read_tags(began.get("tags")))
+    own = [edit for each in writers for edit in each.edits]
+    seen.edited = max((edit.time for edit in own), default=0)
+    now = apply(recorded, [*own, *Edits(home).of(seen.run)])
+    seen.name, seen.notes, seen.tags, seen.archived = now.name, now.notes, now.tags, now.archived
 
 
 def _look_at_newest(seen: Glance, writers: list[_Writer]) -> None:

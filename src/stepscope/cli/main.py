@@ -7,10 +7,34 @@ import sys
 from collections.abc import Sequence
 
 from stepscope import __version__
-from stepscope.cli import demo, doctor, export, hub, mcp, quarantine, report, runs, ship, show, step, store, tail, top
+from stepscope.cli import (
+    archive,
+    delete,
+    demo,
+    doctor,
+    export,
+    hub,
+    mcp,
+    note,
+    quarantine,
+    rename,
+    report,
+    runs,
+    ship,
+    show,
+    step,
+    store,
+    tag,
+    tail,
+    top,
+)
 from stepscope.model.errors import StepscopeError
 
-COMMANDS = (demo, hub, runs, show, tail, top, report, step, export, mcp, store, ship, quarantine, doctor)
+COMMANDS = (
+    *(demo, hub, runs, show, tail, top, report, step, export),
+    *(tag, note, rename, archive, delete),
+    *(mcp, store, ship, quarantine, doctor),
+)
 """Each is a module with `add(commands)`, which registers its arguments and its function."""
 
 OK, WRONG_USE, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141

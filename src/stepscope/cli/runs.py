@@ -11,8 +11,10 @@ from stepscope.cli.glance import Glance, glance
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps, plain
 from stepscope.hub.meant import MOST
+from stepscope.journal.edits import Edits
 from stepscope.journal.meant import runs_by_age
 from stepscope.model import formatting
+from stepscope.model.edits import Description, apply, spell_tag
 from stepscope.model.records import Value
 
 SHOWN = 50
@@ -23,18 +25,19 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "runs", "list the runs, the latest first", command)
     made.add_argument("-n", type=whole(1), metavar="N", help=f"at most N runs (default {SHOWN}; with --json all)")
+    made.add_argument("--archived", action="store_true", help="show archived runs too")
 
 
 def command(args: argparse.Namespace) -> int:
     """Print the runs."""
     home = home_of(args)
     most = args.n if args.n is not None else None if args.json else SHOWN
-    shown, total = _look(home, most)
+    shown, total, hidden = _look(home, most, archived=args.archived)
     if args.json:
         print(dumps([as_json(each) for each in shown]))
         return 0
     if not total:
-        print(f"no runs in {home}")
+        print(f"no runs in {home}" + (f"; {hidden} archived, --archived shows them" if hidden else ""))
         return 0
     print("\n".join(_lines(shown, text.width())))
     if len(shown) < total:
@@ -42,15 +45,29 @@ def command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _look(home: Path, most: int | None) -> tuple[list[Glance], int]:
-    """The latest runs, and how many there are: as the hub knows them, and from journals what it does not know yet."""
+def _look(home: Path, most: int | None, *, archived: bool) -> tuple[list[Glance], int, int]:
+    """The latest runs, how many there are, and how many archived ones are left out.
+
+    They are as the hub knows them, and from journals what it does not know yet.
+    """
     names = runs_by_age(home)
-    found = known(home, MOST if most is None else most)
+    found = known(home, MOST if most is None else most, archived=archived)
     here = names if found is None else [run for run in names if run not in found.ids]
     total = len(here) + (0 if found is None else len(found.ids))
+    hidden = 0 if archived else _archived(home, here) + (0 if found is None else found.archived)
     limit = total if most is None else most
-    shown = [glance(home, run) for run in here[:limit]] + ([] if found is None else found.latest)
-    return shown[:limit], total
+    shown: list[Glance] = []
+    for seen in (*(glance(home, run) for run in here), *(() if found is None else found.latest)):
+        if len(shown) >= limit:
+            break
+        shown += [seen] if archived or not seen.archived else []
+    return shown, total - hidden, hidden
+
+
+def _archived(home: Path, runs: list[str]) -> int:
+    """Count the archived ones of some runs; nobody but people archives, so no journal is read."""
+    edits = Edits(home)
+    return sum(apply(Description(), edits.of(run)).archived for run in runs)
 
 
 def as_json(seen: Glance) -> dict[str, Any]:
@@ -59,6 +76,7 @@ def as_json(seen: Glance) -> dict[str, Any]:
         "started": text.iso(seen.started),
         "ended": text.iso(seen.ended),
         "duration_seconds": seen.duration,
+        "edited": text.iso(seen.edited),
     }
     return {**plain(seen), **times}
 
@@ -98,7 +116,9 @@ def _row(seen: Glance) -> list[str]:
 
 def _details(seen: Glance) -> str:
     """The second line of a run: what needs attention, then its last values."""
-    parts = [f"{seen.alerts} alert{'s' * (seen.alerts > 1)}"] if seen.alerts else []
+    parts = ["archived"] if seen.archived else []
+    parts += [text.clean(" ".join(spell_tag(*tag) for tag in seen.tags.items()))] if seen.tags else []
+    parts += [f"{seen.alerts} alert{'s' * (seen.alerts > 1)}"] if seen.alerts else []
     parts += [f"{seen.damaged} damaged"] if seen.damaged else []
     parts += [f"{text.clean(key)} {text.number(_scalar(value))}" for key, value in seen.values.items()]
     return "   ".join(parts)

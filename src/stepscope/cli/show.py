@@ -36,11 +36,16 @@ def command(args: argparse.Namespace) -> int:
 
 def as_json(shown: Shown) -> dict[str, Any]:
     """A run for programs."""
-    summary = shown.summary
+    summary, said = shown.summary, shown.summary.described
     return {
         "run": summary.run,
         "project": summary.project,
-        "name": summary.name,
+        "name": said.name,
+        "notes": said.notes,
+        "tags": said.tags,
+        "group": summary.group or None,
+        "job_type": summary.job_type or None,
+        "archived": said.archived,
         "status": shown.status,
         "started": text.iso(summary.started),
         "ended": text.iso(summary.ended),

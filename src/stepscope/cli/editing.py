@@ -1,0 +1,130 @@
+"""How commands change a run: through the hub that has the home open, else in the home's own files."""
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from stepscope.cli.glance import glance
+from stepscope.cli.plain import dumps
+from stepscope.hub.door import Door, open_door, open_remote, user
+from stepscope.hub.meant import RUNS, find
+from stepscope.journal.deleting import GOING, delete_files
+from stepscope.journal.edits import Edits
+from stepscope.journal.meant import UnknownRun, find_run
+from stepscope.model.edits import Change, Description
+from stepscope.model.errors import StepscopeError
+
+_RUN = f"{RUNS}/{{run}}"
+MEANT = "a run id, the beginning of one, a name, or `latest`"
+"""What a command takes for a run."""
+
+
+class StillRunning(StepscopeError):
+    """A run that still runs is not deleted."""
+
+
+class Editor(Protocol):
+    """One run that can be changed."""
+
+    run: str
+
+    def describe(self) -> Description:
+        """What people call it and say about it now."""
+
+    def edit(self, change: Change) -> Description:
+        """Change it, and tell what it is called then."""
+
+    def delete(self) -> dict[str, int]:
+        """Delete it, and tell the bytes freed by what held them; StepscopeError while it runs."""
+
+
+@contextlib.contextmanager
+def editing(home: Path, text: str) -> Iterator[Editor]:
+    """Find the run that is meant; without a hub, one that only the hub's store has is found there."""
+    remote = open_remote(home)
+    if remote is not None:
+        yield _Asked(remote, find(remote, home, text))
+        return
+    try:
+        found = find_run(home, text)
+    except UnknownRun:
+        if not (home / "hub" / "store").is_dir():
+            raise
+        with open_door(home) as door:
+            yield _Asked(door, find(door, home, text))
+        return
+    yield _OnDisk(home, found)
+
+
+class _Asked:
+    """A run of a hub, or of its engine in this process."""
+
+    def __init__(self, door: Door, run: str) -> None:
+        self._door, self.run = door, run
+
+    def describe(self) -> Description:
+        """What people call it and say about it now."""
+        return _description(self._door.get(_RUN, run=self.run))
+
+    def edit(self, change: Change) -> Description:
+        """Change it, and tell what it is called then."""
+        return _description(self._door.change("PATCH", _RUN, msgspec.to_builtins(change), run=self.run)["run"])
+
+    def delete(self) -> dict[str, int]:
+        """Delete it, and tell the bytes freed."""
+        found: dict[str, int] = self._door.change("DELETE", _RUN, run=self.run)["freed"]
+        return found
+
+
+class _OnDisk:
+    """A run of a home that no hub has open."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        self._home, self.run = home, run
+
+    def describe(self) -> Description:
+        """What people call it and say about it now."""
+        seen = glance(self._home, self.run)
+        return Description(seen.name, seen.notes, seen.tags, seen.archived)
+
+    def edit(self, change: Change) -> Description:
+        """Change it, and tell what it is called then."""
+        Edits(self._home).append(self.run, user(), change, after=glance(self._home, self.run).edited)
+        return self.describe()
+
+    def delete(self) -> dict[str, int]:
+        """Delete it, and tell the bytes freed; stored rows that cannot be reached here go when the hub starts next."""
+        state = glance(self._home, self.run).status
+        if state in GOING:
+            raise StillRunning(f"the run {self.run} is {state}: end it before you delete it")
+        if (self._home / "hub" / "store").is_dir():
+            with contextlib.suppress(ImportError):
+                return _delete_stored(self._home, self.run)
+        moment = Edits(self._home).append(self.run, user(), deleted=True).time
+        found: dict[str, int] = msgspec.to_builtins(delete_files(self._home, self.run, moment))
+        return found
+
+
+def _delete_stored(home: Path, run: str) -> dict[str, int]:
+    from stepscope.hub.deleting import delete_run  # needs the hub's packages, which may be absent
+    from stepscope.hub.opening import opened
+
+    with opened(home) as store:
+        freed: dict[str, int] = msgspec.to_builtins(delete_run(home, Edits(home), run, user(), store))
+        return freed
+
+
+def _description(row: dict[str, Any]) -> Description:
+    return Description(row["name"], row["notes"], row["tags"], row["archived"])
+
+
+def say(args: argparse.Namespace, run: str, now: Description, words: str) -> None:
+    """Print how a run is described now, for people or for programs."""
+    if args.json:
+        print(dumps({"run": run, "name": now.name, "notes": now.notes, "tags": now.tags, "archived": now.archived}))
+    else:
+        print(words)
