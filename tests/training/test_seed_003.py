@@ -1,6 +1,7 @@
 """The document of metrics and Datadog: every example with its import changed, every row of its tables."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -314,3 +315,21 @@ def test_an_event_as_the_client_itself_sends_it(agent: Listener, until: Until) -
     assert ours.startswith(f"{head}|d:")
     assert "|t:success|#" in ours
     assert set(theirs.rpartition("|#")[2].split(",")) <= set(ours.rpartition("|#")[2].split(","))
+
+
+@pytest.mark.parametrize(
+    ("title", "labels"),
+    [
+        ("KL divergence", {0.01: "normal", 0.07: "warning", 0.2: "critical"}),
+        ("Clip fraction", {0.05: "too low", 0.2: "best", 0.6: "too high"}),
+        ("Explained variance", {0.4: "poor", 0.6: "acceptable", 0.8: "good"}),
+    ],
+)
+def test_the_dashboard_says_what_is_normal(title: str, labels: dict[float, str]) -> None:
+    """The bands of the RL dashboard are those of the document."""
+    yaml: Any = pytest.importorskip("yaml")
+    content = yaml.safe_load((Path(stepscope.__file__).parent / "hub/dashboards/builtin/rl.yaml").read_text())
+    (chart,) = [each for each in content["charts"] if each["title"] == title]
+    for value, label in labels.items():
+        inside = [band for band in chart["bands"] if band.get("from", -1) <= value < band.get("to", 2)]
+        assert [band["label"] for band in inside] == [label]

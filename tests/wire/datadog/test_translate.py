@@ -119,6 +119,8 @@ def test_tags_of_the_writer() -> None:
     (full,) = translate(metric, writer=many, spelling=Spelling(run_tag=True, rank_tag=False)).items
     assert plain.tags == ("env:prod", "project:gpt", "rank:3", "env:own")
     assert full.tags == ("project:gpt", "env:own", "run_id:r1")
+    (bare,) = translate(metric, writer=Writer(id="w", run="r1", project="default")).items
+    assert bare.tags == ("env:own",)
 
 
 def test_events_and_alerts() -> None:

@@ -19,6 +19,8 @@ from stepscope.wire.otlp.encode.temporality import Temporality
 
 NOT_FINITE = "NaN or infinite: Datadog has no place for it"
 STEP_KEY = "train.step"
+DEFAULT_PROJECT = "default"
+"""The project of a run that nobody gave one; it is no tag."""
 NON_FINITE_KEY = "non_finite"
 """Counts, by metric, the values that Datadog does not take, so that they are seen there all the same."""
 
@@ -78,7 +80,7 @@ class Translator:
             del self._steps[next(iter(self._steps))]
 
     def _writer_tags(self, writer: Writer) -> tuple[str, ...]:
-        own = [tag("project", writer.project)]
+        own = [tag("project", writer.project)] if writer.project != DEFAULT_PROJECT else []
         if self._spelling.rank_tag and writer.world_size > 1:
             own.append(tag("rank", writer.rank))
         if self._spelling.run_tag:
