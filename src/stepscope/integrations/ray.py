@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+from opentelemetry.context import Context
 
 import stepscope
 from stepscope.model.errors import ConfigError
@@ -135,7 +136,7 @@ class _Inside:
     def __enter__(self) -> Any:
         if self._carrier is not None:
             _join(self._carrier.get(RUN_FIELD))
-            self._token = attach({**current(), **extract(self._carrier)})
+            self._token = attach(Context({**current(), **extract(self._carrier)}))
         self._span = stepscope.span(self._name, **{"ray.call": self._name})
         return self._span.__enter__()
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import msgpack
 from opentelemetry import context as _otel
 from opentelemetry import trace
-from opentelemetry.trace.propagation import _SPAN_KEY
+from opentelemetry.context import Context
 
 
 class Mark(NamedTuple):
@@ -22,22 +22,41 @@ class Mark(NamedTuple):
 NOWHERE = Mark(None, None)
 current_mark: ContextVar[Mark | None] = ContextVar("stepscope_step", default=None)
 
-SPAN_KEY = _SPAN_KEY
+SPAN_KEY: str = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """Where OpenTelemetry keeps the current span in its context."""
 CARRIED_KEY = "stepscope-carried"
 """Where the context keeps attributes that every span, log and event made in it carries."""
-_runtime: Any = _otel._RUNTIME_CONTEXT
-otel_variable: Any = getattr(_runtime, "_current_context", None)
-"""Where OpenTelemetry keeps its context, unless it was told to keep it elsewhere."""
-_direct = isinstance(otel_variable, ContextVar)
-# OpenTelemetry keeps its context in a ContextVar unless told otherwise; using that one without its wrappers
-# takes a tenth of a span's time off.
-current: Callable[[], Mapping[str, Any]] = otel_variable.get if _direct else _runtime.get_current
-"""The OpenTelemetry context the code is in."""
-attach: Callable[[Mapping[str, Any]], Any] = otel_variable.set if _direct else _runtime.attach
-"""Enter an OpenTelemetry context; the token leaves it."""
-detach: Callable[[Any], None] = otel_variable.reset if _direct else _runtime.detach
-"""Leave an OpenTelemetry context; ValueError when it was entered elsewhere."""
+
+
+class ContextAccess(NamedTuple):
+    """How the OpenTelemetry context is read, entered and left."""
+
+    variable: Any
+    """The ContextVar that holds it; None when it is kept elsewhere."""
+    current: Callable[[], Mapping[str, Any]]
+    attach: Callable[[Mapping[str, Any]], Any]
+    detach: Callable[[Any], None]
+
+
+def context_access(module: Any = _otel) -> ContextAccess:
+    """Find the fastest access to OpenTelemetry's context.
+
+    Its ContextVar and its runtime object are private names of the API. Using the variable without its wrappers takes
+    a tenth of a span's time off; a release without them, or a runtime of another kind, is used through public calls.
+    """
+    runtime = getattr(module, "_RUNTIME_CONTEXT", None)
+    variable = getattr(runtime, "_current_context", None)
+    if isinstance(variable, ContextVar):
+        return ContextAccess(variable, variable.get, variable.set, variable.reset)
+    if all(callable(getattr(runtime, name, None)) for name in ("get_current", "attach", "detach")):
+        found: Any = runtime
+        return ContextAccess(None, found.get_current, found.attach, found.detach)
+    return ContextAccess(None, module.get_current, module.attach, module.detach)
+
+
+otel_variable, current, attach, detach = context_access()
+"""`current` gives the OpenTelemetry context the code is in, `attach` enters one, and `detach` leaves it by its token;
+ValueError when it was entered elsewhere."""
 
 
 def current_span() -> trace.Span | None:
@@ -67,25 +86,26 @@ def current_ids() -> tuple[bytes | None, bytes | None]:
 
 _random = random.Random()
 """Ours alone: neither disturbs nor is disturbed by a program that seeds `random`."""
-_span_ids = itertools.count(_random.getrandbits(62) + 1)
+draw_bits = _random.getrandbits
+span_ids = itertools.count(_random.getrandbits(62) + 1)
 """From a place nobody else starts at; counting is twice as fast as drawing."""
 
 
 def new_span_id() -> bytes:
     """An id no other span has."""
-    return next(_span_ids).to_bytes(8, "big")
+    return next(span_ids).to_bytes(8)
 
 
 def new_trace_id() -> bytes:
     """An id no other trace has."""
-    return _random.getrandbits(128).to_bytes(16, "big")
+    return draw_bits(128).to_bytes(16)
 
 
 def after_fork() -> None:
     """Make ids the parent will not make."""
-    global _span_ids
+    global span_ids
     _random.seed()
-    _span_ids = itertools.count(_random.getrandbits(62) + 1)
+    span_ids = itertools.count(_random.getrandbits(62) + 1)
 
 
 def text_of(value: object) -> str:

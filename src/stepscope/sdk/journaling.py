@@ -40,7 +40,7 @@ def open_journal(run: Part) -> Journal:
         main=run.main,
         wall_ns=run.started,
         monotonic_ns=run.started_monotonic,
-        resource=_resource(run),
+        resource=resource_of(run),
     )
     folder = layout.writer_folder(run.home, run.id, writer.id)
     return Journal(folder, writer, segment_bytes=min(SEGMENT_BYTES, run.settings.disk_quota // 4))
@@ -82,7 +82,8 @@ def _is_main(folder: Path) -> bool:
     return time.time() - newest < FRESH_SECONDS and (tail.writer is None or tail.writer.main)
 
 
-def _resource(run: Part) -> dict[str, object]:
+def resource_of(run: Part) -> dict[str, object]:
+    """What OpenTelemetry calls the resource: the attributes of this process that all its records share."""
     settings = run.settings
     return {
         "service.name": settings.service_name or settings.resource_attributes.get("service.name") or run.project,

@@ -1,6 +1,7 @@
 """What the parts of the training process know of the run they serve."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,14 @@ from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
 
 PackedLink = tuple[bytes, bytes, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What OpenTelemetry's SDK has as `resource` on providers and spans: the attributes that all records share."""
+
+    attributes: Mapping[str, Any]
+    schema_url: str = ""
 
 
 class OpenSpan(Protocol):

@@ -36,7 +36,8 @@ from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.resolve import Row
 from stepscope.sdk.scalars import Refused, step_number
 from stepscope.sdk.settings import MOST_SECONDS, Settings
-from stepscope.sdk.spans import Span, StepSpan, exception_attrs, open_span
+from stepscope.sdk.span_opening import open_span
+from stepscope.sdk.spans import Span, StepSpan, exception_attrs
 from stepscope.sdk.standing import NOTHING_LEFT, Standing
 
 if TYPE_CHECKING:

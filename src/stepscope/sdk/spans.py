@@ -2,15 +2,17 @@
 
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 
 from stepscope.model import names
 from stepscope.model.records import SPAN
-from stepscope.sdk.attributes import LONGEST, NUMBERS, clean, clean_own, clean_value, harmless, plain_texts, safe_text
+from stepscope.sdk import context as ids
+from stepscope.sdk.attributes import LONGEST, clean, clean_value, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NOWHERE,
@@ -21,20 +23,22 @@ from stepscope.sdk.context import (
     current_mark,
     current_span,
     detach,
-    new_span_id,
+    draw_bits,
     new_trace_id,
     pack,
     pack_any,
     settled,
     text_of,
 )
-from stepscope.sdk.ports import PackedLink, Part
+from stepscope.sdk.journaling import resource_of
+from stepscope.sdk.ports import PackedLink, Part, Resource
+from stepscope.sdk.span_fields import HAS_IS_REMOTE, MOST_LINKS, Limits, link, nanoseconds, unusual_fields
+from stepscope.wire.otlp.names import ATTR_DROPPED_EVENTS, ATTR_DROPPED_LINKS
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _NO_STATE = trace.TraceState()
 _time_ns = time.time_ns
 _monotonic_ns = time.monotonic_ns
-_new = object.__new__
 MOST_EVENTS = 128
 MOST_EXCEPTIONS = 8
 """Exceptions of a span that are noted beyond its other events."""
@@ -69,14 +73,20 @@ class Span(trace.Span):
     """The way out of the context where this span still is the current one although it was left."""
     _origin: trace.SpanContext | None = None
     """The remote span above whose flags and state are passed on; None for the usual ones."""
+    _remote = False
+    """Whether the parent is a span of another process."""
+    limits: Limits | None = None
+    """Those of OpenTelemetry's variables; None where none is set."""
+    special = False
+    """Whether any of these three is not the default."""
 
     def __init__(self, run: Part, name: str, attrs: dict[str, Any], above: trace.Span | None) -> None:
         self._run = run
         self.name = name
         self._attrs = attrs
-        self.id = new_span_id()
+        self.id = next(ids.span_ids).to_bytes(8)
         if above is None:
-            self.trace = new_trace_id()
+            self.trace = draw_bits(128).to_bytes(16)
         else:
             self._join(above)
         self.mark = current_mark.get() or run.active_mark or NOWHERE
@@ -95,19 +105,21 @@ class Span(trace.Span):
             self.trace = above.trace
             self.parent = above.id
             if above._origin is not None:
-                self._origin = above._origin
+                self._origin, self.special = above._origin, True
         elif above is None or not (context := above.get_span_context()).is_valid:
             self.trace = new_trace_id()
         else:
             self.trace = context.trace_id.to_bytes(16, "big")
             self.parent = context.span_id.to_bytes(8, "big")
+            if context.is_remote:
+                self._remote, self.special, self.usual = True, True, False
             if context.trace_flags != _SAMPLED or context.trace_state:
-                self._origin = context
+                self._origin, self.special = context, True
 
     def __enter__(self) -> "Span":
         if self.joins and self._token is None:
             here = current()
-            self._token = attach({**here, SPAN_KEY: self} if here else {SPAN_KEY: self})
+            self._token = attach(Context({**here, SPAN_KEY: self} if here else {SPAN_KEY: self}))
         return self
 
     def __exit__(
@@ -120,54 +132,35 @@ class Span(trace.Span):
             self.fail(error)
         token = self._token
         if token is not None:
-            self._leave(token)
-        self.end()
-
-    def _leave(self, token: Any) -> None:
-        self._token = None
-        if current().get(SPAN_KEY) is self:
+            self._token = None
+            # It may be left on another thread or task, or before a span that was entered later; both are legal. To go
+            # back then would make that one's way out lead here: instead whoever looks next takes us out.
             try:
-                detach(token)
-                return
+                if current().get(SPAN_KEY) is self:
+                    detach(token)
+                else:
+                    self.left = token
             except (ValueError, RuntimeError):
-                pass
-        # Left on another thread or task, or before a span that was entered later; both are legal. To go back now
-        # would make that one's way out lead here: instead whoever looks next takes us out.
-        self.left = token
+                self.left = token
+        self.end()
 
     async def __aenter__(self) -> "Span":
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.__exit__(kind, error, where)
+    async def __aexit__(self, *raised: Any) -> None:
+        self.__exit__(*raised)
 
     def end(self, end_time: int | None = None) -> None:
         """End the span and record it; a second end does nothing."""
         if self.duration is not None:
             return
         run = self._run
-        if type(end_time) is int:
-            self.duration = max(end_time - self.start, 0)
-        else:
+        if end_time is None:
             self.duration = _monotonic_ns() - self._began
+        else:
+            self.duration = self._until(end_time)
         run.open_spans.pop(self.id, None)
-        try:
-            packed = self.packed()
-        except Exception as error:
-            run.outcomes.add("rejected", "span", type(error).__name__)
-            return
-        recorder = run.recorder
-        recorder.append(packed)
-        if len(recorder.buffer) >= recorder.limit:
-            recorder.crowded()
-
-    def packed(self) -> bytes:
-        """The span as it is now, as a record."""
+        packed = b""
         try:
             if self.usual:
                 mark = self.mark
@@ -175,19 +168,45 @@ class Span(trace.Span):
                     SPAN, self.start, self.duration, mark[0], mark[1], self.trace, self.id, self.parent, self.name,
                     1, 0, "", self._attrs,
                 ))  # fmt: skip
-            else:
-                packed = self._packed_whole()
+        except (OverflowError, UnicodeEncodeError):
+            pass
+        if not packed or len(packed) > LONGEST:
+            try:
+                packed = self.packed()
+            except Exception as error:
+                self._refuse("span", error)
+                return
+        recorder = run.recorder
+        recorder.append(packed)
+        if len(recorder.buffer) >= recorder.limit:
+            recorder.crowded()
+
+    def _until(self, end_time: Any) -> int:
+        """The duration up to a given end, or up to now when that is no time, which is counted."""
+        try:
+            return max(nanoseconds(end_time) - self.start, 0)
+        except Exception as error:
+            self._refuse("end_time", error)
+            return _monotonic_ns() - self._began
+
+    def packed(self) -> bytes:
+        """The span as it is now, as a record."""
+        try:
+            packed = self._packed_whole(pack)
             if len(packed) <= LONGEST:
                 return packed
         except (OverflowError, UnicodeEncodeError):
             pass
         self._attrs = clean(self._attrs)
-        return self._packed_whole()
+        return self._packed_whole(pack_any)
 
-    def _packed_whole(self) -> bytes:
-        return pack_any((
+    def _packed_whole(self, write: Callable[[tuple[Any, ...]], bytes]) -> bytes:
+        attrs, events, links, flags = self._attrs, self._events, self._links, HAS_IS_REMOTE | 1
+        if self.special:
+            attrs, events, links, flags = unusual_fields(self.limits, self._origin, self._remote, attrs, events, links)
+        return write((
             SPAN, self.start, self.duration, *self.mark, self.trace, self.id, self.parent, self.name,
-            self.kind_number, self.status, self.message, self._attrs, self._events, self._links, self.scope,
+            self.kind_number, self.status, self.message, attrs, events, links, self.scope, flags,
         ))  # fmt: skip
 
     def get_span_context(self) -> trace.SpanContext:
@@ -202,6 +221,11 @@ class Span(trace.Span):
     def attributes(self) -> Mapping[str, Any]:
         """What was set so far; not in OpenTelemetry's API, but libraries read it off any span."""
         return self._attrs
+
+    @property
+    def resource(self) -> Resource:
+        """The resource of this process; not in OpenTelemetry's API either."""
+        return Resource(resource_of(self._run))
 
     def is_recording(self) -> bool:
         """True until the span ends."""
@@ -228,22 +252,31 @@ class Span(trace.Span):
         if self.duration is not None:
             return
         if len(self._events) >= MOST_EVENTS + (MOST_EXCEPTIONS if name == names.EVENT_EXCEPTION else 0):
-            self._run.outcomes.add("dropped", "span event", "too many")
+            self._drop("span event", ATTR_DROPPED_EVENTS)
             return
         try:
             self.usual = False
-            self._events = (*self._events, (int(timestamp or _time_ns()), safe_text(str(name)), clean(attributes)))
+            at = _time_ns() if timestamp is None else nanoseconds(timestamp)
+            self._events = (*self._events, (at, safe_text(str(name)), clean(attributes)))
         except Exception as error:
             self._refuse("event", error)
 
     def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
         """Point to a span of another trace."""
         try:
-            if self.duration is None and context.is_valid:
-                self.usual = False
-                self._links = (*self._links, link(context, attributes))
+            if self.duration is not None or not context.is_valid:
+                return
+            if len(self._links) >= MOST_LINKS:
+                self._drop("span link", ATTR_DROPPED_LINKS)
+                return
+            self.usual = False
+            self._links = (*self._links, link(context, attributes))
         except Exception as error:
             self._refuse("link", error)
+
+    def _drop(self, what: str, attribute: str) -> None:
+        self._run.outcomes.add("dropped", what, "too many")
+        self._attrs[attribute] = self._attrs.get(attribute, 0) + 1
 
     def update_name(self, name: str) -> None:
         """Rename the span."""
@@ -309,45 +342,22 @@ class StepSpan(Span):
         self._step_token = current_mark.set(self.mark)
         run.open_steps.append(self.mark)
         run.active_mark = self.mark
-        self._token = attach({**current(), SPAN_KEY: self})
+        self._token = attach(Context({**current(), SPAN_KEY: self}))
         return self
 
-    def _leave(self, token: Any) -> None:
-        super()._leave(token)
+    def __exit__(self, *raised: Any) -> None:
+        entered = self._token is not None
+        super().__exit__(*raised)
+        if entered:
+            self._leave_step()
+
+    def _leave_step(self) -> None:
         run = self._run
         if self.mark in run.open_steps:
             run.open_steps.remove(self.mark)
         run.active_mark = next(reversed(run.open_steps), None)
         run.left_steps[id(self.mark)] = (self.mark, self._step_token)
         _drop_left(run)
-
-
-def open_span(self: Part, name: str, /, **attrs: Any) -> Span:
-    """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
-    # This is `Span(self, name, clean(attrs), above)` in line: calls, most of all that of a class, take 5 % of the time.
-    here = current()
-    for key, value in attrs.items():
-        kind = type(value)
-        if key not in harmless or (value not in plain_texts if kind is str else kind not in NUMBERS):
-            attrs = clean_own(attrs)
-            break
-    if CARRIED_KEY in here:
-        attrs = {**here[CARRIED_KEY], **attrs}
-    span = _new(Span)
-    span._run = self
-    span.name = name if type(name) is str and name in plain_texts else safe_text(text_of(name))
-    span._attrs = attrs
-    span.id = id = new_span_id()
-    above = here.get(SPAN_KEY) or self.above
-    if above is None:
-        span.trace = new_trace_id()
-    else:
-        span._join(above)
-    span.mark = current_mark.get() or self.active_mark or NOWHERE
-    span.start = _time_ns()
-    span._began = _monotonic_ns()
-    self.open_spans[id] = span
-    return span
 
 
 def _drop_left(run: Part) -> None:
@@ -382,8 +392,3 @@ def message_of(error: BaseException) -> str:
         return safe_text(str(error)[:LONGEST])
     except Exception:
         return "(no message)"
-
-
-def link(context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> PackedLink:
-    """Pack a link to another span."""
-    return (context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big"), clean(attributes))

@@ -103,7 +103,7 @@ def _time_torch(run: stepscope.Run) -> Callable[[], None] | None:
 
 def get_tracer(module_name: str = "") -> Tracer:
     """The tracer of a module; works before `setup_tracing` too, and without a run records nothing."""
-    return Tracer(CurrentSeat(), text_of(module_name or ""), {})
+    return TracerProvider(CurrentSeat()).get_tracer(text_of(module_name or ""))
 
 
 class TracingContext:

@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from stepscope.model.records import Event, ExponentialHistogram, Histogram, Log, Metric, Span
 from stepscope.sdk.otel import meter as meters
 from stepscope.testing import recorded
+from stepscope.wire.otlp.names import ATTR_FLAGS, ATTR_TRACE_STATE
 
 REMOTE = trace.SpanContext(77, 88, True, trace.TraceFlags(1), trace.TraceState([("a", "1")]))
 Said = dict[str, Any]
@@ -76,7 +77,15 @@ def test_traces_are_the_same() -> None:
                 key: list(value) if isinstance(value, tuple) else value for key, value in span.attributes.items()
             },
             "events": [(event.name, event.attributes.get("exception.message")) for event in span.events],
-            "links": [(link.context.trace_id, link.context.span_id, dict(link.attributes)) for link in span.links],
+            "links": [
+                (
+                    link.context.trace_id,
+                    link.context.span_id,
+                    dict(link.attributes),
+                    link.context.trace_state.to_header(),
+                )
+                for link in span.links
+            ],
             "status": (span.status.status_code.value, span.status.description or ""),
         }
         for span in theirs
@@ -94,10 +103,15 @@ def _said(span: Span, names: dict[int, str]) -> Said:
         "name": span.name,
         "parent": None if parent is None else names.get(parent, parent),
         "kind": span.span_kind,
-        "attrs": span.attrs,
+        "attrs": {key: value for key, value in span.attrs.items() if key != ATTR_TRACE_STATE},
         "events": [(event.name, event.attrs.get("exception.message")) for event in span.events],
         "links": [
-            (int.from_bytes(link.trace_id, "big"), int.from_bytes(link.span_id, "big"), link.attrs)
+            (
+                int.from_bytes(link.trace_id, "big"),
+                int.from_bytes(link.span_id, "big"),
+                {key: value for key, value in link.attrs.items() if key not in (ATTR_FLAGS, ATTR_TRACE_STATE)},
+                link.attrs.get(ATTR_TRACE_STATE, ""),
+            )
             for link in span.links
         ],
         "status": (span.status, span.message),

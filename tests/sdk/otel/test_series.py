@@ -11,6 +11,7 @@ from opentelemetry import metrics
 from stepscope.model.records import Histogram, Metric
 from stepscope.sdk.otel import series
 from stepscope.testing import Recording, recorded
+from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 
 meter = metrics.get_meter("measuring", "1")
 
@@ -20,7 +21,8 @@ def last(recording: Recording, name: str) -> dict[tuple[tuple[str, object], ...]
     found = {}
     for metric in recording.of(Metric):
         if name in metric.values:
-            said = {key: value for key, value in metric.attrs.items() if key != "otel.scope.version"}
+            aside = ("otel.scope.version", ATTR_EXEMPLARS)
+            said = {key: value for key, value in metric.attrs.items() if key not in aside}
             found[tuple(sorted(said.items()))] = metric
     return found
 
@@ -41,6 +43,8 @@ def test_a_counter_is_a_cumulative_sum_with_its_step() -> None:
     }
     metric = found[("a", "x"), ("b", 1)]
     assert (metric.step, metric.category) == (2, None)
+    (exemplar,) = metric.attrs.pop(ATTR_EXEMPLARS)
+    assert exemplar["value"] == 3
     assert metric.attrs == {"otel.scope.version": "1", "a": "x", "b": 1}
     about = metric.instrument
     assert about is not None
@@ -197,3 +201,22 @@ def test_a_new_run_counts_from_nothing() -> None:
     with recorded(otel=True) as second:
         counter.add(7)
     assert [first.series("again"), second.series("again")] == [[(None, 5)], [(None, 7)]]
+
+
+def test_the_greatest_measurement_of_a_sampled_span_is_the_exemplar() -> None:
+    """It names trace and span, comes back in OTLP's form, and a measurement outside of spans has none."""
+    histogram = meter.create_histogram("latency", "s")
+    with recorded(otel=True) as recording:
+        with recording.run.span("fast"):
+            histogram.record(0.1)
+        with recording.run.span("slow") as slow:
+            histogram.record(2.5)
+        histogram.record(1.0)
+        histogram.record(9.0, {"untraced": True})
+        histogram.record(9.0, {"odd": True}, context="no context")  # type: ignore[arg-type]
+        ids = slow.get_span_context()
+    found = last(recording, "latency")
+    (exemplar,) = found[()].attrs[ATTR_EXEMPLARS]
+    assert (exemplar["value"], exemplar["trace_id"]) == (2.5, f"{ids.trace_id:032x}")
+    assert exemplar["span_id"] == f"{ids.span_id:016x}"
+    assert [ATTR_EXEMPLARS in metric.attrs for metric in found.values()].count(True) == 1

@@ -1,18 +1,23 @@
 """Spans that libraries make through the OpenTelemetry API."""
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import pytest
+from opentelemetry import _logs, metrics, trace
 from opentelemetry import context as otel_context
-from opentelemetry import trace
 from opentelemetry.context import Context
 
 import stepscope
-from stepscope.model.records import Span
-from stepscope.sdk.context import current_span
+from stepscope.model.records import Log, Metric, Span
+from stepscope.sdk.carrier import carry
+from stepscope.sdk.context import current_span, detach
 from stepscope.testing import Recording, recorded
 
 REMOTE = trace.SpanContext(0xABC, 0xDEF, True, trace.TraceFlags(3), trace.TraceState([("vendor", "secret-free")]))
@@ -81,15 +86,41 @@ def test_a_remote_parent_is_continued() -> None:
     assert not passed_on.is_remote
 
 
-def test_an_unsampled_parent_is_recorded_and_said_so() -> None:
-    """What another process did not sample is still recorded here; the decision is passed on unchanged."""
-    unsampled = trace.SpanContext(5, 6, True, trace.TraceFlags(0))
-    context = trace.set_span_in_context(trace.NonRecordingSpan(unsampled), Context())
+UNSAMPLED = trace.SpanContext(5, 6, True, trace.TraceFlags(0), trace.TraceState([("a", "1")]))
+
+
+def below(context: trace.SpanContext) -> Context:
+    """A context whose span is another process's."""
+    return trace.set_span_in_context(trace.NonRecordingSpan(context), Context())
+
+
+def test_below_an_unsampled_parent_nothing_is_recorded() -> None:
+    """As OpenTelemetry's default sampler decides; trace, state and decision are passed on, to further spans too."""
     with recorded(otel=True) as recording:
-        span = tracer.start_span("kept", context)
-        assert not span.get_span_context().trace_flags.sampled
-        span.end()
-    assert by_name(recording)["kept"].parent_id == (6).to_bytes(8, "big")
+        span = tracer.start_span("left out", below(UNSAMPLED))
+        passed_on = span.get_span_context()
+        with trace.use_span(span, end_on_exit=True):
+            tracer.start_span("left out too").end()
+        assert not recording.run.open_spans
+    assert not by_name(recording).keys() & {"left out", "left out too"}
+    assert (passed_on.trace_id, passed_on.trace_state) == (5, UNSAMPLED.trace_state)
+    assert passed_on.span_id not in (0, 6)
+    assert not span.is_recording()
+    assert not passed_on.trace_flags.sampled
+
+
+def test_where_the_parent_is_and_its_state_are_recorded() -> None:
+    """A span below another process's has OTLP's flags for that, and the trace state; one of ours says it is local."""
+    with recorded(otel=True) as recording:
+        server = tracer.start_span("server", below(REMOTE))
+        with trace.use_span(server, end_on_exit=True):
+            inner = tracer.start_span("inner")
+            inner.end()
+        root = tracer.start_span("root", Context())
+        root.end()
+    assert by_name(recording)["server"].attrs["w3c.tracestate"] == "vendor=secret-free"
+    packed = [msgspec.msgpack.decode(span.packed()) for span in (server, inner, root)]  # type: ignore[attr-defined]
+    assert [record[-1] for record in packed] == [0x303, 0x103, 0x101]
 
 
 def test_an_empty_context_makes_a_root() -> None:
@@ -115,10 +146,49 @@ def test_links_and_times_are_kept() -> None:
     found = by_name(recording)
     assert (found["exact"].time, found["exact"].duration) == (1_000, 3_000)
     (link,) = found["exact"].links
-    assert (link.trace_id[-2:], link.span_id[-2:], link.attrs) == (b"\x0a\xbc", b"\x0d\xef", {"why": "retry"})
+    assert (link.trace_id[-2:], link.span_id[-2:]) == (b"\x0a\xbc", b"\x0d\xef")
+    assert link.attrs == {"why": "retry", "w3c.tracestate": "vendor=secret-free", "otel.flags": 0x303}
     assert found["early"].time == long_ago
     assert found["early"].duration is not None
     assert 5e9 <= found["early"].duration < 60e9
+
+
+def test_inside_any_span_the_context_is_an_opentelemetry_context() -> None:
+    """Libraries may rely on its type, inside our spans, steps and theirs, and it cannot be changed in place."""
+    with recorded(otel=True) as recording:
+        run = recording.run
+        for entry in (run.span("ours"), run.step(1), tracer.start_as_current_span("theirs"), carried_block()):
+            with entry:
+                assert type(otel_context.get_current()) is Context
+                with pytest.raises(ValueError, match=r"^$"):
+                    otel_context.get_current()["key"] = 1  # type: ignore[index]
+
+
+@contextlib.contextmanager
+def carried_block() -> Iterator[None]:
+    """A block in which everything carries an attribute."""
+    token = carry({"tenant": "blue"})
+    yield
+    detach(token)
+
+
+def test_scopes_say_their_schema_and_providers_their_resource() -> None:
+    """The schema URL rides on the records of its scope; the resource is what the journal says of the process."""
+    url = "https://opentelemetry.io/schemas/1.21.0"
+    with recorded(otel=True) as recording:
+        trace.get_tracer("schema", "1", schema_url=url).start_span("a").end()
+        metrics.get_meter("schema", "1", schema_url=url).create_counter("schema.counter").add(1)
+        _logs.get_logger("schema", "1", schema_url=url).emit(body="text")
+        provider: Any = trace.get_tracer_provider()
+        for holder in (provider, metrics.get_meter_provider(), _logs.get_logger_provider(), provider.get_tracer("x")):
+            assert holder.resource.attributes["train.run.id"] == recording.run.id
+        assert provider.get_tracer("x").start_span("b").resource.attributes["service.name"] == recording.run.project
+    counters = [metric for metric in recording.of(Metric) if "schema.counter" in metric.values]
+    logs = [log for log in recording.of(Log) if log.scope == "schema"]
+    for record in (by_name(recording)["a"], *counters, *logs):
+        assert record.attrs["otel.scope.schema_url"] == url
+    assert len(counters) == len(logs) == 1
+    assert provider.resource.attributes == {}
 
 
 @pytest.mark.parametrize("notes", [True, False])
@@ -244,3 +314,19 @@ def test_nothing_raises() -> None:
     named = set(by_name(recording))
     assert {"sane", "nameless"} <= named
     assert len([name for name in named if name.startswith("odd ")]) == len(odd) - 1, "a context must be one"
+
+
+def test_what_an_instrumentation_has_masked_stays_as_it_is() -> None:
+    """Its marks in headers, statements and addresses are not masked again."""
+    masked = {
+        "http.request.header.authorization": ["[REDACTED]"],
+        "http.response.header.set_cookie": ["****"],
+        "db.statement": "AUTH ? ?",
+        "url.full": "https://user:*****@host/?sig=REDACTED",
+    }
+    with recorded(otel=True) as recording:
+        span = trace.get_tracer("masking").start_span("get", attributes=masked)
+        span.set_attributes({f"again.{key}": value for key, value in masked.items()})
+        span.end()
+    again = {f"again.{key}": value for key, value in masked.items()}
+    assert by_name(recording)["get"].attrs == {**masked, **again}

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import _logs, metrics, trace
-from opentelemetry._logs._internal import ProxyLoggerProvider
 from opentelemetry.context import Context
-from opentelemetry.metrics._internal import _ProxyMeterProvider
 
 from stepscope.sdk.context import SPAN_KEY, attach, current, detach
 from stepscope.sdk.otel import propagate
@@ -40,14 +38,14 @@ class _Providers:
 
     def offer(self, run: Run) -> None:
         """Become the process's providers, except where it has some already."""
-        offers: tuple[tuple[str, Callable[[], Any], type, Callable[[Any], None], Any], ...] = (
-            ("tracer", trace.get_tracer_provider, trace.ProxyTracerProvider, trace.set_tracer_provider, self.tracers),
-            ("meter", metrics.get_meter_provider, _ProxyMeterProvider, metrics.set_meter_provider, self.meters),
-            ("logger", _logs.get_logger_provider, ProxyLoggerProvider, _logs.set_logger_provider, self.loggers),
+        offers: tuple[tuple[str, Callable[[], Any], Callable[[Any], None], Any], ...] = (
+            ("tracer", trace.get_tracer_provider, trace.set_tracer_provider, self.tracers),
+            ("meter", metrics.get_meter_provider, metrics.set_meter_provider, self.meters),
+            ("logger", _logs.get_logger_provider, _logs.set_logger_provider, self.loggers),
         )
-        for what, present, nobody, offer, ours in offers:
+        for what, present, offer, ours in offers:
             try:
-                if isinstance(present(), nobody):
+                if _is_placeholder(present()):
                     offer(ours)
                 taken = present() is not ours
             except Exception:  # OTEL_PYTHON_*_PROVIDER names one that can not be loaded
@@ -59,6 +57,12 @@ class _Providers:
                     f"this process has an OpenTelemetry {what} provider already, which stays: what libraries give it "
                     "does not come to the run. Call stepscope.init before it is set, or pass otel=False",
                 )
+
+
+def _is_placeholder(provider: object) -> bool:
+    """Tell whether a provider is the API's own, which stands until somebody sets one; two of its names are private."""
+    kind = type(provider)
+    return kind.__module__.startswith("opentelemetry.") and kind.__name__.lstrip("_").startswith("Proxy")
 
 
 _providers = functools.cache(_Providers)
@@ -85,6 +89,15 @@ def install(run: Run) -> Callable[[], None]:
     return undo
 
 
+def _as_sampled(above: trace.Span) -> trace.Span:
+    """The span with the flag of a sampled one: the run is recorded, whatever the process that started it decided."""
+    context = above.get_span_context()
+    flags = trace.TraceFlags(context.trace_flags | trace.TraceFlags.SAMPLED)
+    return trace.NonRecordingSpan(
+        trace.SpanContext(context.trace_id, context.span_id, context.is_remote, flags, context.trace_state)
+    )
+
+
 def _inherit(run: Run) -> Callable[[], None]:
     """Put the run below the span its process was started in, and its baggage into the context of the caller."""
     try:
@@ -94,12 +107,12 @@ def _inherit(run: Run) -> Callable[[], None]:
         return lambda: None
     above = found.get(SPAN_KEY)
     if isinstance(above, trace.Span):
-        run.above = above
+        run.above = _as_sampled(above)
         run.link = (above.get_span_context().trace_id.to_bytes(16, "big"), run.link[1], {})
     carried = Context({key: value for key, value in found.items() if key != SPAN_KEY})
     if not carried:
         return lambda: None
-    entered = {**current(), **carried}
+    entered = Context({**current(), **carried})
     token = attach(entered)
 
     def leave() -> None:

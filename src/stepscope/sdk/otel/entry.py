@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
 from stepscope.sdk.spans import Span
@@ -30,7 +31,7 @@ class Entry:
         context = self._arguments[1]
         if isinstance(context, dict) and CARRIED_KEY in context:
             entered[CARRIED_KEY] = context[CARRIED_KEY]
-        self._token = attach(entered)
+        self._token = attach(Context(entered))
         return span
 
     def __exit__(

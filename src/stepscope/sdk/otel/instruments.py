@@ -46,7 +46,7 @@ class Histogram(metrics.Histogram):
         self.record: Measure = series.measure  # type: ignore[assignment]
 
 
-class Gauge(metrics._Gauge):
+class Gauge(getattr(metrics, "Gauge", None) or metrics._Gauge):  # type: ignore[misc]  # the name is private so far
     """A value that is; each set is recorded at once with its time and step, NaN and infinities too."""
 
     __slots__ = ("_bare", "_instrument", "_name", "_said", "_seat", "_spelled")

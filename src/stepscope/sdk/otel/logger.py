@@ -13,7 +13,7 @@ from stepscope.sdk.attributes import clean, clean_value
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
 from stepscope.sdk.logs import INJECTED, is_ours, is_recorded
 from stepscope.sdk.otel.seat import SCOPE, Seat, clean_attributes, said_by_scope
-from stepscope.sdk.ports import Part
+from stepscope.sdk.ports import Part, Resource
 from stepscope.sdk.spans import Span, exception_attrs
 
 INFO = 9
@@ -28,6 +28,11 @@ class LoggerProvider(api.LoggerProvider):
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
 
+    @property
+    def resource(self) -> Resource:
+        """The resource of this process, as the SDK's providers have it."""
+        return self._seat.resource
+
     def get_logger(
         self,
         name: str,
@@ -38,19 +43,21 @@ class LoggerProvider(api.LoggerProvider):
         """The logger of a library; one of our own names writes nowhere, so that nothing feeds back."""
         if is_ours(str(name)):
             return api.NoOpLogger(name)
-        return Logger(self._seat, str(name), said_by_scope(version, attributes))
+        return Logger(self._seat, str(name), said_by_scope(version, attributes, schema_url))
 
 
 class Logger(api.Logger):
     """Records what is emitted. Nothing here raises; with no run it does nothing."""
 
-    resource = None
-    """Older handlers of the SDK read it off any logger; the run knows its resource."""
-
     def __init__(self, seat: Seat, name: str, said: dict[str, Any]) -> None:
         super().__init__(name)
         self._seat = seat
         self._said = said
+
+    @property
+    def resource(self) -> Resource:
+        """The resource of this process; handlers of the SDK read it off any logger."""
+        return self._seat.resource
 
     def emit(
         self,

@@ -16,6 +16,7 @@ from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum
 from stepscope.sdk.otel.bounds import bounds_for, is_ordered
 from stepscope.sdk.otel.seat import Seat, said_by_scope
 from stepscope.sdk.otel.series import Series
+from stepscope.sdk.ports import Resource
 
 log = logging.getLogger("stepscope")
 Made = TypeVar("Made")
@@ -34,6 +35,11 @@ class MeterProvider(metrics.MeterProvider):
         self.start = time.time_ns()
         self._meters: dict[tuple[Any, ...], Meter] = {}
 
+    @property
+    def resource(self) -> Resource:
+        """The resource of this process, as the SDK's providers have it."""
+        return self.seat.resource
+
     def get_meter(
         self,
         name: str,
@@ -44,7 +50,7 @@ class MeterProvider(metrics.MeterProvider):
         """The meter of a library; the same for the same name and version."""
         key = (str(name), version, schema_url)
         return self._meters.get(key) or self._meters.setdefault(
-            key, Meter(self, str(name), version, schema_url, said_by_scope(version, attributes))
+            key, Meter(self, str(name), version, schema_url, said_by_scope(version, attributes, schema_url))
         )
 
     def begin(self, start: int) -> None:

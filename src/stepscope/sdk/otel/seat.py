@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.sdk.attributes import clean
-from stepscope.sdk.ports import Part
+from stepscope.sdk.journaling import resource_of
+from stepscope.sdk.ports import Part, Resource
 
 SCOPE = "otel.scope."
 """What a scope says beyond its name rides on its records under this prefix."""
@@ -22,17 +23,26 @@ class Seat:
     def __init__(self) -> None:
         self.run: Part | None = None
 
+    @property
+    def resource(self) -> Resource:
+        """The resource of the current run; empty when there is none."""
+        return Resource({} if self.run is None else resource_of(self.run))
+
 
 SEAT = Seat()
 """The process has one, as it has one set of providers."""
 
 
-def said_by_scope(version: str | None, attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+def said_by_scope(
+    version: str | None, attributes: Mapping[str, Any] | None, schema_url: str | None = None
+) -> dict[str, Any]:
     """Turn what a scope says beyond its name into attributes of its records."""
     try:
         said = {SCOPE + str(key): value for key, value in (attributes or {}).items()}
         if version:
             said[f"{SCOPE}version"] = str(version)
+        if schema_url:
+            said[f"{SCOPE}schema_url"] = str(schema_url)
         return clean(said)
     except Exception:
         return {}

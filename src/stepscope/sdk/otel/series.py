@@ -2,20 +2,22 @@
 
 import threading
 import time
-from collections.abc import Callable
-from math import isfinite
+from collections.abc import Callable, Mapping
+from math import inf, isfinite
 from typing import Any
 
 from msgspec import Raw, structs
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
 from stepscope.model.records import METRIC, Instrument
-from stepscope.sdk.context import NOWHERE, Mark, current_mark, pack
+from stepscope.sdk.context import NOWHERE, SPAN_KEY, Mark, current, current_mark, pack
 from stepscope.sdk.otel.aggregate import Aggregate, Number, fitting
 from stepscope.sdk.otel.seat import Seat, clean_attributes
 from stepscope.sdk.ports import Part
 from stepscope.sdk.values import flatten
+from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 
 MOST_SETS = 2000
 """Attribute sets of one instrument; further ones share the overflow set."""
@@ -33,12 +35,17 @@ _PATIENCE = 0.5
 class Point:
     """One attribute set: measurements not counted yet, and what the counted ones come to."""
 
-    __slots__ = ("aggregate", "append", "attrs", "changed", "mark", "nonfinite", "pending")
+    __slots__ = ("aggregate", "append", "attrs", "changed", "exemplar", "mark", "nonfinite", "peak", "pending", "plain")
 
-    def __init__(self, attrs: Raw, aggregate: Aggregate) -> None:
+    def __init__(self, attrs: dict[str, Any], aggregate: Aggregate) -> None:
+        self.peak: Number = -inf
+        """The greatest measurement since the last record."""
+        self.exemplar: tuple[Number, int, trace.SpanContext] | None = None
+        """That measurement, its time and the sampled span it was made in, if it was in one."""
+        self.plain = attrs
         self.pending: list[Number] = []
         self.append = self.pending.append
-        self.attrs = attrs
+        self.attrs = Raw(pack(attrs))
         self.aggregate = aggregate
         self.mark: Mark | None = None
         """The step of the newest measurement."""
@@ -97,6 +104,9 @@ class Series:
             amount = number
         point.mark = current_mark.get() or run.active_mark
         point.append(amount)
+        if amount > point.peak:
+            point.peak = amount
+            point.exemplar = _exemplar(amount, context)
         if len(point.pending) >= MOST_PENDING and self._lock.acquire(blocking=False):
             try:
                 self._count(run, point)
@@ -126,7 +136,7 @@ class Series:
         return point
 
     def _add(self, attrs: dict[str, Any]) -> Point:
-        point = Point(Raw(pack(attrs)), self._make())
+        point = Point(attrs, self._make())
         return self._known.setdefault(pack(sorted(attrs.items())), point)
 
     def _count(self, run: Part, point: Point) -> None:
@@ -167,10 +177,28 @@ class Series:
     def _put(self, run: Part, now: int, point: Point) -> None:
         step, axis = point.mark or NOWHERE
         values = {self.name: point.aggregate.value()}
-        run.recorder.put(pack((METRIC, now, step, axis, None, values, point.attrs, self._packed)))
+        exemplar, point.exemplar, point.peak = point.exemplar, None, -inf
+        attrs: Any = point.attrs if exemplar is None else {**point.plain, ATTR_EXEMPLARS: [_packed_exemplar(*exemplar)]}
+        run.recorder.put(pack((METRIC, now, step, axis, None, values, attrs, self._packed)))
         if point.nonfinite:
             values = {f"{self.name}.nonfinite": point.nonfinite}
             run.recorder.put(pack((METRIC, now, step, axis, None, values, point.attrs, self._packed_nonfinite)))
+
+
+def _exemplar(amount: Number, where: Mapping[str, Any] | None) -> tuple[Number, int, trace.SpanContext] | None:
+    """A measurement with its time and the sampled span it was made in; None when there was no such span."""
+    try:
+        span = (current() if where is None else where).get(SPAN_KEY)
+        context = span.get_span_context() if isinstance(span, trace.Span) else None
+        known = isinstance(context, trace.SpanContext) and context.is_valid and context.trace_flags.sampled
+        return (amount, time.time_ns(), context) if known and context is not None else None
+    except Exception:  # whatever a caller gives as the context
+        return None
+
+
+def _packed_exemplar(amount: Number, at: int, context: trace.SpanContext) -> dict[str, Any]:
+    ids = {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+    return {"value": fitting(amount), "time": at, **ids, "attrs": {}}
 
 
 def as_number(run: Part, name: str, amount: Any) -> Number | None:

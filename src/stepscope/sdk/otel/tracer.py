@@ -1,5 +1,6 @@
 """OpenTelemetry's TracerProvider and Tracer: they make our spans, for whatever run is current."""
 
+import os
 from collections.abc import Mapping, Sequence
 from time import time_ns
 from typing import Any
@@ -11,9 +12,12 @@ from opentelemetry.util.types import Attributes
 from stepscope.sdk.attributes import clean_own, plain_texts, safe_text
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, current
 from stepscope.sdk.otel.entry import Entry
+from stepscope.sdk.otel.sampling import ALWAYS, read_sampler
 from stepscope.sdk.otel.seat import Seat, clean_attributes, said_by_scope
-from stepscope.sdk.ports import PackedLink, Part
-from stepscope.sdk.spans import Span, StepSpan, link
+from stepscope.sdk.ports import PackedLink, Part, Resource
+from stepscope.sdk.span_fields import MOST_LINKS, link, nanoseconds, read_limits
+from stepscope.sdk.spans import Span, StepSpan
+from stepscope.wire.otlp.names import ATTR_DROPPED_LINKS
 
 _INTERNAL = trace.SpanKind.INTERNAL
 
@@ -21,8 +25,16 @@ _INTERNAL = trace.SpanKind.INTERNAL
 class TracerProvider(trace.TracerProvider):
     """Gives every library in the process a tracer that writes to the current run."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, seat: Seat, env: Mapping[str, str] | None = None) -> None:
+        env = os.environ if env is None else env
+        self.seat = seat
+        self.limits = read_limits(env)
+        self.sampler = read_sampler(env)
+
+    @property
+    def resource(self) -> Resource:
+        """The resource of this process, as the SDK's providers have it."""
+        return self.seat.resource
 
     def get_tracer(
         self,
@@ -32,8 +44,8 @@ class TracerProvider(trace.TracerProvider):
         attributes: Attributes = None,
     ) -> "Tracer":
         """The tracer of a library."""
-        said = said_by_scope(instrumenting_library_version, attributes)
-        return Tracer(self._seat, str(instrumenting_module_name or ""), said)
+        said = said_by_scope(instrumenting_library_version, attributes, schema_url)
+        return Tracer(self, str(instrumenting_module_name or ""), said)
 
 
 class QuietSpan(Span):
@@ -56,10 +68,18 @@ _OURS = frozenset({Span, StepSpan, QuietSpan})
 class Tracer(trace.Tracer):
     """Starts spans of one scope. Nothing here raises; with no run the spans record nothing."""
 
-    def __init__(self, seat: Seat, scope: str, said: dict[str, Any]) -> None:
-        self._seat = seat
+    def __init__(self, provider: TracerProvider, scope: str, said: dict[str, Any]) -> None:
+        self._seat = provider.seat
+        self._limits = provider.limits
+        self._sampler = provider.sampler
+        self._usual = provider.limits is None and provider.sampler is ALWAYS
         self._scope = scope
         self._said = said
+
+    @property
+    def resource(self) -> Resource:
+        """The resource of this process; libraries read it off the SDK's tracers."""
+        return self._seat.resource
 
     def start_span(
         self,
@@ -97,10 +117,14 @@ class Tracer(trace.Tracer):
             if kind is not _INTERNAL:
                 _be(span, kind)
             if links or (above is None and run.above is not None):
-                span._links = _links(run, links or (), above)
-            if start_time:
-                _start_at(span, start_time)
-            return span
+                _link(run, span, links or (), above)
+            if start_time is not None:
+                _start_at(run, span, start_time)
+            if self._usual and not span.special:
+                return span
+            if self._limits is not None:
+                span.limits, span.special = self._limits, True
+            return self._sampled(run, span, above)
         except Exception as error:
             if run is not None:
                 run.outcomes.add("rejected", "span", type(error).__name__)
@@ -125,6 +149,21 @@ class Tracer(trace.Tracer):
         flags = (record_exception, set_status_on_exception)
         return Entry(start, (name, context, kind, attributes, links, start_time, *flags), end_on_exit)
 
+    def _sampled(self, run: Part, span: Span, above: trace.Span | None) -> trace.Span:
+        """The span if it is sampled, else one that records nothing and passes that decision on."""
+        parent = None if above is None or above is run.above else above.get_span_context()
+        trace_id = int.from_bytes(span.trace, "big")
+        origin = span._origin
+        if self._sampler.samples(parent if parent and parent.is_valid else None, trace_id):
+            if origin is not None and not origin.trace_flags.sampled:
+                flags = trace.TraceFlags(origin.trace_flags | trace.TraceFlags.SAMPLED)
+                span._origin = trace.SpanContext(trace_id, origin.span_id, True, flags, origin.trace_state)
+            return span
+        run.open_spans.pop(span.id, None)
+        span_id = int.from_bytes(span.id, "big")
+        state = None if origin is None else origin.trace_state
+        return trace.NonRecordingSpan(trace.SpanContext(trace_id, span_id, False, trace.TraceFlags(), state))
+
     def _attrs(self, run: Part, attributes: Any) -> dict[str, Any]:
         try:
             return clean_own({**self._said, **(attributes or {})})
@@ -144,20 +183,24 @@ def _be(span: Span, kind: Any) -> None:
         span.kind, span.kind_number = kind, kind.value + 1
 
 
-def _links(run: Part, links: Any, above: trace.Span | None) -> list[PackedLink]:
-    """Pack the valid links, and for a root one to the span in which the process was started."""
-    packed = []
+def _link(run: Part, span: Span, links: Any, above: trace.Span | None) -> None:
+    """Give a span its valid links, and a root one to the span in which the process was started."""
+    packed: list[PackedLink] = []
     if above is None and run.above is not None:
         packed.append(link(run.above.get_span_context()))
     try:
         packed += [link(each.context, each.attributes) for each in links if each.context.is_valid]
     except Exception as error:
         run.outcomes.add("rejected", "link", type(error).__name__)
-    return packed
+    span._links = packed[:MOST_LINKS]
+    if len(packed) > MOST_LINKS:
+        span._attrs[ATTR_DROPPED_LINKS] = len(packed) - MOST_LINKS
 
 
-def _start_at(span: Span, start: Any) -> None:
+def _start_at(run: Part, span: Span, start: Any) -> None:
     """Give a span a start of its own, if it is a time, and a duration that is counted from there."""
-    if isinstance(start, (int, float)):
-        span.start = int(start)
+    try:
+        span.start = nanoseconds(start)
         span._began -= max(time_ns() - span.start, 0)
+    except Exception as error:
+        run.outcomes.add("rejected", "start_time", type(error).__name__)

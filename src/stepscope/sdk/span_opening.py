@@ -1,0 +1,42 @@
+"""How `run.span` opens a span, in as little time as Python allows."""
+
+import time
+from typing import Any
+
+from stepscope.sdk import context
+from stepscope.sdk.attributes import NUMBERS, clean_own, harmless, plain_texts, safe_text
+from stepscope.sdk.context import CARRIED_KEY, NOWHERE, SPAN_KEY, current, current_mark, draw_bits, text_of
+from stepscope.sdk.ports import Part
+from stepscope.sdk.spans import Span
+
+_new = object.__new__
+_time_ns = time.time_ns
+_monotonic_ns = time.monotonic_ns
+
+
+def open_span(self: Part, name: str, /, **attrs: Any) -> Span:
+    """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
+    # This is `Span(self, name, clean(attrs), above)` in line: calls, most of all that of a class, take 5 % of the time.
+    here = current()
+    for key, value in attrs.items():
+        kind = type(value)
+        if key not in harmless or (value not in plain_texts if kind is str else kind not in NUMBERS):
+            attrs = clean_own(attrs)
+            break
+    if CARRIED_KEY in here:
+        attrs = {**here[CARRIED_KEY], **attrs}
+    span = _new(Span)
+    span._run = self
+    span.name = name if type(name) is str and name in plain_texts else safe_text(text_of(name))
+    span._attrs = attrs
+    span.id = id = next(context.span_ids).to_bytes(8)
+    above = here.get(SPAN_KEY) or self.above
+    if above is None:
+        span.trace = draw_bits(128).to_bytes(16)
+    else:
+        span._join(above)
+    span.mark = current_mark.get() or self.active_mark or NOWHERE
+    span.start = _time_ns()
+    span._began = _monotonic_ns()
+    self.open_spans[id] = span
+    return span
