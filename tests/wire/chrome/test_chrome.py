@@ -1,13 +1,14 @@
 """Trace files of Chrome's format: what spans become in them, and what becomes of files others wrote."""
 
 import json
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.model.records import Metric, Span, SpanEvent
+from stepscope.model.records import Link, Metric, Span, SpanEvent
 from stepscope.wire.chrome.read import SHIFTED, read
 from stepscope.wire.chrome.write import Lane, write
 from stepscope.wire.otlp.refusals import BadRequest
@@ -33,14 +34,28 @@ def span(number: int, **more: Any) -> Span:
 
 
 def test_our_own_files_come_back_whole() -> None:
-    """Ids, parents, steps, status, attributes, events and ranks survive the way out and in."""
+    """Every field of a span survives the way out and in, whatever its attributes are called, and so do ranks."""
     inner = SpanEvent(NOW + 2100, "tick", {"n": 1})
+    early = SpanEvent(NOW - 5, "before it began", {"raw": b"\x00"})
+    link = Link(b"l" * 16, b"m" * 8, {"why": "cause", "w3c.tracestate": "a=b", "raw": b"\xff"})
+    odd = {"status": "mine", "trace_id": "mine", "chrome.category": "c", "step": "x", "inf": math.inf, "raw": b"\x01"}
     given = [
+        span(
+            4,
+            time=NOW,
+            step=0,
+            duration=9000,
+            attrs=odd,
+            span_kind=3,
+            flags=0x301,
+            links=(link,),
+            events=(early, inner),
+        ),
         span(1, duration=9000, scope="lib", attrs={"a": "b", "list": [1, 2]}),
         span(2, parent_id=(1).to_bytes(8, "big"), status=2, message="no", events=(inner,)),
         span(3, step=7, axis="policy_version", duration=None),
     ]
-    found = read(b"".join(write("run", [Lane("run", 0, given[:1]), Lane("run", 3, given[1:])])), NOW)
+    found = read(b"".join(write("run", [Lane("run", 0, given[:2]), Lane("run", 3, given[2:])])), NOW)
     assert [(group.origin.run, group.origin.rank, group.origin.world_size) for group in found.groups] == [
         ("run", 0, 1),
         ("run", 3, 4),
@@ -83,6 +98,7 @@ def test_begun_and_ended_async_and_counted() -> None:
         {"ph": "C", "name": "memory", "pid": 1, "ts": 4, "args": {"used": 3}},
         {"ph": "E", "pid": 2, "tid": 1, "ts": 3, "name": "lost"},
         {"ph": "X", "name": "late", "pid": 1, "tid": 1},
+        *({"ph": "C", "name": "odd", "pid": 1, "ts": 4, "args": args} for args in ([1], "x", 7, None, {"a": "b"})),
     ]
     found = imported(events)
     spans = spans_of(found)
@@ -91,7 +107,7 @@ def test_begun_and_ended_async_and_counted() -> None:
     assert spans["outer"].duration is None
     assert spans["load"].duration == 7000
     assert [record.values for record in found.groups[0].records if isinstance(record, Metric)] == [{"memory": 3.0}]
-    assert found.rejections.count == 2
+    assert (found.rejections.count, found.ignored) == (2, {"C": 5})
 
 
 def test_a_clock_of_its_own_is_moved_to_now() -> None:
@@ -121,10 +137,22 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
+_OWN = st.dictionaries(
+    st.sampled_from(["trace_id", "span_id", "kind", "status", "links", "packed", "step", "flags", "scope"]),
+    _JSON | st.just("ab" * 16) | st.just("ab" * 8) | st.just([{"trace_id": "ab" * 16, "span_id": "ab" * 8}]),
+)
+_EVENT = st.fixed_dictionaries(
+    {"ph": st.sampled_from(list("XBEbeinC")), "ts": st.integers(0, 10**6) | _JSON},
+    optional={"args": _JSON | st.fixed_dictionaries({"stepscope": _JSON | _OWN}), "dur": _JSON, "id2": _JSON},
+)
 _FIELDS = st.sampled_from(["ph", "ts", "dur", "pid", "tid", "name", "cat", "args", "id", "id2"])
 
 
-@given(st.lists(st.dictionaries(_FIELDS, _JSON | st.sampled_from(list("XBEbeinCM")), max_size=8) | _JSON, max_size=8))
+@given(
+    st.lists(
+        _EVENT | st.dictionaries(_FIELDS, _JSON | st.sampled_from(list("XBEbeinCM")), max_size=8) | _JSON, max_size=8
+    )
+)
 def test_no_event_breaks_the_reader(events: list[Any]) -> None:
     """Whatever stands in an event, it is taken, refused or ignored."""
     imported(events)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepscope.model.records import Attrs, Span
+from stepscope.model.records import Attrs, Link, Span
 
 
 @dataclass(slots=True)
@@ -20,23 +20,32 @@ class Draft:
     apart: bool = False
     instant: bool = False
     known: bool = False
-    """Its ids were told, so its parent is not to be found by time."""
+    """Its ids were told, so its parent is not to be found by time; an instant's parent is the span that has it."""
     trace_id: bytes = b""
     parent: bytes | None = None
     step: int | None = None
     axis: str | None = None
+    kind: int = 0
     status: int = 0
     message: str = ""
     scope: str = ""
+    flags: int = 0
+    links: tuple[Link, ...] = ()
     instants: "list[Draft]" = field(default_factory=list)
 
 
 def nest(drafts: Sequence[Draft]) -> list[Draft]:
     """Give drafts their parents and steps; an instant inside a span becomes an event of it and is left out."""
+    owners = {(draft.trace_id, draft.id): draft for draft in drafts if not draft.instant}
     threads: dict[tuple[Any, Any], list[Draft]] = {}
-    for draft in drafts:
-        threads.setdefault(draft.place, []).append(draft)
     inside: set[int] = set()
+    for draft in drafts:
+        owner = owners.get((draft.trace_id, draft.parent or b"")) if draft.instant and draft.known else None
+        if owner is None:
+            threads.setdefault(draft.place, []).append(draft)
+        else:
+            owner.instants.append(draft)
+            inside.add(id(draft))
     for thread in threads.values():
         _nest_thread(thread, inside)
     return [draft for draft in drafts if id(draft) not in inside]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stepscope.model.records import Attrs, Metric, Record, Span, SpanEvent
+from stepscope.wire.chrome import own_fields
 from stepscope.wire.chrome.events import Document, key, parse
 from stepscope.wire.chrome.nesting import Draft, nest
 from stepscope.wire.otlp.decode.origin import Group, Origin
@@ -23,7 +24,7 @@ SHIFTED = "stepscope.import.shifted_ns"
 _LATEST = 2**62
 _SILENT = frozenset("MstfNODPvVRpc()=")
 """Phases without a span: metadata, flows, objects, marks, memory dumps, contexts."""
-_STATUSES = {"unset": 0, "ok": 1, "error": 2}
+_INT64 = 2**63
 _STEP = re.compile(r"ProfilerStep\s*#(\d{1,18})")
 
 
@@ -101,7 +102,7 @@ class _Reading:
         name, category = event.get("name"), event.get("cat")
         args = event.get("args")
         attrs: Attrs = dict(args) if isinstance(args, dict) else {}
-        if isinstance(category, str) and category:
+        if isinstance(category, str) and category and own_fields.NAME not in attrs:
             attrs.setdefault("chrome.category", category)
         place = key(event.get("pid")), key(event.get("tid"))
         seed = int.from_bytes(self.trace_id[:8], "big") + len(self.drafts)
@@ -121,12 +122,13 @@ class _Reading:
 
     def _count(self, event: dict[str, Any], time: int) -> None:
         args, name = event.get("args"), str(event.get("name", "counter"))
-        numbers = {inner: value for inner, value in (args or {}).items() if isinstance(value, (int, float))}
-        if not isinstance(args, dict) or not numbers:
+        given = args if isinstance(args, dict) else {}
+        numbers = {inner: value for inner, value in given.items() if isinstance(value, (int, float))}
+        if not numbers:
             self.ignored["C"] += 1
             return
         lone = len(numbers) == 1
-        values = {name if lone else f"{name}.{inner}": float(value) for inner, value in numbers.items()}
+        values = {name if lone else f"{name}.{inner}": _double(value) for inner, value in numbers.items()}
         self.counters.append((time, key(event.get("pid")), values))
 
     def finish(self) -> None:
@@ -137,28 +139,45 @@ class _Reading:
 
 
 def _describe(draft: Draft, document: Document, trace_id: bytes) -> None:
-    """Take ids, step and status out of a draft's arguments, as our own files carry them."""
+    """Take what our own files say of a span; name process and thread on those of others."""
     attrs, (pid, tid) = draft.attrs, draft.place
-    ids = [_id(attrs.get(name), width) for name, width in (("trace_id", 16), ("span_id", 8), ("parent_id", 8))]
     draft.trace_id = trace_id
-    if ids[0] is not None and ids[1] is not None:
-        draft.trace_id, draft.id, draft.parent = ids[0], ids[1], ids[2]
-        draft.known = True
-        for name in ("trace_id", "span_id", "parent_id"):
-            attrs.pop(name, None)
-        draft.status = _STATUSES.get(str(attrs.pop("status", "unset")), 0)
-        draft.message = str(attrs.pop("status_message", ""))
-        scope = attrs.pop("chrome.category", "")
-        draft.scope = "" if scope == "span" else scope
+    if (own := attrs.pop(own_fields.NAME, None)) is not None:
+        _restore(draft, own if isinstance(own, dict) else {})
     elif not draft.instant:
         attrs.setdefault("thread.id", tid)
         if (pid, tid) in document.threads:
             attrs.setdefault("thread.name", document.threads[pid, tid])
         if pid in document.processes:
             attrs.setdefault("process.name", document.processes[pid])
+    if draft.known:
+        return
     draft.step, draft.axis = take_step(attrs)
     if draft.step is None and (found := _STEP.match(draft.name)):
         draft.step = int(found[1])
+
+
+def _restore(draft: Draft, own: Attrs) -> None:
+    """Make a draft the span, or the event of a span, that it was."""
+    trace_id, span_id = own_fields.id_of(own.get("trace_id"), 16), own_fields.id_of(own.get("span_id"), 8)
+    if trace_id is None or span_id is None:
+        return
+    draft.trace_id, draft.known = trace_id, True
+    draft.attrs = own_fields.read_attrs(draft.attrs, own.get("packed"))
+    if draft.instant:
+        draft.parent = span_id
+        return
+    draft.id, draft.parent = span_id, own_fields.id_of(own.get("parent_id"), 8)
+    step = own.get("step")
+    if type(step) is int and -_INT64 < step < _INT64:
+        draft.step, draft.axis = step, own_fields.text_of(own.get("axis")) or None
+    draft.kind = own_fields.small_number(own.get("kind"), 5)
+    draft.status, draft.message = own_fields.status_number(own.get("status")), own_fields.text_of(own.get("message"))
+    draft.scope, draft.flags = (
+        own_fields.text_of(own.get("scope")),
+        own_fields.small_number(own.get("flags"), 2**32 - 1),
+    )
+    draft.links = own_fields.read_links(own.get("links"))
 
 
 def _groups(reading: _Reading, origin: Origin, shift: int) -> list[Group]:
@@ -190,11 +209,14 @@ def _span(draft: Draft, base: int) -> Span:
         span_id=draft.id,
         parent_id=draft.parent,
         name=draft.name,
+        span_kind=draft.kind,
         status=draft.status,
         message=draft.message,
         attrs=draft.attrs,
         events=tuple(SpanEvent(each.time + base, each.name, each.attrs) for each in draft.instants),
+        links=draft.links,
         scope=draft.scope,
+        flags=draft.flags,
     )
 
 
@@ -213,10 +235,18 @@ def _nanoseconds(given: Any) -> int | None:
             given = float(given)
         except ValueError:
             return None
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not math.isfinite(given):
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < _LATEST:
         return None
     found = given * 1000 if isinstance(given, int) else round(given * 1000)
-    return found if 0 <= found < _LATEST else None
+    return found if found < _LATEST else None
+
+
+def _double(value: int | float) -> float:
+    """A number as a double; an integer beyond all of them is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _pair(event: dict[str, Any], phase: str) -> Any:
@@ -226,13 +256,3 @@ def _pair(event: dict[str, Any], phase: str) -> Any:
     inner = event.get("id2")
     id = next(iter(inner.values()), "") if isinstance(inner, dict) else event.get("id")
     return phase, key(event.get("cat")), key(id), key(event.get("name"))
-
-
-def _id(given: Any, width: int) -> bytes | None:
-    if not isinstance(given, str) or len(given) != 2 * width:
-        return None
-    try:
-        found = bytes.fromhex(given)
-    except ValueError:
-        return None
-    return found if any(found) else None

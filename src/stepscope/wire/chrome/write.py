@@ -1,17 +1,15 @@
-"""Spans to a trace file that Perfetto and chrome://tracing open, and that `read` takes back without loss."""
+"""Spans to a trace file that Perfetto and chrome://tracing open, and from which `read` makes the same spans."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from stepscope.model import names
-from stepscope.model.records import Span
+from stepscope.model.records import Attrs, Span
+from stepscope.wire.chrome import own_fields
 from stepscope.wire.chrome.nesting import threads_of
-from stepscope.wire.plain import plain
 
 _encode = msgspec.json.Encoder().encode
-_STATUSES = ("unset", "ok", "error")
 _PIECE = 2000
 
 
@@ -25,7 +23,8 @@ class Lane(NamedTuple):
 
 def write(title: str, lanes: Sequence[Lane]) -> Iterator[bytes]:
     """Write a file piece by piece. Spans that are still open are begun and never ended."""
-    base = min((span.time for lane in lanes for span in lane.spans), default=0)
+    times = (time for lane in lanes for span in lane.spans for time in (span.time, *(e.time for e in span.events)))
+    base = min(times, default=0)
     head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base, "traceName": title}
     yield _encode(head)[:-1] + b',"traceEvents":['
     first = True
@@ -45,19 +44,11 @@ def _events(pid: int, lane: Lane, base: int) -> Iterator[dict[str, Any]]:
         yield _event(span, pid, tid, base)
         for inner in span.events:
             place = {"pid": pid, "tid": tid, "ts": (inner.time - base) / 1000, "s": "t"}
-            yield {"ph": "i", "name": inner.name, **place, "args": plain(inner.attrs)}
+            owner = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
+            yield {"ph": "i", "name": inner.name, **place, "args": _args(inner.attrs, owner)}
 
 
 def _event(span: Span, pid: int, tid: int, base: int) -> dict[str, Any]:
-    about: dict[str, Any] = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
-    if span.parent_id:
-        about["parent_id"] = span.parent_id.hex()
-    if span.step is not None:
-        about[span.axis or names.ATTR_STEP] = span.step
-    if span.status:
-        about["status"] = _STATUSES[min(span.status, 2)]
-    if span.message:
-        about["status_message"] = span.message
     event = {
         "ph": "B" if span.duration is None else "X",
         "name": span.name,
@@ -65,6 +56,13 @@ def _event(span: Span, pid: int, tid: int, base: int) -> dict[str, Any]:
         "pid": pid,
         "tid": tid,
         "ts": (span.time - base) / 1000,
-        "args": {**plain(span.attrs), **about},
+        "args": _args(span.attrs, own_fields.span_fields(span)),
     }
     return event if span.duration is None else {**event, "dur": span.duration / 1000}
+
+
+def _args(attrs: Attrs, own: Attrs) -> Attrs:
+    """Write the arguments of an event: the attributes as they are, and beside them what Chrome does not know."""
+    written = own_fields.attr_args(attrs)
+    packed = {"packed": written["packed"]} if "packed" in written else {}
+    return {**written.get("attrs", {}), own_fields.NAME: {**own, **packed}}
