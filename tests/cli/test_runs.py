@@ -153,3 +153,10 @@ def test_damage_is_counted_and_the_rest_read(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "runs" / "file").write_text("not a run")
     (row,) = listed(tmp_path, capsys)
     assert (row["damaged"], row["last_step"]) == (1, 8)
+
+
+def test_a_run_lasts_until_its_last_span_ends(tmp_path: Path) -> None:
+    """The duration of a run holds the whole of a span that began long before its end, in lists and in detail."""
+    write(tmp_path, "R", [metric(1, loss=1.0), span("save", 1, 30 * SECOND)])
+    assert glance(tmp_path, "R").duration == pytest.approx(30, abs=2)
+    assert read_run(tmp_path, "R").ended == glance(tmp_path, "R").ended

@@ -106,3 +106,15 @@ def test_of_a_run(run: stepscope.Run) -> None:
     assert second.seconds >= first.seconds
     run.finish()
     assert run.goodput().steps == 4
+
+
+def test_a_counter_of_tokens_is_counted_by_its_increase() -> None:
+    """All tokens so far, logged at each step, give the same as the tokens of each step; the answer says so."""
+    steps = range(200)
+    each = fold([Metric(n * S, n, None, "trainer", {"tokens": 4096}) for n in steps])
+    so_far = fold([Metric(n * S, n, None, "trainer", {"tokens": 4096 * (n + 1)}) for n in steps])
+    resumed = fold([Metric(n * S, n, None, "trainer", {"tokens": 10**9 + 4096 * n}) for n in steps])
+    noisy = fold([Metric(n * S, n, None, "trainer", {"tokens": 4096 + n % 3}) for n in steps])
+    found = [conclude(folding.sums) for folding in (each, so_far, resumed, noisy)]
+    assert [one.tokens for one in found[:3]] == pytest.approx([200 * 4096.0] * 3)
+    assert [one.tokens_counted for one in found] == [False, True, True, False]

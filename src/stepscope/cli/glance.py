@@ -119,7 +119,8 @@ class _Writer:
         seen = self.seen
         times = [record.time for record in records]
         seen.first = times[0] if seen.first is None else seen.first
-        seen.last = max(seen.last or 0, max(times))
+        ends = [record.time + (record.duration or 0) for record in records if isinstance(record, _SpanStart | Span)]
+        seen.last = max([*times, *ends, seen.last or 0])
         kinds = set(map(type, records))
         if not kinds.isdisjoint((Event, Alert)):
             for record in records:

@@ -70,7 +70,8 @@ class WriterSummary:
         self.records += len(records)
         times = [record.time for record in records]
         self.first = min(times) if self.first is None else min(self.first, min(times))
-        self.last = max(times) if self.last is None else max(self.last, max(times))
+        ends = [record.time + (record.duration or 0) for record in records if isinstance(record, Span)]
+        self.last = max([*times, *ends, self.last or 0])
         self.reach_all([record for record in records if type(record) in _STEPPED])
 
     def reach_all(self, records: Sequence["Stepped"]) -> None:

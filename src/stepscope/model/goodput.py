@@ -1,5 +1,6 @@
 """Goodput: what the time of a run was good for, from sums over its spans."""
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -8,10 +9,40 @@ from stepscope.model import names
 UNACCOUNTED = "unaccounted"
 """The time of which no span says what it was good for."""
 TOKEN_KEYS = frozenset(("tokens", "num_tokens", "batch_tokens", "train.tokens"))
-"""Metrics, without their category, that count the tokens of one step; their values are added up."""
+"""Metrics, without their category, that count tokens: of one step, or all so far where they never fall."""
+LEAST_RISES = 9
+"""A metric of tokens that rose so often and never fell is a counter: its values are all tokens so far."""
 
 Part = tuple[int, int]
 """Rank and attempt."""
+
+
+@dataclass(slots=True)
+class TokenCount:
+    """What a metric of tokens said on one rank in one attempt."""
+
+    points: int = 0
+    total: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    rises: int = 0
+    falls: int = 0
+    last: float | None = None
+
+    def add(self, value: float) -> None:
+        """Take a value, in the order of steps."""
+        if self.last is not None:
+            self.rises += value > self.last
+            self.falls += value < self.last
+        self.last = value
+        self.points += 1
+        self.total += value
+        self.low, self.high = min(self.low, value), max(self.high, value)
+
+    @property
+    def increase(self) -> float:
+        """How much a counter rose; before its first point it rose as it does on average."""
+        return (self.high - self.low) * self.points / (self.points - 1) if self.points > 1 else 0.0
 
 
 @dataclass(slots=True)
@@ -26,7 +57,8 @@ class Sums:
     """How many spans of steps there are."""
     first_step: dict[Part, int] = field(default_factory=dict)
     last_step: dict[Part, int] = field(default_factory=dict)
-    tokens: float = 0.0
+    tokens: dict[tuple[str, Part], TokenCount] = field(default_factory=dict)
+    """What the metrics of tokens said, by key, rank and attempt."""
 
     def reach(self, part: Part, begun: int, ended: int) -> None:
         """Widen the time of a rank in an attempt."""
@@ -58,6 +90,8 @@ class Goodput:
     tokens: float
     tokens_per_second: float | None
     """Tokens of all ranks, by the time of the rank that ran longest."""
+    tokens_counted: bool = False
+    """Whether a metric of tokens was found to be a counter, so that its increase is what counts."""
 
     @property
     def goodput(self) -> float:
@@ -88,6 +122,7 @@ def conclude(sums: Sums) -> Goodput:
     whole = max(seconds, accounted)
     rank, steps = _steps(sums)
     longest = max(by_rank.values(), default=0.0)
+    tokens, counted = _tokens(sums)
     return Goodput(
         seconds=seconds,
         buckets=buckets,
@@ -95,9 +130,23 @@ def conclude(sums: Sums) -> Goodput:
         phases=phases,
         steps=steps,
         steps_per_second=steps / by_rank[rank] if steps and by_rank[rank] else None,
-        tokens=sums.tokens,
-        tokens_per_second=sums.tokens / longest if sums.tokens and longest else None,
+        tokens=tokens,
+        tokens_per_second=tokens / longest if tokens and longest else None,
+        tokens_counted=counted,
     )
+
+
+def _tokens(sums: Sums) -> tuple[float, bool]:
+    """Add up the tokens of all ranks and attempts, and tell whether a counter was among them."""
+    counts: defaultdict[str, list[TokenCount]] = defaultdict(list)
+    for (key, _part), count in sums.tokens.items():
+        counts[key].append(count)
+    total, counted = 0.0, False
+    for each in counts.values():
+        counter = max(count.rises for count in each) >= LEAST_RISES and not any(count.falls for count in each)
+        total += sum(count.increase if counter else count.total for count in each)
+        counted = counted or counter
+    return total, counted
 
 
 def _steps(sums: Sums) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from stepscope.journal import layout
 from stepscope.journal.read import Tail
 from stepscope.model import names
-from stepscope.model.goodput import TOKEN_KEYS, Goodput, Part, Sums, bucket_of, conclude
+from stepscope.model.goodput import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude
 from stepscope.model.records import Metric, Record, Span
 
 MOST_OPEN = 100_000
@@ -73,6 +73,6 @@ class Folding:
     def _take_metric(self, part: Part, metric: Metric) -> None:
         if metric.step is not None and metric.axis is None:
             self.sums.walk(part, metric.step, metric.step)
-        for key, value in metric.values.items():
+        for key, value in metric.points():
             if key.rpartition("/")[2] in TOKEN_KEYS and isinstance(value, (int, float)) and value == value:
-                self.sums.tokens += value
+                self.sums.tokens.setdefault((key, part), TokenCount()).add(value)

@@ -80,3 +80,24 @@ def test_journal_and_store_agree(hub: Hub, get: Get) -> None:
         assert (theirs["steps"], theirs["seconds"]) == (ours.steps, pytest.approx(ours.seconds)), run
         assert theirs["steps_per_second"] == ours.steps_per_second
         assert theirs["tokens"] == ours.tokens
+
+
+def test_a_counter_of_tokens_is_counted_by_its_increase(hub: Hub, get: Get) -> None:
+    """The store tells a counter as the journal does, over two attempts of which the later goes back a little."""
+    for attempt, first, last in ((1, 0, 100), (2, 80, 200)):
+        records: list[Record] = [
+            Metric(START + n * SECOND, n, None, "trainer", {"tokens": 512 * (n + 1), "num_tokens": 512})
+            for n in range(first, last)
+        ]
+        writer = Writer(id=f"c{attempt}", run="counter", project="p", attempt=attempt, wall_ns=START + first * SECOND)
+        hub.store.write(Batch(writer, 1, records))
+    found = get("/api/runs/counter/goodput")
+    assert found["tokens"] == pytest.approx(2 * 220 * 512)
+    assert found["tokens_counted"] is True
+
+
+def test_a_run_lasts_until_its_last_span_ends(hub: Hub, get: Get) -> None:
+    """A long span at the end of a run is part of its duration."""
+    span = Span(START + SECOND, 30 * SECOND, None, None, b"l" * 16, b"l" * 8, None, "checkpoint", 1, 0, "", {})
+    hub.store.write(Batch(Writer(id="l", run="lasting", project="p", wall_ns=START), 1, [span]))
+    assert get("/api/runs/lasting")["duration"] == 31.0

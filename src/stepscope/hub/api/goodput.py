@@ -3,7 +3,7 @@
 from typing import Any
 
 from stepscope.hub.api.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.api.schemas import INTEGER, TEXT, maybe, table, thing
+from stepscope.hub.api.schemas import BOOLEAN, INTEGER, TEXT, maybe, table, thing
 from stepscope.hub.query import goodput as query
 from stepscope.hub.store.read.goodput import read_sums
 from stepscope.model.goodput import conclude
@@ -33,6 +33,7 @@ ENDPOINTS = (
             steps_per_second=maybe(_NUMBER),
             tokens=_NUMBER,
             tokens_per_second=maybe(_NUMBER),
+            tokens_counted=BOOLEAN,
         ),
         (RUN,),
     ),

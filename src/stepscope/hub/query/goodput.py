@@ -18,4 +18,5 @@ def goodput(run: str, found: Goodput) -> dict[str, Any]:
         "steps_per_second": found.steps_per_second,
         "tokens": found.tokens,
         "tokens_per_second": found.tokens_per_second,
+        "tokens_counted": found.tokens_counted,
     }

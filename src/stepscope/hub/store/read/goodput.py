@@ -1,17 +1,21 @@
 """What the spans, points and writers of a run add up to, for its goodput."""
 
+from collections.abc import Mapping
+
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.keys import read_lines, read_totals
+from stepscope.hub.store.read.keys import Line, read_lines, read_totals
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model import names
-from stepscope.model.goodput import TOKEN_KEYS, Sums, bucket_of
+from stepscope.model.goodput import TOKEN_KEYS, Sums, TokenCount, bucket_of
 
 _SAID = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
 _KNOWN = ", ".join(literal.text(name) for name in names.SPAN_BUCKETS)
 _WORDS = ", ".join(literal.text(bucket) for bucket in names.BUCKETS)
 _BUCKETED = f"({_SAID} IN ({_WORDS}) OR name IN ({_KNOWN}))"
 _OURS = ("stepscope/", "system/")
+MOST_TOKENS = 200_000
+"""So many points of a metric of tokens are looked at in their order."""
 
 
 def read_sums(engine: Engine, run: int) -> Sums:
@@ -71,8 +75,33 @@ def _points(engine: Engine, run: int, sums: Sums) -> None:
         sums.reach(part, total.first_time, total.last_time)
         if not total.line.key.startswith(_OURS) and not total.line.axis and total.last_step != NO_STEP:
             sums.walk(part, total.first_step, total.last_step)
-    counting = [number for number, line in lines.items() if line.key.rpartition("/")[2] in TOKEN_KEYS]
+    own = {number: line for number, line in lines.items() if not line.key.startswith(_OURS)}
+    counting = [number for number, line in own.items() if line.key.rpartition("/")[2] in TOKEN_KEYS]
     if counting:
-        among = literal.integers(counting)
-        found = engine.query(f"SELECT sum(value) AS s FROM metrics WHERE series IN {among} AND value = value")
-        sums.tokens = float(found["s"][0])
+        _tokens(engine, counting, lines, sums)
+
+
+def _tokens(engine: Engine, counting: list[int], lines: Mapping[int, Line], sums: Sums) -> None:
+    """Read what the metrics of tokens said; of a long one every so many steps tell whether it ever fell."""
+    among = f"series IN {literal.integers(counting)} AND value = value"
+    amounts = engine.query(
+        f"""SELECT series, attempt, count() AS n, sum(value) AS total, min(value) AS low, max(value) AS high
+        FROM metrics WHERE {among} GROUP BY series, attempt"""
+    )
+    rows = list(amounts.rows())
+    pace = max(n for _, _, n, *_ in rows) // MOST_TOKENS + 1 if rows else 1
+    courses = engine.query(
+        f"""SELECT series, attempt, arrayCount((a, b) -> b > a, arrayPopBack(course), arrayPopFront(course)) AS rises,
+            arrayCount((a, b) -> b < a, arrayPopBack(course), arrayPopFront(course)) AS falls
+        FROM (SELECT series, attempt, arrayMap(each -> each.3, arraySort(groupArray((step, time, value)))) AS course
+            FROM metrics WHERE {among} AND step % {pace} = 0 GROUP BY series, attempt)"""
+    )
+    moves = {(series, attempt): (rises, falls) for series, attempt, rises, falls in courses.rows()}
+    for series, attempt, n, total, low, high in rows:
+        line, (rises, falls) = lines[series], moves.get((series, attempt), (0, 0))
+        count = sums.tokens.setdefault((line.key, (line.rank, attempt)), TokenCount())
+        # Lines of one key that differ in their attributes are added up; together they are no counter.
+        count.falls += falls + (count.points > 0)
+        count.rises += rises
+        count.points, count.total = count.points + n, count.total + total
+        count.low, count.high = min(count.low, low), max(count.high, high)

@@ -92,7 +92,9 @@ class Group:
                 gain.counts[_COUNTED[type(line)]] += 1
         others = [*spans, *lines]
         self._traces.extend(source.book.number, others)
-        gain.seen = max(gain.seen, max([record.time for record in others]))
+        gain.seen = max(
+            [gain.seen, *[line.time for line in lines], *[span.time + (span.duration or 0) for span in spans]]
+        )
         gain.step = max([gain.step, *[record.step for record in others if record.step is not None]])
 
     def facts(self, commit: int) -> dict[str, Block]:

@@ -49,7 +49,7 @@ function Phases({ found }) {
 function rates(found) {
   const said = [];
   if (found.steps_per_second) said.push(`${number(found.steps_per_second, 3)} steps/s`);
-  if (found.tokens_per_second) said.push(`${number(found.tokens_per_second, 3)} tokens/s`);
+  if (found.tokens_per_second) said.push(`${number(found.tokens_per_second, 3)} tokens/s${found.tokens_counted ? " (by the increase of a counter)" : ""}`);
   said.push(`${lasting(found.seconds)} over all ranks`);
   return said.join(" · ");
 }
