@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import stepscope
 from stepscope.training.bus import Bus, runtime
 from stepscope.training.bus.poller import Poller
@@ -135,3 +137,11 @@ def test_measurements_that_are_none(run: stepscope.Run) -> None:
     Poller([5]).poll()  # type: ignore[list-item]
     counts = run.outcomes.snapshot()
     assert (counts["rejected/measurements/int"], counts["failed/poller/TypeError"]) == (1, 1)
+
+
+def test_a_period_of_erlang_is_told(run: stepscope.Run, caplog: pytest.LogCaptureFixture) -> None:
+    """`period: 10_000` there is ten seconds, here nearly three hours; whoever copies it learns so."""
+    Poller([], period=10)
+    assert "milliseconds" not in " ".join([*run.outcomes.take_notices(), caplog.text])
+    Poller([], period=10_000)
+    assert "milliseconds" in " ".join([*run.outcomes.take_notices(), caplog.text])

@@ -13,6 +13,8 @@ from stepscope.training.bus.runtime import dispatch_runtime_metrics
 from stepscope.training.counting import reject, said_by
 
 PERIOD = 10.0
+LONG_PERIOD = 1000.0
+"""A period of so many seconds was probably meant in milliseconds, as Erlang has it."""
 Measurement = Callable[[], object] | tuple[Any, Callable[[], Any]] | tuple[Any, str, Iterable[Any]]
 """A function that says what it measures by itself, or an event and a function whose answer is its measurements.
 
@@ -36,6 +38,10 @@ class Poller:
         if self._period != period:
             reject("period", period)
         self._period = min(self._period, threading.TIMEOUT_MAX)
+        run = stepscope.current_run()
+        if self._period >= LONG_PERIOD and run is not None:
+            text = f"Poller(period={self._period:g}) is in seconds; Erlang's period is in milliseconds"
+            run.outcomes.notice_text(text)
         runtime: list[Measurement] = [lambda: dispatch_runtime_metrics(bus)]
         self.measurements = runtime if measurements is None else _listed(measurements)
         """Those that are still asked."""
