@@ -21,7 +21,8 @@ REFUSED = Event(T, None, None, None, None, 13, "stepscope.sink.refused", {})
 MILESTONE = Event(T, 1, None, None, None, 9, "milestone", {})
 ALERT = Alert(T, 1, None, None, None, 13, "high KL", "0.2")
 OTEL = Metric(T, None, None, None, {"system.cpu.time": 1.0})
-ALL: list[Record] = [LOSS, CPU, OWN, SPAN, LOG, STARTED, FINISHED, REFUSED, MILESTONE, ALERT, OTEL]
+EDITED = Event(T, None, None, None, None, 9, "train.run.edited", {"tags": ["x"]})
+ALL: list[Record] = [LOSS, CPU, OWN, SPAN, LOG, STARTED, FINISHED, EDITED, REFUSED, MILESTONE, ALERT, OTEL]
 
 
 def passing(records: RecordFilter) -> list[Record]:
