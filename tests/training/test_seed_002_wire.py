@@ -10,6 +10,7 @@ from stepscope.training.bus import execute
 from stepscope.training.bus.reporters import event_reporter
 from stepscope.training.events.exceptions import RequestErrorCategory, RequestFailedError, is_user_error
 from stepscope.training.events.telemetry import Telemetry
+from tests.conftest import Python
 from tests.sinks.tinker_peer import TinkerPeer
 from tests.training.conftest import Until
 
@@ -100,6 +101,19 @@ def test_an_exception_has_the_severity_that_was_given(peer: TinkerPeer, until: U
     until(lambda: len(peer.events()) >= 3)
     found = [(each.event, each.error_message, each.severity) for each in of_session(peer, "errors")]
     assert found == [("UNHANDLED_EXCEPTION", *each) for each in (("a", "ERROR"), ("b", "ERROR"), ("c", "CRITICAL"))]
+
+
+def test_an_exception_that_ends_the_program_is_sent_once(peer: TinkerPeer, python: Python, until: Until) -> None:
+    """By the session whose block it left, which then ends; the end of the process does not repeat it."""
+    code = """
+        from stepscope.training.events.telemetry import Telemetry
+        with Telemetry("crash"):
+            raise RuntimeError("boom")
+    """
+    env = {"TINKER_BASE_URL": peer.url, "STEPSCOPE_SHIPPER": "thread"}
+    assert python(code, env=env).returncode == 1
+    until(lambda: len(peer.events()) >= 3)
+    assert [each.event for each in peer.events()] == ["SESSION_START", "UNHANDLED_EXCEPTION", "SESSION_END"]
 
 
 def raised(error: Exception, cause: Exception | None) -> Exception:

@@ -9,6 +9,7 @@ from typing import Any
 
 import stepscope
 from stepscope.model.names import SESSION_END, SESSION_START, SEVERITIES
+from stepscope.sdk import noted
 from stepscope.sdk.context import text_of
 from stepscope.sdk.spans import exception_attrs, message_of
 from stepscope.training import starting
@@ -77,6 +78,9 @@ class Telemetry:
             found = {key: part(exception, key) for key in ("status_code", "body")}
             said |= {key: value for key, value in found.items() if value is not None}
             return self.log("user_error", event_data=said, severity="WARNING")
+        run = stepscope.current_run()
+        if run is not None:
+            noted.first(exception, run.id)  # the end of the process records it no second time
         return self.log("exception", event_data=exception_attrs(exception), severity=severity)
 
     def log_fatal_exception(self, exception: Any, severity: str = "ERROR") -> bool:
