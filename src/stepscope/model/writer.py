@@ -31,6 +31,12 @@ class Writer(Struct, frozen=True, kw_only=True):
     resource: dict[str, Any] = {}
     schema: int = SCHEMA
 
+    @property
+    def named_host(self) -> str:
+        """The host as its resource names it, which a person may have set; `host` tells the machine itself."""
+        said = self.resource.get("host.name")
+        return said if isinstance(said, str) and said else self.host
+
 
 def run_id_trouble(run: str) -> str:
     """Say what is wrong with a run id: it is empty, too long, or has control characters; empty when nothing is."""

@@ -64,7 +64,7 @@ class Translator:
         done = Translated([], Counter())
         where = 0
         for batch in batches:
-            writer = _as_named(batch.writer)
+            writer = structs.replace(batch.writer, host=batch.writer.named_host)
             tags = self._writer_tags(writer)
             for record in batch.records:
                 self._record(writer, tags, where, record, done)
@@ -143,12 +143,6 @@ class Translator:
         self._fresh[key] = step
         name = metric_name(STEP_KEY, self._spelling.namespace)
         done.items.append(Point(where, "g", name, step, tags, record.time, writer.host))
-
-
-def _as_named(writer: Writer) -> Writer:
-    """A writer with the host that its resource names, which a person may have set."""
-    host = writer.resource.get("host.name")
-    return structs.replace(writer, host=host) if isinstance(host, str) and host != writer.host else writer
 
 
 def _adds_up(record: Metric, instrument: Instrument) -> bool:

@@ -62,7 +62,7 @@ def attempt_tags(writer: Writer) -> dict[str, str]:
         names.TAG_RUN: names.run_mark(writer.run),
         names.TAG_WORLD_SIZE: str(writer.world_size),
     }
-    return {**found, names.TAG_HOST: writer.host} if writer.host else found
+    return {**found, names.TAG_HOST: writer.named_host} if writer.named_host else found
 
 
 def source_tags(started: Mapping[str, Any]) -> dict[str, str]:

@@ -33,8 +33,8 @@ def resource_of(writer: Writer) -> Attrs:
     attrs["service.instance.id"] = said if said and writer.main else instance
     if writer.name:
         attrs[names.ATTR_RUN_NAME] = writer.name
-    if writer.host:
-        attrs.setdefault("host.name", writer.host)
+    if writer.named_host:
+        attrs["host.name"] = writer.named_host
     if writer.pid:
         attrs["process.pid"] = writer.pid
     return attrs
