@@ -16,7 +16,7 @@ class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     part: Literal["runs", "traces"] = "runs"
 
-    excluded: ClassVar[tuple[str, ...]] = SELF_TELEMETRY
+    excluded: ClassVar[tuple[str, ...]] = (*SELF_TELEMETRY, "kind:log")
 
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Mlflow":
