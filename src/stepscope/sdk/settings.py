@@ -182,10 +182,12 @@ def _from_file(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         import yaml
+
+        from stepscope.wire import yaml_text
     except ImportError:
         raise ConfigError(f"{path} needs PyYAML to be read: pip install 'stepscope[yaml]'") from None
     try:
-        content = yaml.safe_load(text) or {}
+        content = yaml_text.load(text) or {}
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
     if not isinstance(content, dict) or (content and "telemetry" not in content):

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from stepscope.model.errors import StepscopeError
+from stepscope.wire import yaml_text
 
 LONGEST = 64 * 1024
 MOST_CHARTS, MOST_KEYS = 64, 32
@@ -82,10 +83,10 @@ def parse(text: str) -> Dashboard:
 def _compose(text: str) -> Any:
     """The nodes of a text. Names for parts of it could make a small text endless, so they are refused."""
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text, Loader=yaml_text.Loader):
             if isinstance(event, yaml.AliasEvent):
                 raise Mistake("parts cannot be repeated by name here", *_place(event.start_mark))
-        return yaml.compose(text, Loader=yaml.SafeLoader)
+        return yaml.compose(text, Loader=yaml_text.Loader)
     except yaml.MarkedYAMLError as error:
         said = ", ".join(part for part in (error.context, error.problem) if part)
         mark = error.problem_mark or error.context_mark

@@ -134,10 +134,12 @@ def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
         raise ConfigError(f"telemetry: {type(source).__name__} is no config; pass a mapping or the path of a YAML file")
     try:
         import yaml
+
+        from stepscope.wire import yaml_text
     except ImportError:
         raise ConfigError(f"{source} needs PyYAML to be read: pip install 'stepscope[yaml]'") from None
     try:
-        content = yaml.safe_load(Path(source).read_text(encoding="utf-8")) or {}
+        content = yaml_text.load(Path(source).read_text(encoding="utf-8")) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:  # the second: it is not UTF-8
         raise ConfigError(f"{source} cannot be read: {error}") from None
     if not isinstance(content, Mapping):

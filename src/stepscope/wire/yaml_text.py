@@ -1,0 +1,38 @@
+"""YAML from files and requests, read by one loader that refuses what would cost more than its size."""
+
+from typing import Any
+
+import yaml
+
+LONGEST = 1024 * 1024
+DEEPEST = 30
+"""Lists and mappings inside one another; PyYAML takes the square of the depth for each character."""
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader with a limit on the depth, which it checks while it reads."""
+
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        """Begin a list or mapping in brackets."""
+        if self.flow_level >= DEEPEST:
+            raise self._too_deep()
+        super().fetch_flow_collection_start(token)
+
+    def add_indent(self, column: int) -> bool:
+        """Begin a list or mapping that is indented."""
+        if len(self.indents) >= DEEPEST:
+            raise self._too_deep()
+        return bool(super().add_indent(column))
+
+    def _too_deep(self) -> yaml.MarkedYAMLError:
+        return yaml.MarkedYAMLError(problem="this is nested too deeply", problem_mark=self.get_mark())
+
+
+def load(text: str) -> Any:
+    """Read a text; yaml.YAMLError when it is no YAML, too long, or nested too deeply."""
+    if len(text) > LONGEST:
+        raise yaml.YAMLError(f"there are more than {LONGEST} characters")
+    try:
+        return yaml.load(text, Loader=Loader)
+    except (ValueError, OverflowError, RecursionError) as error:  # a date or number that is none
+        raise yaml.YAMLError(str(error)) from None
