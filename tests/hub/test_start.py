@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("chdb")
 
+from stepscope.hub.home import address_of
 from stepscope.hub.serve import _listen
 from tests.hub.conftest import StartHub, spawn
 
@@ -157,3 +158,18 @@ def test_answers_do_not_wait_for_acks() -> None:
     listener = _listen("127.0.0.1", 0, "--port")
     with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
         assert accepted.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize("removed", [("lock",), ("lock", "store/lock")], ids=["one", "both"])
+def test_a_removed_lock_file_lets_no_second_hub_in(start_hub: StartHub, removed: tuple[str, ...]) -> None:
+    """The folder itself is locked: a second hub names the first, calls nothing damaged, and the first goes on."""
+    hub = start_hub()
+    for name in removed:
+        (hub.home / "hub" / name).unlink()
+    second = spawn(hub.home, "--port", "0", "--grpc-port", "0")
+    said = second.communicate(timeout=60)[1]
+    assert second.returncode == 2
+    assert "another hub" in said
+    assert "damaged" not in said
+    assert hub.health()["status"] == "ok"
+    assert address_of(hub.home) == hub.url

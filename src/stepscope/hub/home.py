@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import IO
 
-from stepscope.hub.store.folder import full_disk, is_full
+from stepscope.hub.store.folder import full_disk, is_full, lock_folder
 from stepscope.journal.serving import address_of as address_of
 from stepscope.model.errors import ConfigError, Retry
 
@@ -27,16 +27,27 @@ class HubHome:
         self.store = self.folder / "store"
         self.tokens = tokens_path(home)
         self._lock: IO[str] | None = None
+        self._held = -1
+        """The folder itself, locked: a file in it can be removed."""
+        self._address = ""
         try:
             _claim(home, self.folder)
+            self._held = lock_folder(self.folder)
             self._lock = _locked(self.folder)
+        except ConfigError:
+            self.close()
+            raise
+        except BlockingIOError:
+            raise ConfigError(_taken(self.folder)) from None
         except OSError as error:
+            self.close()
             raise self._unusable(error) from error
 
     def announce(self, address: str) -> None:
         """Leave the hub's address where other commands find it; ConfigError when that cannot be written."""
         if self._lock is not None:
             try:
+                self._address = address
                 _sign(self._lock, f"{os.getpid()} {address}\n")
             except OSError as error:
                 raise self._unusable(error) from error
@@ -51,13 +62,25 @@ class HubHome:
 
     def trouble(self) -> str:
         """Say what is wrong when the folder that was opened is not at its path any more; else nothing."""
-        lock = self._lock
         try:
-            if lock is not None and os.path.samestat(os.fstat(lock.fileno()), os.stat(self.folder / "lock")):
+            if self._held >= 0 and os.path.samestat(os.fstat(self._held), os.stat(self.folder)):
+                self._restore_lock()
                 return ""
-        except (OSError, ValueError):
+        except (OSError, ValueError, ConfigError):
             pass
         return f"{self.folder} was deleted, moved or replaced under the hub: put it back, or start the hub anew"
+
+    def _restore_lock(self) -> None:
+        """Make the file anew that tells other commands where the hub is, when somebody removed it."""
+        lock = self._lock
+        with contextlib.suppress(FileNotFoundError):
+            if lock is None or os.path.samestat(os.fstat(lock.fileno()), os.stat(self.folder / "lock")):
+                return
+        self._lock = _locked(self.folder)
+        if self._address:
+            _sign(self._lock, f"{os.getpid()} {self._address}\n")
+        if lock is not None:
+            lock.close()
 
     def check(self) -> None:
         """Raise Retry when the folder is not at its path: what is written there now would be lost."""
@@ -76,6 +99,9 @@ class HubHome:
                 self._lock.truncate(0)
             self._lock.close()
             self._lock = None
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
 
 
 def tokens_path(home: Path) -> Path:
@@ -104,18 +130,25 @@ def _claim(home: Path, folder: Path) -> None:
     (folder / MARKER).write_text(_TEXT, encoding="utf-8")
 
 
+def _taken(folder: Path) -> str:
+    """Say that another hub has a folder, and which."""
+    try:
+        pid, _, address = (folder / "lock").read_text(encoding="utf-8").strip().partition(" ")
+    except OSError:
+        pid, address = "", ""
+    return (
+        f"another hub (pid {pid or 'unknown'}{f', {address}' if address else ''}) has {folder} open. "
+        "Use that one, stop it, or choose another --home"
+    )
+
+
 def _locked(folder: Path) -> IO[str]:
     file = open(os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        file.seek(0)
-        pid, _, address = file.read().strip().partition(" ")
         file.close()
-        raise ConfigError(
-            f"another hub (pid {pid or 'unknown'}{f', {address}' if address else ''}) has {folder} open. "
-            "Use that one, stop it, or choose another --home"
-        ) from None
+        raise ConfigError(_taken(folder)) from None
     try:
         _sign(file, f"{os.getpid()}\n")
     except OSError:

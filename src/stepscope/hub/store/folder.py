@@ -20,10 +20,18 @@ class Folder:
         self.path = path
         self.data = path / DATA
         self._lock: IO[str] | None = None
+        self._folder = -1
         try:
             _claim(path)
+            self._folder = lock_folder(path)
             self._lock = _locked(path)
+        except ConfigError:
+            self.close()
+            raise
+        except BlockingIOError:
+            raise ConfigError(_taken(path, "")) from None
         except OSError as error:
+            self.close()
             if is_full(error):
                 raise ConfigError(full_disk(path)) from error
             raise ConfigError(f"the store's folder {path} can not be used: {error.strerror or error}") from error
@@ -38,6 +46,25 @@ class Folder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+
+def lock_folder(path: Path) -> int:
+    """Lock a folder itself, whatever becomes of the files in it; BlockingIOError when another process has.
+
+    Closing what is returned lets go of it. Where folders cannot be locked the file `lock` has to do.
+    """
+    found = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(found)
+        raise
+    except OSError:
+        pass
+    return found
 
 
 def is_full(error: OSError) -> bool:
@@ -60,17 +87,27 @@ def _claim(path: Path) -> None:
     (path / MARKER).write_text(_TEXT, encoding="utf-8")
 
 
+def _taken(path: Path, holder: str) -> str:
+    who = holder or _signed(path / "lock") or "unknown"
+    return f"the store in {path} is open in another process (pid {who}): stop it or use its address"
+
+
+def _signed(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
 def _locked(path: Path) -> IO[str]:
     file = open(path / "lock", "a+", encoding="utf-8")  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.seek(0)
-        holder = file.read().strip() or "unknown"
+        holder = file.read().strip()
         file.close()
-        raise ConfigError(
-            f"the store in {path} is open in another process (pid {holder}): stop it or use its address"
-        ) from None
+        raise ConfigError(_taken(path, holder)) from None
     try:
         file.truncate(0)
         os.write(file.fileno(), str(os.getpid()).encode())  # nothing is left in a buffer that closing would write
