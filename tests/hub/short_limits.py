@@ -3,13 +3,28 @@
 import argparse
 import json
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stepscope.hub.api.routes import mount
 from stepscope.hub.limits import Limits
 from stepscope.hub.serve import serve
 from stepscope.hub.service import HubOptions
+from stepscope.hub.store.embedded import Chdb
+
+
+def _hold_queries(path: Path) -> None:
+    """Make every query of the store wait while a file is there: a disk that hangs, for as long as a test wants."""
+    query = Chdb.query
+
+    def held(engine: Chdb, sql: str) -> Any:
+        while path.exists():
+            time.sleep(0.05)
+        return query(engine, sql)
+
+    Chdb.query = held  # type: ignore[method-assign]
 
 
 def main() -> int:
@@ -20,6 +35,8 @@ def main() -> int:
     parser.add_argument("--port", type=int)
     parser.add_argument("--grpc-port", type=int)
     given = parser.parse_args()
+    if hold := os.environ.get("STEPSCOPE_TEST_HOLD"):
+        _hold_queries(Path(hold))
     limits = replace(Limits(), **json.loads(os.environ["STEPSCOPE_TEST_LIMITS"]))
     options = HubOptions(home=given.home, port=given.port, grpc_port=given.grpc_port, limits=limits)
     return serve(options, lambda text: print(text, flush=True), lambda hub: mount(hub, "0"))

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -92,13 +93,14 @@ def page_routes(folder: Path = WEB) -> list[BaseRoute]:
     files = Files(folder)
 
     async def document(request: Request) -> Response:
-        return Response(files.document(), headers={"Cache-Control": ASK}, media_type=_TYPES[".html"])
+        text = await run_in_threadpool(files.document)
+        return Response(text, headers={"Cache-Control": ASK}, media_type=_TYPES[".html"])
 
     async def file(request: Request) -> Response:
         name, keep = request.path_params["name"], ASK
         if name.startswith("@"):
             version, _, name = name[1:].partition("/")
             keep = KEEP if version == files.version else ASK
-        return files.answer(name, request, keep)
+        return await run_in_threadpool(files.answer, name, request, keep)
 
     return [Route("/", document, methods=["GET"]), Route("/web/{name:path}", file, methods=["GET"])]

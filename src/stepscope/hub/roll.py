@@ -1,5 +1,6 @@
 """Run counts by state: the runs of the store, and those heard of since it was last asked."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from stepscope.hub.store.read.runs import RunRow
 from stepscope.model.states import State, run_state
 
 LOOK_SECONDS = 10.0
+WAIT_SECONDS = 1.0
 
 
 class Roll:
@@ -29,12 +31,23 @@ class Roll:
         """The runs of the store and their states when it was last asked."""
         self._gone: set[str] = set()
         """Runs heard of that the store does not have any more."""
+        self._looking: threading.Thread | None = None
+        self._error: Exception | None = None
 
     def counts(self) -> dict[str, int]:
-        """Count the runs by state; what `runs` raises is raised here, and until the next look counted without them."""
+        """Count the runs by state; what `runs` raises is raised here, and until the next look counted without them.
+
+        A store that takes its time is waited for a second; then the counts are those of the last look.
+        """
         if self._clock() >= self._due:
             self._due = self._clock() + LOOK_SECONDS
-            self._look()
+            if self._looking is None or not self._looking.is_alive():
+                self._looking = threading.Thread(target=self._look, name="stepscope-counts", daemon=True)
+                self._looking.start()
+            self._looking.join(WAIT_SECONDS)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         heard = self._presence.runs() - self._gone
         found: Counter[str] = Counter(state for run, (_, state) in self._stored.items() if run not in heard)
         found.update(state for state in map(self._heard, heard) if state is not None)
@@ -47,5 +60,9 @@ class Roll:
 
     def _look(self) -> None:
         heard = self._presence.runs()  # first: what is heard of is stored by then
-        self._stored = {row.id: (row, self._state(row)) for row in self._runs()}
+        try:
+            self._stored = {row.id: (row, self._state(row)) for row in self._runs()}
+        except Exception as error:
+            self._error = error
+            return
         self._gone = set(heard - self._stored.keys())

@@ -133,6 +133,7 @@ class Hub:
 
     def start(self) -> None:
         """Begin to move records into the store."""
+        self.guard.tokens.watch()
         self.pump.start()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
@@ -144,6 +145,7 @@ class Hub:
     def close(self, seconds: float = 10.0) -> None:
         """Make what was taken safe, store what can be in the time given, and let go of everything."""
         self.say_goodbye()
+        self.guard.tokens.close()
         self.workers.close()
         self.intake.close()
         self.pump.stop(seconds)

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -52,7 +53,22 @@ class Tokens:
         self._stamp: tuple[int, int] | None = None
         self._look_at = 0.0
         self._tokens: dict[str, Token] = {}
+        self._watched = False
+        self._ended = threading.Event()
         self._refresh()
+
+    def watch(self) -> None:
+        """Look for changes on a thread from now on, so that whoever asks waits for no disk; `close` ends it."""
+        self._watched = True
+        threading.Thread(target=self._follow, name="stepscope-tokens", daemon=True).start()
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._ended.set()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(_LOOK_SECONDS):
+            self._look()
 
     def all(self) -> list[Token]:
         """List the tokens, the oldest first."""
@@ -109,9 +125,12 @@ class Tokens:
 
     def _refresh(self) -> None:
         now = self._clock()
-        if self._stamp is not None and now < self._look_at:
+        if self._watched or (self._stamp is not None and now < self._look_at):
             return
         self._look_at = now + _LOOK_SECONDS
+        self._look()
+
+    def _look(self) -> None:
         try:
             found = os.stat(self._path)
             stamp = (found.st_mtime_ns, found.st_ino)
