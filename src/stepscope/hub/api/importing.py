@@ -19,11 +19,14 @@ from stepscope.model.errors import Retry
 from stepscope.model.records import Record, Span
 from stepscope.wire.chrome import read as chrome
 from stepscope.wire.chrome.events import is_chrome
+from stepscope.wire.otlp.decode.bulk import bound_values
 from stepscope.wire.otlp.decode.origin import Group
 from stepscope.wire.otlp.decode.request import decode
 from stepscope.wire.otlp.refusals import BadRequest
 
 LIMIT = 256 * 1024 * 1024
+MOST_VALUES = 16_000_000
+"""Values of the JSON: a trace of 200,000 spans with ten attributes each, as we write it, has 10 million."""
 SECONDS = 60.0
 _GZIP = b"\x1f\x8b"
 _PART = 5000
@@ -44,6 +47,7 @@ def read(body: bytes, run: str, project: str, now: int) -> Found:
     """Read a file of either format; Refused when it is of none."""
     try:
         data = inflate(body, "gzip", LIMIT) if body.startswith(_GZIP) else body
+        bound_values(data, MOST_VALUES)
         if is_chrome(data):
             made = chrome.read(data, now, run=run, project=project)
             return Found("chrome", made.groups, made.rejections.reasons, made.ignored)

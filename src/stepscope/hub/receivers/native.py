@@ -21,6 +21,7 @@ from stepscope.model.writer import SCHEMA, Writer
 from stepscope.wire import frames
 
 PATH = "/v1/stepscope"
+MOST_RECORDS = 1_000_000
 UNREADABLE = "unreadable record"
 
 
@@ -57,6 +58,7 @@ class Native:
         load = Load()
         safe: dict[tuple[str, str], int] = {}
         writer: Writer | None = None
+        count = 0
         for found in frames.scan(data, final=True):
             try:
                 if isinstance(found, frames.Damage):
@@ -70,6 +72,9 @@ class Native:
             except ValueError as error:
                 self._entry.reject("unreadable request")
                 raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"at byte {found.start}: {error}")) from None
+            count += len(records)
+            if count > MOST_RECORDS:
+                raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_RECORDS} records; send less at a time"))
             load.rejected[UNREADABLE] += bad
             self._entry.add(load, writer, records, access.project, seq)
             key = (writer.run, writer.id)

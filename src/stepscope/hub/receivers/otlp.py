@@ -10,6 +10,7 @@ from msgspec import structs
 from stepscope.hub.receivers.entry import Entry, Load, Writers
 from stepscope.hub.receivers.repeats import Repeats, digest
 from stepscope.hub.security.guard import Access
+from stepscope.wire.otlp.decode.bulk import bound_values
 from stepscope.wire.otlp.decode.request import decode
 from stepscope.wire.otlp.names import HEADER_EXPERIMENT, HEADER_RUN, SIGNALS, Encoding, Signal
 from stepscope.wire.otlp.refusals import BadRequest, Rejections
@@ -69,6 +70,8 @@ class OtlpReceiver:
         clock: "_Clock",
     ) -> Taken:
         try:
+            if encoding == "json":
+                bound_values(data)
             decoded = decode(signal, encoding, data, headers, clock)
         except BadRequest:
             self._entry.reject("unreadable request")

@@ -6,6 +6,7 @@ import pytest
 
 from stepscope.wire.otlp.decode import bulk
 from stepscope.wire.otlp.decode.request import decode
+from stepscope.wire.otlp.fields import delimited, varint
 from stepscope.wire.otlp.names import SIGNALS, Signal
 from stepscope.wire.otlp.refusals import BadRequest
 from tests.wire.otlp.bodies import ENCODINGS, decoded, gauge, log, records, request, span
@@ -15,9 +16,11 @@ ITEMS = {"traces": span, "metrics": gauge, "logs": log}
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten messages are too many: a resource, a scope, and eight spans, or four metrics with a point each."""
-    monkeypatch.setattr(bulk, "MOST", 10)
-    monkeypatch.setattr(bulk, "_HARMLESS", 0)
+    """Eight items are many, and so are four resources and scopes, or twenty attributes."""
+    monkeypatch.setattr(bulk, "MOST", 8)
+    monkeypatch.setattr(bulk, "MOST_GROUPS", 4)
+    monkeypatch.setattr(bulk, "MOST_ATTRIBUTES", 20)
+    monkeypatch.setattr(bulk, "_SMALLEST", 0)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -31,11 +34,43 @@ def test_bound(signal: Signal, encoding: Any) -> None:
         decoded(signal, request(signal, [*items, ITEMS[signal]()]), encoding)
 
 
-@pytest.mark.parametrize("body", [b"\x0a\x00" * 11, b"\x0a\x18" + b"\x12\x00" * 12], ids=["resources", "scopes"])
-def test_empty_messages(body: bytes) -> None:
-    """Resources and scopes count too: nothing inside them is needed to fill a memory."""
+def field(number: int, *inside: bytes) -> bytes:
+    """A message in a field of another."""
+    return delimited(varint(number << 3 | 2), b"".join(inside))
+
+
+EMPTY = b"\x0a\x00"
+MANY: dict[str, tuple[Signal, bytes]] = {
+    "resources": ("traces", EMPTY * 5),
+    "scopes": ("traces", field(1, b"\x12\x00" * 5)),
+    "of a resource": ("logs", field(1, field(1, EMPTY * 21))),
+    "of a scope": ("logs", field(1, field(2, field(1, field(3) * 21)))),
+    "of a log": ("logs", field(1, field(2, field(2, field(6) * 21)))),
+    "in a body": ("logs", field(1, field(2, field(2, field(5, field(5, EMPTY * 21)))))),
+    "in a list in a dict": ("logs", field(1, field(2, field(2, field(6, field(2, field(6, field(1) * 21))))))),
+    "of a span": ("traces", field(1, field(2, field(2, field(9) * 21)))),
+    "events": ("traces", field(1, field(2, field(2, field(11) * 9)))),
+    "of an event": ("traces", field(1, field(2, field(2, field(11, field(3) * 21))))),
+    "of a link": ("traces", field(1, field(2, field(2, field(13, field(4) * 21))))),
+    "points": ("metrics", field(1, field(2, field(2, field(5, EMPTY * 9))))),
+    "of a point": ("metrics", field(1, field(2, field(2, field(7, field(1, field(7) * 21)))))),
+    "exemplars": ("metrics", field(1, field(2, field(2, field(9, field(1, field(8) * 9)))))),
+    "quantiles": ("metrics", field(1, field(2, field(2, field(11, field(1, field(6) * 9)))))),
+}
+
+
+@pytest.mark.parametrize(("signal", "body"), MANY.values(), ids=list(MANY))
+def test_empty_messages(signal: Signal, body: bytes) -> None:
+    """Everything that becomes an object counts, wherever it lies: nothing inside it is needed to fill a memory."""
     with pytest.raises(BadRequest, match="smaller batches"):
-        decode("traces", "protobuf", body)
+        decode(signal, "protobuf", body)
+
+
+def test_many_values_of_json() -> None:
+    """A JSON text of too many values is refused before it is parsed."""
+    bulk.bound_values(b"[" + b"1," * 9 + b"1]", 10)
+    with pytest.raises(BadRequest, match="send less"):
+        bulk.bound_values(b"[" + b"{}," * 9 + b"{}]", 10)
 
 
 def test_broken() -> None:
