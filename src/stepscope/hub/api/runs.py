@@ -16,6 +16,8 @@ from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain
 
 MOST_LINES = 64
+SAID = ("config", "tags", "notes", "group", "job_type")
+"""What a run is started with and is told apart from its environment."""
 
 
 def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}`."""
     row = reader.run(given["run"])
     writers = read_writers(reader.engine, row.number)
-    rest = {key: value for key, value in row.beginning.items() if key != "config"}
+    rest = {key: value for key, value in row.beginning.items() if key not in SAID}
     return {
         **shapes.run(row, reader.states.standing(row)),
         "environment": plain(rest),

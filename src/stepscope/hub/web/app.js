@@ -3,6 +3,7 @@ import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, use
 import { ask, get } from "./api.js";
 import { go, href, useRoute } from "./router.js";
 import { Empty, Failure, Loading } from "./parts/states.js";
+import { Toasts } from "./parts/toast.js";
 import { IconButton } from "./parts/toolbar.js";
 import { nextTheme, useTheme } from "./theme.js";
 import { keep, kept } from "./use.js";
@@ -27,7 +28,8 @@ function App() {
       ${locked ? html`<${Door} />`
         : view ? html`<${Outlet} key=${view.name} view=${view} parts=${parts} query=${query} />`
           : html`<${Empty} title="There is no such page"><a href=${href("runs")}>All runs</a><//>`}
-    </main>`;
+    </main>
+    <${Toasts} />`;
 }
 
 function skip(event) {

@@ -6,18 +6,21 @@ import { Icon } from "../parts/icons.js";
 import { Status } from "../parts/toolbar.js";
 import { rate } from "../runs/rates.js";
 import { useNow } from "../use.js";
+import { Described, Manage, Name } from "./edit.js";
 
-export function RunHead({ run, goodput, findings, tab, setTab, onStep, live }) {
+export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onEdit }) {
   const now = useNow(run.status === "running" ? 1000 : 10000);
   const going = run.status === "running";
   return html`<header class="run-head">
     <div class="run-title">
       <a class="muted" href=${href("runs", { filter: `project = ${quoted(run.project)}` })}>${run.project}</a><span class="muted" aria-hidden="true">/</span>
-      <h1>${run.name || run.id}</h1>
+      <${Name} run=${run} onEdit=${onEdit} />
       <${Status} run=${run} />
       ${going && html`<span class=${"live-sign " + live} title=${live === "lost" ? "The stream is lost; coming back" : "Live"}>${live === "lost" ? "reconnecting" : "live"}</span>`}
       ${run.name && html`<code class="muted run-id">${run.id}</code>`}
+      <${Manage} run=${run} onEdit=${onEdit} />
     </div>
+    <${Described} run=${run} onEdit=${onEdit} />
     <dl class="facts">
       <${Fact} name="step">${ordinal(run.step)}<//>
       <${Fact} name="steps/s" hint="Over the whole run">${rate(run, goodput?.steps_per_second)}<//>

@@ -4,6 +4,7 @@ import { clock, count, flat, lasting, ordinal, plain } from "../parts/format.js"
 import { Search } from "../parts/toolbar.js";
 import { Empty } from "../parts/states.js";
 import { Goodput } from "./goodput.js";
+import { Edits } from "./history.js";
 
 export function Overview({ run, goodput }) {
   const { git, ...rest } = run.environment || {};
@@ -13,6 +14,7 @@ export function Overview({ run, goodput }) {
     <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }} empty="Nothing is known of where it ran." />
     <${Attempts} run=${run} />
     <${Processes} run=${run} />
+    <${Edits} run=${run} />
   </div>`;
 }
 

@@ -5,6 +5,7 @@ import { ago, clock, count, lasting, number, ordinal, plain } from "../parts/for
 import { Status } from "../parts/toolbar.js";
 import { rate } from "./rates.js";
 import { Spark } from "./spark.js";
+import { tagCell } from "./tags.js";
 
 const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
 
@@ -21,7 +22,9 @@ export const FIXED = {
   duration: { title: "duration", width: "84px", align: "right", sortable: "duration", cell: (run) => html`<span>${lasting(run.duration)}</span>` },
   started: { title: "started", width: "92px", align: "right", sortable: "started",
     cell: (run, { now }) => html`<span title=${clock(run.started, { exact: true })}>${ago(run.started, now)}</span>` },
-  tags: { title: "tags", width: "minmax(90px, 1fr)", cell: (run) => Object.entries(run.tags || {}).slice(0, 4).map(([name, value]) => html`<span class="chip" key=${name}>${value === true ? name : `${name}=${plain(value)}`}</span>`) },
+  tags: { title: "tags", width: "minmax(90px, 1fr)", cell: tagCell },
+  notes: { title: "notes", width: "minmax(120px, 1fr)", sortable: "notes", cell: (run) => html`<span title=${run.notes}>${run.notes}</span>` },
+  group: { title: "group", width: "110px", sortable: "group", cell: (run) => html`<span>${run.group || ""}</span>` },
   ranks: { title: "ranks", width: "56px", align: "right", sortable: "ranks", cell: (run) => html`<span>${run.ranks}</span>` },
   attempts: { title: "attempts", width: "72px", align: "right", sortable: "attempts", cell: (run) => html`<span>${run.attempts}</span>` },
   hosts: { title: "hosts", width: "110px", sortable: "hosts", cell: (run) => html`<span>${run.hosts.join(", ")}</span>` },
@@ -73,4 +76,4 @@ function shared(name, names) {
 // The latest value of a metric: of the key, or of what it means in a category.
 const latestOf = (values, key) => values[key] ?? values[CATEGORIES.map((category) => `${category}/${key}`).find((each) => each in values)];
 
-export const groupOf = (run, by) => by.startsWith("config.") ? plain(at(run.config, by.slice(7))) : by === "hosts" ? run.hosts.join(", ") : plain(run[by]);
+export const groupOf = (run, by) => by.startsWith("tag.") ? plain(run.tags[by.slice(4)]) : by.startsWith("config.") ? plain(at(run.config, by.slice(7))) : by === "hosts" ? run.hosts.join(", ") : plain(run[by]);

@@ -9,7 +9,7 @@ const FIRST = 200, PAGE = 2000, MOST = 20000;
 const TURN = 2000, QUIET = 10000;   // milliseconds between questions while runs move, and while they may stop without a word
 
 // Returns { rows, matched, total, error, loading, state, again, see(rows) }.
-export function useRuns({ filter, sort, metrics }) {
+export function useRuns({ filter, sort, metrics, archived }) {
   const [found, setFound] = useState({ rows: [], matched: 0, total: null, error: null, loading: true });
   const [turn, setTurn] = useState(0);
   const known = useRef(new Map()), moved = useRef(new Map()), seen = useRef(new Set()), rates = useRef(new Map());
@@ -20,10 +20,10 @@ export function useRuns({ filter, sort, metrics }) {
 
   useEffect(() => {
     if (metricText === null) return undefined;
-    const control = new AbortController(), question = JSON.stringify([filter, sort, metricText]), anew = question !== last.current.question;
+    const control = new AbortController(), question = JSON.stringify([filter, sort, metricText, archived]), anew = question !== last.current.question;
     const mine = last.current = { question, busy: true, at: performance.now(), took: 0, stale: false };
     if (anew) setFound((old) => ({ ...old, loading: true }));
-    load({ filter, sort, metric: metrics }, control.signal, (part) => {
+    load({ filter, sort, metric: metrics, archived }, control.signal, (part) => {
       // What is asked for again takes the place of the old when it is whole, so that nothing jumps.
       if (!anew && part.loading && part.rows.length < known.current.size) return;
       const rows = part.rows.map((run) => latest(run, known.current.get(run.id), rates.current));
@@ -33,7 +33,7 @@ export function useRuns({ filter, sort, metrics }) {
       if (error.name !== "AbortError") setFound((old) => ({ ...old, error, loading: false }));
     }).finally(() => { mine.busy = false; mine.took = performance.now() - mine.at; });
     return () => control.abort();
-  }, [filter, sort, metricText, turn]);
+  }, [filter, sort, metricText, archived, turn]);
 
   const state = useLive({}, {
     runs: ({ runs }) => {
@@ -77,7 +77,7 @@ async function load(params, signal, told) {
     const answer = await get("runs", { ...params, limit: cursor ? PAGE : FIRST, cursor }, signal);
     rows = rows.concat(answer.runs);
     cursor = answer.next;
-    told({ rows, matched: answer.matched, total: answer.total, loading: cursor !== null });
+    told({ rows, matched: answer.matched, total: answer.total, archived: answer.archived, loading: cursor !== null });
   } while (cursor && rows.length < MOST);
 }
 
@@ -128,7 +128,7 @@ async function renew(due, seen, known, metrics, rates, setFound) {
   due.clear();
   if (!ids.length) return false;
   const filter = `id in (${ids.map(quoted).join(", ")})`;
-  const answer = await get("runs", { filter, metric: metrics, limit: ids.length }).catch(() => null);
+  const answer = await get("runs", { filter, metric: metrics, archived: "show", limit: ids.length }).catch(() => null);
   if (!answer) return false;
   const here = known.current, still = answer.runs.filter((run) => here.has(run.id));
   const other = still.some((run) => here.get(run.id).status !== run.status);

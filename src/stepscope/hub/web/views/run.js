@@ -1,6 +1,7 @@
 // One run: its facts, what went wrong, its charts, and the step that someone pointed at.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
+import { edit } from "../edits.js";
 import { change, href, useParam } from "../router.js";
 import { useAsk, useLive } from "../use.js";
 import { Asked, Empty } from "../parts/states.js";
@@ -32,12 +33,13 @@ function OneRun({ id }) {
   const close = useMemo(() => () => change({ step: null, at: null, attempt: null }), []);
   const going = run.value && ["running", "stalled", "importing"].includes(run.value.status);
   usePace(going, run.value?.status === "importing" ? 2000 : 10000, [run, goodput, findings]);
+  const told = useMemo(() => (now) => run.set((old) => old && { ...old, ...now, values: old.values }), []);
   useEffect(() => {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Asked} asked=${run} what="Reading the run">${(found) => html`
-      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} tab=${tab} setTab=${setTab} onStep=${open} live=${watching} />
+      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} tab=${tab} setTab=${setTab} onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, told)} />
       ${tab === "overview"
         ? html`<${Overview} run=${found} goodput=${goodput} />`
         : html`<${Asked} asked=${keys} what="Reading its metrics">${(list) => html`

@@ -12,16 +12,19 @@ import { Chooser } from "../runs/chooser.js";
 import { DEFAULTS, column, groupOf, usualMetrics } from "../runs/columns.js";
 import { Filter } from "../runs/filter.js";
 import { FirstRun } from "../runs/first.js";
+import { Archived, Manage } from "../runs/manage.js";
 import { useRates } from "../runs/rates.js";
 import { useRuns } from "../runs/rows.js";
 import { useSparks } from "../runs/sparks.js";
+import { tagFields, tagValues } from "../runs/tags.js";
 
-const NO_FIELDS = { plain: [], metrics: [], config: [], projects: [] };
+const NO_FIELDS = { plain: [], metrics: [], config: [], tags: [], projects: [] };
 
 export default function RunsView() {
   const [filter] = useParam("filter");
   const [sort] = useParam("sort", "-created");
   const [group] = useParam("group");
+  const [archived] = useParam("archived");
   const [closed, setClosed] = useState(() => new Set());
   const [picked, setPicked] = useState(() => new Set());
   const [chosen, setChosen] = useKept("columns", DEFAULTS);
@@ -29,7 +32,7 @@ export default function RunsView() {
   const fields = asked.value || NO_FIELDS;
   const ids = useMemo(() => chosen.flatMap((id) => id === "metrics" ? usualMetrics(fields.metrics).map((key) => "metrics." + key) : [id]), [chosen, fields]);
   const metrics = useMemo(() => asked.value || asked.error ? ids.filter((id) => id.startsWith("metrics.")).map((id) => id.slice(8)) : null, [ids, asked.value, asked.error]);
-  const runs = useRuns({ filter, sort, metrics });
+  const runs = useRuns({ filter, sort, metrics, archived });
   const now = useNow(5000);
   const [sparks, seeSparks] = useSparks(metrics);
   const [rates, seeRates] = useRates();
@@ -48,17 +51,19 @@ export default function RunsView() {
     if (ids.includes("rate")) seeRates(own);
   };
 
-  if (runs.total === 0 && !filter) return html`<div class="page"><${FirstRun} /></div>`;
+  if (runs.total === 0 && !filter && !archived && !runs.archived) return html`<div class="page"><${FirstRun} /></div>`;
   const wrong = runs.error?.status === 400 ? runs.error.message : "";
   return html`<div class="page fill runs">
     <div class="runs-bar">
       <${Filter} value=${filter} onChange=${(text) => change({ filter: text.trim() })} problem=${wrong} fields=${names(fields)} valuesOf=${(field) => valuesOf(field, runs.rows, fields)} />
       <${Toolbar} label="Table">
         <${Select} label="group" hidden=${false} value=${group} onChange=${(by) => change({ group: by })}
-          options=${[["", "not grouped"], ["project", "project"], ["status", "status"], ["hosts", "host"], ...fields.config.slice(0, 60).map(({ name }) => ["config." + name, name])]} />
+          options=${[["", "not grouped"], ["project", "project"], ["status", "status"], ["hosts", "host"], ["group", "group"], ...fields.tags.slice(0, 30).map(({ name }) => ["tag." + name, `tag ${name}`]), ...fields.config.slice(0, 60).map(({ name }) => ["config." + name, name])]} />
+        <${Archived} value=${archived} count=${runs.archived || 0} />
         <${Menu} label="Columns" icon="columns" align="right"><${Chooser} chosen=${ids} fields=${fields} onChange=${setChosen} onReset=${() => setChosen(DEFAULTS)} /><//>
         <button type="button" class=${"button" + (picked.size > 1 ? " primary" : "")} disabled=${picked.size < 2}
           onClick=${() => go(href("compare", { run: [...picked] }))}>Compare${picked.size ? ` ${picked.size}` : ""}</button>
+        <${Manage} picked=${picked} onDone=${() => { setPicked(new Set()); runs.again(); asked.again(); }} />
       <//>
       <p class="runs-count muted" role="status">${countWords(runs, filter)}</p>
     </div>
@@ -103,13 +108,16 @@ function countWords({ rows, matched, total, loading, state }, filter) {
 }
 
 function names(fields) {
-  return [...fields.plain.map((name) => ({ name, hint: "" })), ...fields.metrics.filter(({ name }) => !name.startsWith("stepscope/")).map(({ name, runs }) => ({ name: "metrics." + name, hint: `${count(runs)} runs` })),
+  return [...fields.plain.map((name) => ({ name, hint: "" })), ...tagFields(fields), ...fields.metrics.filter(({ name }) => !name.startsWith("stepscope/")).map(({ name, runs }) => ({ name: "metrics." + name, hint: `${count(runs)} runs` })),
     ...fields.config.map(({ name, runs }) => ({ name: "config." + name, hint: `${count(runs)} runs` }))];
 }
 
 function valuesOf(field, rows, fields) {
   if (field === "project") return fields.projects;
-  if (!/^(name|id|hosts|config\..*)$/.test(field)) return [];
+  if (field === "archived") return ["true", "false"];
+  const tags = tagValues(field, rows, fields);
+  if (tags) return tags;
+  if (!/^(name|id|hosts|group|job_type|config\..*)$/.test(field)) return [];
   return [...new Set(rows.slice(0, 2000).map((run) => field.startsWith("config.") ? groupOf(run, field) : plainOf(run, field)))].filter((value) => value && value !== "–").slice(0, 200);
 }
 
