@@ -127,8 +127,10 @@ def _may_hold_key(text: str) -> bool:
 
 
 def _mask_login(found: "re.Match[str]") -> str:
-    parts = found.group().split(":")
-    return found.group() if all(is_masked(each) or not each for each in parts) else MASK
+    """Mask a login whose password somebody has not masked already; the name beside a masked one stays too."""
+    name, _, password = found.group().partition(":")
+    masked = is_masked(password) if password else is_masked(name) or not name
+    return found.group() if masked else MASK
 
 
 def _mask_named(text: str) -> str:
