@@ -38,3 +38,15 @@ def test_a_table_of_pandas() -> None:
     frame = pandas.DataFrame({"a": [1, 2], "b": [3, 4]})
     for table in (wandb.Table(dataframe=frame), wandb.Table(data=frame)):
         assert (table.columns, table.data) == (["a", "b"], [[1, 3], [2, 4]])
+
+
+def test_the_methods_of_a_table() -> None:
+    """Rows, columns and frames, as scripts ask for them."""
+    table = wandb.Table(columns=["a", "b"], data=[[1, "x"], [2, "y"]])
+    table.add_computed_columns(lambda index, row: {"c": index + row["a"]})
+    assert table.get_column("c") == [1, 3]
+    assert (table.get_index(), len(table)) == ([0, 1], 2)
+    frame = table.get_dataframe()
+    assert (list(frame.columns), frame["a"].sum()) == (["a", "b", "c"], 3)
+    table.cast("a", int)
+    assert wandb.Table(columns=["a"])

@@ -10,7 +10,7 @@ import pytest
 import stepscope
 import stepscope.compat.wandb as wandb
 from examples import wandb_script
-from stepscope.model.records import Alert, Event, Metric
+from stepscope.model.records import Alert, Event, Histogram, Metric
 from tests.compat.conftest import Read
 
 
@@ -143,8 +143,8 @@ def test_before_init_after_finish_and_disabled(place: Path) -> None:
     assert wandb.config.lr == 1
     wandb.finish()
     assert not place.exists()
-    with pytest.raises(AttributeError, match="no_such_name"):
-        _ = wandb.no_such_name
+    with pytest.raises(AttributeError, match="_no_such_name"):
+        _ = wandb._no_such_name
 
 
 def test_steps_and_axes_of_numpy(read: Read) -> None:
@@ -208,3 +208,64 @@ def test_a_summary_gets_over_nan_and_takes_attributes(read: Read) -> None:
     wandb.finish()
     (said,) = [each.attrs for each in read(Event) if each.name == "train.summary"]
     assert said == {"low": 1.0, "high": 3.0, "best": "epoch 2"}
+
+
+def test_histograms_are_recorded_as_histograms(read: Read) -> None:
+    """Of values, of counts made before, of arrays and tensors, nested too; numbers beside them stay in their row."""
+    wandb.init()
+    made = wandb.Histogram([0.0, 1.0, 1.0, float("nan")], num_bins=2)
+    wandb.log({"loss": 1.0, "grad": made, "layers": {"w": wandb.Histogram(np.array([[-1.0, 3.0]]))}})
+    wandb.log({"counted": wandb.Histogram(np_histogram=([3, 1], [0.0, 0.5, 2.0]))})
+    wandb.log({"wrong": wandb.Histogram(5j), "edges": wandb.Histogram(np_histogram=([1], [2.0, 1.0])), "kept": 1})
+    inner = stepscope.current_run()
+    assert inner is not None
+    rejected = [name for name in inner.outcomes.snapshot() if name.startswith("rejected")]
+    wandb.finish()
+    found = {key: (metric.step, value) for metric in read(Metric) for key, value in metric.values.items()}
+    assert (made.histogram, made.bins) == ([1, 2], [0.0, 0.5, 1.0])
+    assert found["loss"] == (0, 1.0)
+    assert found["grad"] == (0, Histogram(3, 2.0, 0.0, 1.0, (0.0, 0.5, 1.0), (0, 1, 2, 0)))
+    assert (found["layers/w"][0], found["layers/w"][1].count, found["layers/w"][1].total) == (0, 2, None)
+    assert found["counted"] == (1, Histogram(4, None, 0.0, 2.0, (0.0, 0.5, 2.0), (0, 3, 1, 0)))
+    assert found["kept"] == (2, 1)
+    assert not found.keys() & {"wrong", "edges"}
+    assert len(rejected) == 1
+
+
+def test_join_is_finish(read: Read) -> None:
+    """Scripts of old wandb end their run by `join`."""
+    wandb.init()
+    wandb.join(exit_code=1)
+    assert [each.attrs["status"] for each in read(Event) if each.name == "train.run.finished"] == ["failed"]
+
+
+def test_what_is_absent_says_so_once_and_ends_no_script(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a script calls, enters, indexes or decorates with, of wandb or of one of its objects."""
+    run = wandb.init()
+
+    @wandb.some_decorator
+    def decorated() -> int:
+        return 5
+
+    for _ in range(3):
+        with wandb.some_context("x") as inside:
+            inside.update(1)
+        assert not wandb.Api().run("a/b").history()["loss"]
+        assert run.some_method(1) is not None
+        wandb.Image([[0]]).to_data_array()
+        wandb.Table(columns=["a"]).some_method()
+        wandb.util.some_function()
+    assert decorated() == 5
+    inner = stepscope.current_run()
+    assert inner is not None
+    counts = {key: n for key, n in inner.outcomes.snapshot().items() if key.startswith("ignored/wandb/")}
+    assert counts == {
+        f"ignored/wandb/{name}": 1 if name == "some_decorator" else 3
+        for name in (
+            "some_decorator", "some_context", "Api", "run.some_method", "Image.to_data_array", "Table.some_method",
+            "util.some_function",
+        )
+    }  # fmt: skip
+    notices = inner.outcomes.take_notices()
+    assert sum("some_context" in each for each in notices) <= 1
+    assert sum("wandb" in each for each in (*notices, *caplog.messages)) >= 1

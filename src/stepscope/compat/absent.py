@@ -2,9 +2,19 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 from stepscope.sdk.context import text_of
+
+report: Callable[[str], object] = str
+"""Takes the name of everything absent that a script asks for; the module of the shim puts its own here."""
+
+
+def missing(name: str) -> "Absent":
+    """Stand for something of wandb that is absent, counted and named once."""
+    report(name)
+    return Absent(name)
 
 
 class Absent:
@@ -13,8 +23,27 @@ class Absent:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __call__(self, *arguments: Any, **named: Any) -> "Absent":
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        decorates = len(arguments) == 1 and not named and isinstance(arguments[0], FunctionType)
+        return arguments[0] if decorates else self
+
+    def __enter__(self) -> "Absent":
         return self
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    def __getitem__(self, key: Any) -> "Absent":
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def __contains__(self, key: Any) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return 0
 
     def __getattr__(self, name: str) -> "Absent":
         if name.startswith("_"):
@@ -38,15 +67,14 @@ class Absent:
 class Partly(Absent):
     """Stands for a module of which a part is here; whatever else is asked of it is absent, and counted."""
 
-    def __init__(self, name: str, ignore: Callable[[str], object], **known: Any) -> None:
+    def __init__(self, name: str, **known: Any) -> None:
         super().__init__(name)
-        self._ignore = ignore
         self.__dict__.update(known)
 
     def __getattr__(self, name: str) -> Absent:
-        found = super().__getattr__(name)
-        self._ignore(f"{self._name}.{name}")
-        return found
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return missing(f"{self._name}.{name}")
 
     def __bool__(self) -> bool:
         return True

@@ -1,7 +1,12 @@
-"""What wandb can log beside numbers; here it is taken, counted as rejected, and not kept."""
+"""What wandb can log beside numbers and histograms; here it is taken, counted as rejected, and not kept."""
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from stepscope.compat.absent import Absent, missing
+from stepscope.compat.histogram import from_counts, from_values
+from stepscope.model import records
 
 
 class WBValue:
@@ -16,9 +21,29 @@ class Media(WBValue):
         self.named = named
         self.__dict__.update(named)
 
+    def __getattr__(self, name: str) -> Absent:
+        """What else wandb's media have is absent here, counted."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return missing(f"{type(self).__name__}.{name}")
+
 
 class Histogram(Media):
-    """A distribution."""
+    """A distribution: of a sequence of numbers, or counted before by `numpy.histogram`.
+
+    Nothing is raised: what is no distribution is counted as rejected when it is logged.
+    """
+
+    def __init__(self, sequence: Any = None, np_histogram: Any = None, num_bins: int = 64, **named: Any) -> None:
+        super().__init__(sequence, **named)
+        self.recorded: records.Histogram | None = None
+        try:
+            self.recorded = from_values(sequence, num_bins) if np_histogram is None else from_counts(*np_histogram)
+        except Exception:  # whatever a foreign sequence raises when it is read
+            pass
+        made = self.recorded
+        self.histogram: list[int] = list(made.counts[1:-1]) if made is not None else []
+        self.bins: list[float] = list(made.bounds) if made is not None else []
 
 
 class Image(Media):
@@ -117,3 +142,33 @@ class Table(Media):
     def iterrows(self) -> Iterator[tuple[int, list[Any]]]:
         """Go through the rows with their numbers."""
         return iter(enumerate(self.data))
+
+    def get_index(self) -> list[int]:
+        """List the numbers of the rows."""
+        return list(range(len(self.data)))
+
+    def get_dataframe(self) -> Any:
+        """Return the rows as a frame of pandas."""
+        pandas = importlib.import_module("pandas")  # who asks for a frame has it
+        return pandas.DataFrame.from_records(self.data, columns=self.columns)
+
+    def add_computed_columns(self, compute: Callable[[int, dict[Any, Any]], dict[Any, Any]]) -> None:
+        """Take columns that a function computes from each row and its number."""
+        found = [compute(index, dict(zip(self.columns, row, strict=False))) for index, row in self.iterrows()]
+        for name in found[0] if found else ():
+            self.add_column(name, [each.get(name) for each in found])
+
+    def cast(self, col_name: Any, dtype: Any, optional: bool = False) -> None:
+        """Do nothing: columns have no types here."""
+
+    def set_pk(self, col_name: Any) -> None:
+        """Do nothing: rows are found by their numbers."""
+
+    def set_fk(self, col_name: Any, table: Any, table_col: Any) -> None:
+        """Do nothing: tables are not joined."""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __bool__(self) -> bool:
+        return True

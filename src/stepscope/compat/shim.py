@@ -3,6 +3,7 @@
 import numbers
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import TracebackType
@@ -13,11 +14,17 @@ from stepscope.compat import resuming
 from stepscope.compat.absent import Absent, tags_of, text
 from stepscope.compat.artifact import Artifact, artifact_of
 from stepscope.compat.config import Config
+from stepscope.compat.histogram import DELTA
+from stepscope.compat.media import Histogram
 from stepscope.compat.starting import Start
 from stepscope.compat.summary import Definition, Summary
 from stepscope.journal import layout
-from stepscope.sdk.context import text_of
+from stepscope.model.records import METRIC
+from stepscope.sdk.context import pack_any, text_of
 from stepscope.sdk.scalars import Refused, step_number
+
+MOST_PREFIX = 1024
+"""Characters of joined keys below which nested dicts are searched for histograms; one may hold itself."""
 
 
 class AlertLevel(Enum):
@@ -145,11 +152,25 @@ class Run:
             self._run.log(data, self.step)
             return
         for axis, values in self._by_axis(data).items():
-            self._run.log(values, self.step if axis is None else _whole(data[axis]), axis=axis)
+            at = self.step if axis is None else _whole(data[axis])
+            numbers_only, distributions = _parted(values)
+            if numbers_only or not distributions:
+                self._run.log(numbers_only, at, axis=axis)
+            for key, histogram in distributions.items():
+                self._log_histogram(key, histogram, at, axis)
         for key, value in data.items():
             self.summary.take(text_of(key), value, self._how(text_of(key)))
         if commit or (commit is None and named is None):
             self.step += 1
+
+    def _log_histogram(self, key: str, histogram: Histogram, step: int | None, axis: str | None) -> None:
+        if self.disabled:
+            return
+        if histogram.recorded is None:
+            self._run.outcomes.reject(key, "no distribution")
+            return
+        values = {key: histogram.recorded}
+        self._run.recorder.put(pack_any((METRIC, time.time_ns(), step, axis, None, values, {}, DELTA)))
 
     def _by_axis(self, data: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:
         sorted_: dict[str | None, dict[str, Any]] = {}
@@ -241,6 +262,21 @@ class Run:
         if error is not None:
             self._run.exception(error, severity="FATAL" if self._ours else "ERROR")
         self.finish(1 if error is not None else 0)
+
+
+def _parted(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], dict[str, Histogram]]:
+    """Part histograms, which are recorded one by one, from the rest."""
+    rest: dict[str, Any] = {}
+    histograms: dict[str, Histogram] = {}
+    for key, value in values.items():
+        if isinstance(value, Histogram):
+            histograms[prefix + text_of(key)] = value
+        elif type(value) is dict and len(prefix) < MOST_PREFIX:
+            rest[key], inner = _parted(value, f"{prefix}{text_of(key)}/")
+            histograms.update(inner)
+        else:
+            rest[key] = value
+    return rest, histograms
 
 
 def _whole(value: Any) -> int | None:

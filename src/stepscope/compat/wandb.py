@@ -5,9 +5,10 @@ from types import ModuleType
 from typing import Any
 
 import stepscope
+from stepscope.compat import absent, media, starting
 from stepscope.compat import errors as errors
-from stepscope.compat import media, starting
-from stepscope.compat.absent import Absent, Partly
+from stepscope.compat import tensorboard as boards
+from stepscope.compat.absent import Partly, missing
 from stepscope.compat.artifact import Artifact as Artifact
 from stepscope.compat.artifact import artifact_of
 from stepscope.compat.config import Config, as_dict
@@ -41,14 +42,6 @@ _early = Config()
 """The configuration of the next run, as far as it is said before `init`."""
 _missed: set[str] = set()
 """What was ignored while there was no run to count it."""
-_ABSENT = frozenset((
-    "Api", "ArtifactTTL", "EvalTable", "agent", "agents", "api", "apis", "attach", "box3d", "catboost", "controller",
-    "ensure_configured", "env", "gym", "integration", "jupyter", "keras", "lightgbm", "link_model", "log_model",
-    "mark_preempting", "pin_config_keys", "plot", "plot_table", "profiler", "require", "restore", "sacred", "sdk",
-    "sklearn", "sweep", "teardown", "tensorboard", "tensorflow", "termerror", "termlog", "termsetup", "termwarn",
-    "use_model", "visualize", "xgboost",
-))  # fmt: skip
-"""What else wandb has; here it is absent, and counted."""
 
 
 class Settings:
@@ -72,14 +65,18 @@ def init(
     mode: str | None = None,
     resume: Any = None,
     reinit: Any = None,
+    sync_tensorboard: Any = None,
     **others: Any,
 ) -> Run:
     """Start a run, as `wandb.init`, or return the one that goes on, unless `reinit` or another `id` is given.
 
     A run that `stepscope.init` began is joined. `id` with the id of an earlier run goes on with it, and with `resume`
-    after its last step. `mode="disabled"` records nothing. What has no meaning here is counted as ignored. ConfigError
+    after its last step. `mode="disabled"` records nothing. With `sync_tensorboard` what is written to TensorBoard is
+    recorded as well. What has no meaning here is counted as ignored. ConfigError
     when a STEPSCOPE_* variable or stepscope.yaml is wrong, and nothing else.
     """
+    if sync_tensorboard:
+        _sync_tensorboard()
     start = starting.read({key: value for key, value in locals().items() if key in starting.VARIABLES})
     going = _live()
     if going is not None and going.answers(start) and not starting.begins_anew(reinit):
@@ -199,7 +196,16 @@ def setup(*arguments: Any, **others: Any) -> None:
     """Nothing needs to be set up."""
 
 
-util = Partly("util", _ignore, generate_id=starting.generate_id)
+def _sync_tensorboard(*arguments: Any, **others: Any) -> None:
+    """Record what is written to TensorBoard as well, in the run that goes on then."""
+    boards.follow(log)
+
+
+join = finish
+"""What `finish` was called once."""
+absent.report = _ignore
+util = Partly("util", generate_id=starting.generate_id)
+tensorboard = Partly("tensorboard", patch=_sync_tensorboard, unpatch=lambda: boards.follow(None))
 
 
 def __getattr__(name: str) -> Any:
@@ -211,10 +217,9 @@ def __getattr__(name: str) -> Any:
         return _early if run is None else run.config
     if name == "summary":
         return Summary() if run is None else run.summary
-    if name in _ABSENT:
-        _ignore(name)
-        return Absent(name)
-    raise AttributeError(f"stepscope.compat.wandb has no {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"stepscope.compat.wandb has no {name!r}")
+    return missing(name)
 
 
 class _Module(ModuleType):

@@ -1,0 +1,120 @@
+"""Scripts that write to TensorBoard and ask wandb to follow, with the real writers."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepscope.compat.wandb as wandb
+from stepscope.compat import tensorboard
+from stepscope.model.records import Histogram, Metric
+from tests.compat.conftest import Read
+
+WRITERS = {"tensorboardX": "tensorboardX", "torch": "torch.utils.tensorboard"}
+
+
+@pytest.fixture(autouse=True)
+def nobody_follows() -> Iterator[None]:
+    """The process has one follower, and it would go on in other tests."""
+    yield
+    tensorboard.follow(None)
+
+
+@pytest.fixture(params=WRITERS)
+def writer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A SummaryWriter of each library, imported before the run begins."""
+    module = pytest.importorskip(WRITERS[request.param], reason=f"{request.param} is not installed")
+    made = module.SummaryWriter(str(tmp_path / "board"))
+    yield made
+    made.close()
+
+
+def points(read: Read) -> dict[str, list[tuple[int, Any]]]:
+    """The (step, value) pairs of every key."""
+    found: dict[str, list[tuple[int, Any]]] = {}
+    for metric in read(Metric):
+        for key, value in metric.values.items():
+            found.setdefault(key, []).append((metric.step, value))
+    return found
+
+
+def test_scalars_and_histograms_are_recorded_at_their_steps(writer: Any, read: Read, tmp_path: Path) -> None:
+    """In the manner of a reinforcement-learning script: the writer alone is called, and its files are written too."""
+    wandb.init(project="cleanrl", sync_tensorboard=True)
+    writer.add_text("hyperparameters", "|param|value|")
+    for step in (0, 100, 200):
+        writer.add_scalar("charts/episodic_return", step / 2, step)
+        writer.add_scalar("losses/value_loss", scalar_value=0.25, global_step=step)
+    writer.add_scalars("losses", {"a": 1.0, "b": 2.0}, 200)
+    writer.add_histogram("weights", np.arange(100), 200)
+    wandb.finish()
+    found = points(read)
+    assert found["charts/episodic_return"] == [(0, 0.0), (100, 50.0), (200, 100.0)]
+    assert found["losses/value_loss"] == [(0, 0.25), (100, 0.25), (200, 0.25)]
+    assert (found["losses/a"], found["losses/b"]) == ([(200, 1.0)], [(200, 2.0)])
+    ((step, weights),) = found["weights"]
+    assert isinstance(weights, Histogram)
+    assert (step, weights.count, weights.total) == (200, 100, 4950.0)
+    assert any((tmp_path / "board").rglob("events.out.*"))
+
+
+def test_nothing_is_recorded_unasked_or_after_the_end(writer: Any, read: Read) -> None:
+    """Without `sync_tensorboard` the writers are nobody's, and after the end they write their files only."""
+    wandb.init()
+    writer.add_scalar("early", 1.0, 1)
+    wandb.tensorboard.patch(root_logdir="board")
+    writer.add_scalar("loss", 1.0, 1)
+    wandb.finish()
+    writer.add_scalar("late", 1.0, 2)
+    assert points(read) == {"loss": [(1, 1.0)]}
+
+
+def test_odd_values_and_arguments_reach_the_writer_as_before(writer: Any, read: Read) -> None:
+    """What the writer raises is raised; what it takes and we do not costs nothing but itself."""
+    wandb.init(sync_tensorboard=True)
+    with pytest.raises(TypeError):
+        writer.add_scalar()
+    writer.add_scalar("no step", 2.0)
+    writer.add_scalar("nan", float("nan"), 5)
+    wandb.finish()
+    found = points(read)
+    assert found["no step"] == [(0, 2.0)]
+    assert str(found["nan"]) == "[(5, nan)]"
+
+
+@pytest.mark.parametrize("module", WRITERS.values())
+def test_a_writer_that_is_imported_later_is_followed(module: str, place: Path) -> None:
+    """The order of imports does not matter, and no library is imported for a script that does not."""
+    pytest.importorskip(module, reason=f"{module} is not installed")
+    program = f"""
+import sys
+import stepscope.compat.wandb as wandb
+run = wandb.init(id="later", sync_tensorboard=True)
+assert "tensorboardX" not in sys.modules and "torch" not in sys.modules
+from {module} import SummaryWriter
+SummaryWriter("board").add_scalar("loss", 0.5, 7)
+wandb.finish()
+from stepscope.model.records import Metric
+from stepscope.testing import read_run
+print([(r.step, r.values) for r in read_run({str(place)!r}, "later") if isinstance(r, Metric) and "loss" in r.values])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.stdout.strip() == "[(7, {'loss': 0.5})]", done.stderr
+
+
+def test_tensorflow_writes_are_recorded(tmp_path: Path, read: Read) -> None:
+    """`tf.summary.scalar` and `histogram` with a step, or with TensorFlow's own default step."""
+    tf = pytest.importorskip("tensorflow", reason="tensorflow is not installed")
+    wandb.init(sync_tensorboard=True)
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        tf.summary.scalar("loss", 0.5, step=3)
+        tf.summary.experimental.set_step(4)
+        tf.summary.histogram("weights", tf.constant([1.0, 2.0]))
+    wandb.finish()
+    found = points(read)
+    assert found["loss"] == [(3, 0.5)]
+    assert (found["weights"][0][0], found["weights"][0][1].count) == (4, 2)
