@@ -76,7 +76,7 @@ def test_words_of_any_kind() -> None:
     assert [event.attrs for event in own(recording, Event)][:1] == [{"value": "reached 100"}]
     assert [event.name for event in own(recording, Event)] == ["milestone", "<Mute>"]
     assert [alert.message for alert in own(recording, Alert)] == ["<Mute>"]
-    assert [span.name for span in own(recording, Span)] == ["None", "5", "<Mute>", "train.step"]
+    assert [span.name for span in own(recording, Span)] == ["span", "5", "<Mute>", "train.step"]
     axes = {row.values["loss"]: row.axis for row in own(recording, Metric) if "loss" in row.values}
     assert axes == {1.0: "5", 2.0: "<Mute>"}
 

@@ -127,29 +127,33 @@ def run_here() -> Run:
     return OffRun() if _current is None else _current
 
 
-def log(metrics: Mapping[str, Any], step: int | None = None, category: str | None = None) -> None:
+def log(
+    metrics: Mapping[str, Any] | None = None, step: int | None = None, category: str | None = None, **more: Any
+) -> None:
     """Record numbers at a step; see `Run.log`."""
     if _current is not None:
-        _current.log(metrics, step, category)
+        _current.log(metrics, step, category, **more)
 
 
-def step(n: int, name: str = "step") -> Span:
+def step(n: int | None = None, name: str = "step", **unknown: Any) -> Span:
     """Open the root span of a step; see `Run.step`."""
-    return OFF_SPAN if _current is None else _current.step(n, name)
+    return OFF_SPAN if _current is None else _current.step(n, name, **unknown)
 
 
-def span(name: str, /, **attrs: Any) -> Span:
+def span(name: str | None = None, /, **attrs: Any) -> Span:
     """Open a span; see `Run.span`."""
     return OFF_SPAN if _current is None else _current.span(name, **attrs)
 
 
-def event(name: str, data: Mapping[str, Any] | None = None, severity: str = "INFO", *, step: int | None = None) -> None:
+def event(name: str | None = None, data: Mapping[str, Any] | None = None, severity: str = "INFO", **more: Any) -> None:
     """Record that something happened; see `Run.event`."""
     if _current is not None:
-        _current.event(name, data, severity, step=step)
+        _current.event(name, data, severity, **more)
 
 
-def alert(name: str, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any) -> None:
+def alert(
+    name: str | None = None, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any
+) -> None:
     """Record something a person should be told; see `Run.alert`."""
     if _current is not None:
         _current.alert(name, severity, message, step=step, **attrs)
@@ -161,29 +165,29 @@ def tag(*tags: str, **named: Any) -> None:
         _current.tag(*tags, **named)
 
 
-def untag(*names: str) -> None:
+def untag(*names: str, **unknown: Any) -> None:
     """Remove tags from the run; see `Run.untag`."""
     if _current is not None:
-        _current.untag(*names)
+        _current.untag(*names, **unknown)
 
 
-def note(text: str) -> None:
+def note(text: str | None = None, **unknown: Any) -> None:
     """Set the notes of the run; see `Run.note`."""
     if _current is not None:
-        _current.note(text)
+        _current.note(text, **unknown)
 
 
-def rename(name: str) -> None:
+def rename(name: str = "", **unknown: Any) -> None:
     """Give the run another name; see `Run.rename`."""
     if _current is not None:
-        _current.rename(name)
+        _current.rename(name, **unknown)
 
 
-def flush(timeout: float | None = None) -> Standing:
+def flush(timeout: float | None = None, **unknown: Any) -> Standing:
     """Wait until what was recorded is in the journal; see `Run.flush`."""
-    return NOTHING_LEFT if _current is None else _current.flush(timeout)
+    return NOTHING_LEFT if _current is None else _current.flush(timeout, **unknown)
 
 
-def finish(status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> Standing:
+def finish(status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any) -> Standing:
     """End the current run; see `Run.finish`."""
-    return NOTHING_LEFT if _current is None else _current.finish(status, timeout=timeout, wait=wait)
+    return NOTHING_LEFT if _current is None else _current.finish(status, timeout=timeout, wait=wait, **unknown)

@@ -39,21 +39,27 @@ def tag(run: Described, /, *tags: str, **named: Any) -> None:
             run.outcomes.reject("tag", type(error).__name__)
 
 
-def untag(run: Described, /, *names: str) -> None:
+def untag(run: Described, /, *names: str, **unknown: Any) -> None:
     """Remove tags from the run, by name."""
     if _is_on(run):
+        run.outcomes.reject_arguments("untag", unknown)
         _edit(run, {"tags": {text_of(name).strip(): None for name in names}})
 
 
-def note(run: Described, /, text: str) -> None:
+def note(run: Described, /, text: str | None = None, **unknown: Any) -> None:
     """Set the notes of the run, in place of those it had."""
     if _is_on(run):
+        run.outcomes.reject_arguments("note", unknown)
+        if text is None:
+            run.outcomes.reject("note", "no text was given")
+            return
         _edit(run, {"notes": text_of(text)[:LONGEST_NOTES]})
 
 
-def rename(run: Described, /, name: str) -> None:
+def rename(run: Described, /, name: str = "", **unknown: Any) -> None:
     """Give the run another name; its id stays."""
     if _is_on(run):
+        run.outcomes.reject_arguments("rename", unknown)
         wanted = text_of(name).strip()[:LONGEST_NAME]
         if not wanted:
             run.outcomes.reject("rename", "a name must not be empty")

@@ -64,35 +64,36 @@ class OffRun(Run):
 
     def log(
         self,
-        metrics: Mapping[str, Any],
+        metrics: Mapping[str, Any] | None = None,
         step: int | None = None,
         category: str | None = None,
-        *,
         axis: str | None = None,
+        **unknown: Any,
     ) -> None:
         """Do nothing."""
 
-    def step(self, n: int, name: str = "step") -> Span:
+    def step(self, n: int | None = None, name: str = "step", **unknown: Any) -> Span:
         """Open no span."""
         return OFF_SPAN
 
-    def span(self, name: str, /, **attrs: Any) -> Span:
+    def span(self, name: str | None = None, /, **attrs: Any) -> Span:
         """Open no span."""
         return OFF_SPAN
 
     def event(
         self,
-        name: str,
+        name: str | None = None,
         data: Mapping[str, Any] | None = None,
         severity: str = "INFO",
         *,
         step: int | None = None,
+        **unknown: Any,
     ) -> None:
         """Do nothing."""
 
     def alert(
         self,
-        name: str,
+        name: str | None = None,
         severity: str = "WARN",
         message: str = "",
         *,
@@ -101,18 +102,20 @@ class OffRun(Run):
     ) -> None:
         """Do nothing."""
 
-    def exception(self, error: BaseException, *, severity: str = "ERROR", **attrs: Any) -> None:
+    def exception(self, error: BaseException | None = None, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Do nothing."""
 
     def goodput(self) -> Goodput:
         """No time was recorded."""
         return conclude(Sums())
 
-    def flush(self, timeout: float | None = None) -> Standing:
+    def flush(self, timeout: float | None = None, **unknown: Any) -> Standing:
         """Nothing waits."""
         return NOTHING_LEFT
 
-    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> Standing:
+    def finish(
+        self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
+    ) -> Standing:
         """Nothing ends."""
         return NOTHING_LEFT
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter, deque
+from collections.abc import Iterable
 
 MOST_NOTICES = 1000
 
@@ -42,6 +43,11 @@ class Outcomes:
         """Count values that can not be kept, and note it once for their key."""
         self.add("rejected", "value", reason, count)
         self.notice("rejected", key, f"{key!r} was rejected ({reason}) and counted; training goes on")
+
+    def reject_arguments(self, call: str, names: Iterable[str]) -> None:
+        """Count arguments that a call does not know, and note it once for each."""
+        for name in names:
+            self.reject(f"{call}({name}=...)", "unknown argument")
 
     def notice(self, topic: str, about: str, text: str) -> None:
         """Keep a warning for the flusher to print, once per topic and subject; never prints here."""

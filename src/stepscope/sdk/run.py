@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _time_ns = time.time_ns
 _NUMBERS = frozenset((float, int, bool))
+_known_category = names.CATEGORIES.get
 _ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
 """Types that a sum with a float is plain or refused at once for; any other may begin to compute."""
 
@@ -107,17 +108,14 @@ class Run:
         return self.settings.home
 
     def log(
-        self,
-        metrics: Mapping[str, Any],
-        step: int | None = None,
-        category: str | None = None,
-        *,
-        axis: str | None = None,
-    ) -> None:
+        self, metrics: Mapping[str, Any] | None = None, step: int | None = None, category: str | None = None,
+        axis: str | None = None, **unknown: Any,
+    ) -> None:  # fmt: skip
         """Record numbers at a step: the one given, else the current `step`, else the next of this run's counter.
 
-        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts flatten with `/`. Any other value
-        is counted as rejected, the rest is kept. Steps may come in any order. Device tensors are not waited for.
+        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts flatten with `/`. Any other
+        value, and any unknown argument of this or another call, is counted as rejected, the rest is kept. Steps may
+        come in any order. Device tensors are not waited for.
         """
         try:
             if step is None:
@@ -132,7 +130,9 @@ class Run:
             if axis is not None and type(axis) is not str:
                 axis = text_of(axis)
             if category is not None:
-                category = names.CATEGORIES.get(category) or _category(category)
+                category = _known_category(category) or _category(category)
+            if unknown:
+                self.outcomes.reject_arguments("log", unknown)
             # One addition in C tells whether all values are plain numbers. With arrays and tensors it would compute,
             # so once such were seen the types are looked at, which takes longer.
             if type(metrics) is dict and (
@@ -191,8 +191,10 @@ class Run:
             self.outcomes.reject("step", str(reason), lost)
             return None
 
-    def step(self, n: int, name: str = "step") -> Span:
+    def step(self, n: int | None = None, name: str = "step", **unknown: Any) -> Span:
         """Open the root span of step `n`; inside it every record carries the step. `name` names the axis."""
+        if unknown:
+            self.outcomes.reject_arguments("step", unknown)
         number = n if type(n) is int and -(2**63) <= n < 2**63 else self._step_number(n)
         return StepSpan(self, Mark(number, None if name == "step" else text_of(name)))
 
@@ -203,36 +205,39 @@ class Run:
     rename = describing.rename
 
     def event(
-        self,
-        name: str,
-        data: Mapping[str, Any] | None = None,
-        severity: str = "INFO",
-        *,
-        step: int | None = None,
-    ) -> None:
+        self, name: str | None = None, data: Mapping[str, Any] | None = None, severity: str = "INFO", *,
+        step: int | None = None, **unknown: Any,
+    ) -> None:  # fmt: skip
         """Record that something happened. Data that is no dict is kept as its `value`.
 
         Events and alerts are the last to go for want of room: only when they alone fill it.
         """
+        self.outcomes.reject_arguments("event", unknown)
         self._note(EVENT, name, severity, step, data)
 
     def alert(
         self,
-        name: str,
+        name: str | None = None,
         severity: str = "WARN",
         message: str = "",
         *,
         step: int | None = None,
         **attrs: Any,
     ) -> None:
-        """Record something a person should be told."""
+        """Record something a person should be told; what else is given becomes its attributes."""
         self._note(ALERT, name, severity, step, attrs, safe_text(text_of(message)))
 
-    def exception(self, error: BaseException, *, severity: str = "ERROR", **attrs: Any) -> None:
+    def exception(self, error: BaseException | None = None, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Record an exception with its type, message and stack."""
+        if not isinstance(error, BaseException):
+            self.outcomes.reject("exception", f"error is a {type(error).__name__}, not an exception")
+            return
         self.event(names.EVENT_EXCEPTION, {**exception_attrs(error), **attrs}, severity)
 
-    def _note(self, kind: int, name: str, severity: str, step: int | None, data: Any, *said: str) -> None:
+    def _note(self, kind: int, name: str | None, severity: str, step: int | None, data: Any, *said: str) -> None:
+        if name is None:
+            self.outcomes.reject("alert" if kind == ALERT else "event", "no name was given")
+            return
         try:
             at = self.mark if step is None else Mark(self._step_number(step), None)
             number = self._severity(kind, severity)
@@ -269,21 +274,25 @@ class Run:
         self.flusher.flush(1.0)
         return self._folding.look()
 
-    def flush(self, timeout: float | None = None) -> Standing:
+    def flush(self, timeout: float | None = None, **unknown: Any) -> Standing:
         """Wait until what was recorded so far is in the journal, at most `timeout` seconds; false when it is not.
 
         Does not wait for sinks: `undelivered` of the answer is what they do not have at this moment.
         """
+        self.outcomes.reject_arguments("flush", unknown)
         safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
         return Standing(safe, self.undelivered() if safe else None)
 
-    def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> Standing:
+    def finish(
+        self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
+    ) -> Standing:
         """End the run and wait, at most `timeout` seconds, until it is in the journal. A second call does nothing.
 
         With `wait`, then wait so many seconds at most until every remote sink has it; false when one has not.
         """
         if self._finished:
             return NOTHING_LEFT
+        self.outcomes.reject_arguments("finish", unknown)
         self._finished = True
         if self.status == "running":
             self.status = self._ended_as(status)

@@ -1,6 +1,7 @@
 """How `run.span` opens a span, in as little time as Python allows."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from stepscope.sdk import context
@@ -14,7 +15,7 @@ _time_ns = time.time_ns
 _monotonic_ns = time.monotonic_ns
 
 
-def open_span(self: Part, name: str, /, **attrs: Any) -> Span:
+def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
     """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
     # This is `Span(self, name, clean(attrs), above)` in line: calls, most of all that of a class, take 5 % of the time.
     here = current()
@@ -27,7 +28,7 @@ def open_span(self: Part, name: str, /, **attrs: Any) -> Span:
         attrs = {**here[CARRIED_KEY], **attrs}
     span = _new(Span)
     span._run = self
-    span.name = name if type(name) is str and name in plain_texts else safe_text(text_of(name))
+    span.name = name if type(name) is str and name in plain_texts else _odd_name(self, name, attrs)
     span._attrs = attrs
     span.id = id = next(context.span_ids).to_bytes(8)
     above = here.get(SPAN_KEY) or self.above
@@ -40,3 +41,11 @@ def open_span(self: Part, name: str, /, **attrs: Any) -> Span:
     span._began = _monotonic_ns()
     self.open_spans[id] = span
     return span
+
+
+def _odd_name(run: Part, name: Any, attrs: Mapping[str, Any]) -> str:
+    """The text of a name; a span without one is counted, and called by its attribute `name` if it has that."""
+    if name is None:
+        run.outcomes.reject("span", "no name was given: it is the first argument, without a keyword")
+        name = attrs.get("name", "span")
+    return safe_text(text_of(name))
