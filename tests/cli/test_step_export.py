@@ -65,7 +65,7 @@ def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
     assert cli("export", "latest", "-o", str(tmp_path / "copy.xls")).returncode == 2
     assert cli("step", "nobody", "1").returncode == 2
     absent = cli("step", "latest", "55", "--rank", "7")
-    assert (absent.returncode, "no spans of rank 7; those with spans are 0" in absent.stderr) == (2, True)
+    assert (absent.returncode, "no records of rank 7; it has records of 0" in absent.stderr) == (2, True)
     unknown = cli("export", "latest", "-o", str(target), "--key", "trainer/los")
     assert (unknown.returncode, "no metric 'trainer/los'; it has trainer/loss" in unknown.stderr) == (2, True)
     table = read("e2e", keys=["trainer/loss"], home=home)
@@ -137,3 +137,29 @@ def test_the_attempt_that_is_named(tmp_path: Path) -> None:
     refused = step("4", "--attempt", "2")
     assert refused.returncode == 2
     assert "attempt 2 never came to step 4; attempt 1 did" in refused.stderr
+
+
+def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
+    """`--rank` leaves nothing of other ranks, values neither; a spike is trouble, as on the page."""
+    for rank in (0, 1):
+        values = [metric(step, loss=50.0 if step == 40 else 1.0, held_bytes=3.0e9 + rank) for step in range(60)]
+        line = msgspec.structs.replace(log(f"said by rank {rank}"), step=20)
+        write(tmp_path, "R", [*values, line], rank=rank, name="named", token=f"a{rank}")
+
+    def step(*arguments: str) -> str:
+        line = [sys.executable, "-m", "stepscope.cli.main", "step", "R", *arguments, "--home", str(tmp_path)]
+        done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    both = step("20")
+    assert both.startswith("named (R)  step 20")
+    assert "next trouble at 40 (spike)" in both
+    assert "previous trouble at 40 (spike)" in step("50")
+    assert re.search(r"held_bytes +0 +3 GB", both)
+    alone = json.loads(step("20", "--rank", "1", "--json"))
+    assert {value["rank"] for each in alone["metrics"] for value in each["values"]} == {1}
+    assert [each["body"] for each in alone["logs"]] == ["said by rank 1"]
+    shown = step("20", "--rank", "1")
+    assert re.search(r"trainer/loss +1 ", shown)
+    assert not re.search(r"trainer/loss +0 ", shown)

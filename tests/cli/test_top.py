@@ -52,6 +52,15 @@ def test_one_spike_among_many_points_is_drawn(at: int) -> None:
     assert sum(part.good for part in made.drawn().values()) == 100_000
 
 
+def test_bytes_are_scaled() -> None:
+    """What is counted in bytes is written as on the page."""
+    made = KeyCourse("system/memory_used_bytes")
+    for step, value in enumerate((7.5e9, 16.0e9)):
+        made.add(0, step, value)
+    assert "16 GB" in chart(made, 60, 3)[0]
+    assert "7.5 GB..16 GB" in chart(made, 60, 3)[0]
+
+
 def test_numbers_that_are_none_are_marked() -> None:
     """With how many there were, and where the first was."""
     values = [1.0] * 1000

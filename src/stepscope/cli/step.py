@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
     made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
     made.add_argument("step", metavar="N", type=whole(-(2**63)), help="the step")
     made.add_argument(
-        "--rank", type=whole(), metavar="R", help="spans of this rank in detail; all side by side without"
+        "--rank", type=whole(), metavar="R", help="of this rank only, its spans in detail; all side by side without"
     )
     made.add_argument(
         "--attempt", type=whole(1), metavar="A", help="what happened in this attempt; in the newest without"
@@ -35,19 +35,53 @@ def command(args: argparse.Namespace) -> int:
     with asking(home_of(args), args.run) as (door, run):
         chosen = {} if args.attempt is None else {"attempt": args.attempt}
         view = door.get("/api/runs/{run}/steps/{step}", run=run, step=args.step, **chosen)
-    ranks = sorted({lane["rank"] for lane in view["ranks"]})
-    if args.rank is not None and args.rank not in ranks:
-        known = f"those with spans are {', '.join(map(str, ranks))}" if ranks else "no rank has spans there"
-        raise ConfigError(f"step {args.step} of {run} has no spans of rank {args.rank}; {known}")
+        found = door.get("/api/runs/{run}/findings", run=run)["findings"]
+        name = door.get("/api/runs/{run}", run=run)["name"]
+    view = {**view, "name": name, **nearest(view, found)}
+    if args.rank is not None:
+        view = of_rank(view, args.rank)
     shown = [] if args.json else lines(view, args.rank)
     print(dumps(view) if args.json else "\n".join(text.cut(line, text.width()) for line in shown))
     return 0
 
 
+def nearest(view: dict[str, Any], findings: list[dict[str, Any]]) -> dict[str, Any]:
+    """The nearest steps before and after at which something was wrong: what the step tells, and what findings name."""
+    here = view["step"]
+    places = [
+        {"step": each["step"], "reason": each["kind"].replace("_", " ")}
+        for each in findings
+        if each["step"] is not None
+    ]
+    found: dict[str, Any] = {}
+    for field, sign in (("previous_anomaly", -1), ("next_anomaly", 1)):
+        known = [each for each in (view[field], *places) if each is not None and (each["step"] - here) * sign > 0]
+        found[field] = min(known, key=lambda each: abs(each["step"] - here), default=None)
+    return found
+
+
+def of_rank(view: dict[str, Any], rank: int) -> dict[str, Any]:
+    """What one rank did in a step; ConfigError when it recorded nothing there."""
+    parts = ("ranks", "open_spans", "logs", "alerts", "system")
+    own = {part: [each for each in view[part] if each["rank"] == rank] for part in parts}
+    metrics = [
+        {**metric, "values": [value for value in metric["values"] if value["rank"] == rank]}
+        for metric in view["metrics"]
+    ]
+    kept = [metric for metric in metrics if metric["values"]]
+    if not kept and not any(own.values()):
+        there = {value["rank"] for metric in view["metrics"] for value in metric["values"]}
+        there |= {each["rank"] for part in parts for each in view[part]}
+        known = f"it has records of {', '.join(map(str, sorted(there)))}" if there else "it has no records at all"
+        raise ConfigError(f"step {view['step']} of {view['run']} has no records of rank {rank}; {known}")
+    return {**view, **own, "metrics": kept}
+
+
 def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
     """A step for people."""
     begin = view["begin"]
-    yield text.clean(f"{view['run']}  step {view['step']}  {text.moment(int(begin * 1e9)) if begin else 'no records'}")
+    run = f"{view['name']} ({view['run']})" if view.get("name") else view["run"]
+    yield text.clean(f"{run}  step {view['step']}  {text.moment(int(begin * 1e9)) if begin else 'no records'}")
     yield f"previous {formatting.ordinal(view['previous'])}, next {formatting.ordinal(view['next'])}{_anomalies(view)}"
     if view["slow"]:
         yield text.clean(f"slow: {view['slow']['text']}")
@@ -70,7 +104,7 @@ def _metrics(view: dict[str, Any]) -> Iterator[str]:
         for value in metric["values"]:
             z = value["z"]
             deviation = "" if z is None else formatting.signed(z, 3)
-            shown = [text.number(value[field]) for field in ("value", "mean", "delta")]
+            shown = [text.value_of(metric["key"], value[field], metric["unit"]) for field in ("value", "mean", "delta")]
             rows.append([metric["key"], str(value["rank"]), *shown, deviation, "!" * (value["level"] >= UNUSUAL)])
     if rows:
         head = ("METRIC", ">RANK", ">VALUE", f">MEAN OF {view['window']}", ">DELTA", ">SIGMA", "")

@@ -14,8 +14,8 @@ def chart(course: KeyCourse, columns: int, rows: int, *, log: bool = False) -> l
     """Draw a metric in some rows of characters under a line that names it."""
     parts = course.drawn()
     low, high = extremes(list(parts.values()))
-    head = f"{text.clean(course.key)} {text.number(course.last)}"
-    span = f"{text.number(low)}..{text.number(high)}" if low is not None else ""
+    head = f"{text.clean(course.key)} {text.value_of(course.key, course.last)}"
+    span = f"{text.value_of(course.key, low)}..{text.value_of(course.key, high)}" if low is not None else ""
     bad = sum(part.bad for part in parts.values())
     marks = f" !{bad}" if bad else ""
     room = columns - len(span) - len(marks) - 1
