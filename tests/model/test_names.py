@@ -38,3 +38,27 @@ def test_the_step_is_looked_for_first_under_our_own_name() -> None:
     """Among the aliases of the step attribute ours is the strongest, and none is there twice."""
     assert names.STEP_ALIASES[0] == names.ATTR_STEP
     assert len(set(names.STEP_ALIASES)) == len(names.STEP_ALIASES)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("train/loss", "trainer/loss"),
+        ("Trainer/loss", "trainer/loss"),
+        ("eval/acc/top1", "evaluator/acc/top1"),
+        ("act/x", "actor/x"),
+        ("loss", "loss"),
+        ("train", "train"),
+        ("train/", "train/"),
+        ("training/loss", "training/loss"),
+    ],
+)
+def test_a_key_has_one_name(key: str, name: str) -> None:
+    """Words for one category are one category; a key without one stays as it is."""
+    assert names.canonical_key(key) == name
+
+
+def test_spellings() -> None:
+    """The key itself comes first, then its category in other words, then none; without one, any category."""
+    assert names.spellings("train/loss") == ["train/loss", "trainer/loss", "loss"]
+    assert names.spellings("loss")[:3] == ["loss", "trainer/loss", "train/loss"]

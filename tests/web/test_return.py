@@ -16,7 +16,7 @@ AWAY = "The hub does not answer"
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[RunningHub]:
     """A hub with one run that has ended."""
-    run = stepscope.init(project="web", name="short", run_id="short", home=tmp_path / "home", probes=False)
+    run = stepscope.init(project="web", name="a short one", run_id="short", home=tmp_path / "home", probes=False)
     for step in range(5):
         run.log({"loss": 1 / (1 + step)}, step=step, category="trainer")
     run.finish()
@@ -78,6 +78,37 @@ def test_questions_of_a_view_are_asked_again(there: RunningHub, show: Opened, vi
     page.get_by_text(AWAY).wait_for()
     there.start()
     until(page, f"!document.body.innerText.includes('{AWAY}') && document.querySelector('{sign}')")
+
+
+VIEWS = ("runs", "run/short", "compare?run=short", "traces", "logs?run=short", "dashboards", "health", "sql")
+
+
+@pytest.mark.usefixtures("away")
+def test_every_view_says_that_the_hub_is_lost(there: RunningHub, show: Opened) -> None:
+    """Whatever is shown, that it is old is said, and no more once the hub is back."""
+    pages = [show(there, view) for view in VIEWS]
+    for page in pages:
+        until(page, "document.querySelector('main').innerText.length > 40 && !document.querySelector('.state .pulse')")
+    there.stop()
+    for page in pages:
+        page.get_by_text("No connection to the hub").wait_for()
+    there.start()
+    for page in pages:
+        page.get_by_text("No connection to the hub").wait_for(state="detached")
+
+
+@pytest.mark.usefixtures("away")
+def test_runs_are_called_by_their_names(there: RunningHub, show: Opened) -> None:
+    """In titles and lists; the id is at hand where the name stands."""
+    named = there.request("GET", "/api/runs/short").json()["name"]
+    assert named == "a short one"
+    page = show(there, "logs?kind=event")
+    page.locator(".log-run [title=short]").first.wait_for()
+    until(page, f"document.querySelector('.log-run').innerText === '{named}'")
+    page = show(there, "logs?run=short")
+    until(page, f"document.title === 'Logs · {named} · Stepscope'")
+    page = show(there, "compare?run=short")
+    until(page, f"document.title === '{named} · Stepscope'")
 
 
 def test_a_module_that_is_broken_does_not_reload_for_ever(there: RunningHub, show: Opened) -> None:

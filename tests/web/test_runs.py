@@ -89,11 +89,37 @@ def test_groups_sorting_and_columns(crowd: RunningHub, show: Opened) -> None:
     page.locator(".vt-row.heading").filter(has_text="sgd").wait_for()
     page = show(crowd, "runs")
     page.get_by_role("button", name="loss", exact=True).click()
-    until(page, "location.hash.includes('sort=-metrics.trainer/loss')")
+    until(page, "location.hash.includes('sort=-metrics.loss')")
     page.get_by_text("sweep 4999").wait_for()
     page.get_by_role("button", name="Columns").click()
     page.get_by_role("checkbox", name="lr").check()
     page.get_by_role("columnheader", name="lr").wait_for()
+
+
+def test_another_question_begins_at_the_top(crowd: RunningHub, show: Opened) -> None:
+    """Whoever has scrolled down and sorts, groups or filters sees the first rows of the answer."""
+    page = show(crowd, "runs")
+    until(page, f"document.querySelector('[role=grid]')?.getAttribute('aria-rowcount') === '{MANY + 1}'")
+    top = "document.querySelector('[role=grid]').scrollTop"
+    for act in (
+        lambda: page.get_by_role("button", name="duration", exact=True).click(),
+        lambda: page.get_by_label("group").select_option("project"),
+        lambda: page.get_by_role("combobox", name="Filter runs").fill("sweep"),
+    ):
+        until(page, f"({top} = 20000) && {top} > 10000")
+        act()
+        until(page, f"{top} === 0")
+
+
+def test_plain_words_find_runs(crowd: RunningHub, show: Opened) -> None:
+    """A word that is no condition is looked for in what people call a run; a metric that nobody has is said."""
+    page = show(crowd, "runs")
+    field = page.get_by_role("combobox", name="Filter runs")
+    field.fill("sweep 0042")
+    page.get_by_text("1 of 5,000 runs").wait_for()
+    field.fill("metrics.los < 3")
+    page.get_by_role("alert").filter(has_text="did you mean metrics.trainer/loss").wait_for()
+    show.complaints[:] = [each for each in show.complaints if "400" not in each]  # browsers log what we explain
 
 
 def test_picked_runs_are_compared(crowd: RunningHub, show: Opened) -> None:
@@ -112,12 +138,13 @@ def test_picked_runs_are_compared(crowd: RunningHub, show: Opened) -> None:
 
 
 def test_first_page_shows_what_to_paste(tmp_path: Path, show: Opened) -> None:
-    """A hub without runs shows the lines that make one."""
+    """A hub without runs shows the lines that make one, and the folder that it reads."""
     hub = RunningHub(tmp_path / "home").start()
     try:
         page = show(hub)
         page.get_by_text("No runs yet").wait_for()
         assert "stepscope.init(" in page.locator(".code").first.inner_text()
+        page.get_by_text(str(tmp_path / "home")).first.wait_for()
         page.close()
     finally:
         hub.kill()

@@ -70,7 +70,7 @@ def test_default_columns_suit_all_runs(hub: RunningHub, show: Opened) -> None:
     send(hub, "bare", 1, {"loss": 1.25, "rl/reward_max": 99.0, "rl/reward_mean": 3.5})
     send(hub, "sorted", 1, {"trainer/loss": 2.75, "rl/reward_max": 98.0, "rl/reward_mean": 4.5})
     page = show(hub, "runs")
-    page.get_by_role("columnheader", name="reward_mean").wait_for()
+    page.get_by_role("columnheader", name="reward").wait_for()
     until(page, f"{ROWS} === 'sorted,bare'")
     rows = {row.get_attribute("data-id"): row.inner_text() for row in page.locator(".vt-row").all()}
     assert "1.25" in rows["bare"]
@@ -98,3 +98,17 @@ def test_a_long_name_does_not_widen_the_chooser(hub: RunningHub, show: Opened, w
     assert box["x"] + box["width"] <= width
     assert panel.evaluate("(menu) => menu.scrollWidth <= menu.clientWidth")
     page.get_by_role("checkbox", name="a" * 300).check()
+
+
+def test_spellings_of_a_metric_are_one(hub: RunningHub, show: Opened) -> None:
+    """Runs with loss, train/loss or trainer/loss all have a value and a line, and are compared in one chart."""
+    spelled = {"said-bare": "loss", "said-train": "train/loss", "said-trainer": "trainer/loss"}
+    for run, key in spelled.items():
+        for step in range(1, 4):
+            send(hub, run, step, {key: 1.0 / step}, ends=step == 3)
+    page = show(hub, "runs?filter=said-")
+    until(page, "document.querySelectorAll('.vt-row .spark polyline').length === 3")
+    assert page.locator(".vt-row .mono").all_inner_texts() == ["0.3333"] * 3
+    page = show(hub, "compare?" + "&".join(f"run={run}" for run in spelled))
+    until(page, "document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot')?.dataset.drawn === '9'")
+    assert page.locator(".chart").count() == 1

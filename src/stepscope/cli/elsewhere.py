@@ -64,7 +64,7 @@ def _is_of_the_machine(key: str) -> bool:
 
 
 def _glance(home: Path, row: dict[str, Any]) -> Glance:
-    values = {key: float(each["value"]) for key, each in row["values"].items() if each["value"] is not None}
+    values = {each["key"]: float(each["value"]) for each in row["values"].values() if each["value"] is not None}
     return Glance(
         run=row["id"],
         project=row["project"],

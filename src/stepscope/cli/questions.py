@@ -125,7 +125,7 @@ class Questions:
         with self._asking() as door:
             ids = [find(door, self._home, each) for each in (run, other)]
             abouts = [door.get("/api/runs/{run}", run=id) for id in ids]
-            keys = [{row["key"]: row for row in door.get("/api/runs/{run}/keys", run=id)["keys"]} for id in ids]
+            keys = [{row["name"]: row for row in door.get("/api/runs/{run}/keys", run=id)["keys"]} for id in ids]
         return {
             "runs": [{field: about[field] for field in _COMPARED} for about in abouts],
             "config": _differences(*(dict(flatten(about["config"])) for about in abouts)),

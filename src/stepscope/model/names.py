@@ -98,6 +98,25 @@ CATEGORIES = {
     "stepscope": "stepscope",
 }
 """Accepted category words, lower case, and the prefix each one means."""
+_WORDS_OF = {meant: [word for word, each in CATEGORIES.items() if each == meant] for meant in CATEGORIES.values()}
+
+
+def canonical_key(key: str) -> str:
+    """A metric's key with its category by its one name: `train/loss` and `trainer/loss` are both `trainer/loss`."""
+    category, slash, rest = key.partition("/")
+    meant = CATEGORIES.get(category.lower()) if slash else None
+    return key if meant is None or not rest else f"{meant}/{rest}"
+
+
+def spellings(key: str) -> list[str]:
+    """The keys that a metric's name may mean, the likeliest first: in each spelling of its category, or in any."""
+    category, slash, rest = canonical_key(key).partition("/")
+    if slash and category in _WORDS_OF:
+        found = [key, *(f"{word}/{rest}" for word in _WORDS_OF[category]), rest]
+    else:
+        found = [key, *(f"{word}/{key}" for words in _WORDS_OF.values() for word in words)]
+    return list(dict.fromkeys(found))
+
 
 SEVERITIES = {
     "TRACE": 1,

@@ -23,7 +23,7 @@ def test_table(get: Get) -> None:
     assert (big["status"], big["step"], big["ranks"], big["name"]) == ("finished", STEPS - 1, 2, "baseline")
     assert big["config"]["optim"] == {"name": "adam"}
     assert big["counts"]["alerts"] == 1
-    assert next(run for run in found["runs"] if run["id"] == "small-3")["values"]["trainer/loss"]["value"] == "Infinity"
+    assert next(run for run in found["runs"] if run["id"] == "small-3")["values"]["loss"]["value"] == "Infinity"
 
 
 @pytest.mark.parametrize(

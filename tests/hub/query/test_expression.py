@@ -13,6 +13,7 @@ from stepscope.hub.query.expression import (
     Compare,
     ExpressionError,
     Not,
+    Search,
     Value,
     fields_of,
     parse,
@@ -76,7 +77,7 @@ def test_does_not_hold(text: str) -> None:
     ("text", "position", "word"),
     [
         ("status =", 8, "a value"),
-        ("status running", 7, "expected one of"),
+        ("status , running", 7, "expected one of"),
         ("(a = 1", 6, "`)`"),
         ("a = 1 b = 2", 6, "`and` or `or`"),
         ('a = "x', 4, "no end"),
@@ -94,6 +95,35 @@ def test_says_where_it_is_wrong(text: str, position: int, word: str) -> None:
         parse(text)
     assert raised.value.position == position
     assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("base", True),
+        ("BASE-1", True),
+        ("gpt base", True),
+        ('"base-1" and gpt', True),
+        ("base status = running", True),
+        ("not other", True),
+        ("nightly", True),
+        ('"team=red"', True),
+        ("other or 0f3a", True),
+        ("(base or other) and step = 10", True),
+        ("other", False),
+        ("base other", False),
+        ("base status = failed", False),
+    ],
+)
+def test_a_plain_word_is_searched(text: str, expected: bool) -> None:
+    """In name, id, project and tags, without regard to case; several words must all be found."""
+    named = {**ROW, "id": "0f3a", "project": "gpt", "tags": ["nightly", "team=red"]}
+    assert holds(parse(text), named.get) is expected
+
+
+def test_a_plain_word_is_no_field() -> None:
+    """A word is what is searched for; two of them are two searches."""
+    assert parse("a b") == AllOf((Search("a", 0), Search("b", 2)))
 
 
 def test_names_its_fields() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 from stepscope.hub.api.endpoint import Endpoint, Reader
 from stepscope.hub.api.params import Param
-from stepscope.hub.api.schemas import INTEGER, TEXT, many, thing
+from stepscope.hub.api.runs import meant_names
+from stepscope.hub.api.schemas import INTEGER, TEXT, many, maybe, thing
 from stepscope.hub.query import runs
 from stepscope.hub.store.read.runs import list_runs
 from stepscope.hub.store.read.sparks import metric_names, read_sparks
@@ -19,8 +20,8 @@ def sparks(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/sparks`."""
     rows = list_runs(reader.engine, ids=given["run"], project=reader.project)
     by_number = {row.number: row.id for row in rows}
-    keys = runs.metric_keys([f"metrics.{key}" for key in given["metric"]])
-    found = read_sparks(reader.engine, list(by_number), keys, given["points"])
+    keys = dict.fromkeys(key for keys in meant_names(reader, given["metric"]).values() for key in keys)
+    found = read_sparks(reader.engine, list(by_number), list(keys), given["points"])
     return {
         "sparks": [
             {"run": by_number[each.run], "key": each.key, "x": each.x, "min": each.low, "max": each.high}
@@ -35,7 +36,7 @@ def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     metrics = metric_names(reader.engine, None if reader.project is None else [row.number for row in rows])
     config: dict[str, int] = {}
     for row in rows:
-        for path in _paths(row.beginning.get("config")):
+        for path in runs.paths(row.beginning.get("config")):
             config[path] = config.get(path, 0) + 1
     tags = Counter(name for row in rows for name in row.tags)
     return {
@@ -44,18 +45,8 @@ def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "config": [{"name": name, "runs": n} for name, n in _most(config)],
         "tags": [{"name": name, "runs": n} for name, n in _most(tags)],
         "projects": sorted({row.project for row in rows}),
+        "home": None if reader.project is not None or reader.home is None else str(reader.home),
     }
-
-
-def _paths(settings: Any, prefix: str = "") -> list[str]:
-    """The dotted paths of nested settings."""
-    if not isinstance(settings, dict):
-        return []
-    found = []
-    for name, value in settings.items():
-        inside = _paths(value, f"{prefix}{name}.")
-        found += inside or [f"{prefix}{name}"]
-    return found
 
 
 def _most(amounts: dict[str, int]) -> list[tuple[str, int]]:
@@ -80,8 +71,15 @@ ENDPOINTS = (
     Endpoint(
         "/api/fields",
         "listFields",
-        "What runs can be picked, sorted and grouped by.",
+        "What runs can be picked, sorted and grouped by, and the folder that the hub reads.",
         fields,
-        thing(plain=many(TEXT), metrics=many(_NAME), config=many(_NAME), tags=many(_NAME), projects=many(TEXT)),
+        thing(
+            plain=many(TEXT),
+            metrics=many(_NAME),
+            config=many(_NAME),
+            tags=many(_NAME),
+            projects=many(TEXT),
+            home=maybe(TEXT),
+        ),
     ),
 )

@@ -1,5 +1,6 @@
 """Endpoints of runs: the table, one run, its keys, its lines."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from stepscope.hub.api import schemas
@@ -7,11 +8,13 @@ from stepscope.hub.api.endpoint import RUN, Endpoint, Reader, whole
 from stepscope.hub.api.params import Param, bad
 from stepscope.hub.api.schemas import INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, thing
 from stepscope.hub.query import expression, lines, runs, shapes
-from stepscope.hub.query.expression import ExpressionError
+from stepscope.hub.query.expression import ExpressionError, fields_of
+from stepscope.hub.query.metric_choice import MEANINGS, meant_by
 from stepscope.hub.query.runs import CursorError
 from stepscope.hub.store.read.keys import list_keys, read_lines
 from stepscope.hub.store.read.runs import RunRow, read_writers
 from stepscope.hub.store.read.series import Question, read_by_scope
+from stepscope.hub.store.read.sparks import metric_names
 from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain
 
@@ -27,16 +30,18 @@ def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     try:
         wanted = expression.parse(given["filter"] or "")
         fields = [*runs.check(wanted), runs.check_field(sort.removeprefix("-"), 0)]
-        shown = [f"metrics.{key}" for key in given["metric"]]
-        keys = runs.metric_keys([*fields, *shown])
+        asked = list(dict.fromkeys([*runs.metric_names(fields), *given["metric"]]))
+        meant = meant_names(reader, asked)
+        keys = [key for each in meant.values() for key in each]
         everything = reader.runs(keys=list(dict.fromkeys(keys)))
+        runs.check_present([*fields_of(wanted), (sort.removeprefix("-"), 0)], everything, meant, lambda: _known(reader))
         rows = _unarchived(everything, given["archived"], fields)
-        found = runs.pick(rows, wanted, state)
-        page = runs.page(found, sort, given["cursor"], given["limit"], state)
+        found = runs.pick(rows, wanted, state, meant)
+        page = runs.page(found, sort, given["cursor"], given["limit"], state, meant)
     except (ExpressionError, CursorError) as error:
         raise bad(str(error)) from None
     return {
-        "runs": [shapes.run(row, state(row)) for row in page.rows],
+        "runs": [shapes.run(row, state(row), meant) for row in page.rows],
         "matched": page.matched,
         "total": len(rows),
         "archived": sum(row.archived for row in everything),
@@ -51,13 +56,25 @@ def _unarchived(rows: list[RunRow], archived: str, fields: list[str]) -> list[Ru
     return [row for row in rows if row.archived == (archived == "only")]
 
 
+def meant_names(reader: Reader, asked: Sequence[str]) -> dict[str, list[str]]:
+    """The keys that each name of a metric may mean."""
+    known = _known(reader) if any(name in MEANINGS for name in asked) else []
+    return {name: meant_by(name, known) for name in asked}
+
+
+def _known(reader: Reader) -> list[str]:
+    """The metrics of the runs that may be seen, those of most runs first."""
+    mine = None if reader.project is None else [row.number for row in reader.runs()]
+    return [each.key for each in metric_names(reader.engine, mine)]
+
+
 def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}`."""
     row = reader.run(given["run"])
     writers = read_writers(reader.engine, row.number)
     rest = {key: value for key, value in row.beginning.items() if key not in SAID}
     return {
-        **shapes.run(row, reader.states.standing(row)),
+        **shapes.run(row, reader.states.standing(row), {}),
         "environment": plain(rest),
         "writers": [shapes.writer(writer) for writer in writers],
         "endings": [
@@ -124,10 +141,10 @@ _WRITER = thing(
     pid=INTEGER, started=SECONDS, seen=SECONDS, step=STEP, counts=schemas.COUNTS, resource=schemas.ATTRS,
 )  # fmt: skip
 _KEY = thing(
-    key=TEXT, category=maybe(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=many(TEXT), ranks=many(INTEGER),
-    attempts=many(INTEGER), attrs=many(schemas.ATTRS), scopes=many(TEXT), points=INTEGER, flags=INTEGER,
-    first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=maybe(NUMBER), max=maybe(NUMBER),
-    last=maybe(NUMBER),
+    key=TEXT, name=TEXT, category=maybe(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=many(TEXT),
+    ranks=many(INTEGER), attempts=many(INTEGER), attrs=many(schemas.ATTRS), scopes=many(TEXT), points=INTEGER,
+    flags=INTEGER, first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=maybe(NUMBER),
+    max=maybe(NUMBER), last=maybe(NUMBER),
 )  # fmt: skip
 _LINE = thing(
     key=TEXT, rank=maybe(INTEGER), attrs=maybe(schemas.ATTRS), scope=TEXT, unit=TEXT, axes=many(TEXT),
@@ -146,9 +163,11 @@ ENDPOINTS = (
         ),
         (
             Param(
-                "filter", "text", 'an expression, such as `status = running and metrics.loss < 0.5 or name ~ "base"`'
+                "filter",
+                "text",
+                "words to find in name, id, project or tags, or conditions: `status = running and metrics.loss < 0.5`",
             ),
-            Param("sort", "text", "a field to sort by; `-` in front: the highest first", default="-created"),
+            Param("sort", "text", "a field to sort by; `-` in front: the highest first", default="-started"),
             Param("metric", "text", "show the latest value of this metric", many=50),
             Param("archived", "choice", "what becomes of archived runs", "hide", choices=("hide", "show", "only")),
             Param("limit", "integer", "so many at most", default=100, low=1, high=10_000),

@@ -65,7 +65,7 @@ RUN_FIELDS: dict[str, Schema] = {
     "group": maybe(TEXT),
     "job_type": maybe(TEXT),
     "archived": BOOLEAN,
-    "values": table(thing(value=NUMBER, step=STEP, time=SECONDS)),
+    "values": table(thing(key=TEXT, value=NUMBER, step=STEP, time=SECONDS)),
 }
 SPAN_FIELDS: dict[str, Schema] = {
     "run": TEXT,

@@ -1,4 +1,4 @@
-"""The small language that picks runs: `status = running and (metrics.loss < 0.5 or name ~ "base")`."""
+"""The small language that picks runs: words, or `status = running and (metrics.loss < 0.5 or name ~ "base")`."""
 
 import re
 from collections.abc import Iterator
@@ -55,6 +55,18 @@ class Among:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """A plain word, to be found in what people call a run."""
+
+    text: str
+    position: int = 0
+
+
+SEARCHED = ("name", "id", "project", "tags")
+"""The fields in which a plain word is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """The opposite."""
 
@@ -75,7 +87,7 @@ class AnyOf:
     parts: tuple["Expression", ...]
 
 
-Expression: TypeAlias = Compare | Among | Not | AllOf | AnyOf
+Expression: TypeAlias = Compare | Among | Search | Not | AllOf | AnyOf
 
 
 class _Token(NamedTuple):
@@ -102,11 +114,24 @@ def fields_of(expression: Expression) -> Iterator[tuple[str, int]]:
     """Name the fields of an expression, each with its position."""
     if isinstance(expression, (Compare, Among)):
         yield expression.field, expression.position
+    elif isinstance(expression, Search):
+        yield from ((field, expression.position) for field in SEARCHED)
     elif isinstance(expression, Not):
         yield from fields_of(expression.inner)
     else:
         for part in expression.parts:
             yield from fields_of(part)
+
+
+def words_of(expression: Expression) -> Iterator[Search]:
+    """The plain words of an expression."""
+    if isinstance(expression, Search):
+        yield expression
+    elif isinstance(expression, Not):
+        yield from words_of(expression.inner)
+    elif isinstance(expression, (AllOf, AnyOf)):
+        for part in expression.parts:
+            yield from words_of(part)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -141,7 +166,7 @@ class _Reader:
 
     def _both(self, depth: int) -> Expression:
         parts = [self._one(depth)]
-        while self._takes("and"):
+        while self._takes("and") or (isinstance(parts[-1], Search) and self._starts_condition()):
             parts.append(self._one(depth))
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
@@ -155,9 +180,24 @@ class _Reader:
             inner = self.either(depth + 1)
             self._expect(")")
             return inner
+        if token.kind == "quoted":
+            return Search(_unquoted(token.text), token.position)
         if token.kind != "word" or token.text.lower() in _KEYWORDS:
             raise ExpressionError(f"expected a field, `not` or `(`, not {token.text!r}", token.position)
-        return self._condition(token)
+        return Search(token.text, token.position) if self._is_alone() else self._condition(token)
+
+    def _is_alone(self) -> bool:
+        """Whether no operator follows, so that the word just read is one to search for."""
+        token = self.peek()
+        if token is None or token.kind == "quoted":
+            return True
+        if token.kind == "sign":
+            return token.text in "()"
+        return token.text.lower() not in ("in", "not")
+
+    def _starts_condition(self) -> bool:
+        token = self.peek()
+        return token is not None and not (token.kind == "sign" and token.text != "(") and not _is(token, "or")
 
     def _condition(self, field: _Token) -> Expression:
         name = re.sub(r'"((?:[^"\\]|\\.)*)"', lambda quoted: _unquoted(quoted[0]), field.text)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from stepscope.hub.query.expression import AllOf, Among, AnyOf, Compare, Expression, Not, Value
+from stepscope.hub.query.expression import SEARCHED, AllOf, Among, AnyOf, Compare, Expression, Not, Search, Value
 
 Look = Callable[[str], Any]
 """The value of a field; None when it is not there."""
@@ -17,12 +17,20 @@ def holds(expression: Expression, look: Look) -> bool:
     if isinstance(expression, Among):
         found = look(expression.field)
         return any(_equal(found, value) for value in expression.values)
+    if isinstance(expression, Search):
+        return any(_contains(look(field), expression.text.lower()) for field in SEARCHED)
     if isinstance(expression, Not):
         return not holds(expression.inner, look)
     if isinstance(expression, AllOf):
         return all(holds(part, look) for part in expression.parts)
     assert isinstance(expression, AnyOf)
     return any(holds(part, look) for part in expression.parts)
+
+
+def _contains(found: Any, text: str) -> bool:
+    if isinstance(found, (list, tuple)):
+        return any(_contains(each, text) for each in found)
+    return found is not None and text in str(found).lower()
 
 
 def _compare(found: Any, wanted: Compare) -> bool:

@@ -3,18 +3,29 @@
 import base64
 import binascii
 import datetime
+import difflib
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from stepscope.hub.query.expression import Among, Compare, Expression, ExpressionError, Not, Value, fields_of
+from stepscope.hub.query.expression import (
+    Among,
+    Compare,
+    Expression,
+    ExpressionError,
+    Not,
+    Search,
+    Value,
+    fields_of,
+    words_of,
+)
 from stepscope.hub.query.matching import holds
 from stepscope.hub.run_states import Standing
-from stepscope.hub.store.read.runs import RunRow
+from stepscope.hub.store.read.runs import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.edits import spell_tag
 from stepscope.model.errors import StepscopeError
@@ -26,7 +37,8 @@ FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
 """What a run can be picked and sorted by; `config.X`, `metrics.X` and `tag.X` too."""
 ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
 _OPEN = ("config.", "metrics.", "tag.", "tags.")
-_CATEGORIES = ("", *(f"{category}/" for category in dict.fromkeys(names.CATEGORIES.values())))
+Meant = Mapping[str, Sequence[str]]
+"""The keys that each name of a metric may mean, the likeliest first."""
 
 StandingOf = Callable[[RunRow], Standing]
 
@@ -57,10 +69,55 @@ def remembering(state: StandingOf) -> StandingOf:
     return look
 
 
-def metric_keys(fields: Sequence[str]) -> list[str]:
-    """The keys that the metrics among some fields may mean: with or without their category."""
-    wanted = [field.removeprefix("metrics.") for field in fields if field.startswith("metrics.")]
-    return [prefix + key for key in wanted for prefix in _CATEGORIES]
+def metric_names(fields: Sequence[str]) -> list[str]:
+    """The names of the metrics among some fields."""
+    return [field.removeprefix("metrics.") for field in fields if field.startswith("metrics.")]
+
+
+def value_of(row: RunRow, keys: Sequence[str]) -> list[tuple[str, Latest]]:
+    """The first of some metrics that a run has, with its latest value; empty when it has none of them."""
+    return [(key, row.values[key]) for key in keys if key in row.values][:1]
+
+
+def check_present(
+    fields: Iterable[tuple[str, int]], rows: Sequence[RunRow], meant: Meant, known: Callable[[], list[str]]
+) -> None:
+    """ExpressionError for a metric or setting that no run has, with those that are most like it."""
+    for field, position in fields if rows else ():
+        field = ALIASES.get(field, field)
+        kind, _, rest = field.partition(".")
+        if kind not in ("metrics", "config") or field in FIELDS:
+            continue
+        look = getter(field, lambda row: Standing("finished"), meant)
+        if any(look(row) is not None for row in rows):
+            continue
+        others = known() if kind == "metrics" else _settings(rows)
+        near = [f"{kind}.{name}" for name in nearest(rest, others)]
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ExpressionError(f"no run has {field}{hint}", position)
+
+
+def nearest(name: str, others: Sequence[str]) -> list[str]:
+    """The names most like one: the same letters in another spelling of the category, or in almost the same order."""
+    bare = {other.rpartition("/")[2]: other for other in reversed(others)}
+    found = difflib.get_close_matches(name, others, 2, 0.6)
+    found += [bare[close] for close in difflib.get_close_matches(name.rpartition("/")[2], bare, 2, 0.6)]
+    return list(dict.fromkeys(found))[:2]
+
+
+def _settings(rows: Sequence[RunRow]) -> list[str]:
+    return list(dict.fromkeys(path for row in rows for path in paths(row.beginning.get("config"))))
+
+
+def paths(settings: Any, prefix: str = "") -> list[str]:
+    """The dotted paths of nested settings."""
+    if not isinstance(settings, dict):
+        return []
+    found = []
+    for name, value in settings.items():
+        inside = paths(value, f"{prefix}{name}.")
+        found += inside or [f"{prefix}{name}"]
+    return found
 
 
 def check_field(field: str, position: int) -> str:
@@ -73,11 +130,14 @@ def check_field(field: str, position: int) -> str:
 
 
 def check(expression: Expression) -> list[str]:
-    """Name the fields of an expression; ExpressionError for one that runs do not have."""
+    """Name the fields of an expression; ExpressionError for one that runs do not have, or that stands alone."""
+    for word in words_of(expression):
+        if word.text in ("status", "state") or word.text.startswith(_OPEN):
+            raise ExpressionError(f"expected one of = != < <= > >= ~ or `in` after {word.text!r}", word.position)
     return [check_field(field, position) for field, position in fields_of(expression)]
 
 
-def getter(field: str, state: StandingOf) -> Callable[[RunRow], Any]:
+def getter(field: str, state: StandingOf, meant: Meant) -> Callable[[RunRow], Any]:
     """Make the function that reads a field of runs; None where a run has none. Times are seconds since 1970."""
     field = ALIASES.get(field, field)
     if field in PLAIN:
@@ -96,8 +156,8 @@ def getter(field: str, state: StandingOf) -> Callable[[RunRow], Any]:
         return lambda row: row.counts.get(field, 0)
     kind, _, rest = field.partition(".")
     if kind == "metrics":
-        keys = metric_keys([field])
-        return lambda row: next((row.values[key].value for key in keys if key in row.values), None)
+        keys = meant.get(rest) or names.spellings(rest)
+        return lambda row: next((latest.value for _, latest in value_of(row, keys)), None)
     if kind == "config":
         return lambda row: _inside(row.beginning.get("config"), rest)
     return lambda row: _tag(row, rest)
@@ -129,10 +189,10 @@ def _inside(value: Any, path: str) -> Any:
     return _inside(value.get(first), rest) if dot else None
 
 
-def pick(rows: Sequence[RunRow], expression: Expression, state: StandingOf) -> list[RunRow]:
+def pick(rows: Sequence[RunRow], expression: Expression, state: StandingOf, meant: Meant) -> list[RunRow]:
     """The rows for which an expression holds."""
     dated = _dated(expression)
-    getters = {field: getter(field, state) for field, _ in fields_of(expression)}
+    getters = {field: getter(field, state, meant) for field, _ in fields_of(expression)}
 
     def matches(row: RunRow) -> bool:
         return holds(dated, lambda field: getters[field](row))
@@ -149,7 +209,7 @@ def _dated(expression: Expression) -> Expression:
         return replace(expression, values=values)
     if isinstance(expression, Not):
         return Not(_dated(expression.inner))
-    if isinstance(expression, (Compare, Among)):
+    if isinstance(expression, (Compare, Among, Search)):
         return expression
     return replace(expression, parts=tuple(map(_dated, expression.parts)))
 
@@ -164,10 +224,10 @@ def _moment(value: Value, position: int) -> Value:
         raise ExpressionError(f"{value.text!r} is no date: write 2026-11-15 or seconds", position) from None
 
 
-def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StandingOf) -> Page:
+def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StandingOf, meant: Meant) -> Page:
     """Sort rows by a field (`-` in front: the highest first, runs without it last) and cut out a page."""
-    value_of = getter(sort.removeprefix("-"), state)
-    keyed = [(_sortable(value_of(row)), row) for row in rows]
+    look = getter(sort.removeprefix("-"), state, meant)
+    keyed = [(_sortable(look(row)), row) for row in rows]
     present = sorted(
         ((key, row) for key, row in keyed if key is not None),
         key=lambda pair: (pair[0], pair[1].number),

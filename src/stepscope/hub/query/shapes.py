@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepscope.hub.query.runs import duration
+from stepscope.hub.query.runs import Meant, duration, value_of
 from stepscope.hub.run_states import Standing
 from stepscope.hub.store.read.keys import KeyRow
 from stepscope.hub.store.read.logs import LogRow
@@ -27,7 +27,7 @@ def milliseconds(ns: float | None) -> float | None:
     return None if ns is None else round(ns / 1e6, 6)
 
 
-def run(row: RunRow, standing: Standing) -> dict[str, Any]:
+def run(row: RunRow, standing: Standing, meant: Meant) -> dict[str, Any]:
     """A run as the table and its page show it."""
     config = row.beginning.get("config")
     return {
@@ -53,8 +53,9 @@ def run(row: RunRow, standing: Standing) -> dict[str, Any]:
         "job_type": row.job_type or None,
         "archived": row.archived,
         "values": {
-            key: {"value": word(latest.value), "step": latest.step, "time": seconds(latest.time)}
-            for key, latest in row.values.items()
+            name: {"key": key, "value": word(latest.value), "step": latest.step, "time": seconds(latest.time)}
+            for name, keys in meant.items()
+            for key, latest in value_of(row, keys)
         },
     }
 
@@ -87,7 +88,8 @@ def key(row: KeyRow) -> dict[str, Any]:
     """A metric of a run."""
     return {
         "key": row.key,
-        "category": row.key.partition("/")[0] if "/" in row.key else None,
+        "name": (name := names.canonical_key(row.key)),
+        "category": name.partition("/")[0] if "/" in name else None,
         "type": row.type or "step",
         "unit": row.unit,
         "description": row.description,

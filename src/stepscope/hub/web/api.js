@@ -45,6 +45,7 @@ export async function ask(url, options) {
     response = await asked(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    dispatchEvent(new CustomEvent("stepscope:lost"));
     throw new ApiError("The hub does not answer.", 0, "unreachable");
   }
   if (response.ok) return COLUMNS.test(url) ? response.json() : readExactly(await response.text());
@@ -66,7 +67,7 @@ export function live(params, on) {
     source = new EventSource(address("live", { ...params, cursor }));
     source.onopen = () => { wait = 1000; on.state?.("open"); };
     // The browser would come back with the cursor of this address; we come back with the latest.
-    source.onerror = () => { on.state?.("lost"); again(); };
+    source.onerror = () => { on.state?.("lost"); dispatchEvent(new CustomEvent("stepscope:lost")); again(); };
     for (const name of names) {
       source.addEventListener(name, (event) => {
         if (event.lastEventId) cursor = event.lastEventId;

@@ -2,6 +2,8 @@
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./h.js";
 import { ask, get } from "./api.js";
 import { go, href, useRoute } from "./router.js";
+import { Reach } from "./parts/reach.js";
+import { useRunName } from "./parts/run_names.js";
 import { Empty, Failure, Loading } from "./parts/states.js";
 import { Toasts } from "./parts/toast.js";
 import { IconButton } from "./parts/toolbar.js";
@@ -24,6 +26,7 @@ function App() {
   }, []);
   return html`<a class="skip" href="#main" onClick=${skip}>Skip to content</a>
     <${Header} view=${view} />
+    <${Reach} />
     <main id="main" tabindex="-1">
       ${locked ? html`<${Door} />`
         : view ? html`<${Outlet} key=${view.name} view=${view} parts=${parts} query=${query} />`
@@ -59,8 +62,11 @@ function Outlet({ view, parts, query }) {
   const [module, setModule] = useState(loaded.get(view.name) || null);
   const [failed, setFailed] = useState(null);
   const [broken, repair] = useErrorBoundary((error) => console.error(error));
+  const about = useRunName(view.name === "compare" ? "" : query.get("run"));
   useEffect(() => {
-    document.title = (view.title || "Run") + " · Stepscope";
+    document.title = [view.title || "Run", about, "Stepscope"].filter(Boolean).join(" · ");
+  }, [view.name, about]);
+  useEffect(() => {
     if (module) return;
     view.load().then((found) => { loaded.set(view.name, found); setModule(() => found); }, setFailed);
   }, [view.name]);

@@ -37,7 +37,7 @@ export function Overlay({ runs, theme }) {
   const on = (key) => ({
     zoom: (low, high) => change({ from: x === "step" ? Math.floor(low) : low.toFixed(3), to: x === "step" ? Math.ceil(high) : high.toFixed(3) }, { replace: false }),
     reset: () => change({ from: null, to: null }, { replace: false }),
-    pick: (mark, plot) => pick(mark.line.run, key, mark, plot, { x }, (step, rank) => go(href("run", mark.line.run, { step, at: rank }))),
+    pick: (mark, plot) => pick(mark.line.run, mark.line.key || key, mark, plot, { x }, (step, rank) => go(href("run", mark.line.run, { step, at: rank }))),
   });
   return html`<div class="controls"><${Toolbar} label="Charts">
       <${Search} label="Find a metric" placeholder="Find a metric  /" value=${q} onChange=${(text) => change({ q: text })} />
@@ -53,25 +53,27 @@ export function Overlay({ runs, theme }) {
 function shared(runs, x) {
   const amounts = new Map();
   for (const run of runs) {
-    for (const key of run.keys) if (!key.key.startsWith("stepscope/") && (x !== "step" || key.first_step !== null)) amounts.set(key.key, (amounts.get(key.key) || 0) + 1);
+    const own = run.keys.filter((key) => !key.key.startsWith("stepscope/") && (x !== "step" || key.first_step !== null));
+    for (const name of new Set(own.map((key) => key.name))) amounts.set(name, (amounts.get(name) || 0) + 1);
   }
   const loss = (key) => /(^|\/)loss$/.test(key) ? 0 : 1;
   return [...amounts].map(([key, n]) => ({ key, n })).sort((a, b) => (b.n > 1) - (a.n > 1) || loss(a.key) - loss(b.key) || a.key.localeCompare(b.key));
 }
 
-// One source out of the feeds of several runs: a line for each run, in the run's colour.
-function joined(runs, feeds, key) {
-  const having = runs.map((run, at) => ({ run, at, feed: feeds[at], key: run.keys.find((each) => each.key === key) })).filter((each) => each.key);
+// One source out of the feeds of several runs: a line for each run, in the run's colour. A metric has one name whatever
+// the run calls its category: train/loss and trainer/loss are compared.
+function joined(runs, feeds, name) {
+  const having = runs.map((run, at) => ({ run, at, feed: feeds[at], key: run.keys.find((each) => each.name === name) })).filter((each) => each.key);
   return {
     watch: (told) => {
-      const stops = having.map(({ feed, key: { attempts } }) => feed.watch(key, attempts, told));
+      const stops = having.map(({ feed, key: { key, attempts } }) => feed.watch(key, attempts, told));
       return () => stops.forEach((stop) => stop());
     },
     read: () => {
-      const entries = having.map(({ feed }) => feed.entry(key));
+      const entries = having.map(({ feed, key: { key } }) => feed.entry(key));
       return {
-        lines: having.flatMap(({ run, at }, i) => entries[i].lines.filter((line) => !line.ghost).slice(0, 1).map((line) => {
-          Object.assign(line, { id: run.id, run: run.id, name: run.name || run.id, short: run.name || run.id, colour: seriesColour(at), at });
+        lines: having.flatMap(({ run, at, key: { key } }, i) => entries[i].lines.filter((line) => !line.ghost).slice(0, 1).map((line) => {
+          Object.assign(line, { id: run.id, run: run.id, key, name: run.name || run.id, short: run.name || run.id, colour: seriesColour(at), at });
           return line;
         })),
         loading: entries.some((entry) => entry.loading), error: entries.find((entry) => entry.error)?.error || null, unit: entries[0]?.unit,

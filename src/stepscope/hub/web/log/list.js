@@ -1,5 +1,6 @@
 // Lines below each other, the newest at the end; only those in sight are drawn, and nothing moves while one reads.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
+import { RunLink, RunName } from "../parts/run_names.js";
 import { href } from "../router.js";
 import { useSize } from "../use.js";
 import { Severity } from "../parts/toolbar.js";
@@ -69,7 +70,7 @@ function Line({ line, y, on, onChoose, showRun }) {
       style=${{ transform: `translateY(${y}px)` }} onClick=${() => onChoose(on ? null : line)}>
     <span class="log-time">${instant(line.time)}</span>
     <${Severity} severity=${line.severity} />
-    ${showRun && html`<span class="log-run">${line.run}</span>`}
+    ${showRun && html`<span class="log-run"><${RunName} id=${line.run} /></span>`}
     <span class="log-where">${line.step === null ? "" : line.step}</span>
     <span class="log-where">r${line.rank}</span>
     <span class="log-text">${line.name && html`<b>${line.name}</b> `}${text(line)}${line.kind === "event" && !line.body ? html` <span class="muted">${brief(line.attrs)}</span>` : ""}</span>
@@ -90,7 +91,7 @@ export function LineDetails({ line }) {
     </p>
     <pre class="log-body" tabindex="0">${line.name ? line.name + "\n" : ""}${typeof line.body === "object" && line.body && !(line.body instanceof Exact) ? JSON.stringify(line.body, null, 2) : text(line)}</pre>
     <dl class="trace-facts">
-      ${[["Severity", line.severity], ["Run", line.run], ["Rank", line.rank], ["Attempt", line.attempt], ["Step", line.step === null ? "none" : line.step], ["Logger", line.scope || "–"]]
+      ${[["Severity", line.severity], ["Run", html`<${RunLink} id=${line.run} />`], ["Rank", line.rank], ["Attempt", line.attempt], ["Step", line.step === null ? "none" : line.step], ["Logger", line.scope || "–"]]
         .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}
     </dl>
     <h3>Attributes</h3>

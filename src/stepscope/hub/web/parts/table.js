@@ -5,8 +5,8 @@ import { useSize } from "../use.js";
 const SPARE = 8;
 
 // columns: [{ id, title, width, align, cell(row), sortable, head }]. Widths are CSS lengths of a grid.
-// `selected` is the index of the row with the keyboard's attention; onOpen(row) is Enter or a click.
-export function VirtualTable({ label, columns, rows, keyOf, rowHeight = 34, onOpen, sort, onSort, onSeen, rowClass, onToggle }) {
+// Another `question` or `sort` begins at the top. `selected` is the index of the row with the keyboard's attention; onOpen(row) is Enter or a click.
+export function VirtualTable({ label, columns, rows, keyOf, question, rowHeight = 34, onOpen, sort, onSort, onSeen, rowClass, onToggle }) {
   const [box, size] = useSize();
   const [top, setTop] = useState(0);
   const [active, setActive] = useState(0);
@@ -18,6 +18,14 @@ export function VirtualTable({ label, columns, rows, keyOf, rowHeight = 34, onOp
   const template = columns.map((column) => column.width || "minmax(80px, 1fr)").join(" ");
   const wanted = useRef(false);
 
+  const asked = `${question ?? ""}\n${sort ?? ""}`, before = useRef(asked);
+  useLayoutEffect(() => {
+    if (before.current === asked) return;
+    before.current = asked;
+    box.current.scrollTop = 0;
+    setTop(0);
+    setActive(0);
+  }, [asked]);
   useEffect(() => { onSeen?.(shown); }, [first, last, rows]);
   useEffect(() => { if (active >= rows.length) setActive(Math.max(0, rows.length - 1)); }, [rows.length]);
   useLayoutEffect(() => {

@@ -40,7 +40,7 @@ export function column(id, given) {
   if (FIXED[id]) return make(FIXED[id]);
   if (id.startsWith("metrics.")) {
     const key = id.slice(8);
-    return make({ title: key.slice(key.indexOf("/") + 1), hint: key, width: "96px", align: "right", sortable: id, cell: (run) => value(latestOf(run.values, key)) });
+    return make({ title: key.slice(key.indexOf("/") + 1), hint: key, width: "96px", align: "right", sortable: id, cell: (run) => value(run.values[key]) });
   }
   if (id.startsWith("config.")) {
     return make({ title: id.slice(7), hint: id, width: "104px", align: "right", sortable: id, cell: (run) => html`<span>${plain(at(run.config, id.slice(7)))}</span>` });
@@ -51,29 +51,17 @@ export function column(id, given) {
 function value(latest) {
   if (!latest) return html`<span class="muted">–</span>`;
   const odd = typeof latest.value === "string";
-  return html`<span class=${"mono" + (odd ? " bad-text" : "")}>${number(latest.value, 4)}</span>`;
+  return html`<span class=${"mono" + (odd ? " bad-text" : "")} title=${latest.key}>${number(latest.value, 4)}</span>`;
 }
 
-const CATEGORIES = ["trainer", "actor", "evaluator", "misc"];
-const LOSS = [/(^|\/)(train_?)?loss$/, /loss/];
-const REWARD = [/(^|[/._])(reward|return)s?$/, /(reward|return)s?[/._]?mean|mean[/._]?(episode[/._])?(reward|return)/, /^(?!.*(max|min|std|var|median|quantile|p\d)).*(reward|return)/, /reward|return/];
-const SCORE = [/acc(uracy)?$|score|perplexity|kl$/];
+const SCORE = /acc(uracy)?$|score|perplexity|kl$/;
 
-// The metrics that are shown when nobody chose: a loss, a reward or score, and one more, those of most runs.
+// The metrics that are shown when nobody chose: what the hub takes for the loss and the reward of each run, and a score.
 export function usualMetrics(metrics) {
   const own = metrics.map(({ name }) => name).filter((name) => !/^(stepscope|system)\//.test(name));
-  const first = (tests) => tests.map((test) => own.find((name) => test.test(name))).find(Boolean);
-  const found = [LOSS, REWARD, SCORE].map(first).filter(Boolean);
-  return [...new Set(found.length ? found : own.slice(0, 2))].slice(0, 3).map((name) => shared(name, own));
+  const meant = [["loss", /loss/i], ["reward", /reward|return/i]].filter(([, test]) => own.some((name) => test.test(name))).map(([name]) => name);
+  const found = [...meant, own.find((name) => SCORE.test(name))].filter(Boolean);
+  return found.length ? found : own.slice(0, 2);
 }
-
-// Where some runs have `loss` and others `trainer/loss`, the name without a category means either, to the hub too.
-function shared(name, names) {
-  const bare = CATEGORIES.includes(name.split("/")[0]) ? name.slice(name.indexOf("/") + 1) : name;
-  return names.includes(bare) ? bare : name;
-}
-
-// The latest value of a metric: of the key, or of what it means in a category.
-const latestOf = (values, key) => values[key] ?? values[CATEGORIES.map((category) => `${category}/${key}`).find((each) => each in values)];
 
 export const groupOf = (run, by) => by.startsWith("tag.") ? plain(run.tags[by.slice(4)]) : by.startsWith("config.") ? plain(at(run.config, by.slice(7))) : by === "hosts" ? run.hosts.join(", ") : plain(run[by]);

@@ -40,7 +40,7 @@ export function Filter({ value, onChange, fields, valuesOf, problem }) {
     <span class="search"><${Icon} name="search" />
       <input ref=${input} type="search" role="combobox" aria-label="Filter runs" aria-expanded=${String(open)} aria-controls="filter-options" aria-autocomplete="list"
         aria-activedescendant=${open && at >= 0 ? `filter-option-${at}` : undefined} aria-invalid=${problem ? "true" : undefined} aria-describedby=${problem ? "filter-problem" : undefined}
-        placeholder="status = running and metrics.loss < 0.5" value=${text} spellcheck=${false} autocomplete="off"
+        placeholder="Search, or status = running and metrics.loss < 0.5" value=${text} spellcheck=${false} autocomplete="off"
         onInput=${(event) => edit(event.target.value, event.target.selectionStart)} onClick=${moved} onKeyDown=${keys} onBlur=${() => setTimeout(() => setCaret(null), 150)} />
     </span>
     <ul class="filter-options" id="filter-options" role="listbox" aria-label="Completions" hidden=${!open}>

@@ -49,7 +49,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
   const refused = found.error !== null && found.error.status !== 0;
   useEffect(() => {
     let beats = 0;
-    const steady = !filter && /^-?created$/.test(sort), fates = /\bstat(us|e)\b/.test(filter + " " + sort);
+    const steady = !filter && /^-?(created|started)$/.test(sort), fates = /\bstat(us|e)\b/.test(filter + " " + sort);
     const timer = setInterval(() => {
       if (document.hidden) return;
       const news = [...moved.current.values()], now = last.current, passed = performance.now() - now.at;

@@ -1,5 +1,6 @@
 // One span: what it took, what it carries, what it said, and the ways from it to its step, run and neighbours.
 import { html } from "../h.js";
+import { RunLink } from "../parts/run_names.js";
 import { get } from "../api.js";
 import { href } from "../router.js";
 import { useAsk } from "../use.js";
@@ -31,7 +32,7 @@ export function Details({ trace, i, onClose, onSelect }) {
         <${Fact} name="Critical" value=${millis(trace.critical[i])} more=${share(trace.critical[i], trace.total)} />
         <${Fact} name="Begins" value=${"+" + millis(trace.start[i])} />
         <${Fact} name="Lane" value=${laneTitle(lane, trace.lanes)} />
-        <${Fact} name="Run" value=${html`<a href=${href("run", lane.run)}>${lane.run}</a>`} />
+        <${Fact} name="Run" value=${html`<${RunLink} id=${lane.run} />`} />
         ${step !== null && html`<${Fact} name="Step" value=${html`<a href=${href("run", lane.run, { step, at: lane.rank })}>${step}</a>`} />`}
         ${trace.size[i] > 1 && html`<${Fact} name="Inside" value=${`${count(trace.size[i] - 1)} spans`} />`}
         ${trace.parent[i] >= 0 && html`<${Fact} name="Parent" value=${html`<button type="button" class="link" onClick=${() => onSelect(trace.parent[i])}>

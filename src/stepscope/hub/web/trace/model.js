@@ -1,5 +1,6 @@
 // A trace as arrays: who is inside whom, in which row of its lane, time of its own, and the critical path.
 // Made for a hundred thousand spans: typed arrays, no object for each span, no recursion.
+import { nameOf } from "../parts/run_names.js";
 import { hue } from "./hues.js";
 
 export function build(answer) {
@@ -165,6 +166,6 @@ export function byName(trace) {
 
 export function laneTitle(lane, lanes) {
   const several = new Set(lanes.map((each) => each.run)).size > 1;
-  const parts = [several ? lane.run : "", `rank ${lane.rank}`, lane.thread && (/^\d+$/.test(lane.thread) ? `thread ${lane.thread}` : lane.thread)];
+  const parts = [several ? nameOf(lane.run) : "", `rank ${lane.rank}`, lane.thread && (/^\d+$/.test(lane.thread) ? `thread ${lane.thread}` : lane.thread)];
   return parts.filter(Boolean).join(" · ");
 }

@@ -6,6 +6,7 @@ import { useAsk, useFirst } from "../use.js";
 import { Choice, Select } from "../parts/toolbar.js";
 import { clock, count, millis } from "../parts/format.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
+import { RunLink } from "../parts/run_names.js";
 import { VirtualTable } from "../parts/table.js";
 import { Attributes, attrParams, Field, RunField, useRuns } from "../search/fields.js";
 import { instant } from "../search/time.js";
@@ -42,7 +43,7 @@ export function SpanSearch() {
     </div>
     <div class="trace-found">
       <${Names} names=${names} chosen=${name} onChoose=${setName} loading=${facets.loading && !facets.value} />
-      <${Found} found=${found} anything=${anything} />
+      <${Found} found=${found} anything=${anything} question=${[run, name, step, least, status, sort, ...attrs].join("\n")} />
     </div>
   </div>`;
 }
@@ -58,7 +59,7 @@ function Names({ names, chosen, onChoose, loading }) {
   </nav>`;
 }
 
-function Found({ found, anything }) {
+function Found({ found, anything, question }) {
   const spans = found.value?.spans;
   const longest = useMemo(() => Math.max(1e-9, ...(spans || []).map((span) => span.duration_ms || 0)), [spans]);
   if (found.error) return html`<div class="panel trace-table"><${Failure} error=${found.error} again=${found.again} /></div>`;
@@ -77,11 +78,11 @@ function Found({ found, anything }) {
       <span class="trace-lasts">${millis(span.duration_ms)}</span>` },
     { id: "step", title: "Step", width: "84px", align: "right", cell: (span) => span.step === null ? html`<span class="muted">–</span>` : html`<a href=${href("run", span.run, { step: span.step, at: span.rank })}>${span.step}</a>` },
     { id: "rank", title: "Rank", width: "60px", align: "right", cell: (span) => span.rank },
-    { id: "run", title: "Run", width: "minmax(120px, 0.8fr)", cell: (span) => html`<a href=${href("run", span.run)}>${span.run}</a>` },
+    { id: "run", title: "Run", width: "minmax(120px, 0.8fr)", cell: (span) => html`<${RunLink} id=${span.run} />` },
   ];
   const columns = innerWidth > 640 ? all : [all[1], all[2], all[3], all[0], all[4], all[5]];
   return html`<div class="trace-table">
-    <${VirtualTable} label="Spans" columns=${columns} rows=${spans} keyOf=${(span) => span.trace_id + span.span_id} rowHeight=${28}
+    <${VirtualTable} label="Spans" columns=${columns} rows=${spans} keyOf=${(span) => span.trace_id + span.span_id} rowHeight=${28} question=${question}
       onOpen=${(span) => go(href("traces", { trace: span.trace_id, span: span.span_id }))} />
     <p class="table-foot">${count(spans.length)} spans${found.value.next !== null ? `, the first of more: narrow the search` : ""}</p></div>`;
 }

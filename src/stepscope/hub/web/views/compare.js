@@ -1,5 +1,5 @@
 // Runs over each other: their curves in one set of charts, and how their configurations differ.
-import { html } from "../h.js";
+import { html, useEffect } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, go, href, useParam, useParams } from "../router.js";
 import { useAsk } from "../use.js";
@@ -18,6 +18,9 @@ export default function CompareView() {
   const wanted = ids.slice(0, MOST);
   const theme = useShownTheme();
   const asked = useAsk((signal) => readAll(wanted, signal), [wanted.join("\n")]);
+  useEffect(() => {
+    if (asked.value) document.title = `${asked.value.map((run) => run.name || run.id).join(", ")} · Stepscope`;
+  }, [asked.value]);
   if (!wanted.length) {
     return html`<div class="page"><${Empty} title="Pick runs to compare">Tick two or more in <a href=${href("runs")}>the table of runs</a>, or add one here.
       <${Adder} taken=${[]} onAdd=${(id) => go(href("compare", { run: [id] }))} /><//></div>`;
@@ -37,8 +40,19 @@ export default function CompareView() {
 }
 
 async function readAll(ids, signal) {
-  return Promise.all(ids.map(async (id) => {
+  return alike(await Promise.all(ids.map(async (id) => {
     const [run, keys] = await Promise.all([get(runPath(id), {}, signal), get(runPath(id, "keys"), {}, signal)]);
     return { ...run, keys: keys.keys };
-  }));
+  })));
+}
+
+// Keys by the names under which they are compared: a run that has one metric under two spellings keeps both apart, and a
+// key without a category is the trainer's where other runs have it there.
+function alike(runs) {
+  const own = runs.map((run) => new Set(run.keys.map((key) => key.name)));
+  return runs.map((run, at) => ({ ...run, keys: run.keys.map((key) => {
+    if (run.keys.some((each) => each !== key && each.name === key.name)) return { ...key, name: key.key };
+    const trainers = `trainer/${key.name}`, meant = !own[at].has(trainers) && own.some((names) => names.has(trainers));
+    return meant ? { ...key, name: trainers } : key;
+  }) }));
 }

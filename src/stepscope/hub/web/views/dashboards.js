@@ -54,7 +54,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }
   const known = runs.value?.find((each) => each.id === shown);
   return html`
     <div class="toolbar dash-bar" role="group" aria-label="What is shown">
-      <${RunField} value=${run} onChange=${setRun} runs=${runs.value} empty=${best || "newest run"} />
+      <${RunField} value=${run} onChange=${setRun} runs=${runs.value} empty=${known && !run ? known.name || known.id : "newest run"} />
       ${known && html`<a href=${href("run", shown)} class="dash-run"><${Status} run=${known} /></a>`}
       <${Choice} label="Along x" value=${x || board?.x || "step"} options=${[["step", "Step"], ["relative", "Relative"], ["time", "Time"]]} onChange=${(next) => setX(next === board?.x ? "" : next)} />
       <${Switch} label="Empty charts" on=${empty === "show"} onChange=${(on) => setEmpty(on ? "show" : "")} title="Show the places of charts without data" />

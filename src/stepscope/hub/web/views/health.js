@@ -1,5 +1,6 @@
 // Health: is everything that was recorded arriving, and what became of what did not.
 import { html, useEffect, useRef, useState } from "../h.js";
+import { RunLink } from "../parts/run_names.js";
 import { get } from "../api.js";
 import { useAsk } from "../use.js";
 import { ago, bytes, count, lasting, number } from "../parts/format.js";
@@ -122,7 +123,7 @@ function Quarantine({ asked }) {
   const lots = asked.value?.quarantine || [];
   return html`<${Part} title="Quarantine" note=${lots.length ? `${count(asked.value.quarantined)} lots; stepscope quarantine retry offers them again` : "what sinks and store refused"} wide>
     ${!lots.length ? html`<p class="muted">Nothing was set aside.</p>` : html`<table class="plain"><thead><tr><th>when</th><th>sink</th><th>run</th><th class="num">records</th><th>reason</th></tr></thead>
-      <tbody>${lots.map((lot) => html`<tr key=${lot.sink + lot.id}><td>${ago(lot.time)}</td><td>${lot.sink}</td><td><a href=${href("run", lot.run)}>${lot.run}</a></td><td class="num">${count(lot.records)}</td><td>${lot.reason}</td></tr>`)}</tbody></table>`}
+      <tbody>${lots.map((lot) => html`<tr key=${lot.sink + lot.id}><td>${ago(lot.time)}</td><td>${lot.sink}</td><td><${RunLink} id=${lot.run} /></td><td class="num">${count(lot.records)}</td><td>${lot.reason}</td></tr>`)}</tbody></table>`}
   <//>`;
 }
 

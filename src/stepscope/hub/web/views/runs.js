@@ -22,7 +22,7 @@ const NO_FIELDS = { plain: [], metrics: [], config: [], tags: [], projects: [] }
 
 export default function RunsView() {
   const [filter] = useParam("filter");
-  const [sort] = useParam("sort", "-created");
+  const [sort] = useParam("sort", "-started");
   const [group] = useParam("group");
   const [archived] = useParam("archived");
   const [closed, setClosed] = useState(() => new Set());
@@ -51,7 +51,7 @@ export default function RunsView() {
     if (ids.includes("rate")) seeRates(own);
   };
 
-  if (runs.total === 0 && !filter && !archived && !runs.archived) return html`<div class="page"><${FirstRun} /></div>`;
+  if (runs.total === 0 && !filter && !archived && !runs.archived) return html`<div class="page"><${FirstRun} home=${asked.value?.home} /></div>`;
   const wrong = runs.error?.status === 400 ? runs.error.message : "";
   return html`<div class="page fill runs">
     <div class="runs-bar">
@@ -69,8 +69,8 @@ export default function RunsView() {
     </div>
     ${runs.error && !wrong && !runs.rows.length ? html`<${Failure} error=${runs.error} again=${runs.again} />`
       : runs.total === null ? html`<${Loading} what="Reading the runs" />`
-        : html`<${VirtualTable} label="Runs" columns=${columns} rows=${rows} keyOf=${(row) => row.heading ? "group " + row.heading : row.id} sort=${sort}
-            onSort=${(next) => change({ sort: next === "-created" ? null : next })} onSeen=${seen} onToggle=${(row) => row.heading ? fold(row, setClosed) : toggle(row)}
+        : html`<${VirtualTable} label="Runs" columns=${columns} rows=${rows} keyOf=${(row) => row.heading ? "group " + row.heading : row.id} sort=${sort} question=${[filter, group, archived].join("\n")}
+            onSort=${(next) => change({ sort: next === "-started" ? null : next })} onSeen=${seen} onToggle=${(row) => row.heading ? fold(row, setClosed) : toggle(row)}
             onOpen=${(row) => row.heading ? fold(row, setClosed) : go(href("run", row.id))} rowClass=${(row) => row.heading ? "heading" : picked.has(row.id) ? "on" : ""} />`}
     ${runs.total > 0 && !runs.rows.length && !runs.loading && !wrong && html`<p class="runs-none muted">No run matches this filter. <a href=${href("runs")}>Show all ${count(runs.total)}</a></p>`}
   </div>`;
