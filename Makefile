@@ -36,7 +36,7 @@ test: setup ## run the tests, two files at a time (ARGS=-n0 for one)
 bench: $(BENCH)/.ready-package ## measure Stepscope and its peers in one run, in an environment of their own
 	@$(BENCH)/bin/python benchmarks/run.py $(ARGS)
 
-run: setup ## train the demo model and show the run
+run: $(VENV)/.ready-run ## train the demo model and show the run
 	@$(VENV)/bin/stepscope demo $(ARGS)
 
 lock: setup ## resolve requirements/*.lock anew; ARGS=bench for one of them
@@ -55,10 +55,16 @@ clean: ## remove the environments, caches and build outputs
 	    exit 0; \
 	done; echo "setup: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1
 
-$(VENV)/.ready: requirements/dev.lock pyproject.toml $(VENV)/bin/python
+# What a user needs, for `make run`; what developers need comes on top of it.
+$(VENV)/.ready-run: requirements/run.lock pyproject.toml $(VENV)/bin/python
+	@echo "setup: requirements/run.lock"
+	@$(call pip,$(VENV)) install -r requirements/run.lock
+	@$(call pip,$(VENV)) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.ready: requirements/dev.lock $(VENV)/.ready-run
 	@echo "setup: requirements/dev.lock"
 	@$(call pip,$(VENV)) install -r requirements/dev.lock
-	@$(call pip,$(VENV)) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready

@@ -27,12 +27,27 @@ def test_help_names_every_target() -> None:
     assert targets == ["help", "setup", "fmt", "check", "test", "bench", "run", "lock", "clean"]
 
 
-@pytest.mark.parametrize("target", ["setup", "fmt", "check", "test", "bench", "run"])
+@pytest.mark.parametrize("target", ["setup", "fmt", "check", "test", "bench"])
 def test_a_target_does_its_own_set_up(target: str) -> None:
-    """On a fresh machine each target makes the environment, installs the lock and then the package."""
+    """On a fresh machine each target makes the environment, installs the package, then what developers need."""
     commands = plan(target)
-    places = [commands.index(step) for step in ("-m venv", "-r requirements/dev.lock", "--editable .")]
+    steps = ("-m venv", "-r requirements/run.lock", "--editable .", "-r requirements/dev.lock")
+    places = [commands.index(step) for step in steps]
     assert places == sorted(places)
+
+
+def test_a_user_is_spared_what_developers_need() -> None:
+    """`make run` installs the hub, the terminal and the demo, and nothing else."""
+    commands = plan("run")
+    places = [commands.index(step) for step in ("-m venv", "-r requirements/run.lock", "--editable .", "stepscope demo")]
+    assert places == sorted(places)
+    assert "dev.lock" not in commands
+
+
+def test_what_a_user_gets_is_what_was_tested() -> None:
+    """Every version of requirements/run.lock is the one of requirements/dev.lock."""
+    locks = [set((ROOT / "requirements" / f"{name}.lock").read_text().splitlines()[1:]) for name in ("run", "dev")]
+    assert locks[0] <= locks[1]
 
 
 def test_bench_has_an_environment_of_its_own() -> None:
@@ -70,4 +85,4 @@ def test_large_downloads_are_asked_for(settings: tuple[str, ...], frameworks: bo
 def test_check_runs_every_stage() -> None:
     """The stages announce themselves, in order."""
     stages = re.findall(r'^echo "check: (\w+)"', plan("check"), re.MULTILINE)
-    assert stages == ["ruff", "format", "mypy", "imports", "map", "sizes", "links"]
+    assert stages == ["ruff", "format", "mypy", "imports", "sizes", "links"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = {"dev": (), "frameworks": ("dev",), "bench": ()}
+LOCKS = {"dev": (), "run": ("dev",), "frameworks": ("dev",), "bench": ()}
 """The extras, each with those whose environment it shares: its versions agree with theirs."""
 
 

@@ -24,6 +24,14 @@ def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def test_python_runs_the_package() -> None:
+    """`python -m stepscope` is the command, where no script is on the PATH."""
+    line = [sys.executable, "-m", "stepscope", "--version"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "stepscope")
+
+
 def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     """`stepscope tail R | head -1` says nothing about the pipe."""
     write(tmp_path, "R", [metric(n, loss=1.0) for n in range(20_000)])
