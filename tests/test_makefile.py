@@ -39,7 +39,9 @@ def test_a_target_does_its_own_set_up(target: str) -> None:
 def test_a_user_is_spared_what_developers_need() -> None:
     """`make run` installs the hub, the terminal and the demo, and nothing else."""
     commands = plan("run")
-    places = [commands.index(step) for step in ("-m venv", "-r requirements/run.lock", "--editable .", "stepscope demo")]
+    places = [
+        commands.index(step) for step in ("-m venv", "-r requirements/run.lock", "--editable .", "stepscope demo")
+    ]
     assert places == sorted(places)
     assert "dev.lock" not in commands
 
