@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
 from stepscope import StepscopeError, read
+from stepscope.model.records import Histogram, Metric
 from tests.cli.journals import alert, log, metric, span, write
 
 PROGRAM = """
@@ -163,3 +164,19 @@ def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
     shown = step("20", "--rank", "1")
     assert re.search(r"trainer/loss +1 ", shown)
     assert not re.search(r"trainer/loss +0 ", shown)
+
+
+def test_histograms_are_copied(tmp_path: Path) -> None:
+    """By `read` and by `export`, with bounds and counts as lists; they are no points, and points are none of them."""
+    spread = Histogram(3, 6.0, 1.0, 3.0, (2.0,), (2, 1))
+    records = [Metric(1_700_000_000_000_000_000 + step, step, None, None, {"weights": spread}) for step in (1, 2)]
+    write(tmp_path, "R", [*records, metric(3, loss=0.5)])
+    table = read("R", what="histograms", home=tmp_path)
+    assert table.select(["key", "step", "count", "sum", "counts"]).to_pylist() == [
+        {"key": "weights", "step": step, "count": 3, "sum": 6.0, "counts": [2, 1]} for step in (1, 2)
+    ]
+    assert read("R", home=tmp_path)["key"].to_pylist() == ["trainer/loss"]
+    line = [sys.executable, "-m", "stepscope.cli.main", "export", "R", "--what", "histograms", "-o", "-"]
+    line += ["--format", "jsonl", "--home", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=True)
+    assert [json.loads(row)["bounds"] for row in done.stdout.splitlines()] == [[2.0], [2.0]]

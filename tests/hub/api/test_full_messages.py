@@ -11,6 +11,8 @@ import pytest
 from stepscope.hub.api import importing
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch
+from stepscope.model.records import Metric
+from stepscope.model.writer import Writer
 from stepscope.wire.otlp.decode.request import decode
 from stepscope.wire.otlp.encode.request import encode
 from tests.hub.api.conftest import Get
@@ -100,14 +102,13 @@ def test_integers_beyond_doubles_keep_every_digit(ask: Ask, get: Get) -> None:
 
 def test_thinned_lines_keep_every_digit_too(ask: Ask, get: Get, hub: Hub) -> None:
     """The least, greatest and last value of each bucket."""
-    from stepscope.model.records import Metric
-    from stepscope.model.writer import Writer
-
     points = [Metric(START + step, step, None, None, {"n": 2**62 + step}) for step in range(100)]
     hub.store.write(Batch(Writer(id="large", run="large", project="p"), 0, points))
     columns = get("/api/runs/large/series", key="n", points=10)["series"][0]["columns"]
     assert columns["min"] == [2**62 + step for step in range(0, 100, 10)]
     assert columns["max"] == columns["last"] == [2**62 + step for step in range(9, 100, 10)]
+    (value,) = get("/api/runs/large/steps/7")["metrics"][0]["values"]
+    assert value["value"] == 2**62 + 7
     (key,) = get("/api/runs/large/keys")["keys"]
     assert (key["min"], key["max"], key["last"]) == (2**62, 2**62 + 99, 2**62 + 99)
 

@@ -36,7 +36,8 @@ _FINDING = thing(
     rank=maybe(INTEGER),
 )
 _VALUE = thing(
-    rank=INTEGER, attempt=INTEGER, attrs=ATTRS, time=SECONDS, value=NUMBER, logged=INTEGER, mean=maybe(NUMBER),
+    rank=INTEGER, attempt=INTEGER, attrs=ATTRS, scope=TEXT, time=SECONDS, value=NUMBER, logged=INTEGER,
+    mean=maybe(NUMBER),
     std=maybe(NUMBER), before=INTEGER, delta=maybe(NUMBER), z={"type": ["number", "null"]}, level=_LEVEL,
 )  # fmt: skip
 _RANK = thing(

@@ -63,6 +63,7 @@ def _value(value: StepValue) -> dict[str, Any]:
         "rank": value.line.rank,
         "attempt": value.attempt,
         "attrs": plain(value.line.attrs),
+        "scope": value.line.scope,
         "time": shapes.seconds(value.time),
         "value": word(value.value),
         "logged": value.logged,

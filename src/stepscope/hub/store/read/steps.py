@@ -2,9 +2,9 @@
 
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from stepscope.hub.store import literal
+from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.keys import Line, read_lines, span_of
 from stepscope.hub.store.read.logs import LogQuestion, LogRow, find_alerts, find_logs
@@ -157,7 +157,21 @@ def _values(
         FROM ({one_each}) GROUP BY series HAVING logged > 0 ORDER BY series"""
     )
     rows = [StepValue(lines[series], *rest) for series, *rest in found.rows() if series in lines]
-    return sorted(rows, key=lambda value: (value.line.key, value.line.rank))
+    rows = _exact(engine, f"step = {step} AND {known}", rows)
+    return sorted(rows, key=lambda value: (value.line.key, value.line.rank, value.line.scope))
+
+
+def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]:
+    """Give integers beyond 2**53 all their digits."""
+    large = [row.line.series for row in rows if exact.is_large(row.value)]
+    if not large:
+        return rows
+    found = engine.query(
+        f"""SELECT series, argMax(rest, (attempt, time)) AS rest FROM metrics
+        WHERE series IN {literal.integers(large)} AND {where} GROUP BY series"""
+    )
+    rests = dict(found.rows("series", "rest"))
+    return [structs.replace(row, value=exact.whole(row.value, rests.get(row.line.series, 0))) for row in rows]
 
 
 def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: Sides) -> Sides:

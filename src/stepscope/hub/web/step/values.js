@@ -8,7 +8,7 @@ const MOST = 8;
 
 export function Values({ step, rank, onRank }) {
   const [all, setAll] = useState(false);
-  const rows = step.metrics.filter(({ key }) => all || !/^(system|stepscope)\//.test(key)).map(rowOf).sort((a, b) => b.out - a.out || a.key.localeCompare(b.key));
+  const rows = step.metrics.filter(({ key }) => all || !/^(system|stepscope)\//.test(key)).flatMap(byScope).map(rowOf).sort((a, b) => b.out - a.out || a.key.localeCompare(b.key));
   if (!step.metrics.length) return null;
   const hidden = step.metrics.length - rows.length;
   const ranks = columnsOf(rows, rank);
@@ -35,6 +35,13 @@ function Cell({ value, at }) {
   const title = value.before ? `${signed(real(value.delta), 3)} against the mean${value.z === null ? "" : `, ${signed(value.z, 3)} deviations`}` : "nothing before to compare with";
   return html`<td class=${"num" + odd + (at ? " at" : "")} title=${title}>${number(value.value, 4)}
     <span class="delta">${value.delta === null ? "" : signed(real(value.delta), 2)}</span></td>`;
+}
+
+// The same name in two instrumentation scopes is two metrics.
+function byScope({ key, values }) {
+  const scopes = [...new Set(values.map(({ scope }) => scope))];
+  if (scopes.length < 2) return [{ key, values }];
+  return scopes.map((scope) => ({ key: `${key} · ${scope || "no scope"}`, values: values.filter((each) => each.scope === scope) }));
 }
 
 function rowOf({ key, values }) {
