@@ -116,6 +116,7 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             axis=given["axis"],
             attrs=attrs,
             scope=given["scope"],
+            align=given["align"],
         )
         made += [lines.line(key, rank, found, x, attrs) for found in read_by_scope(reader.engine, question)]
     return {"run": given["run"], "x": x, "series": made}
@@ -149,7 +150,8 @@ _KEY = thing(
 _LINE = thing(
     key=TEXT, rank=maybe(INTEGER), attrs=maybe(schemas.ATTRS), scope=TEXT, unit=TEXT, axes=many(TEXT),
     ranks=many(INTEGER), total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
-    shape={"type": "string", "enum": ["raw", "buckets"]}, columns=schemas.table(many(maybe(NUMBER))),
+    shape={"type": "string", "enum": ["raw", "buckets"]}, aligned=schemas.BOOLEAN,
+    columns=schemas.table(many(maybe(NUMBER))),
 )  # fmt: skip
 
 ENDPOINTS = (
@@ -197,6 +199,7 @@ ENDPOINTS = (
             Param("to", "number", "the greatest x"),
             Param("rank", "integer", "of this rank only, not of all together", low=0, high=2**32 - 1),
             Param("by_rank", "boolean", "a line for each rank", default=False),
+            Param("align", "boolean", "over time, what several ranks logged at a step is one mark", default=False),
             Param("by_attrs", "boolean", "a line for each set of attributes", default=False),
             Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
             Param("axis", "text", "of this step axis only, where a metric has several"),

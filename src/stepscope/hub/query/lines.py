@@ -30,6 +30,7 @@ def line(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | Non
         "flags": series.flags,
         "origin": round(series.origin / 1e9, 6) if series.origin else None,
         "shape": shape,
+        "aligned": series.aligned,
         "columns": columns,
     }
 

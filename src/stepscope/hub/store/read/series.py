@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.native import Answer
 from stepscope.hub.store.read.keys import Total, read_lines, read_totals
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.records import Attrs
@@ -33,6 +34,8 @@ class Question:
     axis: str | None = None
     attrs: Attrs | None = None
     scope: str | None = None
+    align: bool = False
+    """Over time, take what several ranks logged at one step as one mark, at the time of the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Series:
     scope: str = ""
     raw: Raw | None = None
     buckets: Buckets | None = None
+    aligned: bool = False
+    """Whether the points of several ranks were put together by their steps."""
     totals: tuple[Total, ...] = field(default=(), repr=False)
 
 
@@ -113,6 +118,9 @@ def _series(engine: Engine, question: Question, totals: list[Total]) -> Series:
         return series
     everything, total = plan.counts()
     series = replace(series, total=total, superseded=everything - total)
+    if question.align and question.x != "step" and len(series.ranks) > 1:
+        buckets = plan.aligned(total, len(series.ranks))
+        return replace(series, buckets=buckets, shown=len(buckets.first), aligned=True)
     if total <= max(question.points, 1):
         raw = plan.raw()
         return replace(series, raw=raw, shown=len(raw.x))
@@ -224,6 +232,35 @@ class _Plan:
                 max({x}) AS last_x, argMax(value, {x}) AS last, {values}{_RESTS.format(x=x) if self._large else ""}
             FROM metrics WHERE {self._newest} GROUP BY bucket ORDER BY bucket"""
         )
+        return self._made(found, good, finite=finite, rests=self._large)
+
+    def aligned(self, total: int, ranks: int) -> Buckets:
+        """The points of all ranks at a step as one mark; without steps, those of two rounds of readings.
+
+        Ranks log at slightly different times, so that points in the order of time would jump from rank to rank. The
+        mean of a mark is that of the ranks, each by its own mean.
+        """
+        slot = max(2 * (self.high - self.low) * ranks // max(total, 1), 1)
+        # What is left of a slot at the end belongs to the one before: not all ranks are in it.
+        most = max((self.high - self.low) // slot - 1, 0)
+        place = f"if(step > {NO_STEP}, step, least(intDiv(time - ({self.low}), {slot}), {most}))"
+        by_rank = f"""SELECT {place} AS place, attempt, step > {NO_STEP} AS stepped, series, min(time) AS at,
+                count() AS n, {_ANY}
+            FROM metrics WHERE {self._newest} GROUP BY place, attempt, stepped, series"""
+        marks = f"""SELECT min(at) AS x, sum(n) AS points, countIf(good > 0) > 0 AS g, minIf(low, good > 0) AS l,
+                maxIf(high, good > 0) AS h, if(g, avgIf(sum / good, good > 0), 0) AS m, groupBitOr(flags) AS f
+            FROM ({by_rank}) GROUP BY place, attempt, stepped"""
+        # With a mark for each there is nothing to cut.
+        width = 1 if total <= self._question.points * ranks else -(-(self.high - self.low + 1) // self._question.points)
+        found = self._engine.query(
+            f"""SELECT intDiv(x - ({self.low}), {width}) AS bucket, sum(points) AS count, min(x) AS first_x,
+                max(x) AS last_x, argMax(m, x) AS last, sum(g) AS good, minIf(l, g) AS low, maxIf(h, g) AS high,
+                sumIf(m, g) AS sum, groupBitOr(f) AS flags
+            FROM ({marks}) GROUP BY bucket ORDER BY bucket"""
+        )
+        return self._made(found, "good", finite=False, rests=False)
+
+    def _made(self, found: Answer, good: str, *, finite: bool, rests: bool) -> Buckets:
         goods = found.array(good)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = found.array("sum") / goods
@@ -236,7 +273,7 @@ class _Plan:
             last=found.array("last"),
             count=found.array("count", "u8"),
             flags=np.zeros(len(goods), np.uint8) if finite else found.array("flags", "u1"),
-            rests=tuple(found.array(name, "i8") for name in _REST_NAMES) if self._large else None,
+            rests=tuple(found.array(name, "i8") for name in _REST_NAMES) if rests else None,
         )
 
 

@@ -99,7 +99,8 @@ export class Feed {
   async lines(keys, params) {
     const { how } = this, paired = how.x === "metric";
     const window = paired ? {} : { from: how.from, to: how.to };
-    const asked = { key: keys, x: paired ? "step" : how.x, points: paired ? EXACT : how.points, ...window, ...params };
+    const align = how.ranks === "all" && (how.x === "time" || how.x === "relative");
+    const asked = { key: keys, align: align || null, x: paired ? "step" : how.x, points: paired ? EXACT : how.points, ...window, ...params };
     return (await get(runPath(this.run, "series"), asked, this.control.signal)).series;
   }
 
@@ -126,7 +127,7 @@ export class Feed {
     if (this.how.x === "metric") return;
     const { turn } = this, ends = new Map(), pad = this.how.x === "step" ? 0 : 2e-6;
     for (const key of keys) {
-      const line = this.entry(key).lines.find((each) => each.several && !each.ghost);
+      const line = this.entry(key).lines.find((each) => each.several && !each.aligned && !each.ghost);
       if (line?.marks.length && line.marks.lastValue === null) ends.set(line.marks.tail.x, [...(ends.get(line.marks.tail.x) || []), { key, line }]);
     }
     for (const [x, those] of ends) {
@@ -167,7 +168,7 @@ export class Feed {
     const marks = along ? over(along.marks, plain, { ranks: along.ranks, mine: line.ranks.length, window: along.window }) : plain;
     return {
       id: ghost ? "ghost" + at : at, rank: line.rank, scope: line.scope, ghost, marks,
-      several: line.rank === null && line.ranks.length > 1, colour: seriesColour(at), at,
+      several: line.rank === null && line.ranks.length > 1, aligned: line.aligned, places: new Map(), colour: seriesColour(at), at,
       name: (line.rank === null ? "all ranks" : "rank " + line.rank) + (scoped ? ` · ${line.scope || "no scope"}` : ""), origin: line.origin,
     };
   }
@@ -242,7 +243,7 @@ export class Feed {
     for (let i = 0; i < columns.value.length; i++) {
       const at = x === "step" ? columns.step[i] : x === "time" ? columns.time[i] : columns.time[i] - line.origin;
       if (at === null || columns.value[i] === null || (from !== null && at < from) || (to !== null && at > to) || at <= behind) continue;
-      line.marks.add(at, real(columns.value[i]), rank);
+      line.marks.add(line.aligned ? placed(line, columns.step[i], at) : at, real(columns.value[i]), rank);
     }
     this.tell(entry.key, true);
   }
@@ -273,4 +274,17 @@ export class Feed {
       this.tell(entry.key);
     }
   }
+}
+
+const PLACES = 256;   // steps whose place in time is remembered
+
+// Over time, all ranks of a step have the place of the first of them; readings without a step that of their round.
+function placed({ marks, places }, step, at) {
+  if (step === null) {
+    const n = marks.length, round = n > 1 ? (marks.x[n - 1] - marks.x[0]) / (n - 1) : 0;
+    return n && at >= marks.x[n - 1] && at - marks.x[n - 1] < round / 2 ? marks.x[n - 1] : at;
+  }
+  if (!places.has(step)) places.set(step, at);
+  if (places.size > PLACES) places.delete(places.keys().next().value);
+  return places.get(step);
 }

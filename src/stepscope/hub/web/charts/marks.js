@@ -147,9 +147,9 @@ export function marksOf(line, limit) {
     marks.wide = true;
     marks.flagged = columns.flags.reduce((all, flag) => all | flag, 0);
     // Of several ranks the last value is one's; whoever wants their mean asks for it.
-    marks.lastValue = n && !(line.rank === null && line.ranks.length > 1) ? real(columns.last[n - 1]) : null;
+    marks.lastValue = n && (line.aligned || !(line.rank === null && line.ranks.length > 1)) ? real(columns.last[n - 1]) : null;
     if (n) marks.tail.x = columns.x_last[n - 1];
-    if (n > 1) marks.width = (columns.x_last[n - 1] - columns.x[0]) / n;
+    if (n > 1 && !line.aligned) marks.width = (columns.x_last[n - 1] - columns.x[0]) / n;
   }
   marks.total = line.total;
   return marks;

@@ -1,10 +1,10 @@
 // Which of the series' colours a name of a span has: the same on every view, whatever else is on screen.
 import { SERIES } from "../theme.js";
 
-// The phases of a step are told from each other; any other name has the colour that its letters give.
+// The phases of a step, and the parts of a layer, are told from each other; any other name has the colour that its letters give.
 const PHASES = new Map(Object.entries({
   step: 0, forward: 1, backward: 2, optimizer_step: 3, optimizer: 3, data_load: 4, evaluate: 5, "checkpoint.save": 6, "checkpoint.load": 6,
-  forward_backward: 1, all_reduce: 7, allreduce: 7, sample: 1, reward: 2, train: 3, sync: 7,
+  forward_backward: 1, all_reduce: 7, allreduce: 7, sample: 1, reward: 2, train: 3, sync: 7, attention: 5, mlp: 6,
 }));
 
 // Names that differ in their figures only have the same colour, as have `train.forward` and `forward`.
