@@ -3,7 +3,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
 import { count, quantity } from "../parts/format.js";
 import { IconButton } from "../parts/toolbar.js";
 import { useShownTheme } from "../theme.js";
-import { Plot } from "./plot.js";
+import { Plot, covers } from "./plot.js";
 import { belowLog, sayX } from "./scales.js";
 import { inSight } from "./sight.js";
 
@@ -75,6 +75,8 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
   }
 
   const lines = state.lines.filter((line) => !line.ghost);
+  const marks = lines.reduce((sum, line) => sum + line.marks.length, 0);
+  const waiting = !marks && !state.error && (state.loading || state.stale);
   const flagged = lines.reduce((all, line) => all | line.marks.flagged, 0);
   return html`<section class=${"chart panel" + (wide ? " wide" : "")} ref=${card} data-key=${hint || title} aria-label=${title}>
     <header class="chart-head">
@@ -87,9 +89,9 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
         ${onWide && html`<${IconButton} icon="wide" label=${wide ? `Make ${title} small` : `Make ${title} wide`} on=${wide} onClick=${onWide} />`}
       </span>
     </header>
-    <div class="chart-plot" ref=${place} tabindex="0" role="application" aria-roledescription="chart"
+    <div class=${"chart-plot" + (marks ? "" : " bare") + (waiting ? " waiting" : "")} aria-busy=${String(!!waiting)} ref=${place} tabindex="0" role="application" aria-roledescription="chart"
       aria-label=${`${title}: arrow keys move, up goes to the highest, down to the lowest, Enter opens the step`} onKeyDown=${keys}>
-      ${note(state, lines, empty, look.log && belowLog(lines))}
+      ${waiting ? null : note(state, lines, empty, look.log && belowLog(lines))}
     </div>
     <footer class="chart-foot">
       ${lines.length > 1 ? html`<${Legend} lines=${lines} plot=${plot} />` : null}
@@ -112,7 +114,7 @@ function note(state, lines, empty, below) {
   if (marks && marks === below?.gone) return html`<${Note}>No value is above 0, so a log scale can show none<//>`;
   if (marks) return null;
   if (lines.some((line) => line.marks.unsure)) return html`<${Note}>There are too many steps to tell which of them have both<//>`;
-  return state.loading || !lines.length ? null : html`<${Note}>${empty || "No points here"}<//>`;
+  return html`<${Note}>${empty || "No points here"}<//>`;
 }
 
 // Words over the empty plot, in front of its grid.
@@ -160,13 +162,15 @@ function countHint(lines, log) {
 }
 
 // What the cursor is on: where, the value, and how far the values spread there.
-function words({ line, i, x }, plot, look) {
+function words(mark, plot, look) {
+  const { line, i, x } = mark;
   const { marks } = line, mid = marks.mid[i], { key, unit } = plot.what.metric;
   const flag = marks.flags[i] ? " " + flagWords(marks.flags[i]) : "";
   const spread = mid !== null && marks.high[i] > marks.low[i] ? ` [${quantity(marks.low[i], key, unit, 3)} … ${quantity(marks.high[i], key, unit, 3)}]` : "";
   const who = plot.what.lines.filter((each) => !each.ghost).length > 1 ? ` ${line.short || line.name}` : "";
   const near = flagAt(plot, look.flags);
-  return `${sayX(look.kind, x)}${who}  ${mid === null ? "" : quantity(mid, key, unit)}${spread}${flag}${near ? "  ⚑ " + near : ""}`;
+  const from = covers(mark) ? "" : ` (${sayX(look.kind, marks.x[i])})`;
+  return `${sayX(look.kind, x)}${who}  ${mid === null ? "" : quantity(mid, key, unit)}${spread}${flag}${from}${near ? "  ⚑ " + near : ""}`;
 }
 
 function flagAt(plot, flags) {

@@ -20,6 +20,7 @@ export class Feed {
     this.took = 0;
     this.turn = 0;
     this.control = new AbortController();
+    this.loads = new Set();   // what is being asked: { keys, control }
   }
 
   // The entry of a key: { lines, loading, error, version, attempts }. Charts listen with `watch`.
@@ -38,7 +39,19 @@ export class Feed {
     entry.attempts = attempts;
     entry.watchers.add(told);
     if (entry.stale) this.want(key);
-    return () => entry.watchers.delete(told);
+    return () => { entry.watchers.delete(told); this.cancel(entry); };
+  }
+
+  // A question of which nobody watches a key any more, as when its charts were scrolled past, is taken back.
+  cancel({ key, watchers }) {
+    if (watchers.size) return;
+    this.waiting.delete(key);
+    for (const load of this.loads) {
+      if (!load.keys.includes(key) || load.keys.some((each) => this.entry(each).watchers.size)) continue;
+      this.loads.delete(load);
+      load.control.abort();
+      for (const each of load.keys) Object.assign(this.entry(each), { loading: false, stale: true });
+    }
   }
 
   want(key) {
@@ -58,6 +71,8 @@ export class Feed {
     this.turn++;
     this.control.abort();
     this.control = new AbortController();
+    for (const load of this.loads) load.control.abort();
+    this.loads.clear();
     for (const entry of this.entries.values()) {
       entry.stale = true;
       entry.loading = false;
@@ -69,6 +84,7 @@ export class Feed {
     clearTimeout(this.timer);
     clearTimeout(this.renewal);
     this.control.abort();
+    for (const load of this.loads) load.control.abort();
   }
 
   ask() {
@@ -80,10 +96,11 @@ export class Feed {
   }
 
   async load(keys, asked) {
-    const { how, turn } = this, began = performance.now();
+    const { how, turn } = this, began = performance.now(), load = { keys, control: new AbortController() };
+    this.loads.add(load);
     try {
       const along = await asked;
-      const found = await this.lines(keys, { ...this.ranks(), ...along?.steps });
+      const found = await this.lines(keys, { ...this.ranks(), ...along?.steps }, load.control.signal);
       if (turn !== this.turn) return;
       for (const key of keys) this.fill(this.entry(key), found, along);
       this.took = performance.now() - began;
@@ -92,16 +109,18 @@ export class Feed {
     } catch (error) {
       if (turn !== this.turn || error.name === "AbortError") return;
       for (const key of keys) Object.assign(this.entry(key), { loading: false, error });
+    } finally {
+      this.loads.delete(load);
     }
     for (const key of keys) this.tell(key);
   }
 
-  async lines(keys, params) {
+  async lines(keys, params, signal = this.control.signal) {
     const { how } = this, paired = how.x === "metric";
     const window = paired ? {} : { from: how.from, to: how.to };
     const align = how.ranks === "all" && (how.x === "time" || how.x === "relative");
     const asked = { key: keys, align: align || null, x: paired ? "step" : how.x, points: paired ? EXACT : how.points, ...window, ...params };
-    return (await get(runPath(this.run, "series"), asked, this.control.signal)).series;
+    return (await get(runPath(this.run, "series"), asked, signal)).series;
   }
 
   ranks() {

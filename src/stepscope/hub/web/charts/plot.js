@@ -2,6 +2,7 @@
 import uPlot from "../vendor/uplot.js";
 import { colour } from "../theme.js";
 import { drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
+import { join, point } from "./crosshair.js";
 import { forget, repaint } from "./painter.js";
 import { factorY, logTicks, rangeX, rangeY, roomX, roomY, spanY, tickLog, tickX, tickY } from "./scales.js";
 
@@ -20,12 +21,15 @@ export class Plot {
     this.nonFinite = 0;
     this.dot = document.createElement("div");
     this.dot.className = "chart-dot";
-    this.u = new uPlot(this.options(group), [[0, 1], [0, 1]], element);
+    this.group = group;
+    this.pointed = false;
+    this.u = new uPlot(this.options(), [[0, 1], [0, 1]], element);
+    this.leave = join(group, this);
     this.u.over.append(this.dot);
     this.listen();
   }
 
-  options(group) {
+  options() {
     const { width, height } = this.size(), metric = () => this.what.metric || {};
     const axis = { stroke: () => colour("--axis"), font: FONT, grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false } };
     return {
@@ -33,7 +37,6 @@ export class Plot {
       legend: { show: false },
       cursor: {
         y: false, points: { show: false }, drag: { x: true, y: false, setScale: false },
-        sync: group ? { key: group, scales: ["x", null], setSeries: false } : undefined,
       },
       scales: {
         x: { time: false, range: () => this.rangeOfX() },
@@ -115,11 +118,25 @@ export class Plot {
     this.element.dataset.nonfinite = String(this.nonFinite);
   }
 
-  // The cursor moved, here or in a chart beside.
+  // The cursor moved here: what stands out near it is attended to, and the charts beside are read at the same x.
   moved() {
+    if (!this.pointed) return;
     const { left, top } = this.u.cursor;
-    if (left === undefined || left < 0) return this.attend(null);
-    return this.attend(this.at(this.u.posToVal(left, "x"), top));
+    this.lead(left === undefined || left < 0 ? null : this.at(this.u.posToVal(left, "x"), top));
+  }
+
+  lead(mark) {
+    this.attend(mark);
+    point(this.group, this, mark ? mark.x : null, mark?.line.id);
+  }
+
+  // A chart beside is attended to at x, on a line of which there may be one here too.
+  follow(x, id) {
+    const shown = x !== null && x >= this.u.scales.x.min && x <= this.u.scales.x.max;
+    this.u.setCursor({ left: shown ? this.u.valToPos(x, "x") : -10, top: -10 }, false);
+    this.u.over.parentNode.querySelector(".u-cursor-x")?.classList.toggle("u-off", !shown);
+    const lines = this.what.lines.filter((line) => !line.ghost && line.marks.length), line = lines.find((each) => each.id === id) || lines[0];
+    this.attend(shown && line ? { line, i: line.marks.nearest(x), x, away: 0 } : null);
   }
 
   // The mark nearest to x, of the line nearest to y where one is given.
@@ -175,7 +192,7 @@ export class Plot {
     if (value === null || value === undefined) { dot.style.display = "none"; return; }
     dot.style.display = "block";
     dot.style.background = mark.line.colour;
-    dot.style.transform = `translate(${this.u.valToPos(mark.x, "x")}px, ${this.toY(value)}px)`;
+    dot.style.transform = `translate(${this.u.valToPos(covers(mark) ? mark.x : mark.line.marks.x[mark.i], "x")}px, ${this.toY(value)}px)`;
   }
 
   // The value of a mark that is worth showing: the extreme that stands out, else the mean.
@@ -198,6 +215,8 @@ export class Plot {
 
   listen() {
     const over = this.u.over;
+    over.addEventListener("mouseenter", () => { this.pointed = true; });
+    over.addEventListener("mouseleave", () => { this.pointed = false; });
     over.addEventListener("click", () => {
       if (performance.now() - (this.dragged || 0) < 250 || !this.mark) return;
       const { mark } = this;
@@ -229,13 +248,17 @@ export class Plot {
     const i = Math.max(first, Math.min(end - 1, to));
     if (i < 0 || i >= marks.length) return;
     this.u.setCursor({ left: this.u.valToPos(marks.x[i], "x"), top: -10 }, false);
-    this.attend({ line, i, x: marks.x[i], away: 0 });
+    this.lead({ line, i, x: marks.x[i], away: 0 });
     this.u.over.parentNode.querySelector(".u-cursor-x")?.classList.remove("u-off");
   }
 
   destroy() {
+    this.leave();
     forget(this);
     this.observer.disconnect();
     this.u.destroy();
   }
 }
+
+// Whether the stretch of a mark holds the x at which it is read; where there is no value, the nearest is shown.
+export const covers = ({ line: { marks }, i, x }) => x >= marks.x[i] && x <= marks.last[i];

@@ -76,7 +76,7 @@ function joined(runs, feeds, name) {
           Object.assign(line, { id: run.id, run: run.id, key, name: run.name || run.id, short: run.name || run.id, colour: seriesColour(at), at });
           return line;
         })),
-        loading: entries.some((entry) => entry.loading), error: entries.find((entry) => entry.error)?.error || null, unit: entries[0]?.unit,
+        loading: entries.some((entry) => entry.loading || entry.stale), error: entries.find((entry) => entry.error)?.error || null, unit: entries[0]?.unit,
       };
     },
   };
