@@ -16,7 +16,7 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onE
       <a class="muted" href=${href("runs", { filter: `project = ${quoted(run.project)}` })}>${run.project}</a><span class="muted" aria-hidden="true">/</span>
       <${Name} run=${run} onEdit=${onEdit} />
       <${Status} run=${run} />
-      ${going && html`<span class=${"live-sign " + live} title=${live === "lost" ? "The stream is lost; coming back" : "Live"}>${live === "lost" ? "reconnecting" : "live"}</span>`}
+      ${going && live && html`<span class=${"live-sign " + live} title=${live === "lost" ? "The stream is lost; coming back" : "Live"}>${live === "lost" ? "reconnecting" : "live"}</span>`}
       ${run.name && html`<code class="muted run-id">${run.id}</code>`}
       <${Manage} run=${run} onEdit=${onEdit} />
     </div>
@@ -36,8 +36,8 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onE
       <nav class="tabs" aria-label="Parts of this run">
         ${[["charts", "Charts"], ["overview", "Overview"]].map(([name, title]) => html`
           <button key=${name} type="button" aria-current=${tab === name ? "page" : undefined} onClick=${() => setTab(name)}>${title}</button>`)}
-        <a href=${href("traces", { run: run.id })}>Traces</a>
-        <a href=${href("logs", { run: run.id })}>Logs</a>
+        <a href=${href("traces", { run: run.id })} aria-current=${tab === "traces" ? "page" : undefined}>Traces</a>
+        <a href=${href("logs", { run: run.id })} aria-current=${tab === "logs" ? "page" : undefined}>Logs</a>
         <a href=${href("compare", { run: [run.id] })}>Compare</a>
       </nav>
     </div>

@@ -10,6 +10,7 @@ import { RunLink } from "../parts/run_names.js";
 import { VirtualTable } from "../parts/table.js";
 import { Attributes, attrParams, Field, RunField, useRuns } from "../search/fields.js";
 import { instant } from "../search/time.js";
+import { RunBanner } from "../run/run_banner.js";
 import { Import } from "./files.js";
 import { spanColour } from "./hues.js";
 
@@ -26,11 +27,10 @@ export function SpanSearch() {
   const anything = run || name || step || least || status || attrs.length;
   const names = facets.value?.names || [];
   return html`<div class="page fill">
-    <div class="page-head"><h1>Traces</h1>
-      <span class="grow"></span>
+    <${RunBanner} id=${run} tab="traces" title="Traces">
       ${run && step !== "" && html`<a class="button" href=${href("traces", { run, at: step })}>Step ${step} on all ranks</a>`}
       <${Import} />
-    </div>
+    <//>
     <div class="toolbar search-bar" role="group" aria-label="Search">
       <${RunField} value=${run} onChange=${setRun} runs=${runs.value} />
       <${Field} label="Name" value=${name} onChange=${setName} placeholder="any name" width="16em"

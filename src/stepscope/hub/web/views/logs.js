@@ -9,6 +9,7 @@ import { clock, count } from "../parts/format.js";
 import { Attributes, Field, RunField, useRuns } from "../search/fields.js";
 import { edge, fits, joined, MOST, page, since } from "../log/lines.js";
 import { LineDetails, LogList } from "../log/list.js";
+import { RunBanner } from "../run/run_banner.js";
 
 const LEVELS = [["", "all severities"], ["DEBUG", "debug and up"], ["INFO", "info and up"], ["WARN", "warnings and up"], ["ERROR", "errors"]];
 const LATE = 2, LATER = 30;   // seconds by which lines may come after others of their time: usually, and after a gap
@@ -30,10 +31,10 @@ export default function Logs() {
   const close = useCallback(() => setChosen(null), []);
   const searched = q || severity || kind || step || attrs.length;
   return html`<div class="page fill logs">
-    <div class="page-head"><h1>Logs</h1><span class="grow"></span>
+    <${RunBanner} id=${run} tab="logs" title="Logs">
       <span class=${"log-state " + (live ? log.stream : "held")} role="status">${live ? (log.stream === "open" ? "live" : log.stream === "lost" ? "connection lost, coming back" : "connecting") : "held"}</span>
       <${Switch} label=${live ? "Pause" : "Resume"} on=${!live} onChange=${(held) => setLive(!held)} title="Hold the tail; what comes meanwhile is shown on resuming" />
-    </div>
+    <//>
     <div class="toolbar search-bar" role="group" aria-label="Search">
       <${Search} label="Text" placeholder="Search the text" value=${q} onChange=${(next) => setQ(next)} />
       <${Select} label="Severity" value=${severity} options=${LEVELS} onChange=${setSeverity} />
