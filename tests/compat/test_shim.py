@@ -88,7 +88,18 @@ def test_what_is_said_anew(read: Read) -> None:
     wandb.run.tags += ("x",)
     run.notes = "hello"
     assert (run.name, run.tags, run.notes) == ("new", ("x",), "hello")
-    assert attrs(read(Event), "wandb.run") == [{"name": "new"}, {"tags": ["x"]}, {"notes": "hello"}]
+    run.tags = ("y", "k=v")
+    wanted = [{"name": "new"}, {"tags": {"x": True}}, {"notes": "hello"}]
+    wanted += [{"tags": {"x": None}}, {"tags": {"y": True, "k": "v"}}]
+    assert attrs(read(Event), "train.run.edited") == wanted
+
+
+def test_a_joined_run_is_described(read: Read) -> None:
+    """Tags and notes of a script go to the run that it joins."""
+    with stepscope.init(tags=["before"]):
+        wandb.init(tags=["later"], notes="n", group="g")
+        wandb.finish()
+        assert attrs(read(Event), "train.run.edited") == [{"notes": "n"}, {"tags": {"later": True}}]
 
 
 def test_what_scripts_build_from_a_run(place: Path) -> None:

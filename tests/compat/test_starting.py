@@ -21,8 +21,8 @@ def test_the_environment_says_what_init_does_not(monkeypatch: pytest.MonkeyPatch
     run = wandb.init(notes="mine")
     assert (run.project, run.name, run.id) == ("p", "n", "fixed")
     assert (run.tags, run.notes, run.group) == (("a", "b"), "mine", "g")
-    (event,) = [each.attrs for each in read(Event) if each.name == "wandb.init"]
-    assert event == {"tags": ["a", "b"], "notes": "mine", "group": "g"}
+    (event,) = [each.attrs for each in read(Event) if each.name == "train.run.started"]
+    assert (event["tags"], event["notes"], event["group"]) == ({"a": True, "b": True}, "mine", "g")
     wandb.finish()
     monkeypatch.setenv("STEPSCOPE_PROJECT", "ours")
     assert wandb.init().project == "ours"

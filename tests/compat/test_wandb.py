@@ -29,7 +29,7 @@ def test_the_example(read: Read) -> None:
     assert (validation.step, validation.axis) == (1, "epoch")
     events = {each.name: each.attrs for each in read(Event)}
     assert events["train.run.started"]["config"] == {"lr": 0.1, "epochs": 1}
-    assert events["wandb.init"] == {"tags": ["demo"]}
+    assert events["train.run.started"]["tags"] == {"demo": True}
     assert events["train.summary"]["val/loss"] == 0.5
     assert ending(read) == "finished"
 
@@ -173,8 +173,9 @@ def test_what_a_run_says_of_itself(read: Read) -> None:
     assert (run.disabled, bool(run.no_such_thing), list(run.logged_artifacts())) == (False, False, [])
     wandb.finish()
     assert wandb.init(id="again", tags=5).resumed
-    said = [each.attrs for each in read(Event) if each.name == "wandb.init"]
-    assert said == [{"tags": ["baseline"], "group": "g", "notes": "n"}, {"tags": ["5"]}]
+    said = [each.attrs for each in read(Event) if each.name == "train.run.started"]
+    assert [each.get("tags") for each in said] == [{"baseline": True}, {"5": True}]
+    assert [(each.get("group"), each.get("notes")) for each in said] == [("g", "n"), (None, None)]
 
 
 def test_what_wandb_has_beside_is_counted() -> None:

@@ -19,6 +19,7 @@ from stepscope.compat.media import Histogram
 from stepscope.compat.starting import Start
 from stepscope.compat.summary import Definition, Summary
 from stepscope.journal import layout
+from stepscope.model.edits import read_tags
 from stepscope.model.records import METRIC
 from stepscope.sdk.context import pack_any, text_of
 from stepscope.sdk.scalars import Refused, step_number
@@ -48,8 +49,9 @@ class Word:
         return self if run is None else run.__dict__[self._name]
 
     def __set__(self, run: "Run", value: Any) -> None:
-        said = run.__dict__[self._name] = self._read(value)
-        run.tell({self._name: said})
+        before, said = run.__dict__[self._name], self._read(value)
+        run.__dict__[self._name] = said
+        run.tell(self._name, before, said)
 
 
 class Run:
@@ -117,9 +119,24 @@ class Run:
         found = map(layout.parse_writer, layout.list_writers(self._run.home, self.id))
         return len({each.attempt for each in found if each is not None}) > 1
 
-    def tell(self, said: Mapping[str, Any]) -> None:
-        """Record what a script says of its run after it began."""
-        self._run.event("wandb.run", said)
+    def tell(self, what: str, before: Any, said: Any) -> None:
+        """Record what a script says of its run after it began: its name, notes or tags."""
+        if what == "name":
+            self._run.rename(said)
+        elif what == "notes":
+            self._run.note(said or "")
+        else:
+            self._run.untag(*read_tags(set(before) - set(said)))
+            self._run.tag(*said)
+
+    def describe(self, start: Start) -> None:
+        """Add what a script wants to say of a run that was begun before it."""
+        if start.notes:
+            self._run.note(start.notes)
+        self._run.tag(*start.tags)
+        for key in ("group", "job_type"):
+            if getattr(start, key):
+                self.ignore(f"init.{key}")
 
     def ignore(self, what: str) -> None:
         """Count something of wandb that has no meaning here, and name it once."""

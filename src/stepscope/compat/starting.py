@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope.compat.absent import Absent, safe, tags_of, text
+from stepscope.model.edits import MOST_TAGS
 
 VARIABLES = {
     "entity": "WANDB_ENTITY",
@@ -53,9 +54,9 @@ class Start:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What has no place in a run of Stepscope, and is told in an event."""
-        found = {key: getattr(self, key) for key in ("entity", "group", "job_type", "notes")}
-        return {key: value for key, value in {**found, "tags": self.tags}.items() if value}
+        """What a run of Stepscope is started with."""
+        found = {"tags": self.tags[:MOST_TAGS], "notes": self.notes, "group": self.group, "job_type": self.job_type}
+        return {key: value for key, value in found.items() if value}
 
 
 def read(given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Start:

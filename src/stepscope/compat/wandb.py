@@ -102,16 +102,18 @@ def _begin(start: starting.Start, config: Any) -> Run:
     current = None if start.disabled else stepscope.current_run()
     if current is not None and current.status != "running":  # a forked child does not forget the run it ended
         current = None
-    begun = (
-        OffRun() if start.disabled else current or stepscope.init(start.project, start.name, settings, run_id=start.id)
-    )
+    if start.disabled:
+        begun: stepscope.Run = OffRun()
+    else:
+        begun = current or stepscope.init(start.project, start.name, settings, run_id=start.id, **start.said)
     _run, _early = Run(begun, start, settings, ours=current is None), Config()
     if current is not None:
         _run.ignore_other(start, "project", "id", "name")
+        _run.describe(start)
         if settings:
             begun.event("train.config", settings)
-    if start.said:
-        begun.event("wandb.init", start.said)
+    if start.entity:
+        begun.event("wandb.init", {"entity": start.entity})
     while _missed:
         _run.ignore(_missed.pop())
     if given is None:
