@@ -158,6 +158,23 @@ def test_backlog_in_batches_of_a_thousand(peer: MlflowPeer, sink: Sink) -> None:
     assert [passed.status for passed in peer.paths("log-batch")] == [200] * 4
 
 
+def test_what_a_run_says_about_itself(peer: MlflowPeer, sink: Sink) -> None:
+    """Tags are tags, notes are the description, and a new name is the run's, also when they change later."""
+    said = {"tags": {"baseline": True, "team": "red"}, "notes": "as started", "group": "sweep", "job_type": "eval"}
+    begin = Event(T, None, None, None, None, 9, "train.run.started", {"config": {}, **said})
+    change = {"name": "renamed", "notes": "as edited", "tags": {"team": "blue", "baseline": None}}
+    edited = Event(T + 1, None, None, None, None, 9, "train.run.edited", change)
+    assert not sink.write([batch(begin, loss(1))])
+    tags = peer.run()["tags"]
+    assert (tags["baseline"], tags["team"], tags["mlflow.note.content"]) == ("true", "red", "as started")
+    assert (tags["stepscope.group"], tags["stepscope.job_type"]) == ("sweep", "eval")
+    assert not sink.write([batch(edited, seq=1)])
+    run = peer.run()
+    assert (run["tags"]["team"], run["tags"]["mlflow.note.content"]) == ("blue", "as edited")
+    assert run["run_name"] == "renamed"
+    assert "event.train.run.edited" not in run["tags"]
+
+
 def test_other_kinds(peer: MlflowPeer, sink: Sink) -> None:
     """The latest event and alert of a name is a tag; logs have no place, and are counted."""
     alert = Alert(T, 7, None, None, None, 17, "loss is NaN", "at rank 0")

@@ -62,7 +62,7 @@ def test_our_own_records_stay_out_of_the_systems_of_others(name: str) -> None:
     """
     options = {"tinker": {"url": "http://x"}, "datadog": {"api_key": "k"}}.get(name, {})
     for chosen in parse([{name: options}], {}):
-        others = [STARTED, FINISHED] if name == "mlflow" else [LOG]
+        others = [STARTED, FINISHED, EDITED] if name == "mlflow" else [LOG]
         expected = [each for each in ALL if each in [LOSS, SPAN, *others, MILESTONE, ALERT, OTEL]]
         assert passing(chosen.filter) == expected
     for chosen in parse([{name: {**options, "include": ["*"]}}], {}):

@@ -15,10 +15,10 @@ from stepscope.model.records import KINDS, Log, Metric, Record, kind
 
 OPTIONS = ("include", "exclude")
 """The options that every sink has."""
-SELF_TELEMETRY = ("stepscope/*", "stepscope.*", "system/*", names.EVENT_EDITED)
-"""What Stepscope records by itself: of its own work and of the machine, and that somebody edited a run."""
-OWN_RECORDS = (*SELF_TELEMETRY, names.EVENT_STARTED, names.EVENT_FINISHED)
-"""The same and the start of a run, which has the command line, the configuration and the environment; and its end."""
+SELF_TELEMETRY = ("stepscope/*", "stepscope.*", "system/*")
+"""What Stepscope records by itself of its own work and of the machine."""
+OWN_RECORDS = (*SELF_TELEMETRY, names.EVENT_STARTED, names.EVENT_FINISHED, names.EVENT_EDITED)
+"""The same and the start of a run, which has the command line, the configuration and the environment; end and edits."""
 _KIND = "kind:"
 _MEMO = 10_000
 

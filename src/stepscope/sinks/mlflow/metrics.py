@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from stepscope.model.errors import Reject, Retry
-from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
+from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch, offer_key
 from stepscope.model.records import Alert, Event, Log, Metric
 from stepscope.model.writer import Writer
@@ -130,7 +130,9 @@ class MetricsSink:
         found: dict[str, str] = {}
         for _, _, record in entries:
             if isinstance(record, Event) and record.name == EVENT_STARTED:
-                found |= notes.source_tags(record.attrs)
+                found |= {**notes.source_tags(record.attrs), **notes.described_tags(record.attrs)}
+            elif isinstance(record, Event) and record.name == EVENT_EDITED:
+                found |= notes.described_tags(record.attrs)
             elif isinstance(record, Alert) or (isinstance(record, Event) and record.name != EVENT_FINISHED):
                 found |= [notes.note_tag(record)]
         where = [index for index, _, record in entries if isinstance(record, (Event, Alert))]

@@ -22,6 +22,9 @@ TAG_CREATOR = "stepscope.creator"
 TAG_PROJECT = "stepscope.project"
 TAG_HOST = "stepscope.host"
 TAG_WORLD_SIZE = "stepscope.world_size"
+TAG_GROUP, TAG_JOB_TYPE = "stepscope.group", "stepscope.job_type"
+TAG_NOTE, TAG_NAME = "mlflow.note.content", "mlflow.runName"
+"""Where MLflow's page looks for the description and the name of a run."""
 TAG_COMMIT, TAG_BRANCH, TAG_SOURCE = "mlflow.source.git.commit", "mlflow.source.git.branch", "mlflow.source.name"
 
 STATUSES = {"finished": "FINISHED", "preempted": "KILLED", "failed": "FAILED"}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from stepscope.model.edits import read_tags
 from stepscope.model.names import severity_word
 from stepscope.model.records import Alert, Event
 from stepscope.model.redaction import redact
@@ -75,6 +76,23 @@ def source_tags(started: Mapping[str, Any]) -> dict[str, str]:
         names.TAG_SOURCE: program,
     }
     return {key: names.shorten(str(value), names.LONGEST_TAG) for key, value in pairs.items() if value}
+
+
+def described_tags(said: Mapping[str, Any]) -> dict[str, str]:
+    """What a run says about itself, when it starts or later: its tags, notes as the description, group and name.
+
+    A tag that was removed is left as it is: a batch can only set tags.
+    """
+    pairs = {
+        names.TAG_NOTE: said.get("notes"),
+        names.TAG_NAME: said.get("name"),
+        names.TAG_GROUP: said.get("group"),
+        names.TAG_JOB_TYPE: said.get("job_type"),
+    }
+    found = {key: value for key, value in pairs.items() if isinstance(value, str)}
+    tags = redact(read_tags(said.get("tags")))
+    found |= {names.legal_key(tag): "true" if value is True else str(value) for tag, value in tags.items()}
+    return {key: names.shorten(value, names.LONGEST_TAG) for key, value in found.items()}
 
 
 def note_tag(record: Event | Alert) -> tuple[str, str]:
