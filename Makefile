@@ -77,6 +77,7 @@ $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
 	@sh tools/debian.sh chromium openssh-client openssh-server openssl prometheus redis-server
 	@echo "setup: statsd"
 	@$(call pip,$(VENV)) install --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
+	@$(VENV)/bin/python -m tests.contrib --fetch asgi || echo "setup: no sources of opentelemetry-instrumentation-asgi" >&2
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
 	@touch $@
 

@@ -11,6 +11,7 @@ from opentelemetry.sdk.metrics import Exemplar
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.test.test_base import TestBase
 
@@ -20,6 +21,7 @@ from stepscope.sdk.otel.meter import MeterProvider
 from stepscope.sdk.otel.seat import SCOPE, Seat
 from stepscope.sdk.otel.tracer import TracerProvider
 from stepscope.sdk.run import Run
+from stepscope.sdk.span_fields import IS_REMOTE
 from stepscope.wire import frames
 from stepscope.wire.otlp.names import ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE
 
@@ -46,28 +48,58 @@ class Exporter:
     def __init__(self, run: Run, resource: Resource) -> None:
         self._run = run
         self._resource = resource
+        self._exported: list[ReadableSpan] = []
+        self._contexts: dict[tuple[int, int, bool], trace.SpanContext] = {}
 
     def get_finished_spans(self) -> tuple[ReadableSpan, ...]:
-        """The spans that have ended, in that order."""
-        return tuple(readable(span, self._resource) for span in taken(self._run) if isinstance(span, records.Span))
+        """The spans that have ended, in that order; equal contexts are one object, as in the SDK."""
+        ours = (readable(span, self._resource) for span in taken(self._run) if isinstance(span, records.Span))
+        found = (*ours, *self._exported)
+        for span in found:
+            span._context = self._same(span._context)
+            span._parent = self._same(span._parent)
+        return found
+
+    def _same(self, context: trace.SpanContext | None) -> trace.SpanContext | None:
+        if context is None:
+            return None
+        return self._contexts.setdefault((context.trace_id, context.span_id, context.is_remote), context)
 
     def clear(self) -> None:
         """Forget them."""
         self._run.recorder.after_fork()
+        self._exported.clear()
+
+    def export(self, spans: list[ReadableSpan]) -> SpanExportResult:
+        """Take spans of a provider of the SDK that a test makes itself."""
+        self._exported += spans
+        return SpanExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        """Do nothing."""
+
+    def force_flush(self, timeout_millis: int = 0) -> bool:
+        """Do nothing."""
+        return True
 
 
 def readable(span: records.Span, resource: Resource) -> ReadableSpan:
     """Show a span record as the SDK shows its spans."""
     scope, attrs = _by_scope(span.scope, span.attrs)
+    above, flags = span.parent_id, span.flags
     return ReadableSpan(
         name=span.name,
-        context=_context(span.trace_id, span.span_id, span.attrs),
-        parent=None if span.parent_id is None else _context(span.trace_id, span.parent_id, span.attrs),
+        context=_context(span.trace_id, span.span_id, span.attrs, flags),
+        parent=None if above is None else _context(span.trace_id, above, span.attrs, flags, True),
         resource=resource,
         attributes=_tuples(attrs),
         events=[Event(event.name, _tuples(event.attrs), event.time) for event in span.events],
         links=[
-            trace.Link(_context(link.trace_id, link.span_id, link.attrs), _tuples(link.attrs)) for link in span.links
+            trace.Link(
+                _context(link.trace_id, link.span_id, link.attrs, link.attrs.get(ATTR_FLAGS, 1), True),
+                _tuples(link.attrs),
+            )
+            for link in span.links
         ],
         kind=trace.SpanKind(span.span_kind - 1),
         status=trace.Status(trace.StatusCode(span.status), span.message or None),
@@ -77,10 +109,15 @@ def readable(span: records.Span, resource: Resource) -> ReadableSpan:
     )
 
 
-def _context(trace_id: bytes, span_id: bytes, attrs: records.Attrs) -> trace.SpanContext:
+def _context(
+    trace_id: bytes, span_id: bytes, attrs: records.Attrs, flags: int, of_parent: bool = False
+) -> trace.SpanContext:
     state = trace.TraceState.from_header([attrs[ATTR_TRACE_STATE]]) if ATTR_TRACE_STATE in attrs else None
     ids = (int.from_bytes(trace_id, "big"), int.from_bytes(span_id, "big"))
-    return trace.SpanContext(*ids, is_remote=False, trace_flags=trace.TraceFlags(1), trace_state=state)
+    is_remote = of_parent and bool(flags & IS_REMOTE)
+    return trace.SpanContext(
+        *ids, is_remote=is_remote, trace_flags=trace.TraceFlags(flags & 0xFF or 1), trace_state=state
+    )
 
 
 def _by_scope(name: str, attrs: records.Attrs) -> tuple[InstrumentationScope, dict[str, Any]]:

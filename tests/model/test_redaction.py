@@ -108,3 +108,12 @@ def test_the_value_of_an_option_in_a_list() -> None:
     assert redact({"argv": ["t.py", "--token", "x", "--lr", "3", "--password=x", "y"]}) == {
         "argv": ["t.py", "--token", MASK, "--lr", "3", f"--password={MASK}", "y"]
     }
+
+
+def test_the_name_of_a_secret_in_a_cloud_is_none() -> None:
+    """What names a resource stays; what it holds does not."""
+    arn = "arn:aws:secretsmanager:us-west-2:1:secret:a-b"
+    assert redact({"aws.secretsmanager.secret.arn": arn, "aws.secret": "x"}) == {
+        "aws.secretsmanager.secret.arn": arn,
+        "aws.secret": MASK,
+    }

@@ -67,12 +67,18 @@ def is_secret(key: str) -> bool:
     return known
 
 
+_REFERENCES = (".arn", "_arn", "-arn")
+"""The name of a resource of a cloud, not what is in it."""
+
+
 def looks_secret(key: str) -> bool:
     """Tell the same without remembering it, for names without end."""
     if _STEM.search(key.lower()) is None:
         return False
     words = _CAMEL.sub("_", key).lower().strip()
     end = words[-_TAIL:]
+    if end.endswith(_REFERENCES):
+        return False
     if end.endswith("token") and _OF_TEXT.search(end) is None:
         return True
     if _ANYWHERE.search(words) is not None or _AT_END.search(end) is not None:

@@ -30,6 +30,8 @@ _WEAK = re.compile(r"(?:token|pass|auth|cookie|jwt|pat)s?", re.IGNORECASE)
 _PROSE = re.compile(r"[a-z]+(?:=.*)?")
 """A word behind `pass:` or `auth:`, which stand in any sentence."""
 
+_ARN = re.compile(r"arn:aws[\w-]*:[\w-]+:[\w-]*:\d*:[\w:/.*-]{1,256}")
+"""The name of a resource of Amazon's, which may be a secret's name."""
 _LOGIN = re.compile(r"(?<=://)(?:[^\s/?#\"'<>@]*?:(?!\d{1,5}[/?#])[^\s/?#\"'<>]*|[^\s/?#\"'<>@:]{16,})(?=@)")
 """The name and password in an address, or a token in their place; a name alone, as in ssh://git@host, is none."""
 _ODD_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}:(?!\d{1,5}[/?#])[^\s\"'<>@]{1,256}(?=@[\w.-]+(?:[:/]|$))")
@@ -102,7 +104,7 @@ def is_masked(value: str) -> bool:
 
 def mask_text(text: str) -> str:
     """Copy a text with the secrets in it masked; one without, as most are, is returned as it is after a quick test."""
-    if len(text) < SHORTEST:
+    if len(text) < SHORTEST or (text.startswith("arn:") and _ARN.fullmatch(text) is not None):
         return text
     given = text
     if len(text) >= _LONG_WORD and _may_hold_key(text):

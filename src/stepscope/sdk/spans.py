@@ -217,6 +217,8 @@ class Span(trace.Span):
             return trace.SpanContext(trace_id, span_id, False, _SAMPLED, _NO_STATE)
         return trace.SpanContext(trace_id, span_id, False, origin.trace_flags, origin.trace_state)
 
+    context = property(get_span_context, doc="The same, as the SDK's spans have it; libraries read it off any span.")
+
     @property
     def attributes(self) -> Mapping[str, Any]:
         """What was set so far; not in OpenTelemetry's API, but libraries read it off any span."""
