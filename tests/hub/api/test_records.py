@@ -1,5 +1,6 @@
 """Spans, traces, logs and alerts, asked over HTTP."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -76,3 +77,12 @@ def test_alerts_are_a_kind_of_log(get: Get) -> None:
     assert (alert["kind"], alert["name"], alert["body"]) == ("alert", "nan", "loss is NaN")
     assert get("/api/logs", run="big", kind="alert", step=1)["logs"] == []
     assert {each["kind"] for each in get("/api/logs", run="big", step=BAD)["logs"]} == {"log"}
+
+
+def test_attributes_that_are_asked_for_are_few(ask: Callable[..., Any]) -> None:
+    """A request for thousands of attributes is refused before the store is asked."""
+    many = "&".join(f"attr.k{number}=v" for number in range(33))
+    refused = ask("GET", f"/api/spans?{many}")
+    assert refused.status_code == 400
+    assert "32 times" in refused.json()["error"]["message"]
+    assert ask("GET", f"/api/spans?{many.rpartition('&')[0]}").status_code == 200

@@ -11,6 +11,8 @@ from stepscope.hub.refusals import Refusal, Refused
 
 Kind = Literal["text", "integer", "number", "boolean", "choice", "hex", "name"]
 LONGEST_TEXT = 4096
+MOST_ATTRS = 32
+"""Attributes that one request may ask for; a thousand keep the engine busy for seconds before it reads a row."""
 LEAST, MOST = -(2**63) + 2, 2**63 - 1
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -132,6 +134,8 @@ def check(
         found = _ATTR.fullmatch(name) if attrs else None
         if found is not None:
             wanted[_ATTR_TEXT.read(found[1] or found[2])] = _ATTR_TEXT.read(value)
+            if len(wanted) > MOST_ATTRS:
+                raise bad(f"attr.KEY may be given {MOST_ATTRS} times")
         elif name in known:
             lists.setdefault(name, []).append(value)
         else:

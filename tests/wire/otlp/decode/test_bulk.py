@@ -55,6 +55,7 @@ MANY: dict[str, tuple[Signal, bytes]] = {
     "points": ("metrics", field(1, field(2, field(2, field(5, EMPTY * 9))))),
     "of a point": ("metrics", field(1, field(2, field(2, field(7, field(1, field(7) * 21)))))),
     "exemplars": ("metrics", field(1, field(2, field(2, field(9, field(1, field(8) * 9)))))),
+    "fields that nobody knows": ("logs", field(2000, b"aaaa") * 9),
     "quantiles": ("metrics", field(1, field(2, field(2, field(11, field(1, field(6) * 9)))))),
 }
 

@@ -20,6 +20,8 @@ _SMALLEST = 2
 _DEEPEST = 100
 """Messages inside one another; protobuf's parser refuses more."""
 
+_LAST_TAG = 32 << 3
+"""No field of ours has a number beyond; of those that have, as many are walked over as there may be items."""
 _NUMBER = 11
 """Bytes of a value that is a number, at most."""
 
@@ -126,6 +128,8 @@ def _count(data: bytes, at: int, end: int, fields: dict[int, _Shape], counts: _C
                     counts.add(inner.kind)
                 if size and inner.fields and not (inner is _PAIR and _is_plain(data, at, at + size)):
                     _count(data, at, min(at + size, end), inner.fields, counts, depth - 1)
+            elif tag > _LAST_TAG:
+                counts.add("item")
             at += size
         elif wire == 0:
             while data[at] > 127:
