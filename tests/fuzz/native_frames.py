@@ -1,18 +1,18 @@
 """Requests of journal frames: bytes as they come, or payloads whose checksums are right."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from stepscope.hub.receivers.native import Native
 from stepscope.hub.refusals import Refused
 from stepscope.hub.security.guard import Access
+from stepscope.hub.workers import Workers
 from stepscope.wire import frames
 from tests.fuzz.hub_path import HubPath
 from tests.fuzz.records import TIME, WRITER, every_kind
 
-_POOL = ThreadPoolExecutor(1)
+_WORKERS = Workers("fuzz", threads=1, waiting=0)
 _SIZE = 2
 DEPTHS = (60, 300, 700, 2000)
 
@@ -25,7 +25,7 @@ def check(data: bytes) -> None:
     _tiles(body)
     path = HubPath()
     try:
-        Native(path.entry, 1 << 20, _POOL).take(body, Access())
+        Native(path.entry, _WORKERS).take(body, Access())
         status = 200
     except Refused as error:
         status = int(error.refusal.status)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from stepscope.hub.query import runs
 from stepscope.hub.query.expression import ExpressionError, parse
+from stepscope.hub.run_states import Standing
 from stepscope.hub.store.read.runs import Ending, Latest, RunRow
 
 _COUNTS = dict.fromkeys(("points", "spans", "logs", "events", "alerts", "rejected"), 3)
@@ -26,7 +27,7 @@ def check(data: bytes) -> None:
     try:
         wanted = parse(text)
         runs.check(wanted)
-        runs.pick(ROWS, wanted, lambda row: "running")
+        runs.pick(ROWS, wanted, lambda row: Standing("running"))
     except ExpressionError as error:
         position = error.position
         str(error).encode()
