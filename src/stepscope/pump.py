@@ -1,5 +1,6 @@
 """Journal to one sink: offer, wait, split, set aside, count; what is not delivered stays in the journal."""
 
+import contextlib
 import random
 import time
 from collections import Counter
@@ -195,6 +196,8 @@ class Pump:
     def _written(self, piece: Sequence[Batch], refused: Mapping[str, int]) -> None:
         for reason, number in refused.items():
             self._count("rejected", number, reason)
+            with contextlib.suppress(OSError, ValueError):
+                self._quarantine.note(piece[0], reason, number)
         self._count("written", max(_size(piece) - sum(refused.values()), 0))
         self._told("written", piece, "")
         self._refusals = 0

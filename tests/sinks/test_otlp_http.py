@@ -67,9 +67,9 @@ def test_all_signals_arrive_on_one_connection_each(peer: OtlpPeer, sink: Sink) -
     assert "Stepscope" in peer.received[0].headers["user-agent"]
 
 
-@pytest.mark.parametrize("status", [401, 403, 407, 429, 502, 503, 504])
+@pytest.mark.parametrize("status", [401, 403, 407, 408, 425, 429, 500, 502, 503, 504])
 def test_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
-    """The four statuses of OTLP, and those about who we are, mean try again; no other does."""
+    """The statuses of OTLP, a failing server and those about who we are mean try again; no other does."""
     peer.replies = [Reply(status)]
     with pytest.raises(Retry, match=str(status)) as caught:
         sink.write(example_batches())
@@ -78,14 +78,14 @@ def test_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
     assert peer.steps() == list(range(10))
 
 
-@pytest.mark.parametrize("status", [302, 304, 400, 404, 405, 408, 413, 415, 500, 501])
+@pytest.mark.parametrize("status", [302, 304, 400, 404, 405, 413, 415, 501])
 def test_not_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
     """Everything else is a refusal of the request's records; the other requests are delivered."""
     peer.replies = [Reply(status, {"Location": "http://127.0.0.1:1/login"}, b"no")]
     with pytest.raises(Reject, match=str(status)) as caught:
         sink.write(example_batches())
     assert caught.value.where == (6, 13)
-    assert caught.value.together == (status in (400, 413, 500))
+    assert caught.value.together == (status in (400, 413))
     assert peer.steps() == list(range(10))
     assert peer.requests == 3
 

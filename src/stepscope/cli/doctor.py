@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,6 +22,7 @@ from stepscope.cli.plain import dumps
 from stepscope.cli.probe import advise
 from stepscope.cli.probe import probe as probe_sink
 from stepscope.journal import layout
+from stepscope.journal.quarantine import Quarantine, quarantined
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.redaction import redact
@@ -178,6 +180,20 @@ def check_delivery(home: Path) -> Iterator[Finding]:
             yield Finding(WARN, "delivery", told, report)
 
 
+def check_quarantine(home: Path) -> Iterator[Finding]:
+    """What sinks have refused, and why."""
+    for sink in quarantined(home):
+        notes = [lot.note for lot in Quarantine(home, sink).lots()]
+        if notes:
+            count = sum(note.records for note in notes)
+            reasons = Counter({note.reason: 0 for note in notes})
+            for note in notes:
+                reasons[note.reason] += note.records
+            why = advise(reasons.most_common(1)[0][0])
+            told = f"{sink} refused {count:,} record{'' if count == 1 else 's'}: {why}; see `stepscope quarantine list`"
+            yield Finding(WARN, "quarantine", told, {"sink": sink, "records": count, "reasons": dict(reasons)})
+
+
 def check_probes(home: Path) -> Iterator[Finding]:
     """What can be read of the machine, and why the rest can not."""
     found, reasons = watch.survey()
@@ -205,6 +221,7 @@ CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     check_home,
     check_journals,
     check_delivery,
+    check_quarantine,
     check_probes,
     check_launcher,
 )

@@ -138,9 +138,9 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
 
 
 def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
-    """The sinks that can be reached, by id: of the runs and of the settings; these only where they are needed."""
+    """The sinks that can be reached, by id: those used so far, and of the settings where these are needed."""
     wishes = sorted(registrations.wishes(home), key=lambda wish: wish.since)
-    known = {each.id: each for wish in wishes for each in wish.sinks}
+    known = registrations.kept_sinks(home) | {each.id: each for wish in wishes for each in wish.sinks}
     if not given or set(given) & set(quarantined(home)):
         known |= {each.id: each for each in chosen_sinks(None)}
     return known
@@ -201,6 +201,8 @@ def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
 
 def _retry(sink: Sink, name: str, quarantine: Quarantine, lot: Lot) -> str:
     """Offer a lot, which is gone when it was taken; why it was not, or nothing."""
+    if not lot.batch.records:
+        return "the sink did not say which records it refused, so none is kept to be offered again"
     batch = _renumbered(lot) if name == STORE else lot.batch
     try:
         refused = sink.write([batch])

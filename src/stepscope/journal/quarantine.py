@@ -3,24 +3,26 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from stepscope.model.ports import Batch
+from stepscope.model.writer import Writer
 from stepscope.wire import frames
 
 MOST_LOTS = 10_000
 MOST_BYTES = 256 * 1024 * 1024
 _encode = msgspec.msgpack.Encoder().encode
 _SUFFIX = ".lot"
+_MOST_NOTES = 1000
 _FRAMES = 3
 """The note, the writer's head, the batch."""
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Why and when a lot was set aside."""
+    """Why and when a lot was set aside, and how many records were refused; a lot that only notes it holds none."""
 
     reason: str
     time: int
@@ -82,14 +84,27 @@ class Quarantine:
         self.folder = home / "quarantine" / sink
         self._most_bytes, self._most_lots = most_bytes, most_lots
         self._lots = self._bytes = -1
+        self._noted: dict[tuple[str, str, str], tuple[int, int]] = {}
+        """The notes made here: the run, the writer and the reason; the file, and how many records it is about."""
+
+    def note(self, batch: Batch, reason: str, count: int) -> None:
+        """Note that records of a run were refused by number, without saying which; OSError when that cannot be kept.
+
+        No record is kept, for the sink has taken the others. There is one note for each writer and reason.
+        """
+        key = (batch.writer.run, batch.writer.id, reason)
+        stem, before = self._noted.get(key, (0, 0))
+        if not stem and len(self._noted) >= _MOST_NOTES:
+            return
+        data = _pack(batch._replace(records=[]), reason, before + count)
+        self._noted[key] = (self._write(data, stem), before + count)
+        self._lots = -1
 
     def set_aside(self, batch: Batch, reason: str) -> None:
         """Keep records with the reason they were refused for; Full, or another OSError, when they cannot be kept."""
         if self._lots < 0:
             self._measure()
-        packed = [_encode(record) for record in batch.records]
-        note = frames.frame(_encode((2, Note(reason[:1000], time.time_ns(), len(packed)))))
-        data = note + frames.pack_head(batch.writer) + frames.pack_batch(batch.seq, packed)
+        data = _pack(batch, reason, len(batch.records))
         if self._lots >= self._most_lots or self._bytes + len(data) > self._most_bytes:
             self._measure()  # somebody may have made room
             if self._lots >= self._most_lots or self._bytes + len(data) > self._most_bytes:
@@ -131,10 +146,11 @@ class Quarantine:
             with contextlib.suppress(OSError):
                 self._bytes += path.stat().st_size
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, known: int = 0) -> int:
+        """Write a lot, or one that is known anew; its name."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        stem = time.time_ns()
-        while (path := self.folder / f"{stem}{_SUFFIX}").exists():
+        stem = known or time.time_ns()
+        while (path := self.folder / f"{stem}{_SUFFIX}").exists() and not known:
             stem += 1
         fresh = path.with_suffix(f".{os.getpid()}.tmp")
         try:
@@ -144,6 +160,32 @@ class Quarantine:
             with contextlib.suppress(OSError):
                 fresh.unlink()
             raise
+        return stem
+
+
+def _pack(batch: Batch, reason: str, count: int) -> bytes:
+    packed = [_encode(record) for record in batch.records]
+    note = frames.frame(_encode((2, Note(reason[:1000], time.time_ns(), count))))
+    return note + frames.pack_head(batch.writer) + frames.pack_batch(batch.seq, packed)
+
+
+def refusals(home: Path, since_ns: int, wanted: Callable[[Writer], bool], until: float) -> tuple[int, int] | None:
+    """Count the records set aside and refused since a time that some writers made: in all, and how many are kept.
+
+    None when the clock, `time.monotonic`, passed `until` before all were counted.
+    """
+    refused = kept = 0
+    for sink in quarantined(home):
+        for path in Quarantine(home, sink)._paths():
+            if path.stem.isdecimal() and int(path.stem) < since_ns:
+                continue
+            if time.monotonic() > until:
+                return None
+            found = _read(path)
+            if isinstance(found, Lot) and wanted(found.batch.writer):
+                refused += found.note.records
+                kept += len(found.batch.records)
+    return refused, kept
 
 
 def quarantined(home: Path) -> list[str]:

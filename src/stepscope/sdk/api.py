@@ -7,10 +7,10 @@ from typing import Any
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import announcing, describing, ending, environment, forking, launch, logs, settings
+from stepscope.sdk.delivery_status import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
-from stepscope.sdk.standing import NOTHING_LEFT, Standing
 
 _current: Run | None = None
 
@@ -183,11 +183,11 @@ def rename(name: str = "", **unknown: Any) -> None:
         _current.rename(name, **unknown)
 
 
-def flush(timeout: float | None = None, **unknown: Any) -> Standing:
+def flush(timeout: float | None = None, **unknown: Any) -> DeliveryStatus:
     """Wait until what was recorded is in the journal; see `Run.flush`."""
     return NOTHING_LEFT if _current is None else _current.flush(timeout, **unknown)
 
 
-def finish(status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any) -> Standing:
+def finish(status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any) -> DeliveryStatus:
     """End the current run; see `Run.finish`."""
     return NOTHING_LEFT if _current is None else _current.finish(status, timeout=timeout, wait=wait, **unknown)

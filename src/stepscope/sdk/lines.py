@@ -13,8 +13,8 @@ from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.pump import GROUP_BYTES, Pump
+from stepscope.sdk import registrations
 from stepscope.sdk.filtered import Filtered
-from stepscope.sdk.registrations import folder, replace
 from stepscope.sdk.sink_news import Tell, Watch
 from stepscope.sdk.slices import Slices
 from stepscope.sinks.registry import Chosen, Config
@@ -108,8 +108,10 @@ class Line:
         if isinstance(source, Filtered):
             source.counts = self.pump.counts
         self._watch = Watch(chosen.id, lambda: sink.place, tell) if tell is not None else None
+        if remember:
+            registrations.keep_sink(home, chosen)
         self.drained = False
-        self._report_path = folder(home) / f"{chosen.id}@{report}.report" if report else None
+        self._report_path = registrations.folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0
         self._hurry = False
         self._stopping = False
@@ -162,4 +164,4 @@ class Line:
         if self._report_path is not None and (force or now - self._reported > REPORT_SECONDS):
             self._reported = now
             with contextlib.suppress(OSError):
-                replace(self._report_path, msgspec.json.encode(self.report()))
+                registrations.replace(self._report_path, msgspec.json.encode(self.report()))

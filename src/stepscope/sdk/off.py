@@ -9,9 +9,9 @@ from opentelemetry import trace
 
 from stepscope.model.goodput import Goodput, Sums, conclude
 from stepscope.sdk.context import NOWHERE, Mark
+from stepscope.sdk.delivery_status import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
-from stepscope.sdk.standing import NOTHING_LEFT, Standing
 
 
 class OffSpan(Span):
@@ -109,13 +109,13 @@ class OffRun(Run):
         """No time was recorded."""
         return conclude(Sums())
 
-    def flush(self, timeout: float | None = None, **unknown: Any) -> Standing:
+    def flush(self, timeout: float | None = None, **unknown: Any) -> DeliveryStatus:
         """Nothing waits."""
         return NOTHING_LEFT
 
     def finish(
         self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
-    ) -> Standing:
+    ) -> DeliveryStatus:
         """Nothing ends."""
         return NOTHING_LEFT
 

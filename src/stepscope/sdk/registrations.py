@@ -23,6 +23,7 @@ class _File(msgspec.Struct):
     run: str
     host: str
     sinks: list[_Sink]
+    server: int = 0
 
 
 class Wish(NamedTuple):
@@ -33,9 +34,12 @@ class Wish(NamedTuple):
     sinks: tuple[Chosen, ...]
     since: float = 0.0
     """When it asked, or changed its mind."""
+    server: int = 0
+    """The process that delivers its own records itself, in threads; 0 when a shipper is to do it."""
 
 
 _decode = msgspec.json.Decoder(_File).decode
+_decode_sink = msgspec.json.Decoder(_Sink).decode
 
 
 def folder(home: Path) -> Path:
@@ -43,21 +47,34 @@ def folder(home: Path) -> Path:
     return home / "shipping"
 
 
-def register(home: Path, run: str, host: str, sinks: Iterable[Chosen]) -> None:
-    """Ask for the delivery of a run; its options may hold secrets, so the file is for its owner alone."""
-    path = _path(home, run, host)
-    packed = [_Sink(each.name, msgspec.Raw(msgspec.json.encode(each.config)), each.filter) for each in sinks]
-    data = msgspec.json.encode(_File(run, host, packed))
-    with contextlib.suppress(OSError):
-        if path.read_bytes() == data:
-            return
-    replace(path, data)
+def register(home: Path, run: str, host: str, sinks: Iterable[Chosen], *, server: int = 0) -> None:
+    """Ask for the delivery of a run; its options may hold secrets, so the file is for its owner alone.
+
+    With `server`, a process that delivers its own records, shippers leave the run alone while that process lives.
+    """
+    _renew(_path(home, run, host, server), _File(run, host, [_packed(each) for each in sinks], server))
 
 
-def forget(home: Path, run: str, host: str) -> None:
+def forget(home: Path, run: str, host: str, *, server: int = 0) -> None:
     """Take a registration back: everything of the run was delivered."""
     with contextlib.suppress(OSError):
-        _path(home, run, host).unlink()
+        _path(home, run, host, server).unlink()
+
+
+def keep_sink(home: Path, chosen: Chosen) -> None:
+    """Remember how a sink is reached, for what it refuses; the file is for its owner alone."""
+    with contextlib.suppress(OSError):
+        _renew(folder(home) / f"{chosen.id}.sink", _packed(chosen))
+
+
+def kept_sinks(home: Path) -> dict[str, Chosen]:
+    """The sinks that runs of this home have been delivered to, by id; those that cannot be read are left out."""
+    found = {}
+    for path in folder(home).glob("*.sink"):
+        with contextlib.suppress(OSError, ValueError):
+            chosen = _chosen(_decode_sink(path.read_bytes()))
+            found[chosen.id] = chosen
+    return found
 
 
 def wishes(home: Path, host: str | None = None) -> list[Wish]:
@@ -68,7 +85,7 @@ def wishes(home: Path, host: str | None = None) -> list[Wish]:
             file = _decode(path.read_bytes())
             if host in (None, file.host):
                 sinks = tuple(_chosen(sink) for sink in file.sinks)
-                found.append(Wish(file.run, file.host, sinks, path.stat().st_mtime))
+                found.append(Wish(file.run, file.host, sinks, path.stat().st_mtime, file.server))
         except (OSError, ValueError):  # ConfigError is a ValueError
             continue
     return found
@@ -83,8 +100,21 @@ def replace(path: Path, data: bytes) -> None:
     os.replace(fresh, path)
 
 
-def _path(home: Path, run: str, host: str) -> Path:
-    return folder(home) / f"{run}@{host}.want"
+def _renew(path: Path, content: msgspec.Struct) -> None:
+    """Write a file unless it says the same already."""
+    data = msgspec.json.encode(content)
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == data:
+            return
+    replace(path, data)
+
+
+def _path(home: Path, run: str, host: str, server: int) -> Path:
+    return folder(home) / (f"{run}@{host}.{server}.want" if server else f"{run}@{host}.want")
+
+
+def _packed(chosen: Chosen) -> _Sink:
+    return _Sink(chosen.name, msgspec.Raw(msgspec.json.encode(chosen.config)), chosen.filter)
 
 
 def _chosen(sink: _Sink) -> Chosen:

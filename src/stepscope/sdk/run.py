@@ -1,5 +1,6 @@
 """A run as the training loop sees it: log, step, span, event, alert, finish. Nothing here raises or waits."""
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from stepscope.sdk.context import (
     pack_numbers,
     text_of,
 )
+from stepscope.sdk.delivery_status import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.journaling import open_journal
 from stepscope.sdk.launch import Launch, new_run_id
@@ -38,13 +40,14 @@ from stepscope.sdk.scalars import Refused, step_number
 from stepscope.sdk.settings import MOST_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span
 from stepscope.sdk.spans import Span, StepSpan, exception_attrs
-from stepscope.sdk.standing import NOTHING_LEFT, Standing
 
 if TYPE_CHECKING:
     from stepscope.model.goodput import Goodput
     from stepscope.sdk.goodput import Folding
 
 _time_ns = time.time_ns
+REFUSALS_SECONDS = 0.5
+"""The longest that a look at the quarantine takes."""
 _NUMBERS = frozenset((float, int, bool))
 _known_category = names.CATEGORIES.get
 _ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
@@ -85,6 +88,8 @@ class Run:
         """Called when all is in the journal, with the deadline and until when sinks are waited for; must not raise."""
         self.undelivered: Callable[[], int | None] = lambda: 0
         """Counts the bytes of this process's journal that some remote sink does not have yet; reads the disk."""
+        self.refusals: Callable[[float], tuple[int, int] | None] = lambda until: (0, 0)
+        """Counts what sinks have refused of this process, and how much of it is kept; None when there was no time."""
         self.elsewhere: Callable[[], Run]
         """What a run is in the process it was sent to."""
         self.exit_status: Any = None
@@ -274,18 +279,18 @@ class Run:
         self.flusher.flush(1.0)
         return self._folding.look()
 
-    def flush(self, timeout: float | None = None, **unknown: Any) -> Standing:
+    def flush(self, timeout: float | None = None, **unknown: Any) -> DeliveryStatus:
         """Wait until what was recorded so far is in the journal, at most `timeout` seconds; false when it is not.
 
         Does not wait for sinks: `undelivered` of the answer is what they do not have at this moment.
         """
         self.outcomes.reject_arguments("flush", unknown)
         safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
-        return Standing(safe, self.undelivered() if safe else None)
+        return self._status(safe, self.undelivered() if safe else None, time.monotonic() + REFUSALS_SECONDS)
 
     def finish(
         self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
-    ) -> Standing:
+    ) -> DeliveryStatus:
         """End the run and wait, at most `timeout` seconds, until it is in the journal. A second call does nothing.
 
         With `wait`, then wait so many seconds at most until every remote sink has it; false when one has not.
@@ -313,7 +318,7 @@ class Run:
             each(deadline, until)
         if wait:
             return self._delivered(safe, until)
-        return Standing(safe, self._left(deadline))
+        return self._status(safe, self._left(deadline), max(deadline, time.monotonic() + REFUSALS_SECONDS))
 
     def _ended_as(self, status: Any) -> str:
         word = text_of(status).strip().lower()
@@ -330,10 +335,15 @@ class Run:
             return self.settings.exit_timeout
         return self.settings.exit_timeout if number != number else min(max(number, 0.0), MOST_SECONDS)
 
-    def _delivered(self, safe: bool, until: float) -> Standing:
+    def _delivered(self, safe: bool, until: float) -> DeliveryStatus:
         while (left := self.undelivered()) != 0 and time.monotonic() < until:
             time.sleep(0.05)
-        return Standing(safe and left == 0, left)
+        status = self._status(safe and left == 0, left, time.monotonic() + REFUSALS_SECONDS)
+        return dataclasses.replace(status, done=False) if status.rejected else status
+
+    def _status(self, done: bool, left: int | None, until: float) -> DeliveryStatus:
+        refused, kept = self.refusals(until) or (None, None)
+        return DeliveryStatus(done, left, refused, kept)
 
     def _left(self, deadline: float) -> int | None:
         """What is undelivered, unless the time to look is over: the disk may be what took it."""

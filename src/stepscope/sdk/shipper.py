@@ -1,5 +1,6 @@
 """Delivery seen from the trainer: ask for it, see that a shipper is at work, or do it in a thread."""
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from stepscope.journal import quarantine
 from stepscope.journal.following import Following
 from stepscope.journal.layout import host_name
 from stepscope.sdk import registrations
@@ -57,6 +59,8 @@ def begin(run: Run) -> None:
     """Have the sinks of a run served. Does no I/O: the flusher's thread starts what must be started."""
     remote = tuple(each for each in run.settings.sinks if each.config.remote)
     run.undelivered = lambda: undelivered(run, remote)
+    if remote:
+        run.refusals = lambda until: _refusals(run, until)
     near = [each for each in run.settings.sinks if not each.config.remote]
     if run.settings.shipper == "thread":
         near += remote
@@ -87,6 +91,17 @@ def undelivered(run: Run, sinks: Iterable[Chosen]) -> int | None:
     except OSError:  # cursors that are there and cannot be read
         return None
     return max(left, default=0)
+
+
+def _refusals(run: Run, until: float) -> tuple[int, int] | None:
+    """Count what sinks refused of this process, and how much of that is in quarantine. Never raises."""
+    pid, host = os.getpid(), host_name()
+    try:
+        return quarantine.refusals(
+            run.home, run.started, lambda writer: (writer.run, writer.pid, writer.host) == (run.id, pid, host), until
+        )
+    except OSError:
+        return None
 
 
 class Call:
@@ -150,11 +165,15 @@ class _Threads:
         self._run = run
         self._sinks = [each for each in sinks if each.config.remote or run.rank == 0]
         self._lines: list[Line] = []
+        self._registered = False
         self._counted_at = time.monotonic()
 
     def __call__(self) -> None:
         if os.getpid() != self._run.pid:
             return
+        if not self._registered:
+            self._registered = True
+            self._register()
         if not self._lines and self._run.flusher.journal is not None:
             self._lines = [self._line(each) for each in self._sinks]
         if time.monotonic() - self._counted_at >= COUNT_SECONDS:
@@ -185,12 +204,22 @@ class _Threads:
             not line.drained and (now < patient_until or line.pump.is_promising(until)) for line in self._lines
         ):
             time.sleep(0.005)
+        drained = all(line.drained for line in self._lines if line.chosen.config.remote)
         for line in self._lines:
             line.stop(0.0)
         until = max(until, time.monotonic() + STOP_SECONDS)
         for line in self._lines:
             line.stop(max(until - time.monotonic(), 0.0))
+        if drained and self._lines:
+            registrations.forget(self._run.home, self._run.id, host_name(), server=os.getpid())
         self._lines = []
+
+    def _register(self) -> None:
+        """Leave word for `stepscope ship`, which delivers what is left when this process is gone."""
+        remote = [each for each in self._sinks if each.config.remote]
+        if remote:
+            with contextlib.suppress(OSError):
+                registrations.register(self._run.home, self._run.id, host_name(), remote, server=os.getpid())
 
     def _line(self, chosen: Chosen) -> Line:
         pid = os.getpid()

@@ -42,7 +42,7 @@ class Shipping:
             name: dict.fromkeys(layout.list_runs(self.home), 0.0) for name in self._given
         }
         if not self._given:
-            for wish in sorted(registrations.wishes(self.home, self.host), key=lambda wish: wish.since):
+            for wish in sorted(self._wishes(), key=lambda wish: wish.since):
                 for chosen in wish.sinks:
                     wanted[chosen.id] = chosen  # who asked last knows the token best
                     runs.setdefault(chosen.id, {})[wish.run] = wish.since
@@ -104,8 +104,22 @@ class Shipping:
     def forget_delivered(self) -> None:
         """Take back the registrations of runs whose trainers are gone; only to be called when all is delivered."""
         if not self._given:
-            for wish in registrations.wishes(self.home, self.host):
-                registrations.forget(self.home, wish.run, wish.host)
+            for wish in self._wishes():
+                registrations.forget(self.home, wish.run, wish.host, server=wish.server)
+
+    def _wishes(self) -> list[registrations.Wish]:
+        """The registrations of runs that no living process delivers by itself."""
+        found = registrations.wishes(self.home, self.host)
+        served = {(wish.run, wish.host) for wish in found if wish.server and self._serves(wish)}
+        return [wish for wish in found if (wish.run, wish.host) not in served]
+
+    def _serves(self, wish: registrations.Wish) -> bool:
+        """Whether a process that said it delivers its records still does: it lives, or elsewhere, writes."""
+        if wish.host == host_name():
+            return wish.server != os.getpid() and is_alive(wish.server, int(wish.since * 1e9))
+        folders = [layout.writer_folder(self.home, wish.run, name) for name in layout.list_writers(self.home, wish.run)]
+        mine = [each for each in folders if (name := layout.parse_writer(each.name)) and name.pid == wish.server]
+        return any(time.time() - _newest(each) < SILENT_SECONDS for each in mine)
 
     def _line(self, chosen: Chosen) -> Line:
         host = self.host
@@ -130,11 +144,16 @@ class Shipping:
         name = layout.parse_writer(folder.name)
         if name is None or name.host != host_name() or name.pid == os.getpid():
             return False
-        try:
-            newest = max(path.stat().st_mtime for path in layout.list_segments(folder)[-1:])
-        except (OSError, ValueError):
-            return False
+        newest = _newest(folder)
         return now - newest < SILENT_SECONDS and is_alive(name.pid, find_writer(folder).wall_ns or int(newest * 1e9))
+
+
+def _newest(folder: Path) -> float:
+    """When a writer last wrote; 0 when it has not."""
+    try:
+        return max(path.stat().st_mtime for path in layout.list_segments(folder)[-1:])
+    except (OSError, ValueError):
+        return 0.0
 
 
 def ship(

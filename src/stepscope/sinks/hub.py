@@ -95,7 +95,7 @@ class HubSink:
             body = compress(body)
         answer = self._connection.post(self._path, body, self._headers, self.timeout)
         if 200 <= answer.status < 300:
-            return _rejected(answer)
+            return _rejected(answer, batches)
         if answer.status in RETRYABLE:
             raise Retry(_reason(answer), retry_after(answer.headers))
         count = sum(len(batch.records) for batch in batches)
@@ -119,12 +119,23 @@ def pack(batches: Sequence[Batch]) -> bytes:
     return b"".join(parts)
 
 
-def _rejected(answer: Answer) -> dict[str, int]:
+def _rejected(answer: Answer, batches: Sequence[Batch]) -> dict[str, int]:
+    """What the hub refused, by reason; Reject for the batches that it took nothing of."""
     try:
         found = msgspec.json.decode(answer.body)
-        return {str(reason): int(count) for reason, count in found["rejected"].items() if int(count) > 0}
+        rejected = {str(reason): int(count) for reason, count in found["rejected"].items() if int(count) > 0}
+        refused = {int(number): str(reason) for number, reason in found.get("refused", ())}
     except (ValueError, TypeError, KeyError, AttributeError):
         raise Retry("the answer is not that of a Stepscope hub: is the address right?") from None
+    where: list[int] = []
+    start = 0
+    for number, batch in enumerate(batches):
+        if number in refused:
+            where += range(start, start + len(batch.records))
+        start += len(batch.records)
+    if where:
+        raise Reject("; ".join(dict.fromkeys(refused.values())), where)
+    return rejected
 
 
 def _reason(answer: Answer) -> str:

@@ -165,5 +165,8 @@ class OtlpSink:
             way.together |= error.together
             way.reasons[str(error)] += 1
             return
-        if partial.rejected:
+        if partial.rejected >= request.count:
+            way.where += request.where
+            way.reasons[partial.message or "refused as a whole"] += 1
+        elif partial.rejected:
             way.refused[partial.message or "partial success"] += partial.rejected

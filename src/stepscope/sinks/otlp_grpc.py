@@ -22,19 +22,15 @@ _RETRYABLE = frozenset(
         grpc.StatusCode.OUT_OF_RANGE,
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DATA_LOSS,
+        # Not in the specification: servers answer so when their disk or database fails, whatever was sent.
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
         # Not in the specification: these are about who we are, and no record is to blame.
         grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.PERMISSION_DENIED,
     }
 )
-_BLAMES_A_RECORD = frozenset(
-    {
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-    }
-)
+_BLAMES_A_RECORD = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED})
 
 
 class GrpcSend:

@@ -20,13 +20,15 @@ _MOST_RUNS = 50_000
 
 
 class Load:
-    """What one request brings, being packed; `rejected` counts records by reason."""
+    """What one request brings, being packed; `rejected` counts records by reason, `refused` names whole batches."""
 
     def __init__(self) -> None:
         self.parcels: list[bytes] = []
         self.taken = 0
         self.rejected: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
+        self.refused: list[tuple[int, str]] = []
+        """The numbers, in the request, of batches of which nothing is taken, and why."""
 
 
 class Entry:
@@ -54,17 +56,17 @@ class Entry:
 
     def add(
         self, load: Load, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
-    ) -> None:
+    ) -> str:
         """Pack the records of one writer; without a number of its own the batch is given one.
 
-        A token's project, when it has one, must be that of the run.
+        A token's project, when it has one, must be that of the run: else nothing is taken, and the answer says why.
         """
         if trouble := run_id_trouble(writer.run):
             load.rejected[trouble] += len(records)
             return
         if not self._owners.admits(writer.run, writer.project, project):
             load.rejected[OTHER_PROJECT] += len(records)
-            return
+            return OTHER_PROJECT
         lost: Counter[str] = Counter()
         self._scrubber.scrub_attrs(writer.resource, lost)
         kept = self._scrubber.scrub(None if self._ours else writer.run, records, lost)
@@ -78,6 +80,7 @@ class Entry:
             load.parcels.append(one)
         load.rejected[UNPACKABLE] += bad
         load.taken += len(kept) - bad
+        return ""
 
     def hand_over(self, load: Load) -> "Future[None]":
         """Give the load to the intake; the future ends when it is safe, or with Retry."""

@@ -51,7 +51,8 @@ class Native:
             await asyncio.wrap_future(done)
         except Retry as error:
             raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)) from None
-        return json_response({"safe": safe, "written": load.taken, "rejected": +load.rejected})
+        answer = {"safe": safe, "written": load.taken, "rejected": +load.rejected, "refused": load.refused}
+        return json_response(answer)
 
     def take(self, data: bytes, access: Access) -> tuple[list[Safe], Load, "Future[None]"]:
         """Read frames and hand them on; Refused, and nothing taken, when one is damaged."""
@@ -59,6 +60,7 @@ class Native:
         safe: dict[tuple[str, str], int] = {}
         writer: Writer | None = None
         count = 0
+        number = -1
         for found in frames.scan(data, final=True):
             try:
                 if isinstance(found, frames.Damage):
@@ -76,7 +78,10 @@ class Native:
             if count > MOST_RECORDS:
                 raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_RECORDS} records; send less at a time"))
             load.rejected[UNREADABLE] += bad
-            self._entry.add(load, writer, records, access.project, seq)
+            number += 1
+            reason = self._entry.add(load, writer, records, access.project, seq)
+            if reason:
+                load.refused.append((number, reason))
             key = (writer.run, writer.id)
             safe[key] = max(seq, safe.get(key, -1))
         answer = [Safe(run, name, seq) for (run, name), seq in safe.items()]

@@ -155,11 +155,22 @@ class MetricsSink:
         try:
             self._server.post("runs/log-batch", body)
         except Refused as error:
-            if not (error.blames_a_record or (error.status == 500 and self._is_well(run))):
+            if not error.blames_a_record and not (error.status == 500 and self._is_well(run)):
                 raise
-            way.where += where
-            way.reasons[str(error)] += 1
+            if error.blames_a_record or self._breaks(body):
+                way.where += where
+                way.reasons[str(error)] += 1
         way.done.add(step)
+
+    def _breaks(self, body: bytes) -> bool:
+        """Tell whether the server fails at a request once more: an error that came and went is no record's fault."""
+        try:
+            self._server.post("runs/log-batch", body)
+        except Refused as error:
+            if error.status != 500:
+                raise
+            return True
+        return False
 
     def _is_well(self, run: Found) -> bool:
         """Tell whether the server can write at all: if so, a record is to blame for its error."""

@@ -21,7 +21,7 @@ from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_R
 MOST_SPANS = 500
 """Spans of whole traces in one request; MLflow stores all of a request or nothing."""
 TRIES = 3
-"""MLflow says 422 (or 500) for a locked database as well as for a span it cannot read."""
+"""MLflow says 422 for a locked database as well as for a span it cannot read."""
 BLAME_SECONDS = 60.0
 """For so long after that nobody waits for the database, while the span to blame is looked for."""
 LINK_SECONDS, LOOK_SECONDS = 4.0, 10.0
@@ -175,7 +175,7 @@ class TracesSink:
         except Refused as error:
             if error.status == 422 and HEADER_EXPERIMENT not in headers:
                 raise Retry(f"{error}: MLflow's REST API does not answer; give `experiment_id`") from error
-            if error.status in (422, 500):
+            if error.status == 422:
                 self._try_again(step, error, way)
             elif error.is_absent:
                 self._runs.experiments.forget()
@@ -183,7 +183,7 @@ class TracesSink:
             elif error.status not in (400, 404, 405, 413, 415, 501):
                 raise Retry(str(error)) from error
             way.where += request.where
-            way.together |= error.status in (400, 413, 422, 500)
+            way.together |= error.status in (400, 413, 422)
             way.reasons[str(error)] += 1
 
     def _try_again(self, step: tuple[str, int], error: Refused, way: _Delivery) -> None:

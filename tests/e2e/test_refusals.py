@@ -1,0 +1,92 @@
+"""What a destination refuses is not lost silently: it is counted, kept, told, and can be offered again."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from stepscope.hub.receivers.entry import OTHER_PROJECT
+from stepscope.hub.security.tokens import Tokens
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric
+from stepscope.model.writer import Writer
+from stepscope.sinks.hub import Hub
+from tests.conftest import PACKAGE, RUN, Python
+from tests.hub.conftest import StartHub, start_hub
+from tests.sinks.servers import Reply, Server
+
+__all__ = ["start_hub"]
+
+COUNT = 500
+TRAIN = """
+    import sys, stepscope
+    run = stepscope.init(project="mine", capture_logs=False, otel=False)
+    for step in range(int(sys.argv[1])):
+        run.log({"loss": float(step)}, step=step, category="trainer")
+    status = run.finish(wait=60)
+    print(bool(status), status.rejected, status.quarantined, status.undelivered)
+    print(sum(count for name, count in run.outcomes.snapshot().items() if name.startswith("written/")))
+"""
+
+
+def _cli(home: Path, *words: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "stepscope.cli.main", *words, "--home", str(home)]
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("STEPSCOPE_")}
+    given = {**inherited, "PYTHONPATH": str(PACKAGE), **(env or {})}
+    return subprocess.run(line, env=given, capture_output=True, text=True, timeout=90)
+
+
+def test_a_run_of_another_project(python: Python, home: Path, tmp_path: Path, start_hub: StartHub) -> None:
+    """A hub that refuses a run leaves all its records in quarantine; finish, doctor and the list say so; retry works."""
+    place = tmp_path / "hub"
+    tokens = Tokens(place / "hub" / "tokens.json")
+    anyone, mine = tokens.create(["ingest", "admin"])[1], tokens.create(["ingest"], project="mine")[1]
+    hub = start_hub(home=place)
+    theirs = Hub(url=hub.url, token=anyone).open()
+    theirs.write([Batch(Writer(id="w", run=RUN, project="theirs"), 0, [Metric(1, 1, None, "trainer", {"loss": 1.0})])])
+    theirs.close()
+    sinks = json.dumps([{"hub": {"url": hub.url, "token": mine}}])
+    done = python(TRAIN, COUNT, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=110)
+    said, offered = done.stdout.split("\n")[:2]
+    truth, rejected, quarantined, undelivered = said.split()
+    assert (truth, rejected, quarantined, undelivered) == ("False", offered, offered, "0"), done.stderr
+    lots = json.loads(_cli(home, "quarantine", "list", "--json").stdout)
+    assert sum(lot["records"] for lot in lots) == int(offered)
+    assert {lot["reason"] for lot in lots} == {OTHER_PROJECT}
+    told = [line for line in _cli(home, "doctor").stdout.splitlines() if "quarantine" in line]
+    assert len(told) == 1
+    assert f"refused {int(offered):,} records: {OTHER_PROJECT}" in told[0]
+    # Nobody says where the sink is: it is asked again with the settings of the run.
+    retried = _cli(home, "quarantine", "retry", "--json")
+    assert [row["reason"] for row in json.loads(retried.stdout)] == [OTHER_PROJECT] * len(lots)
+
+
+def test_a_server_that_fails_refuses_nothing(python: Python, home: Path) -> None:
+    """HTTP 500 is waited for: every record arrives, and none is in quarantine."""
+    server = Server()
+    try:
+        server.replies = [Reply(500, {}, b"no space left")] * 3
+        sinks = json.dumps([{"otlp": {"endpoint": server.url}}])
+        done = python(TRAIN, 20, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=110)
+        assert done.stdout.startswith("True 0 0 0\n"), done.stderr
+        assert not (home / "quarantine").exists()
+    finally:
+        server.stop()
+
+
+def test_ship_delivers_what_a_thread_left(python: Python, home: Path) -> None:
+    """A trainer that delivers in threads and is killed leaves the rest to `stepscope ship`, which needs no options."""
+    server = Server()
+    try:
+        server.always = Reply(503)
+        sinks = json.dumps([{"otlp": {"endpoint": server.url}}])
+        killed = TRAIN.split("status =")[0] + "run.flush(); import os; os.kill(os.getpid(), 9)\n"
+        python(killed, 20, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=110)
+        server.always = None
+        shipped = _cli(home, "ship", "--json", "--timeout", "60")
+        assert shipped.returncode == 0, shipped.stderr
+        (report,) = json.loads(shipped.stdout)["sinks"]
+        assert report["counts"]["written"] >= 20
+    finally:
+        server.stop()
