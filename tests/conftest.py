@@ -20,6 +20,8 @@ from stepscope.model.records import Record
 from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
 
+LEAVE_SECONDS = 40.0
+"""How long a shipper may take to find that nobody needs it any more."""
 RUN = "e2e"
 """The run every program writes to unless its environment says otherwise."""
 PACKAGE = Path(stepscope.__file__).parents[1]
@@ -72,6 +74,31 @@ def outside_any_step() -> Iterator[None]:
     stepscope.finish()
     current_mark.set(None)
     context.attach(context.Context())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_shipper_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test leaves a shipper at work in its home, where it would try for a day; one that is left is killed."""
+    yield
+    place = str(tmp_path_factory.getbasetemp())
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while (left := _shippers(place)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert not left, f"{len(left)} shippers were left by the tests of this file"
+
+
+def _shippers(place: str) -> list[int]:
+    """The pids of shippers whose home is in a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            line = (entry / "cmdline").read_bytes()
+            if b"--background" in line and place.encode() in line:
+                found.append(int(entry.name))
+    return found
 
 
 @pytest.fixture

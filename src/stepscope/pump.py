@@ -225,7 +225,7 @@ class Pump:
             self._pop(bad)
             self._set_aside(str(error))
         if len(where) < total:
-            self._written(_select(piece, set(range(total)) - where), {})
+            self._written(_select(piece, set(range(total)) - where), error.counted)
             return 0.0
         self.trouble = str(error)
         # Bisecting goes on at once; a sink that refuses everything is left alone for longer and longer.

@@ -38,7 +38,7 @@ def _cli(home: Path, *words: str, env: dict[str, str] | None = None) -> "subproc
 
 
 def test_a_run_of_another_project(python: Python, home: Path, tmp_path: Path, start_hub: StartHub) -> None:
-    """A hub that refuses a run leaves all its records in quarantine; finish, doctor and the list say so; retry works."""
+    """All records of a run that a hub refuses are in quarantine; finish, doctor and the list say so; retry works."""
     place = tmp_path / "hub"
     tokens = Tokens(place / "hub" / "tokens.json")
     anyone, mine = tokens.create(["ingest", "admin"])[1], tokens.create(["ingest"], project="mine")[1]

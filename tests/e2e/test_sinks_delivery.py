@@ -264,9 +264,9 @@ def test_flush_reports_what_is_undelivered(python: Python, server: Server, shipp
         left = run.flush(5.0)
         print(bool(left), left.undelivered > 20)
         deadline = time.monotonic() + float(sys.argv[1])
-        while run.flush(5.0).undelivered and time.monotonic() < deadline:
+        while (left := run.flush(5.0)).undelivered and time.monotonic() < deadline:
             time.sleep(0.01)
-        print(run.flush(5.0).undelivered == 0)
+        print(left.undelivered == 0)
     """
     env = {"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": shipper, "STEPSCOPE_FLUSH_INTERVAL": "0.05"}
     server.always = Reply(503) if shipper == "none" else None

@@ -3,6 +3,7 @@
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import stepscope
+from tests.e2e.test_sinks_delivery import shippers
 from tests.sinks.faults import refused
 from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
 from tests.sinks.mlflow_peer import peer as peer
@@ -127,3 +129,5 @@ def test_runbook(machine: Machine, server: MlflowServer, peer: MlflowPeer, tmp_p
         run.finish(wait=60)
         until(lambda: len(peer.steps()) >= STEPS, 60)
     assert sorted(peer.steps()) == list(range(STEPS))
+    for pid in shippers(tmp_path / "trained"):  # it has more to deliver, of its own, and the tunnel is closed
+        os.kill(pid, signal.SIGKILL)

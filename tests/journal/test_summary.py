@@ -11,7 +11,7 @@ from stepscope.journal import layout
 from stepscope.journal.summary import RunSummary, read_run
 from stepscope.model import names
 from stepscope.model.ports import Batch
-from stepscope.model.records import Metric, Record, Span
+from stepscope.model.records import Event, Metric, Record, Span
 from stepscope.model.writer import Writer
 from tests.cli import journals
 from tests.cli.journals import START, alert, event, finished, log, metric, span
@@ -149,3 +149,25 @@ def test_a_writer_without_one_whole_frame_is_known_by_its_folder(tmp_path: Path)
     layout.list_segments(folder)[0].write_bytes(b"nothing of ours")
     summary = read_run(tmp_path, "R")
     assert (summary.attempts, summary.ranks) == ([2], [3])
+
+
+def test_a_clock_that_was_set_does_not_change_how_long_a_run_lasted() -> None:
+    """An hour ahead at the start and corrected after ten seconds: it began, and lasted, as the right clock has it."""
+    hour = 3600 * journals.SECOND
+    ahead = [Metric(START + hour + second * journals.SECOND, second, None, None, {"x": 1.0}) for second in range(10)]
+    jump = Event(START + 10 * journals.SECOND, None, None, None, None, 13, names.EVENT_CLOCK, {"seconds": -3600.0})
+    right = [Metric(START + second * journals.SECOND, second, None, None, {"x": 1.0}) for second in range(11, 20)]
+    early = Metric(START + 10 * journals.SECOND - 1, 10, None, None, {"x": 1.0})  # before the jump was noticed
+    wall = {"wall_ns": START + hour}
+    summary = fold([batch(*ahead, early, **wall), batch(jump, seq=1, **wall), batch(*right, seq=2, **wall)])
+    assert (summary.started, summary.ended) == (START, START + 19 * journals.SECOND)
+
+
+def test_a_clock_that_was_set_forward() -> None:
+    """The same with a clock that was an hour behind."""
+    hour = 3600 * journals.SECOND
+    behind = [Metric(START - hour + second * journals.SECOND, second, None, None, {"x": 1.0}) for second in range(10)]
+    jump = Event(START + 10 * journals.SECOND, None, None, None, None, 13, names.EVENT_CLOCK, {"seconds": 3600.0})
+    wall = {"wall_ns": START - hour}
+    summary = fold([batch(*behind, **wall), batch(jump, seq=1, **wall)])
+    assert (summary.started, summary.ended) == (START, START + 10 * journals.SECOND)

@@ -175,3 +175,20 @@ def test_a_rank_that_is_none() -> None:
     with pytest.raises(ConfigError, match="STEPSCOPE_RANK"):
         launch.detect({"STEPSCOPE_RANK": "x"})
     assert launch.detect({"RANK": "x", "SLURM_PROCID": "2"}).rank == 2
+
+
+@pytest.mark.parametrize("step", [2**63, 2**64 - 1, 2**64, -(2**63) - 1])
+def test_a_step_beyond_64_bits_is_counted(step: int) -> None:
+    """Nobody can read it: its values are rejected, and the largest and least that can be read are kept."""
+    with recorded() as recording:
+        recording.run.log({"a": 1.0, "b": 2.0}, step=step)
+        recording.run.log({"c": 3.0}, step=2**63 - 1)
+        recording.run.log({"c": 4.0}, step=-(2**63))
+        with recording.run.step(step):
+            recording.run.event("kept", step=step)
+    rows = [
+        (each.step, dict(each.values)) for each in recording.records if isinstance(each, Metric) and "c" in each.values
+    ]
+    assert rows == [(2**63 - 1, {"c": 3.0}), (-(2**63), {"c": 4.0})]
+    assert not [each for each in recording.records if isinstance(each, Metric) and "a" in each.values]
+    assert recording.run.outcomes.snapshot()["rejected/value/step is beyond 64 bits"] == 4

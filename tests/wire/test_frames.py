@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.model.records import (
+    METRIC,
     Alert,
     Event,
     ExponentialHistogram,
@@ -306,3 +307,15 @@ def test_a_scan_can_start_anywhere() -> None:
     first, second = frames.scan(data)
     assert list(frames.scan(data, first.end)) == [second]
     assert second.start == first.end
+
+
+def test_keys_that_read_alike_lose_no_value() -> None:
+    """A number and the same number as a text are two keys; each value is kept."""
+    packed = msgspec.msgpack.encode((METRIC, 1, 2, None, None, {1: 0.1, "1": 0.2, 2.5: 0.4, "2.5": 0.5}))
+    record = frames.unpack_record(packed)
+    assert isinstance(record, Metric)
+    assert sorted(record.values.values()) == [0.1, 0.2, 0.4, 0.5]
+    packed = msgspec.msgpack.encode((METRIC, 1, 2, None, None, {1: 0.1, "1": 0.2}))
+    record = frames.unpack_record(packed)
+    assert isinstance(record, Metric)
+    assert record.values == {"1 (int)": 0.1, "1": 0.2}

@@ -1,5 +1,6 @@
 """Fold the batches of a run into one summary: who wrote, what every key and span did, what went wrong."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class WriterSummary:
     """Its own counters as last written."""
     damaged: int = 0
     unreadable: int = 0
+    clock_shift: int = 0
+    """How far its clock was set since it began, in ns."""
 
     def note(self, records: Sequence[Record]) -> None:
         """Count records, and note their times and steps."""
@@ -94,6 +97,13 @@ class WriterSummary:
         """Note how it says it ended, and when: not before the records that came until then, whatever their clock."""
         self.said, self.said_at = str(event.attrs.get("status", "finished")), max(event.time, self.last or 0)
 
+    def set_clock(self, event: Event) -> None:
+        """Note that its clock was set: what it did before is told by the clock it has now."""
+        seconds = event.attrs.get("seconds")
+        if isinstance(seconds, (int, float)) and math.isfinite(seconds):
+            self.clock_shift += int(seconds * 1e9)
+            self.last = event.time
+
     def facts(self, changed: float, alive: bool | None) -> WriterFacts:
         """What decides its state, with when its journal changed and whether its process exists."""
         said = None if self.said is None else ending_of(self.said)
@@ -105,7 +115,9 @@ class WriterSummary:
 
     @property
     def started(self) -> int | None:
-        """When it began, in ns."""
+        """When it began, in ns, by the clock it has now."""
+        if self.clock_shift and self.writer.wall_ns:
+            return min(self.writer.wall_ns + self.clock_shift, self.last or self.writer.wall_ns)
         return min((moment for moment in (self.writer.wall_ns, self.first) if moment), default=None)
 
     @property
@@ -238,6 +250,8 @@ class RunSummary:
         elif event.name == names.EVENT_EDITED:
             edit = told(writer.writer, event, len(self.edits))
             self.edits += [edit] if edit is not None else []
+        elif event.name == names.EVENT_CLOCK:
+            writer.set_clock(event)
         elif event.name == names.EVENT_FINISHED:
             writer.end(event)
         elif event.name == names.EVENT_EXCEPTION:

@@ -6,7 +6,7 @@ StepscopeError
 └── Reject        never: the records at `where` are bad, the others were taken
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class StepscopeError(Exception):
@@ -28,10 +28,14 @@ class Retry(StepscopeError):
 class Reject(StepscopeError):
     """The records at the indices `where` can never be taken; the rest of the batch is safe.
 
-    `together` says that they were refused as a lot: one of them may be to blame for all.
+    `together` says that they were refused as a lot: one of them may be to blame for all. `counted` is how many of the
+    rest were refused too, by reason, without saying which.
     """
 
-    def __init__(self, reason: str, where: Sequence[int], *, together: bool = False) -> None:
+    def __init__(
+        self, reason: str, where: Sequence[int], *, together: bool = False, counted: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(reason)
+        self.counted = dict(counted or {})
         self.where = tuple(where)
         self.together = together

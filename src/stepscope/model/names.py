@@ -37,6 +37,8 @@ EVENT_STARTED = "train.run.started"
 EVENT_FINISHED = "train.run.finished"
 EVENT_EDITED = "train.run.edited"
 """A process of a run changed its name, notes or tags; the attributes are those of a `Change`."""
+EVENT_CLOCK = "stepscope.clock_jump"
+"""The clock of a process was set; `seconds` says how far."""
 EVENT_EXCEPTION = "exception"
 
 ATTR_SAMPLE_RATE = "statsd.rate"

@@ -188,6 +188,8 @@ def flush(timeout: float | None = None, **unknown: Any) -> DeliveryStatus:
     return NOTHING_LEFT if _current is None else _current.flush(timeout, **unknown)
 
 
-def finish(status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any) -> DeliveryStatus:
+def finish(
+    status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
+) -> DeliveryStatus:
     """End the current run; see `Run.finish`."""
     return NOTHING_LEFT if _current is None else _current.finish(status, timeout=timeout, wait=wait, **unknown)

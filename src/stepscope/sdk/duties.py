@@ -114,7 +114,7 @@ class Duties:
         run.recorder.append(pack((METRIC, time.time_ns(), *NOWHERE, "stepscope", counts)))
         clock = time.time_ns() - time.monotonic_ns()
         if abs(clock - self._clock) > CLOCK_JUMP_NS:
-            run.event("stepscope.clock_jump", {"seconds": (clock - self._clock) / 1e9}, "WARN")
+            run.event(names.EVENT_CLOCK, {"seconds": (clock - self._clock) / 1e9}, "WARN")
         self._clock = clock
 
     def close(self) -> None:

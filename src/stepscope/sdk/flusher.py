@@ -78,7 +78,7 @@ class Flusher:
         if self.ended:
             self._quietly(self._say)
             return
-        if self._thread is not None and self._recorder.presses and not self._retry_at:
+        if self._thread is not None and (self._recorder.is_full or (self._recorder.presses and not self._retry_at)):
             self.wake()
         if self._thread is not None or self._stopping or not self._starting.acquire(blocking=False):
             return
@@ -147,6 +147,7 @@ class Flusher:
         now = time.monotonic()
         self._safe = False
         self._quietly(lambda: self._duties(now))
+        self._quietly(self._recorder.relieve)
         if last or count or now >= self._retry_at:
             self._quietly(self._drain)
         self._quietly(self._say)

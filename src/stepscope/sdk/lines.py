@@ -98,6 +98,8 @@ class Line:
         tell: Tell | None = None,
     ) -> None:
         self.chosen = chosen
+        self._kept_in = home if remember else None
+        """Where it is remembered how the sink is reached, for what it refuses."""
         packed = getattr(chosen.config, "packed", False)
         unpack = frames.unpack_raw_batch if packed or sliced else frames.unpack_batch
         self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember, unpack=unpack)
@@ -108,8 +110,6 @@ class Line:
         if isinstance(source, Filtered):
             source.counts = self.pump.counts
         self._watch = Watch(chosen.id, lambda: sink.place, tell) if tell is not None else None
-        if remember:
-            registrations.keep_sink(home, chosen)
         self.drained = False
         self._report_path = registrations.folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0
@@ -142,6 +142,8 @@ class Line:
         return Report(self.chosen.id, self._sink.place, counts, self.pump.trouble, unread, time.time())
 
     def _loop(self) -> None:
+        if self._kept_in is not None:
+            registrations.keep_sink(self._kept_in, self.chosen)
         while not self._stopping:
             if self._hurry:
                 self._hurry = False

@@ -1,8 +1,9 @@
 """The memory between the training loop and the flusher: a list of packed records with a byte quota."""
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stepscope.journal import quota
 from stepscope.model.records import KINDS
@@ -13,7 +14,11 @@ FIRST_LOOK = 256
 LOOK = 1024
 """How many may gather between two looks while there is room."""
 CHUNK = 2048
-"""So many are thinned at a time, so that no call takes long."""
+"""So many are thinned at a time."""
+PART_BYTES = 256 * 1024
+"""The flusher reads no more of them at a time, so that it soon gives way to the loop."""
+OVERHEAD = 56
+"""Bytes of memory that a record takes beside its own: the object around it, and its place in the list."""
 MOST_WAIT_SECONDS = 0.05
 """The longest a call waits for others to make room, and only when it would otherwise outrun them."""
 MOST_RECORDS = 8192
@@ -21,11 +26,18 @@ MOST_BYTES = 8 * 1024 * 1024
 """A batch the flusher takes at once is no larger, unless one record alone is."""
 
 
+def weight(records: Sequence[bytes]) -> int:
+    """The bytes of memory that records take."""
+    return sum(map(len, records)) + OVERHEAD * len(records)
+
+
 class Recorder:
     """Takes packed records from any thread; `append` is a list's own append, so taking one costs nothing more.
 
-    A caller appends, then calls `crowded` when `len(buffer) >= limit`; that counts the bytes of what is new, and when
-    the quota is full thins a part of the older half. What goes is counted.
+    A caller appends, then calls `crowded` when `len(buffer) >= limit`; that counts the bytes of what is new. When the
+    quota is full the flusher thins the older half with `relieve`, off the loop. Only where it cannot keep up, as on a
+    disk that hangs, and a quarter more has gathered, does a caller drop every second record itself, without looking
+    into them. What goes is counted.
     """
 
     def __init__(self, memory_quota: int, outcomes: Outcomes, wake: Callable[[], None]) -> None:
@@ -55,6 +67,13 @@ class Recorder:
         self._next = self._barren = 0
         """Where thinning goes on, and how many records it has been through since it last won something."""
         self._turns: quota.Turns = {}
+        self._version = 0
+        """Changes when records leave the list other than at its end."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more waits than the quota allows."""
+        return self._size > self.quota
 
     @property
     def presses(self) -> bool:
@@ -102,8 +121,9 @@ class Recorder:
 
     def _renew_limit(self) -> None:
         self._measure()
-        if self._size > self.quota:
-            self._thin()
+        if self._size > self.quota + self.quota // 4:
+            start, older = self._oldest(self._size)
+            self._replace(start, older, *quota.thin(older, hard=True))
         average = max(self._size // max(self._seen, 1), 1)
         room = (self.quota - self._size) // (2 * average)
         self._step = max(1, min(FIRST_LOOK, self.quota // 16 // average), min(LOOK, room))
@@ -113,7 +133,7 @@ class Recorder:
         count = len(self.buffer)
         if self._seen > count:
             self._size = self._seen = 0
-        self._size += sum(map(len, self.buffer[self._seen : count]))
+        self._size += weight(self.buffer[self._seen : count])
         self._seen = count
 
     def _drop_late(self) -> None:
@@ -131,24 +151,60 @@ class Recorder:
         for packed in late:
             self.outcomes.add("dropped", KINDS[quota.kind_of(packed)], "finished")
 
-    def _thin(self) -> None:
-        """Thin the next part of the older half of what waits; at its end, begin again with the oldest."""
-        first = self._in_flight
-        half = first + max((len(self.buffer) - first) // 2, 1)
-        start = self._next if first <= self._next <= half - CHUNK // 4 else first
-        older = self.buffer[start : min(half, start + CHUNK)]
-        kept, dropped = quota.thin(older, self._turns)
+    def relieve(self, pause: Callable[[float], None] = time.sleep) -> None:
+        """Thin what waits until it fits the quota; for the flusher's thread, for it takes long."""
+        while self._relieve_once():
+            pause(0)
+
+    def _relieve_once(self) -> bool:
+        """Thin a small part of the older half; False when there is no need to."""
+        with self._lock:
+            if self._busy:  # this very thread is at it, and was interrupted
+                return False
+            self._measure()
+            if not self.is_full:
+                return False
+            start, older = self._oldest(PART_BYTES)
+            version = self._version
+        kept, dropped = quota.thin(older, self._turns)  # not under the lock: callers go on
         if len(kept) == len(older):
             kept, dropped = quota.thin(older, hard=True)
-        size = sum(map(len, older))
-        if size - sum(map(len, kept)) < size // 16:
+        with self._lock:
+            if version == self._version and not self._busy:
+                self._replace(start, older, kept, dropped)
+        return True
+
+    def _oldest(self, most_bytes: int) -> tuple[int, list[bytes]]:
+        """Where thinning goes on, and the next records there; at the end of the older half it begins again.
+
+        Where nothing was won in the whole of it, all events and alerts, the newer half is next.
+        """
+        first = self._in_flight
+        end = len(self.buffer) if self._barren >= self._half() else first + self._half()
+        start = self._next if first <= self._next <= end - CHUNK // 4 else first
+        older = self.buffer[start : min(end, start + CHUNK)]
+        while len(older) > 1 and weight(older) > most_bytes:
+            del older[len(older) // 2 :]
+        return start, older
+
+    def _half(self) -> int:
+        """How many records the older half of those that may go has."""
+        return max((len(self.buffer) - self._in_flight) // 2, 1)
+
+    def _replace(self, start: int, older: list[bytes], kept: list[bytes], dropped: "Counter[str]") -> None:
+        """Put what was kept in the place of what was looked at; count the rest."""
+        size = weight(older)
+        half = self._half()
+        if size - weight(kept) < size // 16:
             self._barren += len(older)
-            if self._barren >= half - first:  # events and alerts alone fill the quota: it holds even against them
+            # Events and alerts alone fill the quota: it holds even against them.
+            if self._barren >= len(self.buffer) - self._in_flight:
                 kept, dropped = [], Counter(KINDS[quota.kind_of(packed)] for packed in older)
         else:
-            self._barren = 0
+            self._barren = 0 if start < self._in_flight + half else half
         self.buffer[start : start + len(older)] = kept
-        self._size -= size - sum(map(len, kept))
+        self._version += 1
+        self._size -= size - weight(kept)
         self._seen -= len(older) - len(kept)
         self._next = start + len(kept)
         for kind, count in dropped.items():
@@ -160,9 +216,9 @@ class Recorder:
             self._busy = True
             self._measure()
             batch = self.buffer[: min(self._seen, MOST_RECORDS)]
-            while (size := sum(map(len, batch))) > MOST_BYTES and len(batch) > 1:
+            while sum(map(len, batch)) > MOST_BYTES and len(batch) > 1:
                 del batch[len(batch) // 2 :]
-            self._in_flight, self._in_flight_size = len(batch), size
+            self._in_flight, self._in_flight_size = len(batch), weight(batch)
             self._busy = False
             return batch
 
@@ -175,6 +231,7 @@ class Recorder:
                 self._seen -= self._in_flight
                 self._next = max(self._next - self._in_flight, 0)
                 del self.buffer[: self._in_flight]
+                self._version += 1
                 self.limit = len(self.buffer) + self._step
             self._in_flight = 0
             self._busy = False

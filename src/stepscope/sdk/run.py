@@ -1,6 +1,5 @@
 """A run as the training loop sees it: log, step, span, event, alert, finish. Nothing here raises or waits."""
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from stepscope.sdk.goodput import Folding
 
 _time_ns = time.time_ns
-REFUSALS_SECONDS = 0.5
-"""The longest that a look at the quarantine takes."""
 _NUMBERS = frozenset((float, int, bool))
 _known_category = names.CATEGORIES.get
 _ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
@@ -88,7 +85,7 @@ class Run:
         """Called when all is in the journal, with the deadline and until when sinks are waited for; must not raise."""
         self.undelivered: Callable[[], int | None] = lambda: 0
         """Counts the bytes of this process's journal that some remote sink does not have yet; reads the disk."""
-        self.refusals: Callable[[float], tuple[int, int] | None] = lambda until: (0, 0)
+        self.refusals: Callable[[], tuple[int, int] | None] = lambda: (0, 0)
         """Counts what sinks have refused of this process, and how much of it is kept; None when there was no time."""
         self.elsewhere: Callable[[], Run]
         """What a run is in the process it was sent to."""
@@ -130,7 +127,7 @@ class Run:
                     self._counter = step + 1
                 else:
                     step, axis = mark
-            elif type(step) is not int:
+            elif type(step) is not int or step > 0x7FFF_FFFF_FFFF_FFFF:  # one that is too low cannot be packed
                 step = step_number(step)
             if axis is not None and type(axis) is not str:
                 axis = text_of(axis)
@@ -286,7 +283,7 @@ class Run:
         """
         self.outcomes.reject_arguments("flush", unknown)
         safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
-        return self._status(safe, self.undelivered() if safe else None, time.monotonic() + REFUSALS_SECONDS)
+        return self._status(safe, self.undelivered() if safe else None)
 
     def finish(
         self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
@@ -318,7 +315,8 @@ class Run:
             each(deadline, until)
         if wait:
             return self._delivered(safe, until)
-        return self._status(safe, self._left(deadline), max(deadline, time.monotonic() + REFUSALS_SECONDS))
+        # Not what is undelivered when the time is over: the disk may be what took it.
+        return self._status(safe, self.undelivered() if time.monotonic() < deadline else None)
 
     def _ended_as(self, status: Any) -> str:
         word = text_of(status).strip().lower()
@@ -338,16 +336,11 @@ class Run:
     def _delivered(self, safe: bool, until: float) -> DeliveryStatus:
         while (left := self.undelivered()) != 0 and time.monotonic() < until:
             time.sleep(0.05)
-        status = self._status(safe and left == 0, left, time.monotonic() + REFUSALS_SECONDS)
-        return dataclasses.replace(status, done=False) if status.rejected else status
+        status = self._status(safe and left == 0, left)
+        return status if not status.rejected else DeliveryStatus(False, left, status.rejected, status.quarantined)
 
-    def _status(self, done: bool, left: int | None, until: float) -> DeliveryStatus:
-        refused, kept = self.refusals(until) or (None, None)
-        return DeliveryStatus(done, left, refused, kept)
-
-    def _left(self, deadline: float) -> int | None:
-        """What is undelivered, unless the time to look is over: the disk may be what took it."""
-        return self.undelivered() if time.monotonic() < deadline else None
+    def _status(self, done: bool, left: int | None) -> DeliveryStatus:
+        return DeliveryStatus(done, left, *(self.refusals() or (None, None)))
 
     def after_fork(self) -> None:
         """Become a writer of its own in a forked child."""

@@ -5,6 +5,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from stepscope.sinks.registry import Chosen
 ENSURE_SECONDS = 5.0
 THREAD_BYTES = 4 * 1024
 """What a thread of the trainer reads in one go."""
+REFUSALS_SECONDS = 0.5
+"""The longest that a look at the quarantine takes."""
 STOP_SECONDS = 0.05
 """How long threads are waited for that were told to end; one that waits for its sink ends with the process."""
 LEAVE_SECONDS = 0.3
@@ -51,7 +54,8 @@ class Lock:
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        """Let another have it."""
+        """Let another have it, also when a process that was forked meanwhile holds the same open file."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
 
@@ -60,7 +64,7 @@ def begin(run: Run) -> None:
     remote = tuple(each for each in run.settings.sinks if each.config.remote)
     run.undelivered = lambda: undelivered(run, remote)
     if remote:
-        run.refusals = lambda until: _refusals(run, until)
+        run.refusals = lambda: _refusals(run)
     near = [each for each in run.settings.sinks if not each.config.remote]
     if run.settings.shipper == "thread":
         near += remote
@@ -70,6 +74,7 @@ def begin(run: Run) -> None:
         run.finishing.append(call.leave)
     if near:
         threads = _Threads(run, near)
+        threads.start()
         run.duties.collectors.append(threads)
         run.duties.closing.append(threads.tell_counters)
         run.finishing.append(threads.leave)
@@ -93,9 +98,10 @@ def undelivered(run: Run, sinks: Iterable[Chosen]) -> int | None:
     return max(left, default=0)
 
 
-def _refusals(run: Run, until: float) -> tuple[int, int] | None:
+def _refusals(run: Run) -> tuple[int, int] | None:
     """Count what sinks refused of this process, and how much of that is in quarantine. Never raises."""
     pid, host = os.getpid(), host_name()
+    until = time.monotonic() + REFUSALS_SECONDS
     try:
         return quarantine.refusals(
             run.home, run.started, lambda writer: (writer.run, writer.pid, writer.host) == (run.id, pid, host), until
@@ -125,7 +131,7 @@ class Call:
         except OSError as error:
             self._run.outcomes.notice("shipper", "start", f"no shipper can be started ({error}): use `stepscope ship`")
         if self._child is not None and self._child.poll() is None:
-            self._child.returncode = 0  # Python would warn of a child left behind, which is what we want
+            leave_behind(self._child)
 
     def _ensure(self) -> None:
         home, host = self._run.home, host_name()
@@ -158,6 +164,18 @@ def start(home: Path) -> "subprocess.Popen[bytes]":
         os.close(log)
 
 
+def leave_behind(child: "subprocess.Popen[bytes]") -> None:
+    """Let a child outlive its Popen; a thread takes note of its end, so that it leaves no zombie while we live on."""
+    child.returncode = 0  # Python would warn of a child left behind, which is what we want
+    with contextlib.suppress(RuntimeError):  # Python ends, and the system takes care of the child
+        threading.Thread(target=_reap, args=(child.pid,), name="stepscope-reaper", daemon=True).start()
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(OSError):  # somebody waited for all children
+        os.waitpid(pid, 0)
+
+
 class _Threads:
     """Sinks served by threads of the trainer, for its own journal."""
 
@@ -165,19 +183,28 @@ class _Threads:
         self._run = run
         self._sinks = [each for each in sinks if each.config.remote or run.rank == 0]
         self._lines: list[Line] = []
-        self._registered = False
+        self._pid = self._registered = 0
+        """The process that serves them, and that left word of it; a forked one begins anew."""
         self._counted_at = time.monotonic()
 
     def __call__(self) -> None:
         if os.getpid() != self._run.pid:
             return
-        if not self._registered:
-            self._registered = True
+        if self._pid != os.getpid():
+            self.start()
+        if self._registered != self._pid:
+            self._registered = self._pid
             self._register()
-        if not self._lines and self._run.flusher.journal is not None:
-            self._lines = [self._line(each) for each in self._sinks]
         if time.monotonic() - self._counted_at >= COUNT_SECONDS:
             self.tell_counters()
+
+    def start(self) -> None:
+        """Begin to serve the sinks. At once, for Python starts no thread any more when it ends."""
+        self._pid = os.getpid()
+        self._lines = []
+        with contextlib.suppress(RuntimeError):
+            for each in self._sinks:
+                self._lines.append(self._line(each))
 
     def tell_counters(self) -> None:
         """Record what became of everything that was offered to remote sinks so far."""

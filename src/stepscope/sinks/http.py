@@ -191,7 +191,8 @@ class Connection:
         # Socket timeouts are per read: a server that sends a byte now and then would hold us for ever.
         watch = threading.Timer(left, _cut, (connection,))
         watch.daemon = True
-        watch.start()
+        with contextlib.suppress(RuntimeError):  # no thread can be started while Python ends; nobody waits long then
+            watch.start()
         try:
             if self._open is None:
                 self._connect(connection)

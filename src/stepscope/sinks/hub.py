@@ -134,7 +134,8 @@ def _rejected(answer: Answer, batches: Sequence[Batch]) -> dict[str, int]:
             where += range(start, start + len(batch.records))
         start += len(batch.records)
     if where:
-        raise Reject("; ".join(dict.fromkeys(refused.values())), where)
+        rest = {reason: count for reason, count in rejected.items() if reason not in refused.values()}
+        raise Reject("; ".join(dict.fromkeys(refused.values())), where, counted=rest)
     return rejected
 
 

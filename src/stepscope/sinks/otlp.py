@@ -147,10 +147,11 @@ class OtlpSink:
         self._under_way = _Delivery(())
         if self._temporality is not None:
             self._temporality.commit()
-        if way.where:
-            raise Reject("; ".join(way.reasons), way.where, together=way.together)
         lost = {reason: count for reason, count in skipped.items() if reason != OPEN_SPAN}
-        return {**way.refused, **lost}
+        refused = {**way.refused, **lost}
+        if way.where:
+            raise Reject("; ".join(way.reasons), way.where, together=way.together, counted=refused)
+        return refused
 
     def close(self) -> None:
         """Close all connections."""

@@ -160,10 +160,22 @@ def _mended(row: list[Any]) -> list[Any]:
 
 def _with_text_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _with_text_keys(inner) for key, inner in value.items()}
+        taken = {key for key in value if isinstance(key, str)}
+        return {_text_key(key, taken): _with_text_keys(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_with_text_keys(inner) for inner in value]
     return value
+
+
+def _text_key(key: Any, taken: set[str]) -> str:
+    """The text of a key; one that is no text and reads like another says its type, so that neither value is lost."""
+    if isinstance(key, str):
+        return key
+    name = str(key)
+    while name in taken:
+        name = f"{name} ({type(key).__name__})"
+    taken.add(name)
+    return name
 
 
 def scan(data: bytes, offset: int = 0, *, final: bool = False) -> Iterator[Frame | Damage]:

@@ -63,7 +63,7 @@ class Entry:
         """
         if trouble := run_id_trouble(writer.run):
             load.rejected[trouble] += len(records)
-            return
+            return trouble
         if not self._owners.admits(writer.run, writer.project, project):
             load.rejected[OTHER_PROJECT] += len(records)
             return OTHER_PROJECT

@@ -53,7 +53,7 @@ class Delivery:
         reason = "; ".join(self._reasons)
         self._forget()
         if where:
-            raise Reject(reason, where, together=together)
+            raise Reject(reason, where, together=together, counted=refused)
         return dict(refused)
 
     def _forget(self) -> None:
