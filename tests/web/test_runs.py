@@ -118,7 +118,7 @@ def test_plain_words_find_runs(crowd: RunningHub, show: Opened) -> None:
     field.fill("sweep 0042")
     page.get_by_text("1 of 5,000 runs").wait_for()
     field.fill("metrics.los < 3")
-    page.get_by_role("alert").filter(has_text="did you mean metrics.trainer/loss").wait_for()
+    page.get_by_role("alert").filter(has_text="did you mean metrics.loss").wait_for()
     show.complaints[:] = [each for each in show.complaints if "400" not in each]  # browsers log what we explain
 
 

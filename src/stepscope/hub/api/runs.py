@@ -65,7 +65,8 @@ def meant_names(reader: Reader, asked: Sequence[str]) -> dict[str, list[str]]:
 def _known(reader: Reader) -> list[str]:
     """The metrics of the runs that may be seen, those of most runs first."""
     mine = None if reader.project is None else [row.number for row in reader.runs()]
-    return [each.key for each in metric_names(reader.engine, mine)]
+    found = [each.key for each in metric_names(reader.engine, mine)]
+    return [key for key in found if not key.startswith("stepscope/")]
 
 
 def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:

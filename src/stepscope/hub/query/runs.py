@@ -24,6 +24,7 @@ from stepscope.hub.query.expression import (
     words_of,
 )
 from stepscope.hub.query.matching import holds
+from stepscope.hub.query.metric_choice import MEANINGS
 from stepscope.hub.run_states import Standing
 from stepscope.hub.store.read.runs import Latest, RunRow
 from stepscope.model import names
@@ -91,7 +92,7 @@ def check_present(
         look = getter(field, lambda row: Standing("finished"), meant)
         if any(look(row) is not None for row in rows):
             continue
-        others = known() if kind == "metrics" else _settings(rows)
+        others = [*MEANINGS, *known()] if kind == "metrics" else _settings(rows)
         near = [f"{kind}.{name}" for name in nearest(rest, others)]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ExpressionError(f"no run has {field}{hint}", position)

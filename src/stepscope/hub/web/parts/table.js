@@ -57,17 +57,19 @@ export function VirtualTable({ label, columns, rows, keyOf, question, rowHeight 
 
   return html`<div class="vt" role="grid" aria-label=${label} aria-rowcount=${rows.length + 1} ref=${box} onKeyDown=${keys}
       tabindex=${rows.length ? undefined : 0} onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
-    <div class="vt-head" role="row" style=${{ gridTemplateColumns: template }}>
-      ${columns.map((column) => html`<${Head} key=${column.id} column=${column} sort=${sort} onSort=${onSort} />`)}
-    </div>
-    <div class="vt-body" role="rowgroup" style=${{ height: rows.length * rowHeight + "px" }}>
-      ${shown.map((row, at) => html`<div class=${"vt-row " + (rowClass?.(row) || "")} role="row" key=${(first + at) % slots} data-id=${keyOf(row)} data-row=${first + at}
-          aria-rowindex=${first + at + 2} tabindex=${first + at === active ? 0 : -1}
-          style=${{ gridTemplateColumns: template, height: rowHeight + "px", transform: `translateY(${(first + at) * rowHeight}px)` }}
-          onFocus=${() => setActive(first + at)}
-          onClick=${(event) => { if (!event.target.closest("input, a, button, label")) onOpen?.(row); }}>
-        ${columns.map((column) => html`<div class=${"vt-cell " + (column.align || "")} role="gridcell" key=${column.id}>${column.cell(row)}</div>`)}
-      </div>`)}
+    <div class="vt-inner" role="presentation">
+      <div class="vt-head" role="row" style=${{ gridTemplateColumns: template }}>
+        ${columns.map((column) => html`<${Head} key=${column.id} column=${column} sort=${sort} onSort=${onSort} />`)}
+      </div>
+      <div class="vt-body" role="rowgroup" style=${{ height: rows.length * rowHeight + "px" }}>
+        ${shown.map((row, at) => html`<div class=${"vt-row " + (rowClass?.(row) || "")} role="row" key=${(first + at) % slots} data-id=${keyOf(row)} data-row=${first + at}
+            aria-rowindex=${first + at + 2} tabindex=${first + at === active ? 0 : -1}
+            style=${{ gridTemplateColumns: template, height: rowHeight + "px", transform: `translateY(${(first + at) * rowHeight}px)` }}
+            onFocus=${() => setActive(first + at)}
+            onClick=${(event) => { if (!event.target.closest("input, a, button, label")) onOpen?.(row); }}>
+          ${columns.map((column) => html`<div class=${"vt-cell " + (column.align || "")} role="gridcell" key=${column.id}>${column.cell(row)}</div>`)}
+        </div>`)}
+      </div>
     </div>
   </div>`;
 }

@@ -68,7 +68,7 @@ export default function RunsView() {
       <p class="runs-count muted" role="status">${countWords(runs, filter)}</p>
     </div>
     ${runs.error && !wrong && !runs.rows.length ? html`<${Failure} error=${runs.error} again=${runs.again} />`
-      : runs.total === null ? html`<${Loading} what="Reading the runs" />`
+      : wrong && runs.total === null ? null : runs.total === null ? html`<${Loading} what="Reading the runs" />`
         : html`<${VirtualTable} label="Runs" columns=${columns} rows=${rows} keyOf=${(row) => row.heading ? "group " + row.heading : row.id} sort=${sort} question=${[filter, group, archived].join("\n")}
             onSort=${(next) => change({ sort: next === "-started" ? null : next })} onSeen=${seen} onToggle=${(row) => row.heading ? fold(row, setClosed) : toggle(row)}
             onOpen=${(row) => row.heading ? fold(row, setClosed) : go(href("run", row.id))} rowClass=${(row) => row.heading ? "heading" : picked.has(row.id) ? "on" : ""} />`}
