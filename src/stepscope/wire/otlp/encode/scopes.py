@@ -5,17 +5,32 @@ from functools import lru_cache
 from stepscope.model.records import Attrs
 from stepscope.wire.otlp.encode.attributes import Pairs
 from stepscope.wire.otlp.fields import MASK, delimited, text, varint
-from stepscope.wire.otlp.names import ATTR_SCOPE
+from stepscope.wire.otlp.names import ATTR_SCOPE, ATTR_TRACE_STATE
 
 _ATTRS = Pairs(b"\x1a")
+_MOST = 4096
+_plain: set[str] = set()
+"""Names of attributes that stand for no field, for the same ones come again and again."""
+
+
+def are_plain(attrs: Attrs) -> bool:
+    """Tell whether no attribute stands for a field of the record or of its scope."""
+    if _plain.issuperset(attrs):
+        return True
+    if any(key.startswith("otel.") or key == ATTR_TRACE_STATE for key in attrs):
+        return False
+    if len(_plain) >= _MOST:
+        _plain.clear()
+    _plain.update(attrs)
+    return True
 
 
 def write_scope(name: str, attrs: Attrs) -> tuple[bytes, Attrs]:
     """Write the scope of a record with its schema URL, ready to stand in front of the scope's items.
 
-    Also return the attributes of the record that are not the scope's.
+    Also return the attributes of the record that are not the scope's: the same dict where none stands for a field.
     """
-    if not attrs or ATTR_SCOPE not in "\n".join(attrs):
+    if are_plain(attrs):
         return _named(name), attrs
     own = {key: value for key, value in attrs.items() if not key.startswith(ATTR_SCOPE)}
     said = {key.removeprefix(ATTR_SCOPE): value for key, value in attrs.items() if key not in own}

@@ -20,6 +20,7 @@ _LINK_ASIDE = frozenset((names.ATTR_TRACE_STATE, names.ATTR_DROPPED, names.ATTR_
 
 def write_span(span: Span, duration: int, attrs: Attrs) -> bytes:
     """Write a span that has ended, with those of its attributes that are its own and not its scope's."""
+    plain = attrs is span.attrs or _ASIDE.isdisjoint(attrs)
     parts = [
         b"\x0a\x10%b\x12\x08%b" % (span.trace_id, span.span_id),
         delimited(b"\x22", span.parent_id) if span.parent_id else b"",
@@ -27,9 +28,9 @@ def write_span(span: Span, duration: int, attrs: Attrs) -> bytes:
         b"\x30%b" % varint(span.span_kind & MASK) if span.span_kind else b"",
         _TIMES(b"\x39", span.time & MASK, b"\x41", span.time + duration & MASK),
         _ATTRS.write_step(span.step, span.axis),
-        _ATTRS.write(attrs, _ASIDE),
+        _ATTRS.write(attrs if plain else {key: value for key, value in attrs.items() if key not in _ASIDE}),
     ]
-    if not _ASIDE.isdisjoint(attrs):
+    if not plain:
         parts += [_state(attrs), *(_count(tag, attrs.get(name)) for name, tag in _DROPPED)]
     if span.events:
         parts += [delimited(b"\x5a", _event(event)) for event in span.events]
