@@ -17,7 +17,12 @@ def test_the_suite_of_asgi_passes_with_our_providers(tmp_path: Path) -> None:
     source = source_of("asgi")
     if not source.exists():
         pytest.skip("the sources are not here: python -m tests.contrib --fetch asgi")
-    found = run(sys.executable, source, tmp_path / "report.xml", "-p", "adapter")
-    failed = [name for name, passed in found.items() if not passed and not any(each in name for each in TIMING)]
-    assert len(found) > 80
-    assert failed == []
+    failed: set[str] | None = None
+    for turn in range(3):  # its tests wait fractions of a second for answers, so that one may fail on a busy machine
+        found = run(sys.executable, source, tmp_path / f"{turn}.xml", "-p", "adapter")
+        assert len(found) > 80
+        now = {name for name, passed in found.items() if not passed and not any(each in name for each in TIMING)}
+        failed = now if failed is None else failed & now
+        if not failed:
+            return
+    assert failed == set()
