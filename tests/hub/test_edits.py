@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from stepscope.hub.home import tokens_path
+from stepscope.hub.security.tokens import Tokens
 from tests.hub.conftest import JSON, PACKAGE, RunningHub, StartHub
 
 _SCRIPT = """
@@ -270,3 +272,28 @@ def test_a_running_run_is_not_deleted(start_hub: StartHub, tmp_path: Path) -> No
     process.communicate("\n", timeout=30)
     wait_for(hub)
     assert hub.request("DELETE", "/api/runs/one").status == 200
+    # A new start of the same id, with the hub still running, is a new run.
+    trained(home, "one")
+    assert wait_for(hub)["attempts"] == 1
+
+
+def test_tokens_decide_who_edits(start_hub: StartHub, tmp_path: Path) -> None:
+    """Reading is not enough to edit or delete; an edit bears the name of its token; other projects are out of reach."""
+    home = tmp_path / "home"
+    trained(home, "one")
+    tokens = Tokens(tokens_path(home))
+    reading, editing, other = (
+        {"authorization": f"Bearer {tokens.create(scopes, project=project, name=name)[1]}", "content-type": JSON}
+        for scopes, project, name in ((["read"], None, "r"), (["admin"], "p", "ada"), (["admin"], "q", "o"))
+    )
+    hub = start_hub()
+    waiting = threading.Event()
+    while not hub.request("GET", "/api/runs/one", None, reading).json().get("endings"):
+        waiting.wait(0.05)
+    body = b'{"name": "renamed"}'
+    for headers, status in (({}, 401), (reading, 403), (other, 404)):
+        assert hub.request("PATCH", "/api/runs/one", body, headers).status == status
+        assert hub.request("DELETE", "/api/runs/one", None, headers).status == status
+    answer = hub.request("PATCH", "/api/runs/one", body, {**editing, "x-stepscope-user": "somebody else"})
+    assert (answer.status, answer.json()["edit"]["who"]) == (200, "ada")
+    assert hub.request("DELETE", "/api/runs/one", None, editing).status == 200

@@ -9,7 +9,7 @@ from stepscope.hub.store.read.runs import RunRow, list_runs
 from stepscope.hub.store.retention import drop_runs
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.upkeep import info
-from stepscope.journal.deleting import delete_files
+from stepscope.journal.deleting import delete_files, has_journals
 from stepscope.journal.edits import Edits
 
 
@@ -41,11 +41,12 @@ def delete_run(home: Path, edits: Edits, run: str, who: str, store: Store | None
 def finish_deletions(home: Path, edits: Edits, store: Store) -> None:
     """Finish what a kill interrupted: files and rows of deleted runs, as they were before they were deleted."""
     deleted = edits.deleted()
-    for run, moment in deleted.items():
-        delete_files(home, run, moment)
-    if deleted:
-        rows = list_runs(store.engine, ids=list(deleted))
-        _drop(store, [row for row in rows if row.received <= deleted[row.id]])
+    known = list_runs(store.engine, ids=list(deleted)) if deleted else []
+    rows = [row for row in known if row.received <= deleted[row.id]]
+    # Rows go last: where they and the journals are gone, nothing is left to do.
+    for run in {*(row.id for row in rows), *(run for run in deleted if has_journals(home, run))}:
+        delete_files(home, run, deleted[run])
+    _drop(store, rows)
 
 
 def _drop(store: Store, rows: Sequence[RunRow]) -> int:

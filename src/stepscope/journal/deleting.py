@@ -30,13 +30,18 @@ def delete_files(home: Path, run: str, before: int) -> Freed:
 
     The journals vanish at once for every reader. What a kill leaves behind is removed by the next call for any run.
     """
-    freed = _delete_journals(home, run, before) if layout.is_safe(run) else 0
     aside = sum(_delete_lots(home, sink, run, before) for sink in quarantined(home))
+    freed = _delete_journals(home, run, before) if layout.is_safe(run) else 0
     if layout.is_safe(run) and not (layout.runs_folder(home) / run).exists():
         for path in (home / "shipping").glob(f"{run}@*.want"):
             with contextlib.suppress(OSError):
                 path.unlink()
     return Freed(freed, aside)
+
+
+def has_journals(home: Path, run: str) -> bool:
+    """Tell whether a home holds journals of a run."""
+    return layout.is_safe(run) and (layout.runs_folder(home) / run).is_dir()
 
 
 def _delete_journals(home: Path, run: str, before: int) -> int:

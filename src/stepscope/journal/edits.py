@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ class Edits:
     def __init__(self, home: Path, clock: Callable[[], int] = time.time_ns) -> None:
         self.folder = home / "edits"
         self._clock = clock
+        self._lock = threading.Lock()
         self._stamp: tuple[tuple[str, int, int], ...] = ()
         self._by_run: dict[str, list[Edit]] = {}
         self._deleted: dict[str, int] = {}
@@ -42,13 +44,17 @@ class Edits:
 
     def all(self) -> dict[str, list[Edit]]:
         """The edits by run; OSError when they are there and cannot be read."""
+        with self._lock:  # or a slow reader would put back what it read before an edit was made
+            self._refresh()
+            return self._by_run
+
+    def _refresh(self) -> None:
         paths = self._paths()
         stamp = tuple((path.name, found.st_size, found.st_mtime_ns) for path in paths if (found := _stat(path)))
         if stamp != self._stamp:
             by_run = _read_all(paths)
             self._deleted = {run: moment for run, edits in by_run.items() if (moment := _deletion(edits))}
             self._by_run, self._stamp = by_run, stamp
-        return self._by_run
 
     def append(
         self, run: str, who: str, change: Change | None = None, *, after: int = 0, deleted: bool = False

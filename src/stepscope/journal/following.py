@@ -55,6 +55,8 @@ class Following:
         self._wanted = wanted
         self._remember = remember
         self._cursors: dict[str, Cursors] = {}
+        self._pruned: set[str] = set()
+        """The hosts whose cursors were rid of writers that are gone."""
         self._known: dict[str, _Followed] = {}
         self._turn: deque[_Followed] = deque()
         self._read: dict[str, tuple[_Followed, Position]] = {}
@@ -93,7 +95,11 @@ class Following:
         self._read.clear()
         if self._remember:
             for host in changed:
-                self._cursors_of(host).save()
+                cursors = self._cursors_of(host)
+                if host not in self._pruned:
+                    self._pruned.add(host)
+                    cursors.prune(lambda writer: not (layout.runs_folder(self._home) / writer).is_dir())
+                cursors.save()
 
     def rewind(self) -> None:
         """Forget what was read since the last `settle`; it is read again."""
@@ -145,7 +151,6 @@ class Following:
     def _cursors_of(self, host: str) -> Cursors:
         if host not in self._cursors:
             self._cursors[host] = Cursors(self._home, f"{self._sink}@{host}")
-            self._cursors[host].prune(lambda writer: not (layout.runs_folder(self._home) / writer).is_dir())
         return self._cursors[host]
 
     def _settled(self, followed: _Followed) -> Position:
