@@ -13,7 +13,11 @@ Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 Notes = Annotated[str, Meta(max_length=LONGEST_NOTES)]
 TagName = Annotated[str, Meta(min_length=1, max_length=LONGEST_TAG)]
 TagText = Annotated[str, Meta(max_length=LONGEST_TAG)]
-TagValue = bool | int | float | TagText
+LARGEST_TAG = 2**53
+"""The largest number that is the value of a tag; beyond it JSON is read differently by different programs."""
+TagNumber = Annotated[int, Meta(ge=-LARGEST_TAG, le=LARGEST_TAG)]
+TagReal = Annotated[float, Meta(ge=-LARGEST_TAG, le=LARGEST_TAG)]
+TagValue = bool | TagNumber | TagReal | TagText
 """The value of a tag; a plain tag, which has none, is True."""
 Tags = dict[TagName, TagValue]
 
@@ -113,7 +117,8 @@ def _text(given: Any) -> str:
 
 
 def _value(given: Any) -> Any:
-    return given if isinstance(given, (bool, int, float)) else _text(given)
+    plain = isinstance(given, bool) or (isinstance(given, (int, float)) and abs(given) <= LARGEST_TAG)
+    return given if plain else _text(given)
 
 
 def spell_tag(name: str, value: Any) -> str:

@@ -13,6 +13,7 @@ from stepscope.hub.refusals import Refusal, Refused
 from stepscope.journal.deleting import GOING
 from stepscope.journal.edits import Edits
 from stepscope.model.edits import (
+    LARGEST_TAG,
     LONGEST_NAME,
     LONGEST_NOTES,
     LONGEST_TAG,
@@ -35,7 +36,7 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     row = reader.described(recorded)
     before = Description(row.name or None, row.notes, row.tags, row.archived)
     if len(apply(before, [Edit(run=row.id, time=0, id="", change=wanted)]).tags) > MOST_TAGS:
-        raise bad(f"a run has at most {MOST_TAGS} tags")
+        raise Refused(Refusal(HTTPStatus.CONFLICT, f"a run has at most {MOST_TAGS} tags: remove some first"))
     latest = max((edit.time for edit in recorded.told), default=0)
     try:
         edit = edits.append(recorded.id, reader.who, wanted, after=latest)
@@ -105,14 +106,20 @@ def _shape(edit: Edit) -> dict[str, Any]:
 _CHANGE = {
     "type": "object",
     "description": "What is left out stays. Null restores the recorded name or notes, and removes a tag.",
+    "minProperties": 1,
     "properties": {
-        "name": {"type": ["string", "null"], "minLength": 1, "maxLength": LONGEST_NAME},
+        "name": {"type": ["string", "null"], "minLength": 1, "maxLength": LONGEST_NAME, "pattern": r"\S"},
         "notes": {"type": ["string", "null"], "maxLength": LONGEST_NOTES},
         "tags": {
             "type": "object",
             "maxProperties": MOST_TAGS,
             "propertyNames": {"minLength": 1, "maxLength": LONGEST_TAG},
-            "additionalProperties": {"type": ["boolean", "number", "string", "null"], "maxLength": LONGEST_TAG},
+            "additionalProperties": {
+                "type": ["boolean", "number", "string", "null"],
+                "maxLength": LONGEST_TAG,
+                "minimum": -LARGEST_TAG,
+                "maximum": LARGEST_TAG,
+            },
         },
         "archived": BOOLEAN,
     },
