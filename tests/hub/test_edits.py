@@ -297,3 +297,27 @@ def test_tokens_decide_who_edits(start_hub: StartHub, tmp_path: Path) -> None:
     answer = hub.request("PATCH", "/api/runs/one", body, {**editing, "x-stepscope-user": "somebody else"})
     assert (answer.status, answer.json()["edit"]["who"]) == (200, "ada")
     assert hub.request("DELETE", "/api/runs/one", None, editing).status == 200
+
+
+def test_a_half_sent_run_is_deleted_beside_another(start_hub: StartHub, tmp_path: Path) -> None:
+    """Deleting a run of which a sink has a part leaves the other run's delivery where it was: the rest, once."""
+    there = tmp_path / "there"
+    trained(there, "one", "two")
+    hub = start_hub(home=tmp_path / "home")
+    sink = json.dumps({"hub": {"url": hub.url}})
+    command = [sys.executable, "-m", "stepscope.cli.main"]
+    ship = [*command, "ship", "--home", str(there), "--sink", sink]
+    subprocess.run(ship, check=True, timeout=60, capture_output=True)
+    trained(there, "one", "two")  # a second attempt, of which nothing is sent yet
+    delete = [*command, "delete", "one", "--yes", "--home", str(there)]
+    subprocess.run(delete, check=True, timeout=60, capture_output=True)
+    subprocess.run(ship, check=True, timeout=60, capture_output=True)
+    wait_for(hub, "one")
+    waiting = threading.Event()
+    while read(hub, "two").get("attempts") != 2 or len(read(hub, "two")["endings"]) != 2:
+        waiting.wait(0.05)
+    assert read(hub, "one")["attempts"] == 1
+    (loss,) = [key for key in hub.request("GET", "/api/runs/two/keys").json()["keys"] if key["key"] == "loss"]
+    assert loss["points"] == 40
+    kept = {key for path in (there / "cursors").glob("*.json") for key in json.loads(path.read_bytes())["positions"]}
+    assert {key.partition("/")[0] for key in kept} == {"two"}
