@@ -36,7 +36,10 @@ def test_a_step_is_told_in_sentences() -> None:
         return {"rank": rank, "level": level, "value": value, "z": z, "mean": 1.0, "std": 0.1}
 
     step = {
-        "alerts": [{"severity_number": 17, "name": "spike", "rank": 2, "body": "loss 41"}],
+        "alerts": [
+            {"severity_number": 13, "name": "spike", "rank": 3, "body": "loss 5"},
+            {"severity_number": 17, "name": "spike", "rank": 2, "body": "loss 41"},
+        ],
         "metrics": [
             {"key": "loss", "values": [value(0, 1, 1.3, 3.0), value(1, 3, 41.5, 405.0)]},
             {"key": "kl", "values": [value(0, 3, "NaN", None), value(1, 3, "NaN", None)]},
@@ -45,7 +48,7 @@ def test_a_step_is_told_in_sentences() -> None:
         "slow": {"text": "step 7 took 2 s", "rank": 1},
     }
     assert [(each["kind"], each["text"]) for each in findings(step)] == [
-        ("alert", "spike on rank 2: loss 41"),
+        ("alert", "spike on ranks 2, 3: loss 41"),
         ("value", "kl is NaN on all ranks"),
         ("value", "loss is 41.5 on rank 1, usually 1 ± 0.1 (+405 σ)"),
         ("error", "save failed on rank 3: disk full"),

@@ -1,7 +1,7 @@
 """What was unusual about a step: levels for values and spans, and sentences; page and terminal only show them."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stepscope.hub.query.evidence import on_ranks
@@ -51,12 +51,22 @@ def _finding(kind: str, severity: str, text: str, rank: int | None) -> dict[str,
     return {"kind": kind, "severity": severity, "text": text, "rank": rank}
 
 
-def _alerts(alerts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for alert in alerts[:MOST_ALERTS]:
-        loud = alert["severity_number"] >= SEVERITIES["ERROR"]
-        message = f": {alert['body']}" if alert["body"] else ""
-        text = f"{alert['name']} on rank {alert['rank']}{message}"
-        yield _finding("alert", "ERROR" if loud else "WARN", text, alert["rank"])
+def _alerts(alerts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One sentence for the alerts of a name, with the message of the most severe."""
+    named: dict[str, list[Mapping[str, Any]]] = {}
+    for alert in alerts:
+        named.setdefault(alert["name"], []).append(alert)
+    return [_alert(name, each) for name, each in list(named.items())[:MOST_ALERTS]]
+
+
+def _alert(name: str, alerts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    worst = max(alerts, key=lambda alert: alert["severity_number"])
+    ranks = sorted({alert["rank"] for alert in alerts})
+    severity = "ERROR" if worst["severity_number"] >= SEVERITIES["ERROR"] else "WARN"
+    where = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    message = f": {worst['body']}" if worst["body"] else ""
+    text = f"{name} on {where}{message}"
+    return _finding("alert", severity, text, ranks[0] if len(ranks) == 1 else None)
 
 
 def _values(metrics: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 import { html } from "../h.js";
 import { Asked } from "../parts/states.js";
 import { lasting, number, percent } from "../parts/format.js";
+import { spanColour } from "../trace/hues.js";
 
 const BUCKETS = [
   ["productive", "the model learned, or made what it learns from"],
@@ -41,7 +42,7 @@ function Phases({ found }) {
   const longest = phases[0][1];
   return html`<table class="plain"><thead><tr><th>phase</th><th class="num">time</th><th class="phase-bar"></th></tr></thead><tbody>
     ${phases.slice(0, PHASES).map(([name, seconds]) => html`<tr key=${name}><td class="mono">${name}</td><td class="num">${lasting(seconds)}</td>
-      <td class="phase-bar"><i style=${{ width: `${(100 * seconds) / longest}%` }}></i></td></tr>`)}
+      <td class="phase-bar"><i style=${{ width: `${(100 * seconds) / longest}%`, background: spanColour(name) }}></i></td></tr>`)}
     ${phases.length > PHASES && html`<tr><td class="muted" colspan="3">${phases.length - PHASES} shorter ones</td></tr>`}
   </tbody></table>`;
 }

@@ -61,7 +61,7 @@ function Findings({ findings, attempts, onStep }) {
         <${Icon} name=${each.severity === "WARN" ? "warn" : "flag"} size=${13} /><span>${each.text}</span></button></li>`)}
     </ul>
     ${findings.length > 1 && html`<button type="button" class="finding more" aria-expanded=${String(all)} onClick=${() => setAll(!all)}>
-      ${all ? "one line" : `all ${count(findings.length)}`}</button>`}
+      ${all ? "Collapse" : `Show all ${count(findings.length)}`}</button>`}
   </div>`;
 }
 

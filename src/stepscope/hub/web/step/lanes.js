@@ -14,8 +14,8 @@ export function Lanes({ step, rank }) {
   // Ranks that do not run in step are laid over each other from where each began.
   const aligned = spread > longest;
   const total = aligned ? longest : Math.max(...ranks.map((lane) => lane.offset_ms + lane.duration_ms), 0.001);
-  return html`<section class="step-part" aria-label="Course">
-    <header><h3>Course</h3><span class="muted">${aligned ? "each rank from its own start" : "all ranks on one clock"}; bright is what the step waited for</span></header>
+  return html`<section class="step-part" aria-label="Timeline">
+    <header><h3>Timeline</h3><span class="muted">${aligned ? "each rank from its own start" : "all ranks on one clock"}; bright is what the step waited for</span></header>
     <div class="lanes">${ranks.map((lane) => html`<${Lane} key=${lane.rank} lane=${lane} total=${total} shift=${aligned ? lane.offset_ms : 0} at=${lane.rank === rank} />`)}
       <div class="lane-scale muted"><span>0</span><span>${millis(total / 2)}</span><span>${millis(total)}</span></div>
     </div>
