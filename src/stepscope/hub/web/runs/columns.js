@@ -22,7 +22,7 @@ export const FIXED = {
   duration: { title: "duration", width: "84px", align: "right", sortable: "duration", cell: (run) => html`<span>${lasting(run.duration)}</span>` },
   started: { title: "started", width: "92px", align: "right", sortable: "started",
     cell: (run, { now }) => html`<span title=${clock(run.started, { exact: true })}>${ago(run.started, now)}</span>` },
-  tags: { title: "tags", width: "minmax(90px, 1fr)", cell: tagCell },
+  tags: { title: "tags", width: "minmax(120px, 1.3fr)", cell: tagCell },
   notes: { title: "notes", width: "minmax(120px, 1fr)", sortable: "notes", cell: (run) => html`<span title=${run.notes}>${run.notes}</span>` },
   group: { title: "group", width: "110px", sortable: "group", cell: (run) => html`<span>${run.group || ""}</span>` },
   ranks: { title: "ranks", width: "56px", align: "right", sortable: "ranks", cell: (run) => html`<span>${run.ranks}</span>` },
