@@ -92,7 +92,16 @@ export class Plot {
       this.u.setScale("y", { min: bottom, max: top });
       this.u.redraw(false, true);
     });
-    if (this.mark) this.place();
+    if (this.mark) this.renew();
+  }
+
+  // What was attended to is read anew from the lines as they are now; where its x is gone, by its place on the screen.
+  renew() {
+    const { line: { id }, x, led } = this.mark, { min, max } = this.u.scales.x, gone = x < min || x > max;
+    const line = this.what.lines.find((each) => !each.ghost && each.id === id && each.marks.length);
+    if (!line || (gone && !led)) return this.attend(null);
+    const i = line.marks.nearest(gone ? this.u.posToVal(this.u.cursor.left, "x") : x);
+    return led ? this.lead({ line, i, x: line.marks.x[i], away: 0 }) : this.attend({ line, i, x, away: 0 });
   }
 
   draw() {
@@ -126,7 +135,7 @@ export class Plot {
   }
 
   lead(mark) {
-    this.attend(mark);
+    this.attend(mark && { ...mark, led: true });
     point(this.group, this, mark ? mark.x : null, mark?.line.id);
   }
 
