@@ -3,8 +3,8 @@ import { SERIES } from "../theme.js";
 
 // The phases of a step, and the parts of a layer, are told from each other; any other name has the colour that its letters give.
 const PHASES = new Map(Object.entries({
-  step: 0, forward: 1, backward: 2, optimizer_step: 3, optimizer: 3, data_load: 4, evaluate: 5, "checkpoint.save": 6, "checkpoint.load": 6,
-  forward_backward: 1, all_reduce: 7, allreduce: 7, sample: 1, reward: 2, train: 3, sync: 7, attention: 5, mlp: 6,
+  step: 0, forward: 1, backward: 2, optimizer_step: 3, optimizer: 3, data_load: 4, evaluate: 7, "checkpoint.save": 6, "checkpoint.load": 6,
+  forward_backward: 1, all_reduce: 5, allreduce: 5, sample: 1, reward: 2, train: 3, sync: 5, attention: 7, mlp: 6,
 }));
 
 // Names that differ in their figures only have the same colour, as have `train.forward` and `forward`.
