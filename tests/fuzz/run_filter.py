@@ -27,7 +27,7 @@ def check(data: bytes) -> None:
     try:
         wanted = parse(text)
         runs.check(wanted)
-        runs.pick(ROWS, wanted, lambda row: Standing("running"))
+        runs.pick(ROWS, wanted, lambda row: Standing("running"), {"loss": ("trainer/loss", "loss")})
     except ExpressionError as error:
         position = error.position
         str(error).encode()

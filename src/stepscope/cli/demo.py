@@ -1,6 +1,7 @@
 """`stepscope demo`: train small models in which things go wrong, find out what did, and show it on the page."""
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import signal
@@ -57,8 +58,9 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
         found = [findings(door, run) for run in runs]
         print(dumps(found) if args.json else "\n".join(line for each in found for line in summary(each)), flush=True)
         if not args.exit:
-            _say(f"serving {address}/ until Ctrl-C")
-            wait()
+            with contextlib.suppress(KeyboardInterrupt):
+                _say(f"serving {address}/ until Ctrl-C")
+                wait()
     if args.exit and not args.json:
         _say(f"look again with: stepscope hub --home {home}")
     return 0
@@ -120,8 +122,5 @@ def _say(line: str) -> None:
 
 
 def _for_ever() -> None:
-    try:
-        while True:
-            time.sleep(3600)
-    except KeyboardInterrupt:
-        pass
+    while True:
+        time.sleep(3600)

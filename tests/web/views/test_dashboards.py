@@ -14,7 +14,7 @@ from tests.hub.conftest import RunningHub
 from tests.web.conftest import until
 from tests.web.views import recorded
 from tests.web.views.conftest import World
-from tests.web.views.recorded import RUN, SERVICE
+from tests.web.views.recorded import RUN
 
 OWN = """title: Mine
 charts:
@@ -30,7 +30,7 @@ def test_rl_layout(world: World, show: Any) -> None:
     titles = page.locator(".dash-grid h3").evaluate_all("(all) => all.map((each) => each.firstChild.textContent)")
     wanted = ["Training loss", "Learning rate", "KL divergence", "Clip fraction", "GPU utilisation", "Queue depth"]
     assert titles[:6] == wanted
-    assert page.get_by_placeholder(RUN).count() == 1
+    assert page.get_by_placeholder("cartpole").count() == 1
     until(page, "document.querySelector('.chart[aria-label=\"GPU utilisation\"] [data-drawn]')?.dataset.drawn > 0")
     page.locator(".chart[aria-label^='Forward-backward']").scroll_into_view_if_needed()
     legend = "document.querySelector('.chart[aria-label^=\"Forward-backward\"] .chart-legend')"
@@ -58,7 +58,7 @@ def test_service_shows_histograms(world: World, show: Any) -> None:
     chart = page.locator(".chart[aria-label^='Sampling duration']")
     chart.wait_for()
     until(page, "document.querySelector('.chart[aria-label^=\"Sampling duration\"] .chart-plot')?.dataset.drawn > 0")
-    assert page.get_by_placeholder(SERVICE).count() == 1
+    assert page.get_by_placeholder("service").count() == 1
     assert "duration p50" in chart.inner_text()
     assert "Not in this run" in page.locator(".dash-left").inner_text()
 
@@ -151,7 +151,7 @@ def test_the_run_with_the_metrics_is_found_behind_many(empty: World, show: Any) 
     empty.hub.wait_stored("native", 21)
     for dashboard in ("rl", "system"):
         page = show(empty.hub, f"dashboards/{dashboard}")
-        page.get_by_placeholder(RUN).wait_for()
+        page.get_by_placeholder("cartpole").wait_for()
         until(page, "document.querySelectorAll('.chart-plot[data-drawn]').length >= 1")
 
 
