@@ -76,7 +76,7 @@ class Diagnosis:
         if isinstance(record, Metric):
             self._metric(rank, record)
         elif isinstance(record, Span):
-            self._span(rank, host, record)
+            self._span(rank, record)
         elif isinstance(record, Log):
             step = record.step if record.step is not None else self._now_step.get(rank)
             self._keep(self._logs.take(rank, record.time, step, record.severity, record.body, self.run))
@@ -171,7 +171,7 @@ class Diagnosis:
             self.run.changes.append(Change(point.step, f"{role}:{series.key}", before, point.value))
             del self.run.changes[:-MOST_CHANGES]
 
-    def _span(self, rank: int, host: str, span: Span) -> None:
+    def _span(self, rank: int, span: Span) -> None:
         if span.duration is None:
             self._presence.opened(rank, span)
             return
@@ -179,7 +179,7 @@ class Diagnosis:
         self._presence.moved(rank, span.time + span.duration, span.step)
         if span.step is None:
             return
-        self._keep(self._timing.take(rank, host, span, self.run))
+        self._keep(self._timing.take(rank, span, self.run))
         if span.parent_id is None and self._timing.usual_step:
             self._keep(self._clocks.take(rank, span, self._timing.usual_step, self.run))
 

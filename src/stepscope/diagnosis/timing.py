@@ -51,7 +51,7 @@ class Timing:
         self._pace: dict[int, tuple[Series, Throughput]] = {}
         self.usual_step = 0.0
 
-    def take(self, rank: int, host: str, span: Span, run: RunState) -> Iterator[Finding]:
+    def take(self, rank: int, span: Span, run: RunState) -> Iterator[Finding]:
         """Take a span that has ended."""
         if span.step is None or span.duration is None:
             return
@@ -65,9 +65,9 @@ class Timing:
                 self._open.pop(next(iter(self._open)))
             return
         self._open.pop(place)
-        yield from self._step(rank, host, span, _self_times(spans), run)
+        yield from self._step(rank, span, _self_times(spans), run)
 
-    def _step(self, rank: int, host: str, root: Span, own: dict[str, float], run: RunState) -> Iterator[Finding]:
+    def _step(self, rank: int, root: Span, own: dict[str, float], run: RunState) -> Iterator[Finding]:
         assert root.step is not None
         assert root.duration is not None
         total = root.duration / 1e9
@@ -165,7 +165,6 @@ class Stalls:
         self._farthest = 0.0
         self._steps: list[int] = []
         self._lost = 0.0
-        self._since = 0
         self._row = 0
         self._held: Finding | None = None
         self._middle = self._noise = 0.0

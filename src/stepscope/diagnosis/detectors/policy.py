@@ -232,7 +232,6 @@ class Rewards:
         longer, farther = _growth(lengths[0]), _growth(kls[0])
         if longer is None or farther is None or longer[0] < 1.6 or farther[0] < 2.5:
             return None
-        begun = max(longer[1], farther[1]) if longer[1] and farther[1] else point.step
         begun = min(longer[1], farther[1])
         return _finding(
             series,
