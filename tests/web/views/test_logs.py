@@ -69,7 +69,7 @@ def test_alerts_can_be_read(world: World, show: Any) -> None:
     page.get_by_text("a line").wait_for()
     page.locator(".log-state.open").wait_for()
     page.get_by_label("Kind").select_option(label="alerts")
-    page.get_by_text("the disk is full").wait_for()
+    page.locator(".log-text", has_text="the disk is full").wait_for()
     world.send([alert(2, "and still is")])
     page.get_by_text("and still is").wait_for()
     assert page.locator(".log-line").count() == 2
