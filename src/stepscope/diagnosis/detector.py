@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.finding import Finding, Severity
 from stepscope.diagnosis.series import Series
 
 
@@ -15,6 +15,35 @@ class Point(NamedTuple):
     value: float
     block: bool
     """Whether it completed a block of its series."""
+
+
+def about(
+    series: Series,
+    point: Point,
+    kind: str,
+    severity: Severity,
+    begun: int,
+    text: str,
+    expected: tuple[float, float],
+    cause: str,
+    advice: str,
+) -> Finding:
+    """Make the finding of a series that began at a step and was decided by a value."""
+    return Finding(
+        kind,
+        severity,
+        text,
+        step=begun,
+        last=point.step,
+        ranks=(series.rank,),
+        key=series.key,
+        value=point.value,
+        expected=expected,
+        cause=cause,
+        advice=advice,
+        time=point.time,
+        weight=1.0,
+    )
 
 
 class Watch(Protocol):

@@ -4,8 +4,8 @@ import itertools
 import math
 from statistics import median
 
-from stepscope.diagnosis.detector import Point, RunState
-from stepscope.diagnosis.finding import Finding, Severity, number
+from stepscope.diagnosis.detector import Point, RunState, about
+from stepscope.diagnosis.finding import Finding, number
 from stepscope.diagnosis.series import Series, jitter, trend
 
 LEAST_BLOCKS = 12
@@ -88,7 +88,7 @@ class Courses:
         begun = series.blocks[-width].first
         if _explained(run, series.blocks[-width - 2].first, series.blocks[-width].last):
             return None
-        return _finding(
+        return about(
             series,
             point,
             "level_shift",
@@ -118,7 +118,7 @@ class Courses:
         if jump > 0.6 * rise or _explained(run, blocks[best].first, point.step) or rise < 2 * _drawup(middles[:best]):
             return None
         begun = blocks[best].last
-        return _finding(
+        return about(
             series,
             point,
             "divergence",
@@ -144,7 +144,7 @@ class Courses:
         if not near or not flat or max(middles) - min(middles) > 0.06:
             return None
         count = int(near[0])
-        return _finding(
+        return about(
             series,
             point,
             "not_learning",
@@ -175,7 +175,7 @@ class Courses:
         if best is None or _zero_rate(run, series.rank) or run.changes:
             return None
         begun = series.blocks[len(series.blocks) - len(middles) + best[1]].first
-        return _finding(
+        return about(
             series,
             point,
             "plateau",
@@ -217,7 +217,7 @@ def _drawup(values: list[float]) -> float:
 
 def _constant(series: Series, point: Point) -> Finding:
     begun = list(series.steps)[-series.same] if series.same <= len(series.steps) else series.steps[0]
-    return _finding(
+    return about(
         series,
         point,
         "constant",
@@ -250,31 +250,3 @@ def _plain(series: Series, scaled: float) -> float:
 
 def _band(series: Series, middle: float, wide: float) -> tuple[float, float]:
     return _plain(series, middle - wide), _plain(series, middle + wide)
-
-
-def _finding(
-    series: Series,
-    point: Point,
-    kind: str,
-    severity: Severity,
-    begun: int,
-    text: str,
-    expected: tuple[float, float],
-    cause: str,
-    advice: str,
-) -> Finding:
-    return Finding(
-        kind,
-        severity,
-        text,
-        step=begun,
-        last=point.step,
-        ranks=(series.rank,),
-        key=series.key,
-        value=point.value,
-        expected=expected,
-        cause=cause,
-        advice=advice,
-        time=point.time,
-        weight=1.0,
-    )

@@ -3,8 +3,8 @@
 import math
 from statistics import median
 
-from stepscope.diagnosis.detector import Point, RunState
-from stepscope.diagnosis.finding import Finding, Severity, number
+from stepscope.diagnosis.detector import Point, RunState, about
+from stepscope.diagnosis.finding import Finding, number
 from stepscope.diagnosis.series import Series, jitter, spread
 
 KL_NORMAL, KL_CRITICAL = 0.05, 0.1
@@ -48,7 +48,7 @@ class Kl:
         self._said_at = point.step
         begun = self._row[0].step
         critical = abs(point.value) > KL_CRITICAL
-        return _finding(
+        return about(
             series,
             point,
             "kl_blowup",
@@ -83,7 +83,7 @@ class Entropy:
             return None
         self._said = True
         begun = steps[high[-1]]
-        return _finding(
+        return about(
             series,
             point,
             "entropy_collapse",
@@ -111,7 +111,7 @@ class ClipFraction:
         begun = list(series.steps)[-CLIP_ROW]
         if min(recent) > CLIP_HIGH * 0.8 and median(recent) > CLIP_HIGH and "clip_high" not in self._said:
             self._said.add("clip_high")
-            return _finding(
+            return about(
                 series,
                 point,
                 "clip_saturated",
@@ -125,7 +125,7 @@ class ClipFraction:
         usual = median([block.middle for block in series.blocks]) if series.blocks else 0.0
         if max(recent) < 1e-3 and usual > 0.02 and "clip_zero" not in self._said:
             self._said.add("clip_zero")
-            return _finding(
+            return about(
                 series,
                 point,
                 "clip_zero",
@@ -138,7 +138,7 @@ class ClipFraction:
             )
         if max(recent) < 1e-3 and series.count >= 60 and series.highest < 1e-3 and "clip_zero" not in self._said:
             self._said.add("clip_zero")
-            return _finding(
+            return about(
                 series,
                 point,
                 "clip_zero",
@@ -176,7 +176,7 @@ class ExplainedVariance:
             if lost
             else f"has stayed at {number(median(recent))}"
         )
-        return _finding(
+        return about(
             series,
             point,
             "value_function",
@@ -205,7 +205,7 @@ class Rewards:
         if "dead_environment" not in self._said and series.same == 40 and series.distinct and series.count > 60:
             self._said.add("dead_environment")
             begun = list(series.steps)[-40]
-            return _finding(
+            return about(
                 series,
                 point,
                 "dead_environment",
@@ -233,7 +233,7 @@ class Rewards:
         if longer is None or farther is None or longer[0] < 1.6 or farther[0] < 2.5:
             return None
         begun = min(longer[1], farther[1])
-        return _finding(
+        return about(
             series,
             point,
             "reward_hacking",
@@ -265,31 +265,3 @@ def _growth(series: Series) -> tuple[float, int] | None:
         return None
     before = median(middles[max(above - 8, 0) : above])
     return (median(middles[-2:]) / before if before > 0 else math.inf), series.blocks[above].first
-
-
-def _finding(
-    series: Series,
-    point: Point,
-    kind: str,
-    severity: Severity,
-    begun: int,
-    text: str,
-    expected: tuple[float, float],
-    cause: str,
-    advice: str,
-) -> Finding:
-    return Finding(
-        kind,
-        severity,
-        text,
-        step=begun,
-        last=point.step,
-        ranks=(series.rank,),
-        key=series.key,
-        value=point.value,
-        expected=expected,
-        cause=cause,
-        advice=advice,
-        time=point.time,
-        weight=1.0,
-    )
