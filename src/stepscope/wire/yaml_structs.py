@@ -1,0 +1,134 @@
+"""YAML read into msgspec structs; a mistake is reported with its line and column."""
+
+import re
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import yaml
+
+from stepscope.model.errors import StepscopeError
+from stepscope.wire import yaml_text
+
+DEEPEST = 20
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+Kind = TypeVar("Kind")
+
+
+class Mistake(StepscopeError):
+    """The text is not what it should be; `line` and `column` count from 1."""
+
+    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+class Document(Generic[Kind]):
+    """A text that was read, and where its parts stand in it."""
+
+    def __init__(self, value: Kind, node: Any) -> None:
+        self.value = value
+        self._node = node
+
+    def mistake(self, message: str, path: str) -> Mistake:
+        """A mistake in the part at a path such as `$.charts[2].keys`, or in the part around it where there is none."""
+        return Mistake(message, *_place(_find(self._node, path).start_mark))
+
+
+def read(text: str, kind: type[Kind], *, longest: int, what: str, example: str) -> Document[Kind]:
+    """Read a text into a struct; Mistake when it is none. `what` it is and an `example` are for people."""
+    if len(text) > longest:
+        raise Mistake(f"{what} has at most {longest} characters, and this has {len(text)}")
+    node = _compose(text)
+    if node is None:
+        raise Mistake(f"there is nothing here: write {example}")
+    value = _value(node, DEEPEST)
+    try:
+        made = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        raise Mistake(_plainer(message), *_place(_blamed(_find(node, path.strip("`")), message).start_mark)) from None
+    return Document(made, node)
+
+
+def _compose(text: str) -> Any:
+    """The nodes of a text. Names for parts of it could make a small text endless, so they are refused."""
+    try:
+        for event in yaml.parse(text, Loader=yaml_text.Loader):
+            if isinstance(event, yaml.AliasEvent):
+                raise Mistake("parts cannot be repeated by name here", *_place(event.start_mark))
+        return yaml.compose(text, Loader=yaml_text.Loader)
+    except yaml.MarkedYAMLError as error:
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        mark = error.problem_mark or error.context_mark
+        raise Mistake(said or "this is no YAML", *(_place(mark) if mark else (1, 1))) from None
+    except yaml.YAMLError as error:
+        raise Mistake(f"this is no YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise Mistake("this is nested too deeply") from None
+
+
+def _place(mark: Any) -> tuple[int, int]:
+    return mark.line + 1, mark.column + 1
+
+
+def _value(node: Any, depth: int) -> Any:
+    """What a node says, as plain data."""
+    if depth == 0:
+        raise Mistake("this is nested too deeply", *_place(node.start_mark))
+    if isinstance(node, yaml.MappingNode):
+        made: dict[str, Any] = {}
+        for key, inner in node.value:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
+            if not name or name in made:
+                problem = f"{name} is given twice" if name else "a name must be a word"
+                raise Mistake(problem, *_place(key.start_mark))
+            made[name] = _value(inner, depth - 1)
+        return made
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(inner, depth - 1) for inner in node.value]
+    return _scalar(node)
+
+
+def _scalar(node: Any) -> Any:
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_object(node)
+    except (yaml.YAMLError, ValueError) as error:
+        said = getattr(error, "problem", None) or str(error)
+        raise Mistake(f"{str(node.value)[:40]!r} cannot be read: {said}", *_place(node.start_mark)) from None
+    finally:
+        loader.dispose()
+
+
+def _find(node: Any, path: str) -> Any:
+    """The node at a path, or the last one on the way."""
+    for name, index in _STEP.findall(path.removeprefix("$")):
+        if isinstance(node, yaml.SequenceNode) and index and int(index) < len(node.value):
+            node = node.value[int(index)]
+        elif isinstance(node, yaml.MappingNode):
+            found = [inner for key, inner in node.value if key.value == name]
+            if not found:
+                return node
+            node = found[0]
+    return node
+
+
+def _blamed(node: Any, message: str) -> Any:
+    """The node to point at: of names with values the one that is not known, where that is the mistake."""
+    unknown = re.search(r"unknown field `(.*)`", message)
+    keys = node.value if unknown and isinstance(node, yaml.MappingNode) else ()
+    return next((key for key, _ in keys if unknown and key.value == unknown[1]), node)
+
+
+def _plainer(message: str) -> str:
+    """A validation message in plain words."""
+    words = {"Object missing required field": "this lacks", "Object contains unknown field": "there is no field"}
+    for said, plain in words.items():
+        message = message.replace(said, plain)
+    kinds = {"`str`": "a text", "`int`": "a whole number", "`float`": "a number", "`array`": "a list"}
+    kinds |= {"`object`": "names with values", "`bool`": "true or false", "`null`": "nothing"}
+    kinds |= {"`float | null`": "a number", "`str | null`": "a word"}
+    for said, plain in kinds.items():
+        message = message.replace(said, plain)
+    return message
