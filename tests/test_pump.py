@@ -312,7 +312,7 @@ def test_told_of_every_outcome(tmp_path: Path) -> None:
     clock, following = Clock(), Following(tmp_path, "peer")
     pump = Pump(
         Peer(answer), following, Quarantine(tmp_path, "peer"), clock=clock,
-        told=lambda outcome, batches, reason: heard.append((outcome, steps_of(batches), reason)),
+        on_outcome=lambda outcome, batches, reason: heard.append((outcome, steps_of(batches), reason)),
     )  # fmt: skip
     run_dry(pump, clock)
     rest = [step for step in range(10) if step not in (4, 5)]

@@ -66,7 +66,7 @@ class Source(Protocol):
         """Forget what was read since the last `settle`."""
 
 
-Told = Callable[[str, Sequence[Batch], str], None]
+OnOutcome = Callable[[str, Sequence[Batch], str], None]
 """Hears what became of records: the outcome, the records in their batches, the reason. Must not raise."""
 
 
@@ -83,7 +83,7 @@ class Pump:
     Every record ends in one of these counts: written, rejected (and set aside), dropped (refused when the
     quarantine is full); `retried` counts tries that will be repeated. Records on which the sink stumbles when the
     quarantine is full stay where they are: a bug of ours drops nothing. A kill at any moment repeats at most the
-    group under way. `told` hears of every outcome, but for refusals that name no record.
+    group under way. `on_outcome` hears of every outcome, but for refusals that name no record.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class Pump:
         quarantine: Quarantine,
         *,
         group_bytes: int = GROUP_BYTES,
-        told: Told = lambda outcome, batches, reason: None,
+        on_outcome: OnOutcome = lambda outcome, batches, reason: None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._sink, self._source, self._quarantine = sink, source, quarantine
         self._group_bytes, self._clock = group_bytes, clock
-        self._told = told
+        self._on_outcome = on_outcome
         self._patience = Patience(chance)
         self._pieces: list[list[Batch]] = []
         """What is left of the group under way, first piece first."""
@@ -199,14 +199,14 @@ class Pump:
             with contextlib.suppress(OSError, ValueError):
                 self._quarantine.note(piece[0], reason, number)
         self._count("written", max(_size(piece) - sum(refused.values()), 0))
-        self._told("written", piece, "")
+        self._on_outcome("written", piece, "")
         self._refusals = 0
         self._patience.succeed()
         self.trouble = ""
 
     def _retry(self, piece: list[Batch], error: Retry) -> float:
         self._count("retried", 1, str(error))
-        self._told("retried", piece, str(error))
+        self._on_outcome("retried", piece, str(error))
         self.trouble = str(error)
         self._promised = error.after is not None
         wait = self._patience.fail(error.after)
@@ -261,7 +261,7 @@ class Pump:
                     raise
                 outcome, why = "dropped", "quarantine full"
             self._count(outcome, len(batch.records), why)
-            self._told(outcome, [batch], why)
+            self._on_outcome(outcome, [batch], why)
             del self._pieces[0][0]
         self._pop()
 
@@ -291,7 +291,7 @@ def _halves(piece: Sequence[Batch], divisible: bool) -> tuple[list[Batch], list[
     if len(piece) > 1:
         middle = len(piece) // 2
         return list(piece[:middle]), list(piece[middle:])
-    assert divisible, "a batch that is told by its number stays whole"
+    assert divisible, "an indivisible batch is never split"
     (batch,) = piece
     middle = len(batch.records) // 2
     return [batch._replace(records=batch.records[:middle])], [batch._replace(records=batch.records[middle:])]

@@ -26,7 +26,7 @@ def read(
     StepscopeError when there is no such run, or more than one is meant.
     """
     from stepscope.hub.door import open_door
-    from stepscope.hub.meant import find
+    from stepscope.hub.run_lookup import find
     from stepscope.hub.store import arrow
     from stepscope.sdk import settings
 

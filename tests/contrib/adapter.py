@@ -17,8 +17,8 @@ from opentelemetry.test.test_base import TestBase
 
 from stepscope.model import records
 from stepscope.sdk import launch, settings
+from stepscope.sdk.otel.current_run import SCOPE, CurrentRun
 from stepscope.sdk.otel.meter import MeterProvider
-from stepscope.sdk.otel.seat import SCOPE, Seat
 from stepscope.sdk.otel.tracer import TracerProvider
 from stepscope.sdk.run import Run
 from stepscope.sdk.span_fields import IS_REMOTE
@@ -209,16 +209,16 @@ def _data(about: records.Instrument, points: list[Any]) -> Any:
 
 def create_tracer_provider(resource: Resource | None = None, **given: Any) -> tuple[TracerProvider, Any]:
     """Make one of ours, with a run of its own."""
-    seat = Seat()
-    seat.run = run = new_run()
-    return TracerProvider(seat), Exporter(run, resource or Resource.create())
+    current = CurrentRun()
+    current.run = run = new_run()
+    return TracerProvider(current), Exporter(run, resource or Resource.create())
 
 
 def create_meter_provider(**given: Any) -> tuple[MeterProvider, Any]:
     """Make one of ours, with a run of its own."""
-    seat = Seat()
-    seat.run = run = new_run()
-    meters = MeterProvider(seat)
+    current = CurrentRun()
+    current.run = run = new_run()
+    meters = MeterProvider(current)
     return meters, Reader(run, meters, given.get("resource") or Resource.create())
 
 

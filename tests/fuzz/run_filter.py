@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stepscope.hub.query import runs
 from stepscope.hub.query.expression import ExpressionError, parse
-from stepscope.hub.run_states import Standing
+from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.read.runs import Ending, Latest, RunRow
 
 _COUNTS = dict.fromkeys(("points", "spans", "logs", "events", "alerts", "rejected"), 3)
@@ -27,7 +27,7 @@ def check(data: bytes) -> None:
     try:
         wanted = parse(text)
         runs.check(wanted)
-        runs.pick(ROWS, wanted, lambda row: Standing("running"), {"loss": ("trainer/loss", "loss")})
+        runs.pick(ROWS, wanted, lambda row: RunStatus("running"), {"loss": ("trainer/loss", "loss")})
     except ExpressionError as error:
         position = error.position
         str(error).encode()

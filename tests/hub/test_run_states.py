@@ -16,7 +16,7 @@ from stepscope.cli.glance import glance
 from stepscope.hub.api.findings import evidence
 from stepscope.hub.home import HubHome
 from stepscope.hub.query.findings import find
-from stepscope.hub.run_states import Standing
+from stepscope.hub.run_states import RunStatus
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.store.read.runs import RunRow, list_runs
@@ -56,9 +56,9 @@ class World:
         """A run of the store."""
         return list_runs(self.hub.store.engine, ids=[run])[0]
 
-    def standing(self, run: str) -> Standing:
+    def status(self, run: str) -> RunStatus:
         """The state of a run."""
-        return self.hub.states.standing(self.row(run))
+        return self.hub.states.status(self.row(run))
 
     def crashes(self, run: str) -> list[str]:
         """The crashes that are found."""
@@ -91,7 +91,7 @@ def test_a_run_is_importing_until_its_journal_is_read(world: World, host: str) -
     age(write(world.home, "R", *parts, host=host), LONG_AGO)
     seen = []
     while world.read():
-        seen.append(world.standing("R"))
+        seen.append(world.status("R"))
         assert world.crashes("R") == []
     assert [each.state for each in seen] == ["importing"] * 6 + ["finished"]
     shares = [each.read / each.size for each in seen[:-1]]
@@ -106,7 +106,7 @@ def test_an_older_attempt_that_is_not_read_yet_has_not_crashed(world: World) -> 
     age(write(world.home, "R", [began()], steps(50, 50), [finished()], attempt=2), LONG_AGO / 2)
     states = set()
     while world.read():
-        states.add(world.standing("R").state)
+        states.add(world.status("R").state)
         assert world.crashes("R") == []
     assert states == {"importing", "finished"}
 
@@ -115,11 +115,11 @@ def test_a_new_attempt_on_disk_counts_before_it_is_read(world: World) -> None:
     """A run that failed and was started again is running, although nothing of its new start is stored."""
     age(write(world.home, "R", [began(), *steps(0, 9), finished("failed")]), LONG_AGO)
     world.read_all()
-    assert world.standing("R").state == "failed"
+    assert world.status("R").state == "failed"
     living = {"host": this_host(), "pid": os.getpid(), "wall_ns": time.time_ns()}
     write(world.home, "R", [began()], attempt=2, **living)
     deadline = time.monotonic() + 10
-    while world.standing("R").state != "running":
+    while world.status("R").state != "running":
         assert time.monotonic() < deadline
 
 
@@ -129,7 +129,7 @@ def test_a_torn_tail_is_not_waited_for(world: World) -> None:
     (path,) = folder.glob("*.seg")
     path.write_bytes(path.read_bytes()[:-5])
     world.read_all()
-    assert world.standing("R").state == "crashed"
+    assert world.status("R").state == "crashed"
     assert world.crashes("R") != []
 
 
@@ -161,9 +161,9 @@ def test_hub_and_command_line_agree(
     wall = {"wall_ns": time.time_ns()} if who is ALIVE else {}
     age(write(world.home, "R", records, **who, **wall), seconds)
     world.read_all()
-    assert (world.standing("R").state, glance(world.home, "R").status) == (state, state)
+    assert (world.status("R").state, glance(world.home, "R").status) == (state, state)
     world.hub.presence._runs.clear()  # as after a restart: everything is stored, nothing was heard
-    assert world.standing("R").state == state
+    assert world.status("R").state == state
 
 
 def test_two_ranks_agree(world: World) -> None:
@@ -171,14 +171,14 @@ def test_two_ranks_agree(world: World) -> None:
     write(world.home, "R", [began(), *steps(0, 9)], host=this_host(), rank=0)
     write(world.home, "R", [began(), *steps(0, 9)], **ALIVE, wall_ns=time.time_ns(), rank=1)
     world.read_all()
-    assert (world.standing("R").state, glance(world.home, "R").status) == ("crashed", "crashed")
+    assert (world.status("R").state, glance(world.home, "R").status) == ("crashed", "crashed")
 
 
 def test_a_pid_that_was_given_again_is_not_the_writer(world: World) -> None:
     """A process that began long after the writer is somebody else, and silence decides."""
     age(write(world.home, "R", [began()], host=this_host(), pid=os.getpid(), wall_ns=START), LONG_AGO)
     world.read_all()
-    assert (world.standing("R").state, glance(world.home, "R").status) == ("crashed", "crashed")
+    assert (world.status("R").state, glance(world.home, "R").status) == ("crashed", "crashed")
 
 
 TRAINER = """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stepscope.sdk.registrations import forget, register, wishes
+from stepscope.sdk.registrations import forget, register, sink_requests
 from stepscope.sinks.registry import parse
 
 
@@ -11,8 +11,8 @@ def test_sinks_come_back_as_they_were_chosen(tmp_path: Path) -> None:
     given = ["hub", {"otlp": {"endpoint": "http://c:4318"}}, {"mlflow": {"include": ["trainer/*", "kind:span"]}}]
     sinks = parse([*given, {"tinker": {"url": "http://t", "exclude": []}}], {})
     register(tmp_path, "run-1", "host", sinks)
-    (found,) = wishes(tmp_path, "host")
+    (found,) = sink_requests(tmp_path, "host")
     assert found.sinks == sinks
     assert [bool(each.filter) for each in found.sinks] == [False, True, True, True, False]
     forget(tmp_path, "run-1", "host")
-    assert wishes(tmp_path) == []
+    assert sink_requests(tmp_path) == []

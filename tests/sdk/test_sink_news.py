@@ -9,7 +9,7 @@ from stepscope.journal import layout
 from stepscope.journal.write import Journal
 from stepscope.model.records import Event, Metric
 from stepscope.model.writer import Writer
-from stepscope.sdk.sink_news import REFUSED_SECONDS, Voice, Watch, counters
+from stepscope.sdk.sink_news import REFUSED_SECONDS, ShipperJournal, Watch, counters
 from stepscope.testing import read_batches
 from stepscope.wire import frames
 
@@ -95,11 +95,11 @@ def _trained(home: Path, *, attempt: int = 1, host: str = "here") -> None:
 def test_a_voice_is_a_writer_beside_the_trainer(tmp_path: Path) -> None:
     """In the newest attempt, of the same rank and host; not a main process, so it does not decide how the run ended."""
     _trained(tmp_path)
-    voice = Voice(tmp_path, "here")
-    voice.say([counters({"otlp-1": {"written": 5, "retried/busy": 3}})], ["run", "gone"])
+    shipper_journal = ShipperJournal(tmp_path, "here")
+    shipper_journal.say([counters({"otlp-1": {"written": 5, "retried/busy": 3}})], ["run", "gone"])
     _trained(tmp_path, attempt=2)
-    voice.say([counters({"otlp-1": {"written": 6}})], ["run"])
-    voice.close()
+    shipper_journal.say([counters({"otlp-1": {"written": 6}})], ["run"])
+    shipper_journal.close()
     mine = [batch for batch in read_batches(tmp_path, "run") if not batch.writer.main]
     assert [(batch.writer.rank, batch.writer.attempt, batch.writer.world_size) for batch in mine] == [
         (3, 1, 8),
@@ -113,11 +113,11 @@ def test_a_voice_is_a_writer_beside_the_trainer(tmp_path: Path) -> None:
 def test_a_voice_is_bounded(tmp_path: Path) -> None:
     """Beyond its bytes it says nothing more, and in a run of another host it says nothing."""
     _trained(tmp_path)
-    voice = Voice(tmp_path, "here", most_bytes=2000)
+    shipper_journal = ShipperJournal(tmp_path, "here", most_bytes=2000)
     for _ in range(1000):
-        voice.say([counters({"otlp-1": {"written": 5}})], ["run"])
-    voice.close()
-    other = Voice(tmp_path, "elsewhere")
+        shipper_journal.say([counters({"otlp-1": {"written": 5}})], ["run"])
+    shipper_journal.close()
+    other = ShipperJournal(tmp_path, "elsewhere")
     other.say([counters({"otlp-1": {"written": 5}})], ["run"])
     sizes = [
         path.stat().st_size

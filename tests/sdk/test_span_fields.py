@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import trace
 
 from stepscope.model.records import Span
-from stepscope.sdk.otel.seat import Seat
+from stepscope.sdk.otel.current_run import CurrentRun
 from stepscope.sdk.otel.tracer import TracerProvider
 from stepscope.testing import Recording, recorded
 
@@ -62,15 +62,15 @@ def test_limits_of_the_variables_hold_and_what_is_left_out_is_counted() -> None:
         "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "4",
     }
     with recorded(otel=True) as recording:
-        seat = Seat()
-        seat.run = recording.run
-        limited = TracerProvider(seat, limits).get_tracer("limited", "1")
+        current = CurrentRun()
+        current.run = recording.run
+        limited = TracerProvider(current, limits).get_tracer("limited", "1")
         span = limited.start_span("limited", attributes={"a": "abcdef", "b": ["abcdef", 5], "c": 1})
         for number in range(3):
             span.add_event(f"event {number}", {"x": 1, "y": 2})
             span.add_link(REMOTE, {str(each): each for each in range(4)})
         span.end()
-        TracerProvider(seat, {"OTEL_SPAN_LINK_COUNT_LIMIT": "-1"}).get_tracer("x").start_span("wrong").end()
+        TracerProvider(current, {"OTEL_SPAN_LINK_COUNT_LIMIT": "-1"}).get_tracer("x").start_span("wrong").end()
     found = by_name(recording)["limited"]
     assert found.attrs == {
         "otel.scope.version": "1", "a": "abcd", "b": ["abcd", 5], "otel.dropped_attributes_count": 1,

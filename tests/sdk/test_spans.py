@@ -147,8 +147,8 @@ def test_an_open_span_is_shown(run: stepscope.Run, records: Records) -> None:
     """A span open for more than a second is recorded before it ends, once."""
     span = run.span("hung")
     span.start -= 2_000_000_000
-    run.duties(10**9)
-    run.duties(2 * 10**9)
+    run.periodic(10**9)
+    run.periodic(2 * 10**9)
     opened = [found for found in records(Span) if found.name == "hung"]
     assert [found.duration for found in opened] == [None]
     span.end()
@@ -157,9 +157,9 @@ def test_an_open_span_is_shown(run: stepscope.Run, records: Records) -> None:
 
 def test_spans_nobody_ends_are_bounded(run: stepscope.Run, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are known, and those before can still be ended."""
-    monkeypatch.setattr("stepscope.sdk.duties.MOST_OPEN", 3)  # so that ten are too many
+    monkeypatch.setattr("stepscope.sdk.periodic.MOST_OPEN", 3)  # so that ten are too many
     begun = [run.span(f"s{number}") for number in range(10)]
-    run.duties(10**9)
+    run.periodic(10**9)
     assert list(run.open_spans.values()) == begun[-3:]
     begun[0].end()
     assert "s0" in by_name(records)

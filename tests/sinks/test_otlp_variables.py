@@ -4,14 +4,14 @@ import pytest
 
 from stepscope.model.errors import ConfigError
 from stepscope.sinks.otlp import Otlp
-from stepscope.sinks.otlp_variables import Wish, parse_headers, targets
+from stepscope.sinks.otlp_variables import OtlpOptions, parse_headers, targets
 
 P = "OTEL_EXPORTER_OTLP_"
 
 
 def urls(env: dict[str, str], **wish: str) -> dict[str, str]:
     """The URL of each signal."""
-    return {signal: target.url for signal, target in targets(Wish(**wish), env).items()}  # type: ignore[arg-type]
+    return {signal: target.url for signal, target in targets(OtlpOptions(**wish), env).items()}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_signal_variables_stand_above_general_ones() -> None:
         P + "CLIENT_CERTIFICATE": "/cert",
         P + "TRACES_PROTOCOL": "http/json",
     }
-    found = targets(Wish(), env)
+    found = targets(OtlpOptions(), env)
     traces, logs = found["traces"], found["logs"]
     assert (traces.headers, logs.headers) == ({"a": "own"}, {"a": "general"})
     assert (traces.timeout, logs.timeout) == (2.5, 1.0)

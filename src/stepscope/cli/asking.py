@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.hub.door import Door, open_door
-from stepscope.hub.meant import find
+from stepscope.hub.run_lookup import find
 
 
 @contextlib.contextmanager

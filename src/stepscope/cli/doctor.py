@@ -27,9 +27,9 @@ from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.redaction import redact
 from stepscope.sdk import launch, registrations, settings
-from stepscope.sdk.lines import Report
 from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
+from stepscope.sdk.sink_worker import Report
 from stepscope.wire import frames
 
 OK, WARN, FAIL = "ok", "warn", "fail"

@@ -11,10 +11,10 @@ import msgspec
 from stepscope.cli.glance import glance
 from stepscope.cli.plain import dumps
 from stepscope.hub.door import Door, open_door, open_remote, user
-from stepscope.hub.meant import RUNS, find
+from stepscope.hub.run_lookup import RUNS, find
 from stepscope.journal.deleting import GOING, delete_files
 from stepscope.journal.edits import Edits
-from stepscope.journal.meant import UnknownRun, find_run
+from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model.edits import Change, Description
 from stepscope.model.errors import StepscopeError
 

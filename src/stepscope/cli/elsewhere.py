@@ -9,7 +9,7 @@ from stepscope.cli import text
 from stepscope.cli.glance import VALUES, Glance
 from stepscope.hub.door import Door, Refusing, open_door, open_remote
 from stepscope.hub.home import address_of
-from stepscope.hub.meant import MOST, RUNS, find
+from stepscope.hub.run_lookup import MOST, RUNS, find
 from stepscope.journal import layout
 from stepscope.journal.living import files_of
 from stepscope.journal.series import importance, leading

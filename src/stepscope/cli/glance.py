@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stepscope.journal import layout
-from stepscope.journal.edits import Edits, told
+from stepscope.journal.edits import Edits, edit_of
 from stepscope.journal.living import Files, files_of, process_alive
 from stepscope.journal.read import find_writer
 from stepscope.journal.series import leading
@@ -142,7 +142,7 @@ class _Writer:
             self.seen.end(record)
         elif record.name == names.EVENT_STARTED:
             self.started = record
-        elif record.name == names.EVENT_EDITED and (edit := told(self.seen.writer, record, len(self.edits))):
+        elif record.name == names.EVENT_EDITED and (edit := edit_of(self.seen.writer, record, len(self.edits))):
             self.edits.append(edit)
 
     def _decode(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.hub.door import Remote, open_remote
-from stepscope.hub.meant import RUNS, find
+from stepscope.hub.run_lookup import RUNS, find
 from stepscope.model.records import KINDS, Alert, Event, Log, Metric, Record, Span, kind
 from stepscope.model.writer import Writer
 

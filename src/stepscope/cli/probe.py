@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stepscope.journal import layout
-from stepscope.journal.meant import PROBES
+from stepscope.journal.resolve_run import PROBES
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.names import EVENT_FINISHED

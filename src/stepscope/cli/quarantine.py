@@ -139,8 +139,8 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
 
 def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
     """The sinks that can be reached, by id: those used so far, and of the settings where these are needed."""
-    wishes = sorted(registrations.wishes(home), key=lambda wish: wish.since)
-    known = registrations.kept_sinks(home) | {each.id: each for wish in wishes for each in wish.sinks}
+    sink_requests = sorted(registrations.sink_requests(home), key=lambda request: request.since)
+    known = registrations.kept_sinks(home) | {each.id: each for request in sink_requests for each in request.sinks}
     if not given or set(given) & set(quarantined(home)):
         known |= {each.id: each for each in chosen_sinks(None)}
     return known

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from stepscope.cli.described import flatten
 from stepscope.hub.door import Door, open_door
-from stepscope.hub.meant import find
+from stepscope.hub.run_lookup import find
 
 MOST_ROWS = 500
 _COMPARED = ("id", "name", "status", "step", "duration")

@@ -10,9 +10,9 @@ from stepscope.cli.elsewhere import known
 from stepscope.cli.glance import Glance, glance
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps, plain
-from stepscope.hub.meant import MOST
+from stepscope.hub.run_lookup import MOST
 from stepscope.journal.edits import Edits
-from stepscope.journal.meant import runs_by_age
+from stepscope.journal.resolve_run import runs_by_age
 from stepscope.model import formatting
 from stepscope.model.edits import Description, apply, spell_tag
 from stepscope.model.records import Value

@@ -15,9 +15,9 @@ from stepscope.journal.layout import host_name
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
-from stepscope.sdk.lines import Report
 from stepscope.sdk.shipper import Lock, Taken
 from stepscope.sdk.shipping import GIVE_UP_SECONDS, Shipping, ship
+from stepscope.sdk.sink_worker import Report
 from stepscope.sinks import registry
 
 PRIORITY = 10
@@ -76,13 +76,13 @@ def _leave(number: int, frame: Any) -> None:
 def _by_hand(args: argparse.Namespace) -> int:
     shipping = Shipping(home_of(args), None, chosen_sinks(args.sink))
     shipping.refresh()
-    if not shipping.lines:
+    if not shipping.workers:
         nothing = "nothing to do: no run asks for a sink. Name one with --sink, or set STEPSCOPE_SINKS"
         print(dumps({"delivered": True, "sinks": []}) if args.json else nothing)
         return 0
     try:
         seconds = GIVE_UP_SECONDS if args.timeout is None else args.timeout
-        done = ship(shipping, wait=False, seconds=seconds, told=_teller(quiet=args.json))
+        done = ship(shipping, wait=False, seconds=seconds, on_reports=_printer(quiet=args.json))
     finally:
         shipping.stop(STOP_SECONDS)
     reports = shipping.reports()
@@ -110,15 +110,15 @@ def line_of(report: Report) -> str:
     return f"{report.sink} ({report.place}): {counts}{left}" + (f"; {report.trouble}" if report.trouble else "")
 
 
-def _teller(*, quiet: bool) -> Callable[[list[Report]], None]:
+def _printer(*, quiet: bool) -> Callable[[list[Report]], None]:
     """Show progress on a terminal, and only there."""
-    told = time.monotonic()
+    printed = time.monotonic()
 
-    def tell(reports: list[Report]) -> None:
-        nonlocal told
-        if not quiet and sys.stderr.isatty() and time.monotonic() - told > _TELL_SECONDS:
-            told = time.monotonic()
+    def show(reports: list[Report]) -> None:
+        nonlocal printed
+        if not quiet and sys.stderr.isatty() and time.monotonic() - printed > _TELL_SECONDS:
+            printed = time.monotonic()
             for report in reports:
                 print(line_of(report), file=sys.stderr)
 
-    return tell
+    return show

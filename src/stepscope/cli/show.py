@@ -7,7 +7,7 @@ from stepscope.cli import elsewhere, text
 from stepscope.cli.described import Shown, look, report
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
-from stepscope.journal.meant import UnknownRun, find_run
+from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.series import KeySummary, SpanSummary
 from stepscope.journal.summary import WriterSummary
 

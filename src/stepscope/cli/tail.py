@@ -14,8 +14,8 @@ from stepscope.cli.live import watch
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import record_line
 from stepscope.journal import layout
-from stepscope.journal.meant import UnknownRun, find_run
 from stepscope.journal.read import Position, Tail
+from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model.ports import Batch
 from stepscope.model.records import KINDS, Record, Span, kind
 from stepscope.model.writer import Writer

@@ -14,7 +14,7 @@ from stepscope.cli.watching.keyboard import keyboard
 from stepscope.cli.watching.screen import Styled, View, frame
 from stepscope.cli.watching.watched import Watched
 from stepscope.hub.query.findings import as_json, find
-from stepscope.journal.meant import find_run
+from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import ConfigError
 
 ROWS = 40

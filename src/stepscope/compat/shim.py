@@ -82,7 +82,7 @@ class Run:
         self.config = Config(config, lambda changed: run.event("train.config", changed), self.ignore)
         self.summary = Summary()
         if not self.disabled:
-            run.duties.closing.append(self._close)
+            run.periodic.closing.append(self._close)
 
     def _first_step(self, start: Start) -> int:
         """The step after the last one of the run that goes on, if one does."""
@@ -252,7 +252,7 @@ class Run:
         """Take leave of a run that somebody else ends; in a forked child nothing is left to be done."""
         if exit_code:
             self.ignore("finish.exit_code")
-        closing = self._run.duties.closing
+        closing = self._run.periodic.closing
         if self._close in closing:
             closing.remove(self._close)
             self._close()

@@ -37,7 +37,7 @@ class Pumping:
         pace: float = PACE_SECONDS,
     ) -> None:
         self._inflow, self._tallies = inflow, tallies
-        self._pump = Pump(sink, inflow, quarantine, group_bytes=GROUP_BYTES, told=self._told)
+        self._pump = Pump(sink, inflow, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
         self._idle, self._pace = idle, pace
         self.listeners: list[Callable[[Sequence[Item]], None]] = []
         """Called on the pump's thread with what was just stored; they must be quick."""
@@ -114,7 +114,7 @@ class Pumping:
         except (OSError, Retry) as error:
             self._pump.trouble = f"the hub cannot save how far it has read: {error}"
 
-    def _told(self, outcome: str, batches: Sequence[Batch], reason: str) -> None:
+    def _on_outcome(self, outcome: str, batches: Sequence[Batch], reason: str) -> None:
         if outcome == "retried":
             self._tallies.add("retried", "store", len(batches), "store")
             return

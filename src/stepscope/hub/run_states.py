@@ -21,7 +21,7 @@ LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStatus:
     """The state of a run; while its journals are imported, how many of their bytes are stored."""
 
     state: State
@@ -124,7 +124,7 @@ class RunStates:
         self._behind = behind
         """Whether records received over the network are waiting to be stored for longer than usual."""
 
-    def standing(self, row: RunRow) -> Standing:
+    def status(self, row: RunRow) -> RunStatus:
         """Return the state of a run."""
         now = self._clock()
         behind = self._behind()
@@ -134,13 +134,13 @@ class RunStates:
         present += _stored(row, newest, present, now, unread=behind)
         state = run_state(present, now) or "finished"
         if state != "importing":
-            return Standing(state)
+            return RunStatus(state)
         found = [self._journals.look(row.id, name) for name, _ in self._journals.writers(row.id)]
-        return Standing(state, sum(each.read for each in found), sum(each.size for each in found))
+        return RunStatus(state, sum(each.read for each in found), sum(each.size for each in found))
 
     def state(self, row: RunRow) -> State:
         """Return the state of a run alone."""
-        return self.standing(row).state
+        return self.status(row).state
 
     def unread(self, run: str, writers: Iterable[str]) -> frozenset[str]:
         """Which of a run's writers have records that are not stored yet."""

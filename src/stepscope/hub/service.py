@@ -21,13 +21,13 @@ from stepscope.hub.presence import Presence
 from stepscope.hub.pumping import Pumping
 from stepscope.hub.receivers.entry import Entry, Owners
 from stepscope.hub.receivers.folder import FolderReceiver
-from stepscope.hub.roll import Roll
 from stepscope.hub.run_states import Journals, RunStates
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard
 from stepscope.hub.security.origins import is_loopback, known_hosts
 from stepscope.hub.security.rates import Rates
 from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.state_counts import StateCounts
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.store.read.runs import RunRow, list_runs
 from stepscope.hub.store.retention import retain
@@ -112,7 +112,7 @@ class Hub:
         self.upkeep = Upkeep(self._retain)
         journals = Journals(home.home, cursors, self.folder.drained)
         self.states = RunStates(self.presence, journals, self._is_behind)
-        self.roll = Roll(self.presence, lambda: list_runs(store.engine), self.states.state)
+        self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
         """What is known to be damaged in the store; that stays until the hub starts again."""
         self.expired = 0
@@ -212,12 +212,12 @@ class Hub:
 
     def _runs_by_state(self) -> dict[str, int]:
         try:
-            return self.roll.counts()
+            return self.state_counts.counts()
         except Damaged as error:
             self.note_damage(str(error))
         except EngineError:
             pass  # a store that is busy or closing says so elsewhere
-        return self.roll.counts()
+        return self.state_counts.counts()
 
     def _store_bytes(self) -> int:
         now = time.monotonic()

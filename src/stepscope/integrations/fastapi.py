@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import own
+from stepscope.sdk import self_telemetry
 
 
 def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) -> Any:
@@ -16,8 +16,8 @@ def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) ->
     excluded = excluded_urls if excluded_urls is None or isinstance(excluded_urls, str) else ",".join(excluded_urls)
     _instrumentor().instrument_app(
         app,
-        tracer_provider=own.tracers(),
-        meter_provider=own.meters(),
+        tracer_provider=self_telemetry.tracers(),
+        meter_provider=self_telemetry.meters(),
         excluded_urls=excluded,
         exclude_spans=["receive", "send"],
     )

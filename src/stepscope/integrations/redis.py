@@ -10,7 +10,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.metrics import Histogram
 
-from stepscope.sdk import own
+from stepscope.sdk import self_telemetry
 from stepscope.sdk.otel.tracer import Tracer
 
 DURATION = "tuft.redis.operation.duration"
@@ -25,8 +25,12 @@ def instrument(client: Any, duration: Histogram | None = None) -> Any:
     """
     if not getattr(client, _MARK, False):
         if duration is None:
-            duration = own.meters().get_meter("tuft").create_histogram(DURATION, "s", "Time an operation of Redis took")
-        tracer = own.tracers().get_tracer("tuft.redis_store")
+            duration = (
+                self_telemetry.meters()
+                .get_meter("tuft")
+                .create_histogram(DURATION, "s", "Time an operation of Redis took")
+            )
+        tracer = self_telemetry.tracers().get_tracer("tuft.redis_store")
         client.execute_command = _timed(client.execute_command, _command, tracer, duration)
         client.pipeline = _recorded_pipeline(client.pipeline, tracer, duration)
         setattr(client, _MARK, True)

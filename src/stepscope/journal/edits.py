@@ -100,7 +100,7 @@ class Edits:
             return []
 
 
-def told(writer: Writer, event: Event, number: int = 0) -> Edit | None:
+def edit_of(writer: Writer, event: Event, number: int = 0) -> Edit | None:
     """Read the edit that a process of the run itself recorded as an event; None when it makes no sense."""
     try:
         change = msgspec.convert({key: event.attrs[key] for key in _FIELDS if key in event.attrs}, Change)

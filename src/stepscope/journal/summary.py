@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stepscope.journal import layout
-from stepscope.journal.edits import Edits, told
+from stepscope.journal.edits import Edits, edit_of
 from stepscope.journal.read import Tail, find_writer
 from stepscope.journal.series import KeySummary, SpanSummary, Stamps, new_key
 from stepscope.model import names
@@ -98,7 +98,7 @@ class WriterSummary:
         self.said, self.said_at = str(event.attrs.get("status", "finished")), max(event.time, self.last or 0)
 
     def set_clock(self, event: Event) -> None:
-        """Note that its clock was set: what it did before is told by the clock it has now."""
+        """Note that its clock was set: what it did before is dated by its present clock."""
         seconds = event.attrs.get("seconds")
         if isinstance(seconds, (int, float)) and math.isfinite(seconds):
             self.clock_shift += int(seconds * 1e9)
@@ -248,7 +248,7 @@ class RunSummary:
         if event.name == names.EVENT_STARTED:
             self._take_start(event)
         elif event.name == names.EVENT_EDITED:
-            edit = told(writer.writer, event, len(self.edits))
+            edit = edit_of(writer.writer, event, len(self.edits))
             self.edits += [edit] if edit is not None else []
         elif event.name == names.EVENT_CLOCK:
             writer.set_clock(event)

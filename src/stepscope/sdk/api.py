@@ -70,7 +70,7 @@ def _begin(run: Run) -> None:
     global _current
     _current = run
     run.elsewhere = run_here
-    closing = run.duties.closing
+    closing = run.periodic.closing
     closing.append(lambda: _forget(run))
     forking.follow(run)
     closing.append(ending.watch(run))

@@ -10,7 +10,7 @@ from opentelemetry.context import Context
 
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import CARRIED_KEY, attach, current
-from stepscope.sdk.otel.seat import SEAT
+from stepscope.sdk.otel.current_run import CURRENT
 
 FIELD = "stepscope-carried"
 MOST = 32
@@ -59,5 +59,5 @@ def extract(carrier: Mapping[str, str] | None) -> Context:
 
 
 def _count(what: str, error: Exception) -> None:
-    if SEAT.run is not None:
-        SEAT.run.outcomes.add("rejected", what, type(error).__name__)
+    if CURRENT.run is not None:
+        CURRENT.run.outcomes.add("rejected", what, type(error).__name__)

@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
-from stepscope.sdk import noted
+from stepscope.sdk import seen_exceptions
 from stepscope.sdk.run import Run
 
 Undo = Callable[[], None]
@@ -74,7 +74,7 @@ def _uncaught(run: Run, error: BaseException) -> None:
 
 def _note(run: Run, error: BaseException, severity: str, **attrs: Any) -> None:
     """Record an exception, unless the run has it already from where it passed."""
-    if noted.first(error, run.id):
+    if seen_exceptions.first(error, run.id):
         run.exception(error, severity=severity, **attrs)
 
 

@@ -34,7 +34,7 @@ class Flusher:
         *,
         interval: float,
         disk_quota: int,
-        duties: Callable[[float], None],
+        periodic: Callable[[float], None],
     ) -> None:
         self.journal: Journal | None = None
         self._recorder = recorder
@@ -42,7 +42,7 @@ class Flusher:
         self._open_journal = open_journal
         self._interval = interval
         self._disk_quota = disk_quota
-        self._duties = duties
+        self._periodic = periodic
         self.reset()
 
     def reset(self) -> None:
@@ -146,7 +146,7 @@ class Flusher:
         count = len(self._waiting)
         now = time.monotonic()
         self._safe = False
-        self._quietly(lambda: self._duties(now))
+        self._quietly(lambda: self._periodic(now))
         self._quietly(self._recorder.relieve)
         if last or count or now >= self._retry_at:
             self._quietly(self._drain)

@@ -26,7 +26,7 @@ class _File(msgspec.Struct):
     server: int = 0
 
 
-class Wish(NamedTuple):
+class SinkRequest(NamedTuple):
     """A run of a host that wants some sinks."""
 
     run: str
@@ -77,7 +77,7 @@ def kept_sinks(home: Path) -> dict[str, Chosen]:
     return found
 
 
-def wishes(home: Path, host: str | None = None) -> list[Wish]:
+def sink_requests(home: Path, host: str | None = None) -> list[SinkRequest]:
     """Read the registrations of a host, or of all; those that cannot be read, or name unknown sinks, are left out."""
     found = []
     for path in sorted(folder(home).glob("*.want")):
@@ -85,7 +85,7 @@ def wishes(home: Path, host: str | None = None) -> list[Wish]:
             file = _decode(path.read_bytes())
             if host in (None, file.host):
                 sinks = tuple(_chosen(sink) for sink in file.sinks)
-                found.append(Wish(file.run, file.host, sinks, path.stat().st_mtime, file.server))
+                found.append(SinkRequest(file.run, file.host, sinks, path.stat().st_mtime, file.server))
         except (OSError, ValueError):  # ConfigError is a ValueError
             continue
     return found

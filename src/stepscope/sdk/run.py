@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
-from stepscope.sdk import describing, duties, noted, values
+from stepscope.sdk import describing, periodic, seen_exceptions, values
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -72,14 +72,14 @@ class Run:
         self.outcomes = Outcomes()
         self.flusher: Flusher
         self.recorder = Recorder(settings.memory_quota, self.outcomes, lambda: self.flusher.start())
-        self.duties = duties.Duties(self)
+        self.periodic = periodic.PeriodicWork(self)
         self.flusher = Flusher(
             self.recorder,
             self.outcomes,
             lambda: open_journal(self),
             interval=settings.flush_interval,
             disk_quota=settings.disk_quota,
-            duties=self.duties,
+            periodic=self.periodic,
         )
         self.finishing: list[Callable[[float, float], object]] = []
         """Called when all is in the journal, with the deadline and until when sinks are waited for; must not raise."""
@@ -173,7 +173,7 @@ class Run:
             flat, held = values.flatten(metrics, self.outcomes.reject)
             row = Row(_time_ns(), number, axis, None if category is None else _category(category), flat)
             if held:
-                self.duties.hold(row)
+                self.periodic.hold(row)
             elif flat:
                 self.recorder.put(pack((METRIC, *row)))
         except Refused as reason:
@@ -299,16 +299,16 @@ class Run:
         if self.status == "running":
             self.status = self._ended_as(status)
         deadline = time.monotonic() + self._bounded(timeout)
-        self.duties.close()
+        self.periodic.close()
         if not self.main and not self.flusher.started and not self.recorder.buffer:
             return NOTHING_LEFT  # a child that recorded nothing leaves nothing
-        while self.duties.waiting() and time.monotonic() < deadline:
+        while self.periodic.waiting() and time.monotonic() < deadline:
             self.flusher.flush(deadline - time.monotonic())
             time.sleep(0.005)
-        self.duties.collect()
+        self.periodic.collect()
         self.flusher.flush(max(deadline - time.monotonic(), 0))
-        self.duties.record_end(self.status)
-        self.duties.beat(last=True)
+        self.periodic.record_end(self.status)
+        self.periodic.beat(last=True)
         safe = self.flusher.stop(max(deadline - time.monotonic(), 0))
         until = time.monotonic() + (self._bounded(wait) if wait else 0.0)
         for each in self.finishing:
@@ -352,7 +352,7 @@ class Run:
         self.open_spans.clear()
         self.outcomes.reset()
         self.recorder.after_fork()
-        self.duties.after_fork()
+        self.periodic.after_fork()
         self.flusher.reset()
 
     def __copy__(self) -> "Run":
@@ -376,7 +376,7 @@ class Run:
         where: TracebackType | None,
     ) -> None:
         failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
-        if failed and error is not None and noted.first(error, self.id):
+        if failed and error is not None and seen_exceptions.first(error, self.id):
             self.exception(error, severity="FATAL")
         self.finish("failed" if failed else "finished")
 

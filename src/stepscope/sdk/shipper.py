@@ -14,9 +14,9 @@ from stepscope.journal import quarantine
 from stepscope.journal.following import Following
 from stepscope.journal.layout import host_name
 from stepscope.sdk import registrations
-from stepscope.sdk.lines import Line
 from stepscope.sdk.run import Run
 from stepscope.sdk.sink_news import COUNT_SECONDS, counters
+from stepscope.sdk.sink_worker import SinkWorker
 from stepscope.sinks.registry import Chosen
 
 ENSURE_SECONDS = 5.0
@@ -70,13 +70,13 @@ def begin(run: Run) -> None:
         near += remote
     if remote and run.settings.shipper == "process":
         call = Call(run, remote)
-        run.duties.collectors.append(call)
+        run.periodic.collectors.append(call)
         run.finishing.append(call.leave)
     if near:
         threads = _Threads(run, near)
         threads.start()
-        run.duties.collectors.append(threads)
-        run.duties.closing.append(threads.tell_counters)
+        run.periodic.collectors.append(threads)
+        run.periodic.closing.append(threads.tell_counters)
         run.finishing.append(threads.leave)
 
 
@@ -182,7 +182,7 @@ class _Threads:
     def __init__(self, run: Run, sinks: list[Chosen]) -> None:
         self._run = run
         self._sinks = [each for each in sinks if each.config.remote or run.rank == 0]
-        self._lines: list[Line] = []
+        self._workers: list[SinkWorker] = []
         self._pid = self._registered = 0
         """The process that serves them, and that left word of it; a forked one begins anew."""
         self._counted_at = time.monotonic()
@@ -201,15 +201,15 @@ class _Threads:
     def start(self) -> None:
         """Begin to serve the sinks. At once, for Python starts no thread any more when it ends."""
         self._pid = os.getpid()
-        self._lines = []
+        self._workers = []
         with contextlib.suppress(RuntimeError):
             for each in self._sinks:
-                self._lines.append(self._line(each))
+                self._workers.append(self._start_worker(each))
 
     def tell_counters(self) -> None:
         """Record what became of everything that was offered to remote sinks so far."""
         self._counted_at = time.monotonic()
-        counts = {line.chosen.id: dict(line.pump.counts) for line in self._lines if line.chosen.config.remote}
+        counts = {worker.chosen.id: dict(worker.pump.counts) for worker in self._workers if worker.chosen.config.remote}
         if any(counts.values()):
             self._tell([counters(counts)])
 
@@ -224,22 +224,22 @@ class _Threads:
         A sink in trouble is not waited for after `patient_until`, unless it said to come back in time.
         """
         self()
-        for line in self._lines:
-            line.look_again()
+        for worker in self._workers:
+            worker.look_again()
         until = max(deadline, patient_until, time.monotonic() + LEAVE_SECONDS)
         while (now := time.monotonic()) < until and any(
-            not line.drained and (now < patient_until or line.pump.is_promising(until)) for line in self._lines
+            not worker.drained and (now < patient_until or worker.pump.is_promising(until)) for worker in self._workers
         ):
             time.sleep(0.005)
-        drained = all(line.drained for line in self._lines if line.chosen.config.remote)
-        for line in self._lines:
-            line.stop(0.0)
+        drained = all(worker.drained for worker in self._workers if worker.chosen.config.remote)
+        for worker in self._workers:
+            worker.stop(0.0)
         until = max(until, time.monotonic() + STOP_SECONDS)
-        for line in self._lines:
-            line.stop(max(until - time.monotonic(), 0.0))
-        if drained and self._lines:
+        for worker in self._workers:
+            worker.stop(max(until - time.monotonic(), 0.0))
+        if drained and self._workers:
             registrations.forget(self._run.home, self._run.id, host_name(), server=os.getpid())
-        self._lines = []
+        self._workers = []
 
     def _register(self) -> None:
         """Leave word for `stepscope ship`, which delivers what is left when this process is gone."""
@@ -248,9 +248,9 @@ class _Threads:
             with contextlib.suppress(OSError):
                 registrations.register(self._run.home, self._run.id, host_name(), remote, server=os.getpid())
 
-    def _line(self, chosen: Chosen) -> Line:
+    def _start_worker(self, chosen: Chosen) -> SinkWorker:
         pid = os.getpid()
-        return Line(
+        return SinkWorker(
             self._run.home,
             chosen,
             runs=lambda: (self._run.id,),

@@ -10,8 +10,8 @@ from stepscope.journal.layout import host_name
 from stepscope.journal.living import is_alive
 from stepscope.journal.read import find_writer
 from stepscope.sdk import registrations
-from stepscope.sdk.lines import Line, Report
-from stepscope.sdk.sink_news import COUNT_SECONDS, MOST_RUNS, Voice, counters
+from stepscope.sdk.sink_news import COUNT_SECONDS, MOST_RUNS, ShipperJournal, counters
+from stepscope.sdk.sink_worker import Report, SinkWorker
 from stepscope.sinks.registry import Chosen
 
 LOOK_SECONDS = 0.5
@@ -27,10 +27,10 @@ class Shipping:
     def __init__(self, home: Path, host: str | None = None, sinks: Iterable[Chosen] = ()) -> None:
         self.home, self.host = home, host
         self._given = {each.id: each for each in sinks}
-        self.lines: dict[str, Line] = {}
+        self.workers: dict[str, SinkWorker] = {}
         self._runs: dict[str, dict[str, float]] = {}
         """The runs that want a sink, by the sink's id, and since when."""
-        self._voice = Voice(home, host) if host is not None else None
+        self._shipper_journal = ShipperJournal(home, host) if host is not None else None
         self._counted_at = 0.0
         self._unsaid = True
         """Whether the counters may have changed since they were last recorded."""
@@ -42,20 +42,20 @@ class Shipping:
             name: dict.fromkeys(layout.list_runs(self.home), 0.0) for name in self._given
         }
         if not self._given:
-            for wish in sorted(self._wishes(), key=lambda wish: wish.since):
-                for chosen in wish.sinks:
+            for request in sorted(self._sink_requests(), key=lambda request: request.since):
+                for chosen in request.sinks:
                     wanted[chosen.id] = chosen  # who asked last knows the token best
-                    runs.setdefault(chosen.id, {})[wish.run] = wish.since
+                    runs.setdefault(chosen.id, {})[request.run] = request.since
         self._runs = runs
         for name, chosen in wanted.items():
-            line = self.lines.get(name)
+            worker = self.workers.get(name)
             # One with other options, such as a token that was mended, takes over when the write under way is done.
-            if line is None or (line.chosen != chosen and line.stop(0.0)):
-                self.lines[name] = self._line(chosen)
+            if worker is None or (worker.chosen != chosen and worker.stop(0.0)):
+                self.workers[name] = self._start_worker(chosen)
 
     def is_done(self) -> bool:
         """Whether all is delivered and no trainer is about to write more."""
-        return all(line.drained for line in self.lines.values()) and not self.is_awaited()
+        return all(worker.drained for worker in self.workers.values()) and not self.is_awaited()
 
     def is_awaited(self) -> bool:
         """Whether a trainer of this host that is served here still writes."""
@@ -68,20 +68,20 @@ class Shipping:
 
     def reports(self) -> list[Report]:
         """How each sink fares."""
-        return [line.report() for line in self.lines.values()]
+        return [worker.report() for worker in self.workers.values()]
 
     def tell_counters(self) -> bool:
         """Record what became of everything in the runs served; False when that was said already.
 
         Only records of trainers make it worth saying again: what is said is itself delivered, and counted.
         """
-        if self._voice is None or not self._unsaid:
+        if self._shipper_journal is None or not self._unsaid:
             return False
         self._unsaid = False
         self._counted_at = time.monotonic()
-        counts = {name: dict(line.pump.counts) for name, line in self.lines.items()}
+        counts = {name: dict(worker.pump.counts) for name, worker in self.workers.items()}
         if any(counts.values()):
-            self._voice.say([counters(counts)], self._told_runs(*counts))
+            self._shipper_journal.say([counters(counts)], self._told_runs(*counts))
         return True
 
     def note_awaited(self) -> None:
@@ -94,36 +94,38 @@ class Shipping:
     def stop(self, seconds: float) -> None:
         """End all lines after the writes under way."""
         deadline = time.monotonic() + seconds
-        for line in self.lines.values():
-            line.stop(0.0)
-        for line in self.lines.values():
-            line.stop(max(deadline - time.monotonic(), 0.0))
-        if self._voice is not None:
-            self._voice.close()
+        for worker in self.workers.values():
+            worker.stop(0.0)
+        for worker in self.workers.values():
+            worker.stop(max(deadline - time.monotonic(), 0.0))
+        if self._shipper_journal is not None:
+            self._shipper_journal.close()
 
     def forget_delivered(self) -> None:
         """Take back the registrations of runs whose trainers are gone; only to be called when all is delivered."""
         if not self._given:
-            for wish in self._wishes():
-                registrations.forget(self.home, wish.run, wish.host, server=wish.server)
+            for request in self._sink_requests():
+                registrations.forget(self.home, request.run, request.host, server=request.server)
 
-    def _wishes(self) -> list[registrations.Wish]:
+    def _sink_requests(self) -> list[registrations.SinkRequest]:
         """The registrations of runs that no living process delivers by itself."""
-        found = registrations.wishes(self.home, self.host)
-        served = {(wish.run, wish.host) for wish in found if wish.server and self._serves(wish)}
-        return [wish for wish in found if (wish.run, wish.host) not in served]
+        found = registrations.sink_requests(self.home, self.host)
+        served = {(request.run, request.host) for request in found if request.server and self._serves(request)}
+        return [request for request in found if (request.run, request.host) not in served]
 
-    def _serves(self, wish: registrations.Wish) -> bool:
+    def _serves(self, request: registrations.SinkRequest) -> bool:
         """Whether a process that said it delivers its records still does: it lives, or elsewhere, writes."""
-        if wish.host == host_name():
-            return wish.server != os.getpid() and is_alive(wish.server, int(wish.since * 1e9))
-        folders = [layout.writer_folder(self.home, wish.run, name) for name in layout.list_writers(self.home, wish.run)]
-        mine = [each for each in folders if (name := layout.parse_writer(each.name)) and name.pid == wish.server]
+        if request.host == host_name():
+            return request.server != os.getpid() and is_alive(request.server, int(request.since * 1e9))
+        folders = [
+            layout.writer_folder(self.home, request.run, name) for name in layout.list_writers(self.home, request.run)
+        ]
+        mine = [each for each in folders if (name := layout.parse_writer(each.name)) and name.pid == request.server]
         return any(time.time() - _newest(each) < SILENT_SECONDS for each in mine)
 
-    def _line(self, chosen: Chosen) -> Line:
+    def _start_worker(self, chosen: Chosen) -> SinkWorker:
         host = self.host
-        return Line(
+        return SinkWorker(
             self.home,
             chosen,
             runs=lambda: sorted(self._runs.get(chosen.id, ())),
@@ -133,8 +135,8 @@ class Shipping:
         )
 
     def _tell(self, sink: str, records: Sequence[bytes]) -> None:
-        if self._voice is not None:
-            self._voice.say(records, self._told_runs(sink))
+        if self._shipper_journal is not None:
+            self._shipper_journal.say(records, self._told_runs(sink))
 
     def _told_runs(self, *sinks: str) -> list[str]:
         asked = {run: since for sink in sinks for run, since in self._runs.get(sink, {}).items()}
@@ -161,7 +163,7 @@ def ship(
     *,
     wait: bool = True,
     seconds: float = GIVE_UP_SECONDS,
-    told: Callable[[list[Report]], None] = lambda reports: None,
+    on_reports: Callable[[list[Report]], None] = lambda reports: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
     """Serve until all is delivered; False when `seconds` passed, with no trainer left, before that.
@@ -175,16 +177,16 @@ def ship(
         awaited = wait and shipping.is_awaited()
         if awaited:
             shipping.note_awaited()
-        done = not awaited and all(line.drained for line in shipping.lines.values())
+        done = not awaited and all(worker.drained for worker in shipping.workers.values())
         if done and checked and not shipping.tell_counters():
             return True
         if done:  # once more, with everything looked at anew
-            for line in shipping.lines.values():
-                line.look_again()
+            for worker in shipping.workers.values():
+                worker.look_again()
         checked = done
         now = time.monotonic()
         last = now if awaited else last
         if now - last > seconds:
             return False
-        told(shipping.reports())
+        on_reports(shipping.reports())
         sleep(0.02 if done else LOOK_SECONDS if awaited else 0.05)

@@ -113,7 +113,7 @@ def counters(counts: Mapping[str, Mapping[str, int]]) -> bytes:
     return pack((METRIC, time.time_ns(), *NOWHERE, "stepscope", values))
 
 
-class Voice:
+class ShipperJournal:
     """A shipper's own writer in each run it serves; like a forked process it does not decide how the run ended.
 
     What it writes is delivered like everything else in the run, so it says little: see the bounds above.

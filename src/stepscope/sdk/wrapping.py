@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from stepscope.sdk import api, noted
+from stepscope.sdk import api, seen_exceptions
 from stepscope.sdk.resuming import Awaited, Own, Within, first, resumed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,7 +67,7 @@ class capture_exceptions:
     ) -> None:
         if not isinstance(error, Exception) or (run := api.current_run()) is None:
             return
-        if noted.first(error, run.id):
+        if seen_exceptions.first(error, run.id):
             run.exception(error, severity="FATAL" if self._fatal else "ERROR")
         if self._fatal:
             run.flush()

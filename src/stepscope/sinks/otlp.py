@@ -10,7 +10,7 @@ import msgspec
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch, offer_key
 from stepscope.sinks.http import without_secrets
-from stepscope.sinks.otlp_variables import Target, Wish, targets
+from stepscope.sinks.otlp_variables import OtlpOptions, Target, targets
 from stepscope.sinks.record_filter import OWN_RECORDS
 from stepscope.sinks.registry import convert
 from stepscope.wire.otlp.encode.request import OPEN_SPAN, Request, encode
@@ -31,7 +31,7 @@ class Send(Protocol):
         """Close the connection."""
 
 
-class _Options(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Options(OtlpOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     temporality: Preference | None = None
     steps: bool = True
 
@@ -48,19 +48,19 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Otlp":
         """Read options and OTEL_EXPORTER_OTLP_* variables."""
-        wish = convert("otlp", options, _Options)
+        given = convert("otlp", options, _Options)
         said = env.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").strip().lower()
         if said not in ("", "cumulative", "delta", "lowmemory"):
             text = f"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE={said!r}: use cumulative, delta or lowmemory"
             raise ConfigError(text)
-        plain = {name: getattr(wish, name) for name in Wish.__struct_fields__}
-        found = targets(Wish(**plain), env)
+        plain = {name: getattr(given, name) for name in OtlpOptions.__struct_fields__}
+        found = targets(OtlpOptions(**plain), env)
         if any(target.protocol == "grpc" for target in found.values()):
             _need_grpc()
         for target in found.values():
             target.tls.check()
-        preference = wish.temporality or said or "cumulative"
-        return cls(targets=found, temporality=msgspec.convert(preference, Preference), steps=wish.steps)
+        preference = given.temporality or said or "cumulative"
+        return cls(targets=found, temporality=msgspec.convert(preference, Preference), steps=given.steps)
 
     @property
     def place(self) -> str:

@@ -27,7 +27,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     tls: Tls
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OtlpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a person may say of the connection in `sinks:`; each stands above its variables."""
 
     endpoint: str | None = None
@@ -41,41 +41,41 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     insecure: bool | None = None
 
 
-def targets(wish: Wish, env: Mapping[str, str]) -> dict[Signal, Target]:
+def targets(options: OtlpOptions, env: Mapping[str, str]) -> dict[Signal, Target]:
     """Find the target of each signal: the option, the signal's variable, the general one, the default."""
-    return {signal: _target(signal, wish, env) for signal in SIGNALS}
+    return {signal: _target(signal, options, env) for signal in SIGNALS}
 
 
-def _target(signal: Signal, wish: Wish, env: Mapping[str, str]) -> Target:
+def _target(signal: Signal, options: OtlpOptions, env: Mapping[str, str]) -> Target:
     def said(name: str) -> str | None:
         return env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}") or env.get(f"OTEL_EXPORTER_OTLP_{name}") or None
 
-    protocol = wish.protocol or said("PROTOCOL") or "http/protobuf"
+    protocol = options.protocol or said("PROTOCOL") or "http/protobuf"
     if protocol not in PROTOCOLS:
         raise ConfigError(f"sinks: otlp: protocol {protocol!r} is not known; use {', '.join(PROTOCOLS)}")
-    headers = wish.headers if wish.headers is not None else parse_headers(said("HEADERS") or "")
-    compression = wish.compression or said("COMPRESSION") or "none"
+    headers = options.headers if options.headers is not None else parse_headers(said("HEADERS") or "")
+    compression = options.compression or said("COMPRESSION") or "none"
     if compression not in ("gzip", "none"):
         raise ConfigError(f"sinks: otlp: compression {compression!r} is not known; use gzip or none")
-    insecure = wish.insecure if wish.insecure is not None else (said("INSECURE") or "").lower() == "true"
+    insecure = options.insecure if options.insecure is not None else (said("INSECURE") or "").lower() == "true"
     return Target(
         protocol=protocol,
-        url=_url(signal, wish, env, protocol, insecure),
+        url=_url(signal, options, env, protocol, insecure),
         headers={key.lower(): sendable(f"sinks: otlp: header {key}", value) or "" for key, value in headers.items()},
-        timeout=wish.timeout if wish.timeout is not None else _seconds(said("TIMEOUT")),
+        timeout=options.timeout if options.timeout is not None else _seconds(said("TIMEOUT")),
         gzip=compression == "gzip",
         tls=Tls(
-            certificate=wish.certificate or said("CERTIFICATE"),
-            client_key=wish.client_key or said("CLIENT_KEY"),
-            client_certificate=wish.client_certificate or said("CLIENT_CERTIFICATE"),
+            certificate=options.certificate or said("CERTIFICATE"),
+            client_key=options.client_key or said("CLIENT_KEY"),
+            client_certificate=options.client_certificate or said("CLIENT_CERTIFICATE"),
         ),
     )
 
 
-def _url(signal: Signal, wish: Wish, env: Mapping[str, str], protocol: str, insecure: bool) -> str:
+def _url(signal: Signal, options: OtlpOptions, env: Mapping[str, str], protocol: str, insecure: bool) -> str:
     """Build a signal's URL: a general endpoint gets the signal's path, a signal's own is used as it is."""
-    own = env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT") if wish.endpoint is None else None
-    general = wish.endpoint or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    own = env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT") if options.endpoint is None else None
+    general = options.endpoint or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     url = own or general or f"http://localhost:{_PORTS.get(protocol, 4318)}"
     if protocol == "grpc" and "://" not in url:
         url = f"{'http' if insecure else 'https'}://{url}"

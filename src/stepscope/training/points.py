@@ -38,7 +38,7 @@ def put(
             return
         row = Row(time.time_ns(), *at, None, flat, clean(attrs), instrument)
         if held:
-            run.duties.hold(row)
+            run.periodic.hold(row)
         else:
             run.recorder.put(pack((METRIC, *row)))
     except Exception as error:

@@ -11,7 +11,7 @@ from opentelemetry import trace
 import stepscope
 from stepscope.model import names
 from stepscope.sdk.context import text_of
-from stepscope.sdk.otel.seat import Seat
+from stepscope.sdk.otel.current_run import CurrentRun
 from stepscope.sdk.otel.tracer import Tracer, TracerProvider
 from stepscope.sdk.spans import message_of
 from stepscope.sdk.wrapping import wrap
@@ -21,7 +21,7 @@ from stepscope.training.counting import mapping, reject, said_by
 _epoch: ContextVar[int | None] = ContextVar("stepscope_epoch", default=None)
 
 
-class CurrentSeat(Seat):
+class SpanRun(CurrentRun):
     """Whatever run is current, whoever is the process's OpenTelemetry provider."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class LoopTracerProvider(TracerProvider):
     """Gives tracers that write to the current run, and can be asked to write it out; it ends what it began."""
 
     def __init__(self, began: stepscope.Run | None, undo: Callable[[], None] | None = None) -> None:
-        super().__init__(CurrentSeat())
+        super().__init__(SpanRun())
         self._began = began
         self._undo = undo
 
@@ -97,13 +97,13 @@ def _time_torch(run: stepscope.Run) -> Callable[[], None] | None:
         run.outcomes.notice_text(f"PyTorch is not timed: {said_by(error)}")
         return None
     if undo is not None:
-        run.duties.closing.append(undo)
+        run.periodic.closing.append(undo)
     return undo
 
 
 def get_tracer(module_name: str = "") -> Tracer:
     """The tracer of a module; works before `setup_tracing` too, and without a run records nothing."""
-    return TracerProvider(CurrentSeat()).get_tracer(text_of(module_name or ""))
+    return TracerProvider(SpanRun()).get_tracer(text_of(module_name or ""))
 
 
 class TracingContext:

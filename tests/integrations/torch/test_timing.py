@@ -341,11 +341,11 @@ def test_a_hook_that_fails_is_counted(run: stepscope.Run) -> None:
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.grad = torch.ones(3)
-    run.duties.closing = None  # type: ignore[assignment]
+    run.periodic.closing = None  # type: ignore[assignment]
     optimizer.step()
     assert float(weight[0].detach()) == pytest.approx(0.9)
     assert run.outcomes.snapshot()["failed/torch/AttributeError"] == 1
-    run.duties.closing = []
+    run.periodic.closing = []
 
 
 def test_workers(run: stepscope.Run, read: Read) -> None:

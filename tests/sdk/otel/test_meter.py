@@ -7,7 +7,7 @@ from opentelemetry import metrics
 
 from stepscope.model.records import ExponentialHistogram, Histogram, Metric
 from stepscope.sdk.otel import meter as meters
-from stepscope.sdk.otel.seat import Seat
+from stepscope.sdk.otel.current_run import CurrentRun
 from stepscope.testing import recorded
 
 
@@ -72,7 +72,7 @@ def test_histograms_are_exponential_when_asked(monkeypatch: pytest.MonkeyPatch) 
 def test_instruments_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Names made up without end are told and not kept for ever."""
     monkeypatch.setattr(meters, "MOST_INSTRUMENTS", 3)
-    provider = meters.MeterProvider(Seat())
+    provider = meters.MeterProvider(CurrentRun())
     with caplog.at_level(logging.WARNING, "stepscope"):
         for number in range(5):
             provider.get_meter("endless").create_counter(f"name{number}").add(1)

@@ -58,7 +58,7 @@ def test_a_generator_is_sent_the_options() -> None:
     meter.create_observable_up_down_counter("states", [states()])
     with recorded(otel=True) as recording:
         for _ in range(3):
-            for collect in list(recording.run.duties.collectors):
+            for collect in list(recording.run.periodic.collectors):
                 collect()
     assert recording.series("states") == [(None, 1)]
     assert about(recording, "states") == ("sum", False)

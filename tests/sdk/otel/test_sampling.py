@@ -5,8 +5,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from stepscope.model.records import Span
+from stepscope.sdk.otel.current_run import CurrentRun
 from stepscope.sdk.otel.sampling import ALWAYS, Sampler, read_sampler
-from stepscope.sdk.otel.seat import Seat
 from stepscope.sdk.otel.tracer import TracerProvider
 from stepscope.testing import recorded
 
@@ -16,15 +16,15 @@ UNSAMPLED = trace.SpanContext(5, 6, True, trace.TraceFlags(0))
 def test_the_sampler_is_chosen_by_its_variables() -> None:
     """`always_on` records below an unsampled parent, and says so; a ratio decides by the trace id, once per trace."""
     with recorded(otel=True) as recording:
-        seat = Seat()
-        seat.run = recording.run
-        always = TracerProvider(seat, {"OTEL_TRACES_SAMPLER": "always_on"}).get_tracer("a")
+        current = CurrentRun()
+        current.run = recording.run
+        always = TracerProvider(current, {"OTEL_TRACES_SAMPLER": "always_on"}).get_tracer("a")
         kept = always.start_span("kept", trace.set_span_in_context(trace.NonRecordingSpan(UNSAMPLED), Context()))
         kept.end()
-        never = TracerProvider(seat, {"OTEL_TRACES_SAMPLER": "always_off"}).get_tracer("a")
+        never = TracerProvider(current, {"OTEL_TRACES_SAMPLER": "always_off"}).get_tracer("a")
         assert not never.start_span("never").is_recording()
         half = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
-        ratio = TracerProvider(seat, half).get_tracer("a")
+        ratio = TracerProvider(current, half).get_tracer("a")
         roots = [ratio.start_span("root", Context()) for _ in range(200)]
         for root in roots:
             child = ratio.start_span("child", trace.set_span_in_context(root, Context()))

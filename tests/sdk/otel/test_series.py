@@ -65,7 +65,7 @@ def test_only_what_changed_is_journaled(until: Callable[..., None]) -> None:
     with recorded(otel=True) as recording:
         idle.add(-1)
         run = recording.run
-        for collect in list(run.duties.collectors):
+        for collect in list(run.periodic.collectors):
             for amount in (1, -3, 5):
                 busy.add(amount)
                 collect()
@@ -153,7 +153,7 @@ def test_threads_lose_nothing() -> None:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            for collect in list(recording.run.duties.collectors):
+            for collect in list(recording.run.periodic.collectors):
                 collect()
         for thread in threads:
             thread.join()

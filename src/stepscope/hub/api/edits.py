@@ -45,7 +45,7 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 5.0)) from None
     now = reader.described(recorded)
     return {
-        "run": shapes.run(now, reader.states.standing(now), {}),
+        "run": shapes.run(now, reader.states.status(now), {}),
         "edit": _shape(edit),
         "undo": msgspec.to_builtins(undo(recorded.recorded, before, wanted)),
     }

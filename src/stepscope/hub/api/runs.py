@@ -26,7 +26,7 @@ SAID = ("config", "tags", "notes", "group", "job_type")
 def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs`."""
     sort: str = given["sort"]
-    state = runs.remembering(reader.states.standing)
+    state = runs.remembering(reader.states.status)
     try:
         wanted = expression.parse(given["filter"] or "")
         fields = [*runs.check(wanted), runs.check_field(sort.removeprefix("-"), 0)]
@@ -75,7 +75,7 @@ def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     writers = read_writers(reader.engine, row.number)
     rest = {key: value for key, value in row.beginning.items() if key not in SAID}
     return {
-        **shapes.run(row, reader.states.standing(row), {}),
+        **shapes.run(row, reader.states.status(row), {}),
         "environment": plain(rest),
         "writers": [shapes.writer(writer) for writer in writers],
         "endings": [

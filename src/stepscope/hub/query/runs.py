@@ -25,7 +25,7 @@ from stepscope.hub.query.expression import (
 )
 from stepscope.hub.query.matching import holds
 from stepscope.hub.query.metric_choice import MEANINGS
-from stepscope.hub.run_states import Standing
+from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.read.runs import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.edits import spell_tag
@@ -41,7 +41,7 @@ _OPEN = ("config.", "metrics.", "tag.", "tags.")
 Meant = Mapping[str, Sequence[str]]
 """The keys that each name of a metric may mean, the likeliest first."""
 
-StandingOf = Callable[[RunRow], Standing]
+StatusOf = Callable[[RunRow], RunStatus]
 
 
 class CursorError(StepscopeError, ValueError):
@@ -57,11 +57,11 @@ class Page:
     following: str | None
 
 
-def remembering(state: StandingOf) -> StandingOf:
+def remembering(state: StatusOf) -> StatusOf:
     """The same, asked once for each run."""
-    known: dict[int, Standing] = {}
+    known: dict[int, RunStatus] = {}
 
-    def look(row: RunRow) -> Standing:
+    def look(row: RunRow) -> RunStatus:
         found = known.get(row.number)
         if found is None:
             found = known[row.number] = state(row)
@@ -89,7 +89,7 @@ def check_present(
         kind, _, rest = field.partition(".")
         if kind not in ("metrics", "config") or field in FIELDS:
             continue
-        look = getter(field, lambda row: Standing("finished"), meant)
+        look = getter(field, lambda row: RunStatus("finished"), meant)
         if any(look(row) is not None for row in rows):
             continue
         others = [*MEANINGS, *known()] if kind == "metrics" else _settings(rows)
@@ -138,7 +138,7 @@ def check(expression: Expression) -> list[str]:
     return [check_field(field, position) for field, position in fields_of(expression)]
 
 
-def getter(field: str, state: StandingOf, meant: Meant) -> Callable[[RunRow], Any]:
+def getter(field: str, state: StatusOf, meant: Meant) -> Callable[[RunRow], Any]:
     """Make the function that reads a field of runs; None where a run has none. Times are seconds since 1970."""
     field = ALIASES.get(field, field)
     if field in PLAIN:
@@ -190,7 +190,7 @@ def _inside(value: Any, path: str) -> Any:
     return _inside(value.get(first), rest) if dot else None
 
 
-def pick(rows: Sequence[RunRow], expression: Expression, state: StandingOf, meant: Meant) -> list[RunRow]:
+def pick(rows: Sequence[RunRow], expression: Expression, state: StatusOf, meant: Meant) -> list[RunRow]:
     """The rows for which an expression holds."""
     dated = _dated(expression)
     getters = {field: getter(field, state, meant) for field, _ in fields_of(expression)}
@@ -225,7 +225,7 @@ def _moment(value: Value, position: int) -> Value:
         raise ExpressionError(f"{value.text!r} is no date: write 2026-11-15 or seconds", position) from None
 
 
-def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StandingOf, meant: Meant) -> Page:
+def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StatusOf, meant: Meant) -> Page:
     """Sort rows by a field (`-` in front: the highest first, runs without it last) and cut out a page."""
     look = getter(sort.removeprefix("-"), state, meant)
     keyed = [(_sortable(look(row)), row) for row in rows]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from stepscope.hub.query.runs import Meant, duration, value_of
-from stepscope.hub.run_states import Standing
+from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.read.keys import KeyRow
 from stepscope.hub.store.read.logs import LogRow
 from stepscope.hub.store.read.runs import RunRow, WriterRow
@@ -27,15 +27,15 @@ def milliseconds(ns: float | None) -> float | None:
     return None if ns is None else round(ns / 1e6, 6)
 
 
-def run(row: RunRow, standing: Standing, meant: Meant) -> dict[str, Any]:
+def run(row: RunRow, status: RunStatus, meant: Meant) -> dict[str, Any]:
     """A run as the table and its page show it."""
     config = row.beginning.get("config")
     return {
         "id": row.id,
         "project": row.project,
         "name": row.name or None,
-        "status": standing.state,
-        "importing": _importing(standing),
+        "status": status.state,
+        "importing": _importing(status),
         "step": row.step,
         "attempts": row.attempts,
         "ranks": row.ranks,
@@ -60,9 +60,9 @@ def run(row: RunRow, standing: Standing, meant: Meant) -> dict[str, Any]:
     }
 
 
-def _importing(standing: Standing) -> dict[str, int] | None:
+def _importing(status: RunStatus) -> dict[str, int] | None:
     """How far the import of its journals is; None when none is under way or none of them is on this disk."""
-    return {"bytes": standing.read, "total": standing.size} if standing.size else None
+    return {"bytes": status.read, "total": status.size} if status.size else None
 
 
 def writer(row: WriterRow) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class OptimizerTiming:
     def _before(self, run: stepscope.Run, optimizer: Any, args: Any, kwargs: Any) -> None:
         if run is not self._known:
             self._known = run
-            run.duties.closing.append(self._clock.close)
+            run.periodic.closing.append(self._clock.close)
         if self._modules is not None and not in_backward():
             self._modules.settle()
         self._abandon()

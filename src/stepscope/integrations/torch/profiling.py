@@ -26,7 +26,7 @@ class Window:
         self.path: Path | None = None
         """The trace, once it is written."""
         self._handle = register_optimizer_step_post_hook(lambda *_: self._advance())
-        run.duties.closing.append(self.stop)
+        run.periodic.closing.append(self.stop)
         if first == 0:
             self._quietly(self._start)
 

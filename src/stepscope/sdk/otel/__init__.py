@@ -12,9 +12,9 @@ from opentelemetry.context import Context
 from stepscope.sdk.context import SPAN_KEY, attach, current, detach
 from stepscope.sdk.otel import propagate
 from stepscope.sdk.otel.collect import Collector
+from stepscope.sdk.otel.current_run import CURRENT
 from stepscope.sdk.otel.logger import LoggerProvider
 from stepscope.sdk.otel.meter import MeterProvider
-from stepscope.sdk.otel.seat import SEAT
 from stepscope.sdk.otel.tracer import TracerProvider
 from stepscope.sdk.run import Run
 
@@ -25,9 +25,9 @@ class _Providers:
     """Those of this process; made once, for OpenTelemetry forbids replacing them."""
 
     def __init__(self) -> None:
-        self.tracers = TracerProvider(SEAT)
-        self.meters = MeterProvider(SEAT)
-        self.loggers = LoggerProvider(SEAT)
+        self.tracers = TracerProvider(CURRENT)
+        self.meters = MeterProvider(CURRENT)
+        self.loggers = LoggerProvider(CURRENT)
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
@@ -75,13 +75,13 @@ def install(run: Run) -> Callable[[], None]:
     leave = _inherit(run)
     collector = Collector(run, providers.meters)
     _collectors.append(collector)
-    run.duties.collectors.append(collector)
-    SEAT.run = run
+    run.periodic.collectors.append(collector)
+    CURRENT.run = run
     providers.offer(run)
 
     def undo() -> None:
-        if SEAT.run is run:
-            SEAT.run = None
+        if CURRENT.run is run:
+            CURRENT.run = None
         collector.end()
         _collectors.remove(collector)
         leave()

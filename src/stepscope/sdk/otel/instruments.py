@@ -12,7 +12,7 @@ from opentelemetry.util.types import Attributes
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NOWHERE, current_mark, pack
 from stepscope.sdk.otel.aggregate import fitting
-from stepscope.sdk.otel.seat import Seat, clean_attributes
+from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes
 from stepscope.sdk.otel.series import MOST_SPELLINGS, Series, as_number
 
 _time_ns = time.time_ns
@@ -49,10 +49,10 @@ class Histogram(metrics.Histogram):
 class Gauge(getattr(metrics, "Gauge", None) or metrics._Gauge):  # type: ignore[misc]  # the name is private so far
     """A value that is; each set is recorded at once with its time and step, NaN and infinities too."""
 
-    __slots__ = ("_bare", "_instrument", "_name", "_said", "_seat", "_spelled")
+    __slots__ = ("_bare", "_current", "_instrument", "_name", "_said", "_spelled")
 
-    def __init__(self, seat: Seat, name: str, instrument: Instrument, said: dict[str, Any]) -> None:
-        self._seat = seat
+    def __init__(self, current: CurrentRun, name: str, instrument: Instrument, said: dict[str, Any]) -> None:
+        self._current = current
         self._name = name
         self._said = said
         self._bare = Raw(pack(said))
@@ -61,7 +61,7 @@ class Gauge(getattr(metrics, "Gauge", None) or metrics._Gauge):  # type: ignore[
 
     def set(self, amount: float, attributes: Attributes = None, context: Context | None = None) -> None:
         """Record a value; never raises."""
-        run = self._seat.run
+        run = self._current.run
         if run is None:
             return
         try:

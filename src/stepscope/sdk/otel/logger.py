@@ -12,7 +12,7 @@ from stepscope.model.records import EVENT, LOG
 from stepscope.sdk.attributes import clean, clean_value
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
 from stepscope.sdk.logs import INJECTED, is_ours, is_recorded
-from stepscope.sdk.otel.seat import SCOPE, Seat, clean_attributes, said_by_scope
+from stepscope.sdk.otel.current_run import SCOPE, CurrentRun, clean_attributes, said_by_scope
 from stepscope.sdk.ports import Part, Resource
 from stepscope.sdk.spans import Span, exception_attrs
 
@@ -25,13 +25,13 @@ class LoggerProvider(api.LoggerProvider):
     It has no `force_flush` on purpose: handlers would start a thread for it at each flush.
     """
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, current: CurrentRun) -> None:
+        self._current = current
 
     @property
     def resource(self) -> Resource:
         """The resource of this process, as the SDK's providers have it."""
-        return self._seat.resource
+        return self._current.resource
 
     def get_logger(
         self,
@@ -43,21 +43,21 @@ class LoggerProvider(api.LoggerProvider):
         """The logger of a library; one of our own names writes nowhere, so that nothing feeds back."""
         if is_ours(str(name)):
             return api.NoOpLogger(name)
-        return Logger(self._seat, str(name), said_by_scope(version, attributes, schema_url))
+        return Logger(self._current, str(name), said_by_scope(version, attributes, schema_url))
 
 
 class Logger(api.Logger):
     """Records what is emitted. Nothing here raises; with no run it does nothing."""
 
-    def __init__(self, seat: Seat, name: str, said: dict[str, Any]) -> None:
+    def __init__(self, current: CurrentRun, name: str, said: dict[str, Any]) -> None:
         super().__init__(name)
-        self._seat = seat
+        self._current = current
         self._said = said
 
     @property
     def resource(self) -> Resource:
         """The resource of this process; handlers of the SDK read it off any logger."""
-        return self._seat.resource
+        return self._current.resource
 
     def emit(
         self,
@@ -74,7 +74,7 @@ class Logger(api.Logger):
         exception: BaseException | None = None,
     ) -> None:
         """Record a LogRecord, or one made of the arguments."""
-        run = self._seat.run
+        run = self._current.run
         if run is None:
             return
         try:
@@ -102,7 +102,7 @@ class Logger(api.Logger):
         event_name: str | None = None,
     ) -> bool:
         """Tell whether a run would record it."""
-        return self._seat.run is not None
+        return self._current.run is not None
 
     def _put(self, run: Part, record: api.LogRecord) -> None:
         at = int(record.timestamp or record.observed_timestamp or time.time_ns())

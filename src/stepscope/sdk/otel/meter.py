@@ -14,7 +14,7 @@ from stepscope.model.records import Instrument
 from stepscope.sdk.otel import instruments, observables
 from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum
 from stepscope.sdk.otel.bounds import bounds_for, is_ordered
-from stepscope.sdk.otel.seat import Seat, said_by_scope
+from stepscope.sdk.otel.current_run import CurrentRun, said_by_scope
 from stepscope.sdk.otel.series import Series
 from stepscope.sdk.ports import Resource
 
@@ -28,8 +28,8 @@ EXPONENTIAL = "base2_exponential_bucket_histogram"
 class MeterProvider(metrics.MeterProvider):
     """Keeps what all instruments of the process measure; a new run starts them from nothing."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, current: CurrentRun) -> None:
+        self.current = current
         self.series: list[Series] = []
         self.sources: list[observables.Source] = []
         self.start = time.time_ns()
@@ -38,7 +38,7 @@ class MeterProvider(metrics.MeterProvider):
     @property
     def resource(self) -> Resource:
         """The resource of this process, as the SDK's providers have it."""
-        return self.seat.resource
+        return self.current.resource
 
     def get_meter(
         self,
@@ -113,8 +113,8 @@ class Meter(metrics.Meter):
     def create_gauge(self, name: str, unit: str = "", description: str = "") -> metrics._Gauge:
         """A value that is; every set is recorded."""
         about = self._about("gauge", unit, description)
-        seat, said = self._provider.seat, self._said
-        return self._once(instruments.Gauge, name, about, lambda make: make(seat, str(name), about, said))
+        current, said = self._provider.current, self._said
+        return self._once(instruments.Gauge, name, about, lambda make: make(current, str(name), about, said))
 
     def create_observable_counter(
         self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
@@ -158,7 +158,7 @@ class Meter(metrics.Meter):
 
     def _series(self, name: str, about: Instrument, make: Callable[[], Aggregate]) -> Series:
         provider = self._provider
-        series = Series(provider.seat, str(name), about, self._said, make, provider.start)
+        series = Series(provider.current, str(name), about, self._said, make, provider.start)
         if len(provider.series) < MOST_INSTRUMENTS:
             provider.series.append(series)
         else:

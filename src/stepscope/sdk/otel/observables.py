@@ -12,7 +12,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NOWHERE, pack
 from stepscope.sdk.otel.aggregate import Number, fitting
-from stepscope.sdk.otel.seat import clean_attributes
+from stepscope.sdk.otel.current_run import clean_attributes
 from stepscope.sdk.otel.series import MOST_SETS, as_number
 from stepscope.sdk.ports import Part
 

@@ -9,12 +9,12 @@ from opentelemetry.context import Context
 
 from stepscope.model.names import ATTR_RUN_ID
 from stepscope.sdk.context import SPAN_KEY
-from stepscope.sdk.otel.seat import SEAT, Seat
+from stepscope.sdk.otel.current_run import CURRENT, CurrentRun
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 
 
-def environment(seat: Seat = SEAT) -> dict[str, str]:
+def environment(current: CurrentRun = CURRENT) -> dict[str, str]:
     """The variables that make a subprocess part of this trace: {**os.environ, **environment()}.
 
     They carry the current span, else that of the run, and the baggage with the run's id. Never raises.
@@ -24,7 +24,7 @@ def environment(seat: Seat = SEAT) -> dict[str, str]:
     here = otel_context.get_current()
     carrier: dict[str, str] = {}
     try:
-        run = seat.run
+        run = current.run
         if run is not None:
             here = baggage.set_baggage(ATTR_RUN_ID, run.id, here)
             if here.get(SPAN_KEY) is None:

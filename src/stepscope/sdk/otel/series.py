@@ -14,7 +14,7 @@ from opentelemetry.util.types import Attributes
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NOWHERE, SPAN_KEY, Mark, current, current_mark, pack
 from stepscope.sdk.otel.aggregate import Aggregate, Number, fitting
-from stepscope.sdk.otel.seat import Seat, clean_attributes
+from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes
 from stepscope.sdk.ports import Part
 from stepscope.sdk.values import flatten
 from stepscope.wire.otlp.names import ATTR_EXEMPLARS
@@ -62,7 +62,7 @@ class Series:
 
     def __init__(
         self,
-        seat: Seat,
+        current: CurrentRun,
         name: str,
         instrument: Instrument,
         said: dict[str, Any],
@@ -71,7 +71,7 @@ class Series:
     ) -> None:
         self.name = name
         self.instrument = instrument
-        self._seat = seat
+        self._current = current
         self._said = said
         self._make = make
         self.begin(start)
@@ -89,7 +89,7 @@ class Series:
 
     def measure(self, amount: float, attributes: Attributes = None, context: Context | None = None) -> None:
         """Take a measurement; never raises."""
-        run = self._seat.run
+        run = self._current.run
         if run is None:
             return
         try:

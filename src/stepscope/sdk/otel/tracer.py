@@ -11,9 +11,9 @@ from opentelemetry.util.types import Attributes
 
 from stepscope.sdk.attributes import clean_own, plain_texts, safe_text
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, current
+from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes, said_by_scope
 from stepscope.sdk.otel.entry import Entry
 from stepscope.sdk.otel.sampling import ALWAYS, read_sampler
-from stepscope.sdk.otel.seat import Seat, clean_attributes, said_by_scope
 from stepscope.sdk.ports import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import MOST_LINKS, link, nanoseconds, read_limits
 from stepscope.sdk.spans import Span, StepSpan
@@ -25,16 +25,16 @@ _INTERNAL = trace.SpanKind.INTERNAL
 class TracerProvider(trace.TracerProvider):
     """Gives every library in the process a tracer that writes to the current run."""
 
-    def __init__(self, seat: Seat, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, current: CurrentRun, env: Mapping[str, str] | None = None) -> None:
         env = os.environ if env is None else env
-        self.seat = seat
+        self.current = current
         self.limits = read_limits(env)
         self.sampler = read_sampler(env)
 
     @property
     def resource(self) -> Resource:
         """The resource of this process, as the SDK's providers have it."""
-        return self.seat.resource
+        return self.current.resource
 
     def get_tracer(
         self,
@@ -69,7 +69,7 @@ class Tracer(trace.Tracer):
     """Starts spans of one scope. Nothing here raises; with no run the spans record nothing."""
 
     def __init__(self, provider: TracerProvider, scope: str, said: dict[str, Any]) -> None:
-        self._seat = provider.seat
+        self._current = provider.current
         self._limits = provider.limits
         self._sampler = provider.sampler
         self._usual = provider.limits is None and provider.sampler is ALWAYS
@@ -79,7 +79,7 @@ class Tracer(trace.Tracer):
     @property
     def resource(self) -> Resource:
         """The resource of this process; libraries read it off the SDK's tracers."""
-        return self._seat.resource
+        return self._current.resource
 
     def start_span(
         self,
@@ -93,7 +93,7 @@ class Tracer(trace.Tracer):
         set_status_on_exception: bool = True,
     ) -> trace.Span:
         """Start a span below that of the context, the current one when none is given; it is not made current."""
-        run = self._seat.run
+        run = self._current.run
         try:
             if run is None:
                 return _nowhere(context)

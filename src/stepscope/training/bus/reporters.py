@@ -9,7 +9,7 @@ from typing import Any, Self, TextIO
 
 import stepscope
 from stepscope.model.records import Instrument
-from stepscope.sdk.own import follow, meters
+from stepscope.sdk.self_telemetry import follow, meters
 from stepscope.training import points
 from stepscope.training.bus.definitions import Definition, listed
 from stepscope.training.bus.dispatch import BUS, Bus, Function, Name

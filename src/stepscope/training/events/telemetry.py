@@ -9,7 +9,7 @@ from typing import Any
 
 import stepscope
 from stepscope.model.names import SESSION_END, SESSION_START, SEVERITIES
-from stepscope.sdk import noted
+from stepscope.sdk import seen_exceptions
 from stepscope.sdk.context import text_of
 from stepscope.sdk.spans import exception_attrs, message_of
 from stepscope.training import starting
@@ -80,7 +80,7 @@ class Telemetry:
             return self.log("user_error", event_data=said, severity="WARNING")
         run = stepscope.current_run()
         if run is not None:
-            noted.first(exception, run.id)  # the end of the process records it no second time
+            seen_exceptions.first(exception, run.id)  # the end of the process records it no second time
         return self.log("exception", event_data=exception_attrs(exception), severity=severity)
 
     def log_fatal_exception(self, exception: Any, severity: str = "ERROR") -> bool:

@@ -11,7 +11,7 @@ import stepscope
 from stepscope.model.errors import ConfigError
 from stepscope.sdk.context import text_of
 from stepscope.sdk.otel.tracer import Tracer
-from stepscope.sdk.own import follow
+from stepscope.sdk.self_telemetry import follow
 from stepscope.training import starting, tracing
 from stepscope.training.service.metrics import get_metrics
 from stepscope.training.service.resources import machine
@@ -74,7 +74,7 @@ def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
             "resource_attributes": dict(chosen.resource_attributes) or None,
         }
         run = starting.begin(_wanted(chosen), {**usual, **settings})
-        if not hasattr(run, "duties"):
+        if not hasattr(run, "periodic"):
             return None
         if run is not before:
             _own[:] = [run]

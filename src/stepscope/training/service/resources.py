@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from stepscope.sdk.own import meters
 from stepscope.sdk.probes.watch import available
+from stepscope.sdk.self_telemetry import meters
 
 METER = "tuft.resources"
 FRESH_SECONDS = 0.5

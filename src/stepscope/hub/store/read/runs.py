@@ -14,7 +14,7 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.native import Answer
 from stepscope.hub.store.tables import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
-from stepscope.journal.edits import told
+from stepscope.journal.edits import edit_of
 from stepscope.model import names
 from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.records import Attrs, Event
@@ -182,10 +182,10 @@ class _Facts:
         questions += [
             question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS, _EDITS)
         ]
-        *valued, writers, standings, beginnings, endings, edits, self.runs = engine.query_many(
+        *valued, writers, progress, beginnings, endings, edits, self.runs = engine.query_many(
             [*questions, _RUNS.format(where=where or "1")]
         )
-        self._writers, self._standings, self._beginnings = map(_by_run, (writers, standings, beginnings))
+        self._writers, self._progress, self._beginnings = map(_by_run, (writers, progress, beginnings))
         self._endings = _ends(endings)
         self._told = _edits(edits)
         self._values = _latest(dict(valued[1].rows("series", "key")), valued[0]) if keys else {}
@@ -196,7 +196,7 @@ class _Facts:
 
     def _row(self, run: int, id: str, project: str, created: int) -> RunRow:
         name, wall, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
-        seen, received, step, began, *amounts = self._standings.get(run, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
+        seen, received, step, began, *amounts = self._progress.get(run, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
         started = earliest(wall, began, seen)
         spelled = self._beginnings.get(run)
         beginning = attrs.restore(*spelled) if spelled else {}
@@ -275,7 +275,7 @@ def _edits(answer: Answer) -> dict[int, list[Edit]]:
     for run, rank, time, *spelled in answer.rows("run", "rank", "time", "attr_names", "attr_values", "attr_types"):
         edits = found.setdefault(run, [])
         event = Event(time, None, None, None, None, 0, names.EVENT_EDITED, attrs.restore(*spelled))
-        edit = told(Writer(id=f"r{rank}", run="", project="", rank=rank), event, len(edits))
+        edit = edit_of(Writer(id=f"r{rank}", run="", project="", rank=rank), event, len(edits))
         if edit is not None:
             edits.append(edit)
     return found
@@ -297,12 +297,12 @@ def _latest(keys: Mapping[int, str], found: Answer) -> dict[int, dict[str, Lates
 def read_writers(engine: Engine, run: int) -> list[WriterRow]:
     """List the processes of a run, by attempt and rank."""
     latest = ", ".join(f"argMax({name}, commit) AS {name}" for name in COUNTS)
-    standings = engine.query(
+    progress = engine.query(
         f"""SELECT writer, max(seen) AS seen, max(received) AS received, max(step) AS step,
             argMax(began, commit) AS began, {latest}
         FROM ledger WHERE run = {run} GROUP BY writer"""
     )
-    by_writer = {row[0]: row[1:] for row in standings.rows()}
+    by_writer = {row[0]: row[1:] for row in progress.rows()}
     columns = (
         *("writer", "id", "project", "name", "attempt", "rank", "world_size", "local_rank", "host", "pid", "main"),
         *("wall_ns", "monotonic_ns", "schema", "attr_names", "attr_values", "attr_types"),
@@ -315,7 +315,7 @@ def read_writers(engine: Engine, run: int) -> list[WriterRow]:
     return [_writer_row(owner, row, by_writer) for row in found.rows(*columns)]
 
 
-def _writer_row(run: str, row: Sequence[Any], standings: Mapping[int, tuple[Any, ...]]) -> WriterRow:
+def _writer_row(run: str, row: Sequence[Any], progress: Mapping[int, tuple[Any, ...]]) -> WriterRow:
     key, id, project, name, attempt, rank, world, local, host, pid, main, wall, monotonic, schema, *rest = row
     attr_names, attr_values, attr_types = rest
     writer = Writer(
@@ -323,7 +323,7 @@ def _writer_row(run: str, row: Sequence[Any], standings: Mapping[int, tuple[Any,
         local_rank=local, host=host, pid=pid, main=bool(main), wall_ns=wall, monotonic_ns=monotonic,
         schema=schema, resource=attrs.restore(attr_names, attr_values, attr_types),
     )  # fmt: skip
-    seen, received, step, began, *amounts = standings.get(key, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
+    seen, received, step, began, *amounts = progress.get(key, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
     counts = dict(zip(COUNTS, amounts, strict=True))
     return WriterRow(writer, seen, received, step_of(step), counts, earliest(wall, began, seen))
 

@@ -120,13 +120,13 @@ class Committer:
             entry = entries.get(source.key)
             if entry is None:
                 entry = entries[source.key] = self._ledger.entry(source.key, source.book.number)
-            standing = entry.standing
-            standing.batches.add(batches[index].seq)
-            standing.seen = max(standing.seen, gain.seen)
-            standing.began = min(filter(None, (standing.began, gain.began)), default=0)
-            standing.step = max(standing.step, gain.step)
+            progress = entry.progress
+            progress.batches.add(batches[index].seq)
+            progress.seen = max(progress.seen, gain.seen)
+            progress.began = min(filter(None, (progress.began, gain.began)), default=0)
+            progress.step = max(progress.step, gain.step)
             for name, count in gain.counts.items():
-                standing.counts[name] += count
+                progress.counts[name] += count
             entry.added.append(batches[index].seq)
         return entries
 

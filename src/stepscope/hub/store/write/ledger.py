@@ -73,7 +73,7 @@ class Ranges:
 
 
 @dataclass(slots=True)
-class Standing:
+class WriterProgress:
     """What is in of one writer, and since when it was silent."""
 
     run: int
@@ -87,25 +87,25 @@ class Standing:
 
 @dataclass(slots=True)
 class Entry:
-    """A writer's next standing and the batches that led to it; becomes true when it is inserted."""
+    """A writer's next progress and the batches that led to it; becomes true when it is inserted."""
 
-    standing: Standing
+    progress: WriterProgress
     added: list[int] = field(default_factory=list)
 
 
 class Ledger:
-    """The standings of the writers met since the store was opened; the others are looked up when they come."""
+    """The progress of the writers met since the store was opened; the others are looked up when they come."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[int, Standing] = {}
+        self._known: dict[int, WriterProgress] = {}
 
     def last_commit(self) -> int:
         """The number of the newest complete commit; 0 when there is none."""
         return int(self._engine.query("SELECT max(commit) AS last FROM ledger").one("last"))
 
     def load(self, writers: Iterable[int]) -> None:
-        """Look up the standings of these writers."""
+        """Look up the progress of these writers."""
         missing = [writer for writer in set(writers) if writer not in self._known]
         if not missing:
             return
@@ -116,29 +116,29 @@ class Ledger:
                 argMax(began, commit) AS began, {counts}
             FROM ledger WHERE writer IN {literal.integers(missing)} GROUP BY writer"""
         )
-        self._known.update((writer, Standing(run=-1)) for writer in missing)
+        self._known.update((writer, WriterProgress(run=-1)) for writer in missing)
         for row in found.rows("writer", "firsts", "lasts", "run", "seen", "step", "began", *COUNTS):
             writer, firsts, lasts, run, seen, step, began, *amounts = row
             batches = Ranges(zip(firsts, lasts, strict=True))
             counted = dict(zip(COUNTS, amounts, strict=True))
-            self._known[writer] = Standing(run, batches, seen, step, counted, began)
+            self._known[writer] = WriterProgress(run, batches, seen, step, counted, began)
 
     def seen(self, writer: int, seq: int) -> bool:
         """Tell whether a batch is in; its writer must have been loaded."""
         return seq in self._known[writer].batches
 
     def entry(self, writer: int, run: int) -> Entry:
-        """Begin the next standing of a writer. One that comes back after its run was dropped counts anew."""
+        """Begin the next progress of a writer. One that comes back after its run was dropped counts anew."""
         known = self._known[writer]
         if known.run != run:
-            return Entry(Standing(run, known.batches.copy()))
+            return Entry(WriterProgress(run, known.batches.copy()))
         return Entry(replace(known, batches=known.batches.copy(), counts=dict(known.counts)))
 
     def accept(self, entries: dict[int, Entry]) -> None:
-        """Take over standings that are stored now."""
+        """Take over progress that are stored now."""
         if len(self._known) > MOST_KNOWN:
             self.forget()
-        self._known.update((writer, entry.standing) for writer, entry in entries.items())
+        self._known.update((writer, entry.progress) for writer, entry in entries.items())
 
     def forget(self) -> None:
         """Look everything up again when it is needed."""
@@ -148,22 +148,22 @@ class Ledger:
 def block(entries: dict[int, Entry], commit: int, received: int) -> Block:
     """Make the rows that complete a commit."""
     rows = [
-        (writer, *bounds, entry.standing)
+        (writer, *bounds, entry.progress)
         for writer, entry in entries.items()
-        for bounds in sorted({entry.standing.batches.around(seq) for seq in entry.added})
+        for bounds in sorted({entry.progress.batches.around(seq) for seq in entry.added})
     ]
-    standings = [row[3] for row in rows]
+    made = [row[3] for row in rows]
     result: Block = {
         "writer": numbers("UInt64", [row[0] for row in rows]),
         "first": numbers("UInt64", [row[1] for row in rows]),
         "last": numbers("UInt64", [row[2] for row in rows]),
         "commit": numbers("UInt32", [commit] * len(rows)),
-        "run": numbers("UInt32", [standing.run for standing in standings]),
-        "seen": numbers("Int64", [standing.seen for standing in standings]),
+        "run": numbers("UInt32", [each.run for each in made]),
+        "seen": numbers("Int64", [each.seen for each in made]),
         "received": numbers("Int64", [received] * len(rows)),
-        "step": numbers("Int64", [standing.step for standing in standings]),
-        "began": numbers("Int64", [standing.began for standing in standings]),
+        "step": numbers("Int64", [each.step for each in made]),
+        "began": numbers("Int64", [each.began for each in made]),
     }
     for name in COUNTS:
-        result[name] = numbers("UInt64", [standing.counts[name] for standing in standings])
+        result[name] = numbers("UInt64", [each.counts[name] for each in made])
     return result

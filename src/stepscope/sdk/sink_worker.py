@@ -78,7 +78,7 @@ class _Opening:
             self._sink.close()
 
 
-class Line:
+class SinkWorker:
     """One sink served on a thread. `drained` tells that nothing was left at the last look.
 
     With `sliced` it works in pieces so small that other threads of the process hardly notice.

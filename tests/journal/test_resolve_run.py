@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.journal import layout
-from stepscope.journal.meant import UnknownRun, find_run, name_of, runs_by_age
+from stepscope.journal.resolve_run import UnknownRun, find_run, name_of, runs_by_age
 from tests.cli.journals import metric, write
 
 

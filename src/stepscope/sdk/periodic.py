@@ -19,7 +19,7 @@ MOST_HELD = 10_000
 CLOCK_JUMP_NS = 1_000_000_000
 
 
-class Duties:
+class PeriodicWork:
     """The periodic work of one run, called by the flusher each round with the monotonic time."""
 
     def __init__(self, run: Part) -> None:

@@ -11,7 +11,7 @@ SCOPE = "otel.scope."
 """What a scope says beyond its name rides on its records under this prefix."""
 
 
-class Seat:
+class CurrentRun:
     """Holds the current run, or none.
 
     OpenTelemetry takes one provider per process and forbids replacing it; runs come and go. So the providers
@@ -29,7 +29,7 @@ class Seat:
         return Resource({} if self.run is None else resource_of(self.run))
 
 
-SEAT = Seat()
+CURRENT = CurrentRun()
 """The process has one, as it has one set of providers."""
 
 

@@ -13,7 +13,7 @@ LOOK_SECONDS = 10.0
 WAIT_SECONDS = 1.0
 
 
-class Roll:
+class StateCounts:
     """Counts runs by state for those who ask often: the store is asked every ten seconds at most."""
 
     def __init__(

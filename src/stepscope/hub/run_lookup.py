@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stepscope.hub.door import Door, Refusing
-from stepscope.journal.meant import PROBES, choose
+from stepscope.journal.resolve_run import PROBES, choose
 
 RUNS = "/api/runs"
 MOST = 10_000

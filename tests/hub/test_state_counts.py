@@ -7,8 +7,8 @@ import pytest
 
 from stepscope.hub.backlog import Item
 from stepscope.hub.presence import Presence
-from stepscope.hub.roll import LOOK_SECONDS, Roll
 from stepscope.hub.run_states import Journals, RunStates
+from stepscope.hub.state_counts import LOOK_SECONDS, StateCounts
 from stepscope.hub.store.read.runs import Ending, RunRow
 from stepscope.journal.cursors import Cursors
 from stepscope.model.ports import Batch
@@ -35,7 +35,7 @@ class World:
         self.presence = Presence(lambda: float(NOW))
         journals = Journals(Path("/nowhere"), Cursors(Path("/nowhere"), "store"), {})
         states = RunStates(self.presence, journals, clock=lambda: float(NOW))
-        self.roll = Roll(self.presence, self.runs, states.state, lambda: self.time, lambda: float(NOW))
+        self.state_counts = StateCounts(self.presence, self.runs, states.state, lambda: self.time, lambda: float(NOW))
 
     def runs(self) -> Iterator[RunRow]:
         """All rows."""
@@ -52,10 +52,10 @@ def test_stored_runs_count_after_a_restart() -> None:
     """What was stored before the hub started, and what came since, each once."""
     world = World()
     world.rows = [row("a", "finished"), row("b", "failed"), row("c", "finished")]
-    assert world.roll.counts() == {"failed": 1, "finished": 2}
+    assert world.state_counts.counts() == {"failed": 1, "finished": 2}
     world.hear("c")
     world.hear("new")
-    assert world.roll.counts() == {"failed": 1, "finished": 1, "running": 2}
+    assert world.state_counts.counts() == {"failed": 1, "finished": 1, "running": 2}
 
 
 def test_the_store_is_asked_now_and_then() -> None:
@@ -64,17 +64,17 @@ def test_the_store_is_asked_now_and_then() -> None:
     world.rows = [row("a", "finished"), row("b", "finished")]
     world.hear("b")
     for _ in range(5):
-        assert world.roll.counts() == {"finished": 1, "running": 1}
+        assert world.state_counts.counts() == {"finished": 1, "running": 1}
     assert world.asked == 1
     world.rows, world.time = [row("a", "finished")], LOOK_SECONDS
-    assert (world.roll.counts(), world.asked) == ({"finished": 1}, 2)
+    assert (world.state_counts.counts(), world.asked) == ({"finished": 1}, 2)
 
 
 def test_a_store_that_stumbles_is_left_alone_for_a_while() -> None:
     """The error is told once; until the next look those known count."""
     world = World()
-    world.roll._runs = lambda: 1 // 0  # type: ignore[assignment, return-value]
+    world.state_counts._runs = lambda: 1 // 0  # type: ignore[assignment, return-value]
     world.hear("a")
     with pytest.raises(ZeroDivisionError):
-        world.roll.counts()
-    assert world.roll.counts() == {"running": 1}
+        world.state_counts.counts()
+    assert world.state_counts.counts() == {"running": 1}

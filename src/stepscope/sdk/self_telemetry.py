@@ -8,12 +8,12 @@ from typing import Any
 
 from stepscope.sdk import api
 from stepscope.sdk.otel.collect import Collector
+from stepscope.sdk.otel.current_run import CurrentRun
 from stepscope.sdk.otel.meter import MeterProvider
-from stepscope.sdk.otel.seat import Seat
 from stepscope.sdk.otel.tracer import TracerProvider
 
 
-class OwnSeat(Seat):
+class TelemetryRun(CurrentRun):
     """The current run; a new one starts the instruments from nothing and has them collected."""
 
     __slots__ = ("_bound", "_collector", "_lock", "meters")
@@ -39,8 +39,8 @@ class OwnSeat(Seat):
                 return
             self.meters.begin(run.started)
             self._collector = collector = Collector(run, self.meters)
-            run.duties.collectors.append(collector)
-            run.duties.closing.append(collector.end)
+            run.periodic.collectors.append(collector)
+            run.periodic.closing.append(collector.end)
             self._bound = run
 
     def _after_fork(self) -> None:
@@ -51,19 +51,19 @@ class OwnSeat(Seat):
             self._collector.after_fork()
 
 
-_seat = functools.cache(OwnSeat)
+_current = functools.cache(TelemetryRun)
 
 
 def meters() -> MeterProvider:
     """The process's provider of our own instruments: one of a name in a scope is one series, whoever asks for it."""
-    return _seat().meters
+    return _current().meters
 
 
 def tracers() -> TracerProvider:
     """A provider of tracers for our own spans."""
-    return TracerProvider(_seat())
+    return TracerProvider(_current())
 
 
 def follow() -> None:
     """Have the current run collect the instruments from now on, and not only from the first measurement."""
-    _ = _seat().run
+    _ = _current().run
