@@ -56,7 +56,7 @@ def names(finding: Finding, truth: Truth) -> bool:
         return False
     if truth.ranks is not None and set(finding.ranks) != set(truth.ranks):
         return False
-    about = " ".join((finding.text, finding.key or "", finding.span or "", *finding.symptoms))
+    about = " ".join((finding.text, finding.key or "", finding.span or "", *finding.also, *finding.symptoms))
     return truth.about is None or truth.about in about
 
 

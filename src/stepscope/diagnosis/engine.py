@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from stepscope.diagnosis.bookkeeping import Logs, Losses, Steps
 from stepscope.diagnosis.detector import Change, Point, RunState, Watch
 from stepscope.diagnosis.detectors import courses, gradients, heldout, policy, resources, spikes
+from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.folding import fold
 from stepscope.diagnosis.nonfinite import NonFinite
+from stepscope.diagnosis.raised import RaisedAlerts
 from stepscope.diagnosis.ranks import Agreement, Clocks, Presence, Settings
 from stepscope.diagnosis.roles import Role, role_of
 from stepscope.diagnosis.series import Series
@@ -61,15 +64,21 @@ class Diagnosis:
         self._losses: dict[int, Losses] = {}
         self._timing, self._agreement, self._settings = Timing(), Agreement(), Settings()
         self._clocks, self._presence, self._logs = Clocks(), Presence(), Logs()
+        self._exits, self._raised = Exits(), RaisedAlerts()
+        self._kept = 0
         self._hosts: dict[int, str] = {}
         self._counter: dict[tuple[str, int], int] = {}
         self._found: dict[tuple[object, ...], Finding] = {}
         self._now_step: dict[int, int] = {}
 
     def feed(self, rank: int, record: Record, attempt: int = 1, host: str = "") -> None:
-        """Take one record."""
+        """Take one record. Of an attempt that is over, only what tells how it ended counts."""
         if attempt > self.run.attempt:
             self.run.attempt, self.run.resumed = attempt, None
+            self._presence = Presence()
+        self._ending(rank, record, attempt)
+        if attempt < self.run.attempt:
+            return
         self._hosts[rank] = host
         if not self._logs.begun:
             self._logs.begun = record.time
@@ -85,9 +94,21 @@ class Diagnosis:
         elif isinstance(record, Alert):
             self._presence.moved(rank, record.time, record.step)
 
-    def died(self, rank: int, time: int) -> None:
-        """Say that the process of a rank is gone."""
-        self._keep(self._presence.died(rank, time, self.run))
+    def _ending(self, rank: int, record: Record, attempt: int) -> None:
+        if isinstance(record, Event):
+            self._exits.event(rank, attempt, record)
+        elif isinstance(record, Alert):
+            self._raised.take(rank, attempt, record)
+        elif isinstance(record, Span) and record.duration is not None:
+            self._exits.span(rank, attempt, record)
+        if record.step is not None and not isinstance(record, Log):
+            self._exits.moved(rank, attempt, record.step)
+
+    def died(self, rank: int, time: int, attempt: int | None = None) -> None:
+        """Say that the process of a rank is gone, in the newest attempt unless another is named."""
+        attempt = self.run.attempt if attempt is None else attempt
+        if self._exits.died(rank, attempt, time) and attempt == self.run.attempt:
+            self._presence.gone(rank)
 
     def tick(self, now: int) -> None:
         """Say what time it is, for what shows by its absence."""
@@ -95,14 +116,23 @@ class Diagnosis:
 
     def findings(self) -> list[Finding]:
         """What is wrong so far: one finding for each cause, in the order in which they began."""
-        return fold(self._found.values(), self._hosts)
+        ends = self._exits.findings(self.run.attempt, self.run.world)
+        found = fold([*self._found.values(), *ends], self._hosts)
+        return [*found, *self._raised.findings(found, self.run.world)]
+
+    @property
+    def changes(self) -> int:
+        """Counts what may have changed the findings; while it stays the same, they do."""
+        return self._kept + self._exits.changes + self._raised.changes
 
     def _keep(self, found: Iterable[Finding]) -> None:
         for each in found:
-            if each.weight < 0:
-                self._found.pop(each.identity, None)
+            self._kept += 1
+            mine = each if each.attempt >= self.run.attempt else replace(each, attempt=self.run.attempt)
+            if mine.weight < 0:
+                self._found.pop(mine.identity, None)
             else:
-                self._found[each.identity] = each
+                self._found[mine.identity] = mine
 
     def _metric(self, rank: int, record: Metric) -> None:
         points = list(record.points())

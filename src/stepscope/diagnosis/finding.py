@@ -4,6 +4,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["WARN", "ERROR", "FATAL"]
+SEVERITIES: tuple[Severity, ...] = ("FATAL", "ERROR", "WARN")
+"""The worst first."""
+KINDS = (
+    *("crash", "dead_rank", "hang", "error", "alert"),
+    *("not_finite", "spike", "divergence", "level_shift", "plateau", "not_learning", "constant"),
+    *("vanishing_gradients", "exploding_gradients", "lr_zero", "lr_schedule", "scaler_collapse"),
+    *("accuracy_drop", "overfit", "bad_resume"),
+    *("kl_blowup", "entropy_collapse", "clip_saturated", "clip_zero", "value_function", "reward_hacking"),
+    *("dead_environment", "data_stall", "slow_span", "periodic_stall", "straggler", "intermittent_straggler"),
+    *("slow_link", "checkpoint_growth", "throughput_loss", "gpu_idle", "desync", "config_differs", "code_differs"),
+    *("clock_skew", "memory_creep", "gpu_memory_creep", "disk_filling", "retry_storm", "log_burst", "new_error"),
+    *("duplicate_steps", "missing_steps", "lost_records"),
+)
+"""All that a finding can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +33,8 @@ class Finding:
     """The last step it was seen at."""
     ranks: tuple[int, ...] = ()
     key: str | None = None
+    also: tuple[str, ...] = ()
+    """Other metrics that it showed in."""
     span: str | None = None
     value: float | None = None
     expected: tuple[float, float] | None = None

@@ -6,7 +6,9 @@ from dataclasses import replace
 from stepscope.diagnosis.finding import Finding
 
 EXPLAINS: dict[str, frozenset[str]] = {
-    "dead_rank": frozenset(("hang", "data_stall", "slow_span", "missing_steps", "straggler")),
+    "dead_rank": frozenset(("hang", "data_stall", "slow_span", "missing_steps", "straggler", "new_error")),
+    "crash": frozenset(("new_error", "data_stall", "slow_span")),
+    "error": frozenset(("new_error",)),
     "hang": frozenset(("data_stall", "slow_span", "gpu_idle")),
     "not_finite": frozenset(
         (
@@ -78,7 +80,6 @@ LASTS = frozenset(
         "lr_schedule",
         "bad_resume",
         "exploding_gradients",
-        "dead_rank",
         "hang",
         "straggler",
         "divergence",
@@ -111,8 +112,9 @@ def fold(findings: Iterable[Finding], hosts: dict[int, str] | None = None) -> li
         symptoms = [each for each in kept if each is not cause and _explains(cause, each)]
         if symptoms:
             words = (*cause.symptoms, *(each.text for each in symptoms))
+            keys = dict.fromkeys((*cause.also, *(each.key for each in symptoms if each.key and each.key != cause.key)))
             kept = [each for each in kept if each not in symptoms]
-            kept[kept.index(cause)] = replace(cause, symptoms=words[:16])
+            kept[kept.index(cause)] = replace(cause, symptoms=words[:16], also=tuple(keys)[:16])
     return kept
 
 
@@ -157,6 +159,7 @@ def _over_ranks(findings: Sequence[Finding]) -> list[Finding]:
             text=text,
             value=kind_text.value,
             symptoms=tuple(dict.fromkeys((*each.symptoms, *finding.symptoms))),
+            also=tuple(dict.fromkeys((*each.also, *finding.also))),
             weight=max(each.weight, finding.weight),
         )
     return merged

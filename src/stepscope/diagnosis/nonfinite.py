@@ -73,7 +73,7 @@ class NonFinite:
             else "an overflow, a division by zero or a bad batch",
             advice="Look at the inputs of that step; clip gradients, lower the learning rate, check for log "
             "or division of zero.",
-            symptoms=also[:8],
+            also=also[:8],
             time=time,
             weight=float(1 + len(also)),
         )

@@ -226,25 +226,9 @@ class Presence:
         """A rank said that it ended."""
         self._ended.add(rank)
 
-    def died(self, rank: int, time: int, run: RunState) -> Iterator[Finding]:
-        """A rank's process is gone without an exit record."""
-        if rank in self._dead or rank in self._ended:
-            return
+    def gone(self, rank: int) -> None:
+        """A rank's process is gone: nobody waits for it."""
         self._dead.add(rank)
-        step = self._step.get(rank)
-        place = f" at step {step}" if step is not None else ""
-        yield Finding(
-            "dead_rank",
-            "FATAL",
-            f"rank {rank} died without an exit record{place}",
-            step=step,
-            last=step,
-            ranks=(rank,),
-            cause="the process was killed: out of memory, a signal, or the machine",
-            advice="Look at the kernel log and the scheduler of that machine.",
-            time=time,
-            weight=3.0,
-        )
 
     def tick(self, now: int, usual_step: float, run: RunState) -> Iterator[Finding]:
         """Judge silence: nobody has made progress for longer than ever before."""

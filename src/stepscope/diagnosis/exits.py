@@ -1,0 +1,229 @@
+"""How processes end: exceptions, failed spans, exit records and deaths, survived or ending an attempt."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stepscope.diagnosis.finding import Finding, on_ranks
+from stepscope.model import names
+from stepscope.model.records import Event, Span
+from stepscope.model.states import ending_of
+
+WELL = ("finished", "preempted")
+"""What a process reports at a good end."""
+MOST_FAILURES = 256
+"""Kinds of failure that are told apart; of more, one finding has the count."""
+MOST_PLACES = 4096
+_DIGITS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
+_ERROR = 2
+Place = tuple[int, int, int | None]
+"""An attempt, a rank and a step."""
+
+
+@dataclass(slots=True)
+class _Failure:
+    """Failures that read the same: the first of them, how many there were and where."""
+
+    what: str
+    span: str | None
+    time: int
+    attempt: int
+    step: int | None
+    rank: int
+    count: int = 0
+    places: dict[Place, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known of one start of the run, by rank."""
+
+    first: int | None = None
+    steps: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, str] = field(default_factory=dict)
+    dead: dict[int, int] = field(default_factory=dict)
+
+
+class Exits:
+    """Watches exceptions and ends of processes. Findings are made when they are asked for."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[int, _Attempt] = {}
+        self._failures: dict[tuple[str | None, str], _Failure] = {}
+        self._thrown: set[Place] = set()
+        self.changes = 0
+        """Counts what may change the findings."""
+
+    def moved(self, rank: int, attempt: int, step: int) -> None:
+        """A rank recorded something at a step."""
+        known = self._attempts.get(attempt)
+        if known is None:
+            known = self._attempts[attempt] = _Attempt()
+            self.changes += 1
+        if known.first is None or step < known.first:
+            known.first = step
+        if step > known.steps.get(rank, step - 1):
+            known.steps[rank] = step
+
+    def died(self, rank: int, attempt: int, time: int) -> bool:
+        """The process of a rank is gone; False when that is known, or the process had reported its end."""
+        known = self._attempts.setdefault(attempt, _Attempt())
+        if rank in known.dead or rank in known.ended:
+            return False
+        known.dead[rank] = time
+        self.changes += 1
+        return True
+
+    def event(self, rank: int, attempt: int, event: Event) -> None:
+        """Take an event: a start, an end or an exception."""
+        if event.name == names.EVENT_STARTED:
+            self._attempts.setdefault(attempt, _Attempt())
+        elif event.name == names.EVENT_FINISHED:
+            known = self._attempts.setdefault(attempt, _Attempt())
+            known.ended[rank] = ending_of(event.attrs.get("status", "finished"))
+            known.dead.pop(rank, None)
+        elif event.name == names.EVENT_EXCEPTION:
+            if len(self._thrown) < MOST_PLACES:
+                self._thrown.update(((attempt, rank, event.step), (attempt, rank, None)))
+            self._fail(None, described(event.attrs), rank, attempt, event.step, event.time)
+        else:
+            return
+        self.changes += 1
+
+    def span(self, rank: int, attempt: int, span: Span) -> None:
+        """Take a span that has ended."""
+        if span.status == _ERROR:
+            self._fail(span.name, span.message or "error", rank, attempt, span.step, span.time)
+            self.changes += 1
+
+    def _fail(self, span: str | None, what: str, rank: int, attempt: int, step: int | None, time: int) -> None:
+        pattern = span, _DIGITS.sub("#", what)
+        if pattern not in self._failures and len(self._failures) >= MOST_FAILURES:
+            pattern, what = (None, ""), "other failures"
+        known = self._failures.get(pattern)
+        if known is None:
+            known = self._failures[pattern] = _Failure(what, span, time, attempt, step, rank)
+        known.count += 1
+        place = attempt, rank, step
+        if place in known.places or len(known.places) < MOST_PLACES:
+            known.places[place] = known.places.get(place, 0) + 1
+
+    def findings(self, newest: int, world: int) -> Iterator[Finding]:
+        """Make the findings: one for each attempt that ended badly, one for each failure that ended none."""
+        ended = set()
+        for attempt in sorted(self._attempts):
+            found = self._ending(attempt, newest, world)
+            if found is not None:
+                ended.add(attempt)
+                yield found
+        for failure in self._failures.values():
+            left = self._left(failure, ended)
+            if left:
+                yield _survived(failure, left, world)
+
+    def _left(self, failure: _Failure, ended: set[int]) -> dict[Place, int]:
+        """Where it failed without ending the attempt; a span that failed by an exception is told by the exception."""
+        told = self._thrown if failure.span is not None else frozenset[Place]()
+        return {
+            place: count
+            for place, count in failure.places.items()
+            if place not in told and (place[0], place[1], None) not in told and place[0] not in ended
+        }
+
+    def _ending(self, attempt: int, newest: int, world: int) -> Finding | None:
+        known = self._attempts[attempt]
+        failed = {rank: said for rank, said in known.ended.items() if said not in WELL}
+        failures = [each for each in self._failures.values() if any(place[0] == attempt for place in each.places)]
+        failures.sort(key=lambda each: (each.span is not None, each.time))
+        if known.dead:
+            return self._death(attempt, known, failures, world)
+        if not failed:
+            return None
+        first = next((each for each in failures if each.span is None), None) or next(iter(failures), None)
+        rank = first.rank if first is not None else min(failed)
+        reason = f"with {_failed(first)}" if first is not None else f"and reported {failed[rank]}"
+        step = known.steps.get(rank)
+        place = f" at step {step}" if step is not None else ""
+        return Finding(
+            "crash",
+            "FATAL",
+            f"rank {rank} ended{place} {reason}{self._resumed(attempt, step)}",
+            step=step,
+            last=step,
+            ranks=(rank,),
+            span=first.span if first is not None else None,
+            cause="an exception that nothing caught" if first is not None else "the process ended with a failure",
+            advice="Read the traceback of that rank in its log.",
+            symptoms=tuple(f"{_failed(each)} on rank {each.rank}" for each in failures if each is not first)[:16],
+            time=first.time if first is not None else 0,
+            attempt=attempt,
+            weight=3.0,
+        )
+
+    def _death(self, attempt: int, known: _Attempt, failures: list[_Failure], world: int) -> Finding:
+        ranks = tuple(sorted(known.dead))
+        steps = [known.steps[rank] for rank in ranks if rank in known.steps]
+        step = max(steps, default=None)
+        place = f" at step {step}" if step is not None else ""
+        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
+        everyone = len(ranks) > 1 and len(ranks) >= world
+        return Finding(
+            "dead_rank",
+            "FATAL",
+            f"{'every rank' if everyone else who} died without an exit record{place}{self._resumed(attempt, step)}",
+            step=step,
+            last=step,
+            ranks=ranks,
+            cause="the process was killed: out of memory, a signal, or the machine",
+            advice="Look at the kernel log and the scheduler of that machine.",
+            symptoms=tuple(f"{_failed(each)} on rank {each.rank}" for each in failures)[:16],
+            time=min(known.dead.values()),
+            attempt=attempt,
+            weight=3.0,
+        )
+
+    def _resumed(self, attempt: int, step: int | None) -> str:
+        later = sorted(number for number in self._attempts if number > attempt)
+        begun = next((number for number in later if self._attempts[number].first is not None), None)
+        if begun is None:
+            return "; it was started again" if later else ""
+        start = self._attempts[begun].first or 0
+        again = step - start + 1 if step is not None else 0
+        repeated = f", {again} step{'s' * (again > 1)} were done again" if again > 0 else ""
+        return f"; attempt {begun} resumed at step {start}{repeated}"
+
+
+def described(attrs: Mapping[str, Any]) -> str:
+    """An exception in one line."""
+    kind = str(attrs.get("exception.type") or "").rpartition(".")[2]
+    message = str(attrs.get("exception.message") or "")
+    return " ".join(": ".join(part for part in (kind, message) if part)[:400].split())[:200] or "an exception"
+
+
+def _failed(failure: _Failure) -> str:
+    return f"{failure.span} failed: {failure.what}" if failure.span else failure.what
+
+
+def _survived(failure: _Failure, places: Mapping[Place, int], world: int) -> Finding:
+    """A failure that the run went on after."""
+    count = failure.count if len(failure.places) >= MOST_PLACES else sum(places.values())
+    ranks = tuple(sorted({rank for _, rank, _ in places}))
+    steps = [step for _, _, step in places if step is not None]
+    first = min(steps, default=None)
+    place = f" at step {first}" if first is not None else ""
+    more = f", {count} times in all" if count > 1 else ""
+    return Finding(
+        "error",
+        "ERROR",
+        f"{_failed(failure)}{place}{on_ranks(ranks, world)}{more}",
+        step=first,
+        last=max(steps, default=None),
+        ranks=ranks,
+        span=failure.span,
+        cause="an exception that the run went on after",
+        advice="Read the logs of that step.",
+        time=failure.time,
+        attempt=min(attempt for attempt, _, _ in places),
+        weight=float(count),
+    )

@@ -1,0 +1,148 @@
+"""Alerts that the training code raised: one finding for each name, unless another finding tells of the same."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from stepscope.diagnosis.finding import Finding, Severity, on_ranks
+from stepscope.model.names import SEVERITIES
+from stepscope.model.records import Alert
+
+LEAST = SEVERITIES["WARN"]
+"""An alert of less is no sign of something wrong."""
+MOST_NAMES = 512
+"""Names that are told apart; the alerts of more are one finding."""
+MOST_STEPS = 4096
+"""Steps of one name that are told apart; alerts at more steps are counted."""
+BESIDE = 2
+"""An alert so many steps from another finding may be about the same."""
+_LONG_ENOUGH = 8
+"""A message of so many characters within another finding's sentence is the same message."""
+_WORDS: dict[str, tuple[str, ...]] = {
+    "crash": ("crash", "crashed", "died", "failed"),
+    "dead_rank": ("crash", "crashed", "died", "killed"),
+    "not_finite": ("nan", "inf", "infinity", "infinite", "not finite", "not a number"),
+    "spike": ("spike", "spiked", "outlier"),
+    "kl_blowup": ("kl",),
+    "data_stall": ("slow", "stall", "slow step"),
+    "slow_span": ("slow", "slow step"),
+    "straggler": ("slow", "straggler"),
+    "intermittent_straggler": ("slow", "straggler"),
+}
+"""How training code calls what is found here."""
+_APART = re.compile(r"[^a-z0-9]+")
+Place = tuple[int, int | None]
+"""An attempt and a step."""
+
+
+@dataclass(slots=True)
+class _Raised:
+    """Alerts of one name at one step: how many, on which ranks, and the worst of them."""
+
+    severity: int
+    message: str
+    time: int
+    count: int = 1
+    ranks: set[int] = field(default_factory=set)
+
+    def add(self, rank: int, alert: Alert) -> None:
+        self.count += 1
+        self.ranks.add(rank)
+        if alert.severity > self.severity:
+            self.severity, self.message = alert.severity, alert.message
+        self.time = min(self.time, alert.time)
+
+
+class RaisedAlerts:
+    """Watches the alerts of a run. Findings are made when they are asked for."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, dict[Place, _Raised]] = {}
+        self.changes = 0
+        """Counts what may change the findings."""
+
+    def take(self, rank: int, attempt: int, alert: Alert) -> None:
+        """Take an alert."""
+        if alert.severity < LEAST:
+            return
+        self.changes += 1
+        name = alert.name if alert.name in self._names or len(self._names) < MOST_NAMES else "other alerts"
+        places = self._names.setdefault(name, {})
+        place = attempt, alert.step
+        if place not in places and len(places) >= MOST_STEPS:
+            place = attempt, None
+        known = places.get(place)
+        if known is None:
+            places[place] = _Raised(alert.severity, alert.message, alert.time, ranks={rank})
+        else:
+            known.add(rank, alert)
+
+    def findings(self, found: Sequence[Finding], world: int) -> Iterator[Finding]:
+        """Make one finding for each name, of the alerts that none of `found` tells of."""
+        for name, places in self._names.items():
+            own = {
+                place: each
+                for place, each in places.items()
+                if not any(_same(name, each.message, place, finding) for finding in found)
+            }
+            if own:
+                yield _finding(name, own, world)
+
+
+def _same(name: str, message: str, place: Place, finding: Finding) -> bool:
+    """Whether a finding tells of what an alert was about: at its step, in its attempt, of its subject."""
+    attempt, step = place
+    if step is None or finding.step is None or finding.attempt != attempt:
+        return False
+    if not finding.step - BESIDE <= step <= max(finding.last or finding.step, finding.step) + BESIDE:
+        return False
+    said = _plain(f"{name} {message}")
+    keys = (each.rpartition("/")[2] for each in (finding.key, *finding.also) if each)
+    spans = [] if finding.span is None else [finding.span.rpartition(".")[2]]
+    words = (*_WORDS.get(finding.kind, ()), finding.kind.replace("_", " "))
+    subjects = filter(str.strip, map(_plain, (*words, *keys, *spans)))
+    repeated = len(message) >= _LONG_ENOUGH and message in finding.text
+    return repeated or any(subject in said for subject in subjects)
+
+
+def _plain(text: str) -> str:
+    """Words of small letters between single spaces."""
+    return f" {_APART.sub(' ', text.lower()).strip()} "
+
+
+def _finding(name: str, places: dict[Place, _Raised], world: int) -> Finding:
+    (attempt, step), head = min(places.items(), key=lambda each: (-each[1].severity, each[1].time))
+    count = sum(each.count for each in places.values())
+    steps = [at for _, at in places if at is not None]
+    ranks = tuple(sorted({rank for each in places.values() for rank in each.ranks}))
+    said = ": ".join(part for part in (_line(name), _line(head.message)) if part)
+    often = f", {count} times" if count > 1 else ""
+    return Finding(
+        "alert",
+        _severity(head.severity),
+        f"alert {said}{often}{_in_steps(steps)}{on_ranks(ranks, max(world, len(ranks)))}",
+        step=min(steps, default=None) if step is not None else None,
+        last=max(steps, default=None),
+        ranks=ranks,
+        cause="the training code raised it",
+        advice="Look at that step, and at where the code raises it.",
+        time=head.time,
+        attempt=attempt,
+        weight=head.severity * 1e6 + count,
+    )
+
+
+def _in_steps(steps: Sequence[int]) -> str:
+    if not steps:
+        return ""
+    first, last = min(steps), max(steps)
+    return f" at step {first}" if first == last else f" in steps {first} to {last}"
+
+
+def _line(text: str) -> str:
+    """A text in one line that is not too long."""
+    return " ".join(text[:400].split())[:200]
+
+
+def _severity(number: int) -> Severity:
+    return "FATAL" if number >= SEVERITIES["FATAL"] else "ERROR" if number >= SEVERITIES["ERROR"] else "WARN"
