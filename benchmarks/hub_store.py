@@ -48,10 +48,10 @@ def _run(number: int) -> Iterator[Any]:
 
 def _weigh(store: Any) -> dict[str, float]:
     """Make it compact and return what a point and a span take on disk, with all that is kept to find them."""
-    from stepscope.hub.store import upkeep
+    from stepscope.hub.store import maintenance
 
-    upkeep.compact(store.engine)
-    tables = {table.name: table for table in upkeep.info(store.engine).tables}
+    maintenance.compact(store.engine)
+    tables = {table.name: table for table in maintenance.info(store.engine).tables}
     points, spans = tables["metrics"].rows, tables["spans"].rows
     with_points = sum(tables[name].bytes for name in ("metrics", "totals", "series"))
     with_spans = sum(tables[name].bytes for name in ("spans", "traces"))

@@ -25,8 +25,7 @@ def read(
     and reads the journals first. Needs `pip install 'stepscope[hub]'`.
     StepscopeError when there is no such run, or more than one is meant.
     """
-    from stepscope.hub.door import open_door
-    from stepscope.hub.run_lookup import find
+    from stepscope.hub.client import open_door, resolve_run
     from stepscope.hub.store import arrow
     from stepscope.sdk import settings
 
@@ -37,7 +36,7 @@ def read(
             warnings.warn(f"the newest records of {place} are not in the table: {door.trouble}", stacklevel=2)
         path = "/api/runs/{run}/export"
         wanted = [keys] if isinstance(keys, str) else list(keys)
-        door.copy(data, path, run=find(door, place, run), format="arrow", what=what, key=wanted, rank=rank)
+        door.copy(data, path, run=resolve_run(door, place, run), format="arrow", what=what, key=wanted, rank=rank)
     data.seek(0)
     table = arrow.read_stream(data)
     return table.to_pandas() if pandas else table

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.cli.main import main
-from stepscope.hub.storing import SINK
+from stepscope.hub.store_pump import SINK
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric, Span

@@ -8,7 +8,7 @@ import pytest
 
 from stepscope.cli.main import main
 from stepscope.hub.home import HubHome
-from stepscope.hub.opening import open_kept
+from stepscope.hub.service import open_kept
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.schema import UPGRADES
 from stepscope.model.ports import Batch

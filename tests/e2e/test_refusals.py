@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stepscope.hub.receivers.entry import OTHER_PROJECT
+from stepscope.hub.receivers.ingest import OTHER_PROJECT
 from stepscope.hub.security.tokens import Tokens
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+from stepscope.hub.counters import Tallies
+from stepscope.hub.intake import Numbers, unpack
 from stepscope.hub.limits import Limits
-from stepscope.hub.parcels import Numbers, unpack
-from stepscope.hub.receivers.entry import Entry, Owners
+from stepscope.hub.receivers.ingest import Entry, Owners
 from stepscope.hub.scrub import Scrubber
-from stepscope.hub.store import native
+from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import Engine, Table
 from stepscope.hub.store.engine import Limits as Bounds
 from stepscope.hub.store.write.catalog import Catalog
 from stepscope.hub.store.write.group import UNFIT, build
-from stepscope.hub.tallies import Tallies
 from stepscope.model.ports import Batch
 from stepscope.wire import frames
 
@@ -37,11 +37,11 @@ class Nothing:
 
     version, modern = "0", True
 
-    def query(self, sql: str) -> native.Answer:
+    def query(self, sql: str) -> native_format.Answer:
         """Answer every question with no rows, and that for the highest number with 0."""
-        return native.Answer({"run": [0, 0]} if "max(run)" in sql else {})
+        return native_format.Answer({"run": [0, 0]} if "max(run)" in sql else {})
 
-    def query_many(self, questions: Sequence[str]) -> list[native.Answer]:
+    def query_many(self, questions: Sequence[str]) -> list[native_format.Answer]:
         """Answer one by one."""
         return [self.query(sql) for sql in questions]
 
@@ -50,7 +50,7 @@ class Nothing:
 
     def insert(self, table: str, block: Block) -> None:
         """Write the rows in the engine's format, to see that they can be."""
-        native.encode(block)
+        native_format.encode(block)
 
     def ask(self, sql: str, limits: Bounds) -> Table:
         """Answer no stranger."""

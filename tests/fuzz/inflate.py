@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import zstandard
 
-from stepscope.hub.receivers.inflate import ENCODINGS, Broken, TooLarge, inflate
+from stepscope.hub.receivers.bodies import ENCODINGS, Broken, TooLarge, inflate
 from tests.fuzz.otlp_requests import requests
 
 LIMIT = 64 * 1024

@@ -7,7 +7,7 @@ import msgspec
 from stepscope.hub.receivers.native import Native
 from stepscope.hub.refusals import Refused
 from stepscope.hub.security.guard import Access
-from stepscope.hub.workers import Workers
+from stepscope.hub.threads import Workers
 from stepscope.wire import frames
 from tests.fuzz.hub_path import HubPath
 from tests.fuzz.records import TIME, WRITER, every_kind

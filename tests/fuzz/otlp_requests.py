@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from stepscope.hub.receivers.guess import guess_signal
-from stepscope.hub.receivers.otlp import OtlpReceiver
+from stepscope.hub.receivers.otlp import OtlpReceiver, guess_signal
 from stepscope.hub.security.guard import Access
 from stepscope.wire.otlp.encode.request import encode
 from stepscope.wire.otlp.names import SIGNALS, Encoding, Signal

@@ -17,9 +17,8 @@ from starlette.routing import Route
 from stepscope.hub.api.routes import mount
 from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
-from stepscope.hub.opening import open_kept
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.service import Hub, HubOptions, open_kept
 from tests.hub.conftest import JSON, RunningHub
 
 PROGRAM = str(Path(__file__).with_name("short_limits.py"))

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.backlog import Backlog
+from stepscope.hub.counters import Tallies
 from stepscope.hub.home import HubHome
-from stepscope.hub.intake import Intake
-from stepscope.hub.parcels import MOST_BYTES, Numbers, Parcel, pack, pack_parts, pack_whole
-from stepscope.hub.tallies import Tallies
+from stepscope.hub.intake import MOST_BYTES, Intake, Numbers, Parcel, pack, pack_parts, pack_whole
+from stepscope.hub.sources import Backlog
 from stepscope.journal.cursors import Cursors
 from stepscope.model.errors import Retry
 from stepscope.model.records import Log, Metric, Record

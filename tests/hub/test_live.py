@@ -2,8 +2,8 @@
 
 import pytest
 
-from stepscope.hub.backlog import Item
 from stepscope.hub.live import Live, TooMany
+from stepscope.hub.sources import Item
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log
 from stepscope.model.writer import Writer

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from stepscope import pump as pumps
-from stepscope.hub.backlog import Item
-from stepscope.hub.inflow import Inflow, Source
-from stepscope.hub.pumping import Pumping
+from stepscope.hub.counters import Tallies
+from stepscope.hub.sources import Inflow, Item, Source
 from stepscope.hub.store.engine import Damaged, EngineError
-from stepscope.hub.storing import MOST_BLAMED, MOST_TRIES, Outcome, StoreSink
-from stepscope.hub.tallies import Tallies
+from stepscope.hub.store_pump import MOST_BLAMED, MOST_TRIES, Outcome, Pumping, StoreSink
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry

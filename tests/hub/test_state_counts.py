@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.backlog import Item
 from stepscope.hub.presence import Presence
-from stepscope.hub.run_states import Journals, RunStates
-from stepscope.hub.state_counts import LOOK_SECONDS, StateCounts
+from stepscope.hub.run_states import STORE_SECONDS, Journals, RunStates, StateCounts
+from stepscope.hub.sources import Item
 from stepscope.hub.store.read.runs import Ending, RunRow
 from stepscope.journal.cursors import Cursors
 from stepscope.model.ports import Batch
@@ -66,7 +65,7 @@ def test_the_store_is_asked_now_and_then() -> None:
     for _ in range(5):
         assert world.state_counts.counts() == {"finished": 1, "running": 1}
     assert world.asked == 1
-    world.rows, world.time = [row("a", "finished")], LOOK_SECONDS
+    world.rows, world.time = [row("a", "finished")], STORE_SECONDS
     assert (world.state_counts.counts(), world.asked) == ({"finished": 1}, 2)
 
 

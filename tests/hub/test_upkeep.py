@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from stepscope.cli.main import parser
-from stepscope.hub.upkeep import Upkeep
+from stepscope.hub.threads import Upkeep
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import RunningHub
 
 _SOON = """
 import sys
 from stepscope.cli.main import main
-from stepscope.hub.store import retention
-from stepscope.hub.upkeep import Upkeep
+from stepscope.hub.store import maintenance
+from stepscope.hub.threads import Upkeep
 
 Upkeep.__init__.__kwdefaults__.update(first=0.5, every=0.5)
-retention.ALIVE_NS = 10**9
+maintenance.ALIVE_NS = 10**9
 sys.exit(main())
 """
 """A hub that looks at once whether something is too old, not after a minute, and takes no hour for a sign of life."""

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from stepscope.hub.door import Door, open_door
-from stepscope.hub.run_lookup import find
+from stepscope.hub.client import Door, open_door, resolve_run
 
 
 @contextlib.contextmanager
@@ -15,4 +14,4 @@ def asking(home: Path, text: str) -> Iterator[tuple[Door, str]]:
     with open_door(home) as door:
         if door.trouble:
             print(f"stepscope: the newest records are not in the answer: {door.trouble}", file=sys.stderr)
-        yield door, find(door, home, text)
+        yield door, resolve_run(door, home, text)

@@ -16,7 +16,7 @@ from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
 from stepscope.cli.progress import Show, progress
 from stepscope.cli.served import serving
-from stepscope.hub.door import TOKEN_VARIABLE, Remote
+from stepscope.hub.client import TOKEN_VARIABLE, Remote
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, StepscopeError
 

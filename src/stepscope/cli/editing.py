@@ -10,8 +10,7 @@ import msgspec
 
 from stepscope.cli.glance import glance
 from stepscope.cli.plain import dumps
-from stepscope.hub.door import Door, open_door, open_remote, user
-from stepscope.hub.run_lookup import RUNS, find
+from stepscope.hub.client import RUNS, Door, open_door, open_remote, resolve_run, user
 from stepscope.journal.deleting import GOING, delete_files
 from stepscope.journal.edits import Edits
 from stepscope.journal.resolve_run import UnknownRun, find_run
@@ -47,7 +46,7 @@ def editing(home: Path, text: str) -> Iterator[Editor]:
     """Find the run that is meant; without a hub, one that only the hub's store has is found there."""
     remote = open_remote(home)
     if remote is not None:
-        yield _Asked(remote, find(remote, home, text))
+        yield _Asked(remote, resolve_run(remote, home, text))
         return
     try:
         found = find_run(home, text)
@@ -55,7 +54,7 @@ def editing(home: Path, text: str) -> Iterator[Editor]:
         if not (home / "hub" / "store").is_dir():
             raise
         with open_door(home) as door:
-            yield _Asked(door, find(door, home, text))
+            yield _Asked(door, resolve_run(door, home, text))
         return
     yield _OnDisk(home, found)
 
@@ -110,8 +109,8 @@ class _OnDisk:
 
 
 def _delete_stored(home: Path, run: str) -> dict[str, int]:
-    from stepscope.hub.deleting import delete_run  # needs the hub's packages, which may be absent
-    from stepscope.hub.opening import opened
+    from stepscope.hub.deletion import delete_run  # needs the hub's packages, which may be absent
+    from stepscope.hub.service import opened
 
     with opened(home) as store:
         freed: dict[str, int] = msgspec.to_builtins(delete_run(home, Edits(home), run, user(), store))

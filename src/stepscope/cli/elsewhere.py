@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from stepscope.cli import text
 from stepscope.cli.glance import VALUES, Glance
-from stepscope.hub.door import Door, Refusing, open_door, open_remote
+from stepscope.hub.client import MOST, RUNS, Door, Refusing, open_door, open_remote, resolve_run
 from stepscope.hub.home import address_of
-from stepscope.hub.run_lookup import MOST, RUNS, find
 from stepscope.journal import layout
 from stepscope.journal.living import files_of
 from stepscope.journal.series import importance, leading
@@ -106,7 +105,7 @@ def describe(home: Path, run: str) -> dict[str, Any] | None:
     if address_of(home) is None:
         return None
     with open_door(home) as door:
-        id = find(door, home, run)
+        id = resolve_run(door, home, run)
         return {**door.get(f"{RUNS}/{{run}}", run=id), **door.get(f"{RUNS}/{{run}}/keys", run=id)}
 
 

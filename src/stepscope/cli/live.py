@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stepscope.hub.door import Remote, open_remote
-from stepscope.hub.run_lookup import RUNS, find
+from stepscope.hub.client import RUNS, Remote, open_remote, resolve_run
 from stepscope.model.records import KINDS, Alert, Event, Log, Metric, Record, Span, kind
 from stepscope.model.writer import Writer
 
@@ -17,7 +16,7 @@ _MOST = 1000
 def watch(home: Path, text: str, only_kind: str | None) -> "Watcher | None":
     """Watch the run that is meant; None when no hub has the home open."""
     door = open_remote(home)
-    return None if door is None else Watcher(door, find(door, home, text), only_kind)
+    return None if door is None else Watcher(door, resolve_run(door, home, text), only_kind)
 
 
 class Watcher:

@@ -12,7 +12,7 @@ from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
 from stepscope.cli.plain import dumps, record_line
 from stepscope.cli.ship import chosen_sinks
-from stepscope.hub.door import TOKEN_VARIABLE
+from stepscope.hub.client import TOKEN_VARIABLE
 from stepscope.hub.home import address_of
 from stepscope.journal.quarantine import Full, Lot, Quarantine, Unreadable, quarantined
 from stepscope.model.errors import ConfigError, Reject, Retry
@@ -192,8 +192,8 @@ def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
         undo.callback(sink.close)
         return sink
     try:
-        from stepscope.hub.opening import opened
-        from stepscope.hub.storing import StoreSink
+        from stepscope.hub.service import opened
+        from stepscope.hub.store_pump import StoreSink
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
     return StoreSink(undo.enter_context(opened(home)))

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stepscope.cli.described import flatten
-from stepscope.hub.door import Door, open_door
-from stepscope.hub.run_lookup import find
+from stepscope.hub.client import Door, open_door, resolve_run
 
 MOST_ROWS = 500
 _COMPARED = ("id", "name", "status", "step", "duration")
@@ -32,7 +31,7 @@ class Questions:
     def run(self, run: str = "latest") -> Any:
         """Describe one run: configuration, environment, processes and endings, and its metrics with their extremes."""
         with self._asking() as door:
-            id = find(door, self._home, run)
+            id = resolve_run(door, self._home, run)
             return {**door.get("/api/runs/{run}", run=id), **door.get("/api/runs/{run}/keys", run=id)}
 
     def findings(self, run: str = "latest") -> Any:
@@ -84,7 +83,7 @@ class Questions:
         """Search spans (timed operations) by name, step, rank, least duration or failure; the slowest first."""
         sort = "slowest" if slowest else "newest"
         with self._asking() as door:
-            id = find(door, self._home, run)
+            id = resolve_run(door, self._home, run)
             given = {"name": name, "step": step, "rank": rank, "min_ms": min_ms, "error": _truth(error)}
             return door.get("/api/spans", run=id, sort=sort, limit=limit, **given)
 
@@ -104,7 +103,7 @@ class Questions:
     ) -> Any:
         """Search logs and events by text, least severity (INFO, WARN, ERROR), step or rank; the newest first."""
         with self._asking() as door:
-            id = find(door, self._home, run)
+            id = resolve_run(door, self._home, run)
             return door.get("/api/logs", run=id, q=text, severity=severity, step=step, rank=rank, limit=limit)
 
     def alerts(
@@ -117,13 +116,13 @@ class Questions:
     ) -> Any:
         """List the alerts that a run raised, by least severity, step or rank; the newest first."""
         with self._asking() as door:
-            id = find(door, self._home, run)
+            id = resolve_run(door, self._home, run)
             return door.get("/api/alerts", run=id, severity=severity, step=step, rank=rank, limit=limit)
 
     def diff(self, run: str, other: str) -> Any:
         """Compare two runs: settings that differ, last values of metrics that both have, and what each alone has."""
         with self._asking() as door:
-            ids = [find(door, self._home, each) for each in (run, other)]
+            ids = [resolve_run(door, self._home, each) for each in (run, other)]
             abouts = [door.get("/api/runs/{run}", run=id) for id in ids]
             keys = [{row["name"]: row for row in door.get("/api/runs/{run}/keys", run=id)["keys"]} for id in ids]
         return {
@@ -150,7 +149,7 @@ class Questions:
 
     def _of_run(self, run: str, path: str, **given: Any) -> Any:
         with self._asking() as door:
-            return door.get(path, run=find(door, self._home, run), **given)
+            return door.get(path, run=resolve_run(door, self._home, run), **given)
 
     def _asking(self) -> "_Asking":
         return _Asking(self._home, self._one_at_a_time)

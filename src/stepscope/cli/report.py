@@ -10,7 +10,7 @@ from stepscope.cli.export import replacing
 from stepscope.cli.html.page import page
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps
-from stepscope.hub.door import Door
+from stepscope.hub.client import Door
 from stepscope.journal.series import importance
 from stepscope.model import formatting
 

@@ -10,7 +10,7 @@ from stepscope.cli.elsewhere import known
 from stepscope.cli.glance import Glance, glance
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps, plain
-from stepscope.hub.run_lookup import MOST
+from stepscope.hub.client import MOST
 from stepscope.journal.edits import Edits
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.model import formatting

@@ -11,8 +11,8 @@ from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 
 if TYPE_CHECKING:
+    from stepscope.hub.store.maintenance import Info
     from stepscope.hub.store.store import Store
-    from stepscope.hub.store.upkeep import Info
 
 SOUND, DAMAGED = 0, 1
 SHOWN = 10
@@ -32,9 +32,9 @@ def add(commands: Commands) -> None:
 def show_info(args: argparse.Namespace) -> int:
     """Print what the store holds."""
     with _opened(args) as store:
-        from stepscope.hub.store import upkeep
+        from stepscope.hub.store import maintenance
 
-        found, (oldest, newest) = upkeep.info(store.engine), upkeep.reach(store.engine)
+        found, (oldest, newest) = maintenance.info(store.engine), maintenance.reach(store.engine)
     if args.json:
         print(dumps({**plain(found), "oldest": text.iso(oldest), "newest": text.iso(newest)}))
     else:
@@ -58,9 +58,9 @@ def _lines(found: "Info", times: str) -> list[str]:
 def check(args: argparse.Namespace) -> int:
     """Read every part of every table; 0 when all is sound, 1 when something is not."""
     with _opened(args) as store:
-        from stepscope.hub.store import upkeep
+        from stepscope.hub.store import maintenance
 
-        version, problems = store.version, upkeep.check(store.engine)
+        version, problems = store.version, maintenance.check(store.engine)
     folder = home_of(args) / "hub" / "store"
     advice = f"move {folder} away and start the hub, which reads every journal that is still there again"
     if args.json:
@@ -77,11 +77,11 @@ def check(args: argparse.Namespace) -> int:
 def compact(args: argparse.Namespace) -> int:
     """Merge the parts of every table."""
     with _opened(args) as store:
-        from stepscope.hub.store import upkeep
+        from stepscope.hub.store import maintenance
 
-        before = upkeep.info(store.engine)
-        upkeep.compact(store.engine)
-        after = upkeep.info(store.engine)
+        before = maintenance.info(store.engine)
+        maintenance.compact(store.engine)
+        after = maintenance.info(store.engine)
     parts = [sum(each.parts for each in found.tables) for found in (before, after)]
     if args.json:
         print(dumps({"before": before, "after": after}))
@@ -93,7 +93,7 @@ def compact(args: argparse.Namespace) -> int:
 
 def _opened(args: argparse.Namespace) -> AbstractContextManager["Store"]:
     try:
-        from stepscope.hub.opening import opened
+        from stepscope.hub.service import opened
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
     return opened(home_of(args))

@@ -14,15 +14,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from stepscope.hub.answers import error_response, json_response, refusal_response
 from stepscope.hub.page import page_routes
 from stepscope.hub.receivers.native import Native
-from stepscope.hub.receivers.otlp import OtlpReceiver
-from stepscope.hub.receivers.otlp_http import OtlpHttp
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.bodies import Bodies
-from stepscope.hub.security.gate import Gate
+from stepscope.hub.receivers.otlp import OtlpHttp, OtlpReceiver
+from stepscope.hub.refusals import Refusal, Refused, error_response, json_response, refusal_response
 from stepscope.hub.security.guard import COOKIE
+from stepscope.hub.security.middleware import Bodies, Gate
 from stepscope.hub.service import Hub
 from stepscope.wire.openmetrics.exposition import CONTENT_TYPES, choose, expose
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stepscope.hub.backlog import Item
+from stepscope.hub.sources import Item
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 

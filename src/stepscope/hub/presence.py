@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from stepscope.hub.backlog import Item
+from stepscope.hub.sources import Item
 from stepscope.model import names
 from stepscope.model.records import Event, Metric, Record
 from stepscope.model.states import WriterFacts, ending_of

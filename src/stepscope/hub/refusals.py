@@ -1,9 +1,17 @@
-"""Why the hub does not take or answer a request."""
+"""Error responses: a google.rpc.Status to OTLP clients, `{"error": ...}` to others."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
 
 from stepscope.model.errors import StepscopeError
+from stepscope.wire.otlp.names import CONTENT_TYPES, Encoding, encoding_of
+from stepscope.wire.otlp.replies import Status, write_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +34,66 @@ class Refused(StepscopeError):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
+
+
+_CODES = {
+    HTTPStatus.BAD_REQUEST: 3,
+    HTTPStatus.REQUEST_TIMEOUT: 4,
+    HTTPStatus.NOT_FOUND: 5,
+    HTTPStatus.FORBIDDEN: 7,
+    HTTPStatus.MISDIRECTED_REQUEST: 7,
+    HTTPStatus(413): 8,
+    HTTPStatus.TOO_MANY_REQUESTS: 8,
+    HTTPStatus.METHOD_NOT_ALLOWED: 12,
+    HTTPStatus.SERVICE_UNAVAILABLE: 14,
+    HTTPStatus.UNAUTHORIZED: 16,
+}
+"""The codes of google.rpc."""
+
+
+def rpc_code(status: HTTPStatus) -> int:
+    """Name a refusal in the codes of google.rpc."""
+    return _CODES.get(status, 3)
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """Answer with JSON; NaN and infinities become null."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def error_response(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
+    """Refuse in the way of the JSON API."""
+    body = {"error": {"code": refusal.code, "message": refusal.message}}
+    response = json_response(body, refusal.status)
+    response.headers.update({**_retry(refusal), **(headers or {})})
+    return response
+
+
+def status_response(encoding: Encoding, refusal: Refusal) -> Response:
+    """Refuse in the way of OTLP, in the request's own encoding."""
+    status = Status(rpc_code(refusal.status), refusal.message, refusal.retry_after)
+    return Response(
+        write_status(encoding, status),
+        refusal.status,
+        headers=_retry(refusal),
+        media_type=CONTENT_TYPES[encoding],
+    )
+
+
+def refusal_response(path: str, headers: Mapping[str, str], refusal: Refusal) -> Response:
+    """Refuse in the way that the sender of a request understands."""
+    is_otlp = path == "/" or (path.startswith("/v1/") and path != "/v1/stepscope")
+    if is_otlp and (encoding := encoding_of(headers.get("content-type", ""))):
+        return status_response(encoding, refusal)
+    return error_response(refusal)
+
+
+def _retry(refusal: Refusal) -> dict[str, str]:
+    found = {}
+    if refusal.retry_after is not None:
+        found["Retry-After"] = str(max(math.ceil(refusal.retry_after), 1))
+    if refusal.status == HTTPStatus.UNAUTHORIZED:
+        found["WWW-Authenticate"] = "Bearer"
+    if refusal.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus(413)):
+        found["Connection"] = "close"  # the rest of the body is not read
+    return found

@@ -18,12 +18,11 @@ from stepscope.hub.app import build_app
 from stepscope.hub.connections import Connections, LimitedProtocol, Listener, most_connections
 from stepscope.hub.home import HubHome
 from stepscope.hub.limits import Limits
-from stepscope.hub.opening import open_kept
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.receivers.otlp_grpc import OtlpGrpc
-from stepscope.hub.security.origins import is_loopback
+from stepscope.hub.security.guard import is_loopback
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.service import Hub, HubOptions, open_kept
 from stepscope.model.errors import ConfigError
 
 DRAIN_SECONDS = 5.0

@@ -1,48 +1,39 @@
-"""The hub without its ports: journal, pump, store and guard, put together and taken apart in order."""
+"""The hub without its ports: journal, pump, store and access control, opened and closed in order."""
 
 import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepscope.hub import health
-from stepscope.hub.backlog import Backlog
-from stepscope.hub.deleting import Deleted, delete_run, finish_deletions
+from stepscope.hub.counters import Tallies, families, outcomes
+from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
 from stepscope.hub.home import HubHome
-from stepscope.hub.inflow import Inflow
-from stepscope.hub.intake import MEGA, Intake
+from stepscope.hub.intake import MEGA, Intake, Numbers
 from stepscope.hub.limits import Limits
-from stepscope.hub.parcels import Numbers
 from stepscope.hub.presence import Presence
-from stepscope.hub.pumping import Pumping
-from stepscope.hub.receivers.entry import Entry, Owners
 from stepscope.hub.receivers.folder import FolderReceiver
-from stepscope.hub.run_states import Journals, RunStates
+from stepscope.hub.receivers.ingest import Entry, Owners
+from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
-from stepscope.hub.security.guard import Guard
-from stepscope.hub.security.origins import is_loopback, known_hosts
-from stepscope.hub.security.rates import Rates
-from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.state_counts import StateCounts
+from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
+from stepscope.hub.security.tokens import Rates, Tokens
+from stepscope.hub.sources import Backlog, Inflow
 from stepscope.hub.store.engine import Damaged, EngineError
+from stepscope.hub.store.maintenance import lost, retain
 from stepscope.hub.store.read.runs import RunRow, list_runs
-from stepscope.hub.store.retention import retain
-from stepscope.hub.store.store import Store
-from stepscope.hub.store.upkeep import lost
-from stepscope.hub.storing import SINK, StoreSink
-from stepscope.hub.tallies import Tallies
-from stepscope.hub.upkeep import Upkeep
-from stepscope.hub.workers import Workers
+from stepscope.hub.store.store import Store, open_store
+from stepscope.hub.store_pump import SINK, Pumping, StoreSink
+from stepscope.hub.threads import Upkeep, Workers
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.deleting import folder_bytes
 from stepscope.journal.edits import Edits
 from stepscope.journal.layout import runs_folder
 from stepscope.journal.quarantine import Quarantine
-from stepscope.model.errors import Retry
+from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.writer import Writer
 from stepscope.wire.openmetrics.exposition import Family
 
@@ -185,7 +176,7 @@ class Hub:
             "status": "ok" if not trouble else "degraded",
             "trouble": trouble,
             "uptime_seconds": round(time.monotonic() - self._began, 1),
-            "receivers": health.outcomes(self.tallies.snapshot()),
+            "receivers": outcomes(self.tallies.snapshot()),
             "journal": {
                 "bytes": self.intake.size,
                 "waiting_bytes": self.intake.waiting,
@@ -204,7 +195,7 @@ class Hub:
 
     def metrics(self) -> list[Family]:
         """List the same as metric families for Prometheus."""
-        return health.families(self.tallies.snapshot(), self.health())
+        return families(self.tallies.snapshot(), self.health())
 
     def _is_behind(self) -> bool:
         """Whether what came over the network has been waiting for the store for longer than usual."""
@@ -244,3 +235,38 @@ def _writer() -> Writer:
     """Who writes the hub's journal."""
     host, now = socket.gethostname(), time.time_ns()
     return Writer(id="hub", run="hub", project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
+
+
+def open_kept(place: HubHome) -> Store:
+    """Open the store of a folder that is ours; a new one makes every journal be read again."""
+    if not place.store.exists():
+        place.forget_cursors()
+    with _quiet():
+        return open_store(place.store)
+
+
+@contextlib.contextmanager
+def opened(home: Path) -> Iterator[Store]:
+    """Hold the hub's folder of a home, and its store; ConfigError when there is none or a hub has it open."""
+    if not (home / "hub" / "store").is_dir():
+        raise ConfigError(f"there is no store in {home}: `stepscope hub --home {home}` makes one")
+    with contextlib.ExitStack() as undo:
+        place = HubHome(home)
+        undo.callback(place.close)
+        store = open_kept(place)
+        undo.callback(store.close)
+        yield store
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the engine from printing its own words beside ours when it cannot open a store."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

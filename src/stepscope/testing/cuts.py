@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from stepscope.hub.store import upkeep
+from stepscope.hub.store import maintenance
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.store import Store
@@ -47,7 +47,7 @@ class CutContract:
         store = reopen(store)
         assert store.write_many([Batch(writer("r"), seq, losses([(seq + 2, 1.0)])) for seq in (0, 1)]) == [None, None]
         assert bits(floats(line(store, "r"))) == bits([math.nan, 0.5, 1.0])
-        assert upkeep.check(store.engine) == []
+        assert maintenance.check(store.engine) == []
 
     def test_a_commit_that_fails_leaves_nothing(self, reopen: Callable[[Store | None], Store]) -> None:
         """Whichever insert fails, and whether it took effect or not: offered again, all is in, and in once."""
@@ -66,7 +66,7 @@ class CutContract:
         store = reopen(None)
         store.write(_mixed(0))
         Store(Cut(store.engine, INSERTS - 1, after=True)).write_many([_mixed(1)])  # type: ignore[arg-type]
-        assert upkeep.check(store.engine) != []
+        assert maintenance.check(store.engine) != []
         store = reopen(store)
         _assert_once(store, range(1))
         store.write(_mixed(1))
@@ -95,4 +95,4 @@ def _assert_once(store: Store, seqs: Sequence[int]) -> None:
         assert sorted(store.engine.query(f"SELECT step FROM {table}")["step"]) == expected, table
     assert sorted(store.engine.query("SELECT step FROM logs WHERE kind = 2")["step"]) == expected
     assert len(store.engine.query("SELECT time FROM lifecycle")) == len(expected)
-    assert upkeep.check(store.engine) == []
+    assert maintenance.check(store.engine) == []

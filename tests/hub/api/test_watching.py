@@ -9,10 +9,10 @@ from typing import Any
 from starlette.requests import Request
 
 from stepscope.hub.api.watching import Watching
-from stepscope.hub.backlog import Item
 from stepscope.hub.live import Live
-from stepscope.hub.security.gate import ACCESS
 from stepscope.hub.security.guard import Access
+from stepscope.hub.security.middleware import ACCESS
+from stepscope.hub.sources import Item
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Log, Metric, Span
 from stepscope.model.writer import Writer

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from stepscope.hub.intake import Intake
+from stepscope.hub.counters import Tallies
+from stepscope.hub.intake import Intake, Numbers
 from stepscope.hub.limits import Limits
-from stepscope.hub.parcels import Numbers
-from stepscope.hub.receivers.entry import Entry, Load, Owners, Writers
+from stepscope.hub.receivers.ingest import Entry, Load, Owners, Writers
 from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
-from stepscope.hub.tallies import Tallies
 from stepscope.model.records import Metric
 from stepscope.model.writer import Writer
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from stepscope.hub.counters import Tallies
 from stepscope.hub.receivers.folder import FolderReceiver
-from stepscope.hub.tallies import Tallies
 from stepscope.journal import layout
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.write import Journal

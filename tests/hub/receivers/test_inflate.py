@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.hub.receivers.inflate import ENCODINGS, Broken, TooLarge, inflate
+from stepscope.hub.receivers.bodies import ENCODINGS, Broken, TooLarge, inflate
 
 DATA = b"some text " * 100
 PACK = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstandard.compress}

@@ -7,7 +7,7 @@ import zlib
 import pytest
 import zstandard
 
-from stepscope.hub.receivers.inflate import MEMBERS, Broken, TooLarge, inflate
+from stepscope.hub.receivers.bodies import MEMBERS, Broken, TooLarge, inflate
 
 MEGA = 1024 * 1024
 EMPTY = {"gzip": gzip.compress(b""), "zstd": zstandard.compress(b"")}

@@ -6,15 +6,14 @@ from typing import Any
 import grpc
 import pytest
 
+from stepscope.hub.counters import Tallies
+from stepscope.hub.intake import Numbers
 from stepscope.hub.limits import Limits
-from stepscope.hub.parcels import Numbers
-from stepscope.hub.receivers.entry import Entry, Owners
+from stepscope.hub.receivers.ingest import SECONDS, Entry, Owners, Repeats, digest
 from stepscope.hub.receivers.otlp import OtlpReceiver
-from stepscope.hub.receivers.repeats import SECONDS, Repeats, digest
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.tokens import Token
-from stepscope.hub.tallies import Tallies
 from stepscope.model.errors import Retry
 from stepscope.wire.otlp.names import GRPC_METHODS
 from tests.hub import otlp_bodies as bodies

@@ -6,10 +6,8 @@ import pytest
 
 from stepscope.cli.main import main
 from stepscope.hub.refusals import Refusal
-from stepscope.hub.security.guard import Access, Guard
-from stepscope.hub.security.origins import is_loopback, known_hosts
-from stepscope.hub.security.rates import Rates
-from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.security.guard import Access, Guard, is_loopback, known_hosts
+from stepscope.hub.security.tokens import Rates, Tokens
 from stepscope.model.errors import ConfigError
 
 LOCAL = {"host": "localhost:4318"}

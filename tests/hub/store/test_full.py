@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.store import upkeep
+from stepscope.hub.store import maintenance
 from stepscope.hub.store.read.runs import list_runs
 from stepscope.hub.store.store import open_store
 from stepscope.model.errors import Retry
@@ -62,5 +62,5 @@ def test_a_full_disk_is_refused_until_there_is_room(small_disk: Path) -> None:
     assert (row.counts["points"], row.counts["logs"]) == (len(batches) * 10_000, len(batches))
     assert line(store, "full", "trainer/k3").total == len(batches) * 500
     assert len(store.engine.query("SELECT time FROM logs")) == len(batches)
-    assert upkeep.check(store.engine) == []
+    assert maintenance.check(store.engine) == []
     store.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import stepscope
-from stepscope.hub.store import upkeep
+from stepscope.hub.store import maintenance
 from stepscope.hub.store.store import open_store
 
 pytest.importorskip("chdb")
@@ -103,6 +103,6 @@ def test_acknowledged_is_stored_and_nothing_is_stored_twice(tmp_path: Path) -> N
         assert set(range(first)) <= set(rows["spans"])
         assert sorted(rows["spans"]) == sorted(rows["logs"]) == sorted(set(rows["spans"]))
         assert sorted(rows["metrics"]) == sorted(rows["spans"] * 20)
-        assert upkeep.check(store.engine) == []
+        assert maintenance.check(store.engine) == []
     finally:
         store.close()

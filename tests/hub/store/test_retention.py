@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.store import upkeep
+from stepscope.hub.store import maintenance
+from stepscope.hub.store.maintenance import retain
 from stepscope.hub.store.read.runs import list_runs
-from stepscope.hub.store.retention import retain
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span
@@ -60,14 +60,14 @@ def test_runs_go_by_age(store: Store, clock: Clock) -> None:
     assert (dropped.runs, ids(store)) == (1, {"day3", "day20", "day21"})
     assert dropped.bytes > 0
     assert line(store, "day3").total == 5000
-    assert upkeep.check(store.engine) == []
+    assert maintenance.check(store.engine) == []
     names = store.engine.query("SELECT name FROM spans")["name"]
     assert sorted(names) == ["day20", "day21", "day3"]
 
 
 def test_runs_go_by_bytes_but_not_the_living(store: Store, clock: Clock) -> None:
     """The longest silent first, until the rest fits; a run that writes stays whatever it takes."""
-    half = upkeep.info(store.engine).bytes // 2
+    half = maintenance.info(store.engine).bytes // 2
     retain(store, max_bytes=half, clock=clock)
     assert ids(store) in ({"day20", "day21"}, {"day21"})
     retain(store, max_bytes=1, clock=clock)
@@ -86,4 +86,4 @@ def test_a_dropped_run_does_not_come_back_unless_it_goes_on(store: Store, clock:
     assert row.number != before["day0"]
     assert (row.counts["points"], line(store, "day0").total) == (5000, 5000)
     assert floats(line(store, "day0", start=7, end=8)) == [7.0, 8.0]
-    assert upkeep.check(store.engine) == []
+    assert maintenance.check(store.engine) == []

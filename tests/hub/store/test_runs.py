@@ -7,9 +7,9 @@ import pytest
 from msgspec import structs
 
 from stepscope.hub.query.runs import duration
+from stepscope.hub.store.maintenance import retain
 from stepscope.hub.store.read import runs
 from stepscope.hub.store.read.runs import list_runs, read_writers
-from stepscope.hub.store.retention import retain
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.store import upkeep
+from stepscope.hub.store import maintenance
+from stepscope.hub.store.maintenance import drop_runs
 from stepscope.hub.store.read.runs import run_number
-from stepscope.hub.store.retention import drop_runs
 from stepscope.hub.store.store import open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Record, Span
@@ -33,14 +33,14 @@ def test_points_are_small_after_compaction(tmp_path: Path) -> None:
             for step in range(seq * 500, seq * 500 + 500)
         ]
         store.write(Batch(writer("r"), seq, records))
-    upkeep.compact(store.engine)
-    info = upkeep.info(store.engine)
+    maintenance.compact(store.engine)
+    info = maintenance.info(store.engine)
     parts = {table.name: table.parts for table in info.tables if table.rows}
     assert (info.points, parts["metrics"], parts["ledger"]) == (50_000, 1, 1)
     assert 8 < info.bytes_per_point <= 20
     assert info.bytes == sum(table.bytes for table in info.tables)
     assert line(store, "r", "trainer/k7").total == 2500
-    assert upkeep.check(store.engine) == []
+    assert maintenance.check(store.engine) == []
     store.close()
 
 
@@ -53,7 +53,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     content = bytearray(data.read_bytes())
     content[len(content) // 2] ^= 0xFF
     data.write_bytes(content)
-    assert any(problem.startswith("metrics: ") for problem in upkeep.check(store.engine))
+    assert any(problem.startswith("metrics: ") for problem in maintenance.check(store.engine))
     store.close()
 
 
@@ -64,12 +64,12 @@ def test_a_part_that_was_deleted_is_missed(tmp_path: Path) -> None:
     store.write(
         Batch(writer("r"), 0, [Span(T, 1, 1, None, trace, trace[8:], None, "s"), Metric(T, 1, None, None, {"k": 1})])
     )
-    assert upkeep.check(store.engine) == []
+    assert maintenance.check(store.engine) == []
     (path,) = store.engine.query("SELECT path FROM system.parts WHERE active AND table = 'spans'")["path"]
     store.close()
     shutil.rmtree(path)
     store = open_store(tmp_path / "store")
-    assert upkeep.check(store.engine) == ["spans and open_spans: 0 spans instead of the 1 that were stored"]
+    assert maintenance.check(store.engine) == ["spans and open_spans: 0 spans instead of the 1 that were stored"]
     store.close()
 
 
@@ -81,7 +81,7 @@ def test_what_was_dropped_is_not_missed(tmp_path: Path) -> None:
     number = run_number(store.engine, "a")
     assert number is not None
     drop_runs(store, [number])
-    assert upkeep.check(store.engine) == []
+    assert maintenance.check(store.engine) == []
     store.close()
 
 
@@ -89,7 +89,7 @@ def test_a_small_store_does_not_grow(tmp_path: Path) -> None:
     """Parts that are alone are left as they are."""
     store = open_store(tmp_path / "store")
     store.write(Batch(writer("r"), 0, [Metric(T, 1, None, None, {"k": 1})]))
-    before = upkeep.info(store.engine)
-    upkeep.compact(store.engine)
-    assert upkeep.info(store.engine) == before
+    before = maintenance.info(store.engine)
+    maintenance.compact(store.engine)
+    assert maintenance.info(store.engine) == before
     store.close()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stepscope.hub.api.params import Param
-from stepscope.hub.deleting import Deleted
-from stepscope.hub.receivers.entry import Entry
+from stepscope.hub.deletion import Deleted
+from stepscope.hub.receivers.ingest import Entry
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import structs
 
 from stepscope.hub.api.params import bad
-from stepscope.hub.receivers.entry import Entry, Load
-from stepscope.hub.receivers.inflate import Broken, TooLarge, inflate
+from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
+from stepscope.hub.receivers.ingest import Entry, Load
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.read.known import Id
 from stepscope.model.errors import Retry

@@ -13,24 +13,23 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from stepscope.hub.answers import json_response
 from stepscope.hub.api import params
 from stepscope.hub.api.endpoint import Endpoint, Lane, Reader, Stream
 from stepscope.hub.api.openapi import document
 from stepscope.hub.api.table import ENDPOINTS
 from stepscope.hub.api.watching import PATH, Watching, describe
-from stepscope.hub.deleting import Deleted
+from stepscope.hub.deletion import Deleted
 from stepscope.hub.live import Live
-from stepscope.hub.receivers.body import Body, read_body
-from stepscope.hub.receivers.entry import Entry
-from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.receivers.bodies import Body, read_body
+from stepscope.hub.receivers.ingest import Entry
+from stepscope.hub.refusals import Refusal, Refused, json_response
 from stepscope.hub.run_states import RunStates
-from stepscope.hub.security.gate import access_of
 from stepscope.hub.security.guard import Access
+from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub
 from stepscope.hub.store.engine import Damaged, Engine, EngineError, Stop
 from stepscope.hub.store.read.runs import RunRow
-from stepscope.hub.workers import Workers
+from stepscope.hub.threads import Workers
 from stepscope.journal.edits import Edits
 
 USER = "x-stepscope-user"

@@ -4,7 +4,7 @@ from typing import Any
 
 from stepscope.hub.api.endpoint import Endpoint, Reader
 from stepscope.hub.api.schemas import INTEGER, TEXT, many, thing
-from stepscope.hub.store.upkeep import describe
+from stepscope.hub.store.maintenance import describe
 
 WORDS = {
     "metrics": "Every value of every step metric, by series.",

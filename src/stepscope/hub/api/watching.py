@@ -11,15 +11,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from stepscope.hub.answers import error_response
 from stepscope.hub.api import params
 from stepscope.hub.api.openapi import errors, parameters
 from stepscope.hub.api.params import Param
 from stepscope.hub.live import Live, Moment, TooMany, Watcher
 from stepscope.hub.query import news
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.gate import access_of
+from stepscope.hub.refusals import Refusal, Refused, error_response
 from stepscope.hub.security.guard import Access
+from stepscope.hub.security.middleware import access_of
 from stepscope.model.records import KINDS
 
 PATH = "/api/live"

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stepscope.hub.backlog import Item
-from stepscope.hub.tallies import Tallies
+from stepscope.hub.counters import Tallies
+from stepscope.hub.sources import Item
 from stepscope.journal import layout
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.read import READ_BYTES, Position, Tail

@@ -9,13 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from stepscope.hub.answers import json_response
-from stepscope.hub.receivers.body import with_body
-from stepscope.hub.receivers.entry import Entry, Load
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.gate import access_of
+from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.ingest import Entry, Load
+from stepscope.hub.refusals import Refusal, Refused, json_response
 from stepscope.hub.security.guard import Access
-from stepscope.hub.workers import Workers
+from stepscope.hub.security.middleware import access_of
+from stepscope.hub.threads import Workers
 from stepscope.model.errors import Retry
 from stepscope.model.writer import SCHEMA, Writer
 from stepscope.wire import frames

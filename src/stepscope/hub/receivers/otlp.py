@@ -1,19 +1,39 @@
-"""One OTLP request, whatever carried it: decode, take what is good, say what is not."""
+"""OTLP requests: decoded, taken or refused in part; over HTTP at /v1/traces, /v1/metrics, /v1/logs and /."""
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
+from http import HTTPStatus
 from typing import NamedTuple
 
 from msgspec import structs
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from stepscope.hub.receivers.entry import Entry, Load, Writers
-from stepscope.hub.receivers.repeats import Repeats, digest
+from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.ingest import Entry, Load, Repeats, Writers, digest
+from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.guard import Access
+from stepscope.hub.security.middleware import access_of
+from stepscope.hub.threads import Workers
+from stepscope.model.errors import Retry
 from stepscope.wire.otlp.decode.bulk import bound_values
 from stepscope.wire.otlp.decode.request import decode
-from stepscope.wire.otlp.names import HEADER_EXPERIMENT, HEADER_RUN, SIGNALS, Encoding, Signal
+from stepscope.wire.otlp.fields import scan
+from stepscope.wire.otlp.names import (
+    CONTENT_TYPES,
+    HEADER_EXPERIMENT,
+    HEADER_RUN,
+    HTTP_PATHS,
+    SIGNALS,
+    Encoding,
+    Signal,
+    encoding_of,
+)
 from stepscope.wire.otlp.refusals import BadRequest, Rejections
+from stepscope.wire.otlp.replies import write_reply
 
 NO_RECORDED_VALUE = "a point without a recorded value"
 
@@ -106,3 +126,81 @@ class _Clock:
 _SAFE: "Future[None]" = Future()
 _SAFE.set_result(None)
 _NOTHING = {signal: Rejections(signal) for signal in SIGNALS}
+
+
+_JSON_NAMES: tuple[tuple[bytes, Signal], ...] = (
+    (b'"resourceSpans"', "traces"),
+    (b'"resourceMetrics"', "metrics"),
+    (b'"resourceLogs"', "logs"),
+)
+
+
+def guess_signal(encoding: Encoding, data: bytes) -> Signal:
+    """Tell the signal by the first item; traces when there is none."""
+    if encoding == "json":
+        return next((signal for name, signal in _JSON_NAMES if name in data), "traces")
+    try:
+        item = _first(_first(_first(data, 1), 2), 2)
+        numbers = {number for number, value in scan(item) if isinstance(value, int)}
+    except (LookupError, ValueError):
+        return "traces"
+    if 7 in numbers:  # a span's start; the fields of a metric are none of them numbers
+        return "traces"
+    return "logs" if numbers & {1, 11} else "metrics"
+
+
+def _first(message: bytes, number: int) -> bytes:
+    """The first value of a repeated field; LookupError when there is none."""
+    for field, value in scan(message):
+        if field == number and isinstance(value, bytes):
+            return value
+    raise LookupError(number)
+
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class OtlpHttp:
+    """The routes of OTLP/HTTP."""
+
+    def __init__(self, receiver: OtlpReceiver, workers: Workers) -> None:
+        self._receiver = receiver
+        self._workers = workers
+
+    def routes(self) -> list[Route]:
+        """The paths of the three signals, and the root."""
+        found = [Route(path, self._exporter(signal), methods=["POST"]) for path, signal in HTTP_PATHS.items()]
+        return [*found, Route("/", self._exporter(None), methods=["POST"])]
+
+    def _exporter(self, signal: Signal | None) -> Answer:
+        async def export(request: Request) -> Response:
+            encoding = encoding_of(request.headers.get("content-type", ""))
+            if encoding is None:
+                known = " or ".join(CONTENT_TYPES.values())
+                raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type must be {known}"))
+            return await self._export(request, signal, encoding)
+
+        return export
+
+    async def _export(self, request: Request, signal: Signal | None, encoding: Encoding) -> Response:
+        access, headers = access_of(request.scope), dict(request.headers)
+        try:
+            taken = await with_body(
+                request, self._workers, lambda data: self._take(signal, encoding, data, headers, access)
+            )
+            await asyncio.shield(asyncio.wrap_future(taken.safe))  # who goes away cancels for himself only
+        except BadRequest as error:
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
+        except Retry as error:
+            raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)) from None
+        return Response(write_reply(encoding, taken.rejections), media_type=CONTENT_TYPES[encoding])
+
+    def _take(
+        self,
+        signal: Signal | None,
+        encoding: Encoding,
+        data: bytes,
+        headers: Mapping[str, str],
+        access: Access,
+    ) -> Taken:
+        return self._receiver.take(signal or guess_signal(encoding, data), encoding, data, headers, access)

@@ -8,12 +8,11 @@ from typing import Any
 
 import grpc
 
-from stepscope.hub.answers import rpc_code
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.otlp import OtlpReceiver
-from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.refusals import Refusal, Refused, rpc_code
 from stepscope.hub.security.guard import Access, Guard, bearer
-from stepscope.hub.workers import Workers
+from stepscope.hub.threads import Workers
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.wire.otlp.names import GRPC_METHODS, Signal
 from stepscope.wire.otlp.refusals import BadRequest

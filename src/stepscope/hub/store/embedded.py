@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.store import native
+from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Block, rows_of
 from stepscope.hub.store.engine import EngineError, Limits, Stop, Table, refusal
-from stepscope.hub.store.native import Answer
+from stepscope.hub.store.native_format import Answer
 from stepscope.model.errors import ConfigError
 
 DATABASE = "stepscope"
@@ -103,7 +103,7 @@ class Chdb:
     def query(self, sql: str) -> Answer:
         """Return the columns of a SELECT."""
         with self._connection() as connection:
-            return native.decode(_run(connection, sql, "Native"))
+            return native_format.decode(_run(connection, sql, "Native"))
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Answer several questions at once."""
@@ -115,8 +115,8 @@ class Chdb:
         Not with chDB's `send_insert`: when the disk is full it reports the rows as written and drops them (26.9).
         """
         names = ", ".join(block)
-        structure = ", ".join(f"{name} {native.type_of(column)}" for name, column in block.items())
-        with _file(native.encode(block)) as path, self._connection() as connection:
+        structure = ", ".join(f"{name} {native_format.type_of(column)}" for name, column in block.items())
+        with _file(native_format.encode(block)) as path, self._connection() as connection:
             found = _answer(
                 connection, f"INSERT INTO {table} ({names}) SELECT {names} FROM file('{path}', 'Native', '{structure}')"
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stepscope.hub.store.columns import Block
-from stepscope.hub.store.native import Answer
+from stepscope.hub.store.native_format import Answer
 from stepscope.model.errors import StepscopeError
 
 _PASSING = frozenset((159, 202, 209, 210, 241, 242, 243, 252, 341, 394, 439))

@@ -9,7 +9,7 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.conditions import between
 from stepscope.hub.store.read.keys import Line, read_lines
 from stepscope.hub.store.read.runs import step_of
-from stepscope.hub.store.write.histograms import FIELDS, Distribution, restore
+from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, restore
 
 PAGE = 10_000
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.native import Answer
+from stepscope.hub.store.native_format import Answer
 from stepscope.hub.store.read.runs import step_of
 from stepscope.hub.store.read.spans import Stretch, condition
 

@@ -8,7 +8,7 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.keys import Line, read_lines
 from stepscope.hub.store.tables import NO_STEP
-from stepscope.hub.store.write.histograms import FIELDS, Distribution, restore
+from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, restore
 
 
 @dataclass(frozen=True, slots=True)

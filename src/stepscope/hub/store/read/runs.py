@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.native import Answer
+from stepscope.hub.store.native_format import Answer
 from stepscope.hub.store.tables import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.edits import edit_of

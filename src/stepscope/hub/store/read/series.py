@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.native import Answer
+from stepscope.hub.store.native_format import Answer
 from stepscope.hub.store.read.keys import Total, read_lines, read_totals
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.records import Attrs

@@ -9,12 +9,10 @@ from msgspec.structs import replace
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source
-from stepscope.hub.store.write.exemplars import Exemplars
-from stepscope.hub.store.write.histograms import Distributions
+from stepscope.hub.store.write.histogram_rows import Distributions, Exemplars
 from stepscope.hub.store.write.ledger import COUNTS
-from stepscope.hub.store.write.logs import Lines
-from stepscope.hub.store.write.points import Points
-from stepscope.hub.store.write.spans import Spans, Traces
+from stepscope.hub.store.write.point_rows import Points
+from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.wire.otlp.names import ATTR_EXEMPLARS

@@ -1,14 +1,13 @@
-"""Delete a run for good: a tombstone first, so that a kill or a late batch brings nothing back, then files and rows."""
+"""Delete a run: a tombstone first, so that a crash or a late batch brings nothing back, then files and rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
+from stepscope.hub.store.maintenance import drop_runs, info
 from stepscope.hub.store.read.runs import RunRow, list_runs
-from stepscope.hub.store.retention import drop_runs
 from stepscope.hub.store.store import Store
-from stepscope.hub.store.upkeep import info
 from stepscope.journal.deleting import delete_files, has_journals
 from stepscope.journal.edits import Edits
 

@@ -1,9 +1,18 @@
-"""Decompression of request bodies that stops at a limit, however small the bomb."""
+"""Request bodies: read whole, decompressed within a limit and decoded on a thread, never on the event loop."""
 
 import re
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TypeVar
 
 import zstandard
+from starlette.requests import ClientDisconnect, Request
+
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.security.middleware import MOST, too_large
+from stepscope.hub.threads import Workers
 
 ENCODINGS = ("identity", "gzip", "deflate", "zstd")
 _WINDOW = 64 * 1024 * 1024
@@ -99,3 +108,46 @@ def _zstd(data: bytes, limit: int) -> bytes:
                 raise TooLarge
             parts.append(part)
     return b"".join(parts)
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as it came."""
+
+    data: bytes
+    encoding: str
+    most: int
+
+    def unpacked(self) -> bytes:
+        """Decompress it; Refused with 400 or 413. This takes time: not on the event loop."""
+        try:
+            return inflate(self.data, self.encoding, self.most)
+        except TooLarge:
+            raise Refused(too_large(self.most)) from None
+        except Broken as error:
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
+
+
+async def read_body(request: Request) -> Body:
+    """Read a body; Refused with 400, 408, 413, 415 or 503."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    try:
+        data = await request.body()
+    except ClientDisconnect:
+        raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body was cut off")) from None
+    if encoding not in ("", "x-gzip", *ENCODINGS):
+        text = f"the Content-Encoding {encoding[:40]!r} is not known; known are {', '.join(ENCODINGS)}"
+        raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
+    return Body(data, encoding, request.scope[MOST])
+
+
+async def with_body(request: Request, workers: Workers, work: Callable[[bytes], Result]) -> Result:
+    """Read a body and run `work` on it on a thread.
+
+    It is decompressed by the thread that works on it, so that no more bodies than threads are unpacked at a time.
+    """
+    body = await read_body(request)
+    return await workers.run(lambda: work(body.unpacked()))

@@ -1,4 +1,4 @@
-"""Metric values as columns: grouped by series, in the order of steps, with what each series adds up to."""
+"""Metric values as columns: grouped by series, in the order of steps, with totals per series."""
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Questions from outside: to the hub that has a home folder open, or to its engine in this process when none has."""
+"""Ask a hub: over HTTP the one that has a home folder open, else its engine in this process."""
 
 import contextlib
 import getpass
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from stepscope.hub.home import HubHome, address_of
+from stepscope.journal.resolve_run import PROBES, choose
 from stepscope.model.errors import ConfigError, StepscopeError
 
 TOKEN_VARIABLE = "STEPSCOPE_TOKEN"
@@ -195,9 +196,8 @@ class Local:
 def _opened(home: Path) -> Iterator[Local]:
     try:
         from stepscope.hub.api.endpoint import Reader
-        from stepscope.hub.opening import open_kept
         from stepscope.hub.security.tokens import Tokens
-        from stepscope.hub.service import Hub, HubOptions
+        from stepscope.hub.service import Hub, HubOptions, open_kept
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
     if not home.is_dir():
@@ -217,3 +217,26 @@ def _opened(home: Path) -> Iterator[Local]:
             Reader(store.engine, hub.states, edits=hub.edits, delete=hub.delete_run, who=user()),
             hub.pump.trouble,
         )
+
+
+RUNS = "/api/runs"
+MOST = 10_000
+"""As many runs as one answer has."""
+
+
+def resolve_run(door: Door, home: Path, text: str) -> str:
+    """Find the run that is meant: an id, a part an id begins with, a name, or `latest`."""
+    rows = door.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
+    names = {row["id"]: row["name"] for row in sorted(rows, key=lambda row: row["id"] == PROBES)}
+    if len(rows) == MOST and text not in names and _knows(door, text):
+        return text
+    return choose(text, list(names), names.get, str(home))
+
+
+def _knows(door: Door, id: str) -> bool:
+    """Ask for a run that may be older than all that were listed."""
+    try:
+        door.get(f"{RUNS}/{{run}}", run=id)
+    except Refusing:
+        return False
+    return True

@@ -1,0 +1,239 @@
+"""Spans, logs, events and alerts as columns, with the run, rank and attempt they came from."""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from stepscope.hub.store import attrs
+from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.write.catalog import Source
+from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Link, Log, Span, SpanEvent
+
+
+class Placed(Protocol):
+    """A record that may have a step."""
+
+    @property
+    def step(self) -> int | None:
+        """The step."""
+
+
+R = TypeVar("R", bound=Placed)
+
+
+class Rows(Generic[R]):
+    """Records in the order they came, and how many in a row each source gave."""
+
+    def __init__(self) -> None:
+        self.records: list[R] = []
+        self._sources: list[Source] = []
+        self._counts: list[int] = []
+
+    def extend(self, source: Source, records: Sequence[R]) -> None:
+        """Take records of one source."""
+        if records:
+            self.records += records
+            self._sources.append(source)
+            self._counts.append(len(records))
+
+    def by_source(self, type: str, of: Callable[[Source], int]) -> Numbers:
+        """Make a column that is the same for all records of a source."""
+        return Numbers(type, numbers(type, [of(source) for source in self._sources]).data.repeat(self._counts))
+
+    def place(self, commit: int) -> Block:
+        """Make the columns run, step, rank, attempt and commit; OverflowError for a step that does not fit."""
+        steps = [NO_STEP if record.step is None else record.step for record in self.records]
+        column = numbers("Int64", steps)
+        if steps and np.min(column.data) < NO_STEP:
+            raise OverflowError("a step is out of range")
+        return {
+            "run": self.by_source("UInt32", lambda source: source.book.number),
+            "step": column,
+            "rank": self.by_source("UInt32", lambda source: source.writer.rank),
+            "attempt": self.by_source("UInt16", lambda source: source.writer.attempt),
+            "commit": constant("UInt32", commit, len(steps)),
+        }
+
+
+Traced = Span | Log | Event | Alert
+
+
+class Spans:
+    """The spans of a commit, ended and open ones apart."""
+
+    def __init__(self) -> None:
+        self._ended: Rows[Span] = Rows()
+        self._open: Rows[Span] = Rows()
+
+    def extend(self, source: Source, spans: Sequence[Span]) -> None:
+        """Take spans of one source."""
+        ended = [span for span in spans if span.duration is not None]
+        self._ended.extend(source, ended)
+        if len(ended) < len(spans):
+            self._open.extend(source, [span for span in spans if span.duration is None])
+
+    def blocks(self, commit: int) -> dict[str, Block]:
+        """Make the rows of `spans` and `open_spans`; ValueError, OverflowError or TypeError for an unfit span."""
+        found = {}
+        if self._ended.records:
+            found["spans"] = _span_block(self._ended, commit)
+        if self._open.records:
+            found["open_spans"] = _span_block(self._open, commit)
+        return found
+
+
+def _span_block(rows: Rows[Span], commit: int) -> Block:
+    spans = rows.records
+    block: Block = {
+        **rows.place(commit),
+        "time": numbers("Int64", [span.time for span in spans]),
+        "duration": numbers("Int64", [span.duration or 0 for span in spans]),
+        "trace_id": fixed(16, [span.trace_id for span in spans]),
+        "span_id": fixed(8, [span.span_id for span in spans]),
+        "parent_id": fixed(8, [span.parent_id for span in spans]),
+        "name": texts([span.name for span in spans]),
+        "axis": texts([span.axis or "" for span in spans]),
+        "span_kind": numbers("UInt8", [span.span_kind for span in spans]),
+        "status": numbers("UInt8", [span.status for span in spans]),
+        "message": texts([span.message for span in spans]),
+        "scope": texts([span.scope for span in spans]),
+        "flags": numbers("UInt32", [span.flags for span in spans]),
+        "writer": rows.by_source("UInt64", lambda source: source.key),
+        **attrs.block([span.attrs for span in spans]),
+    }
+    return {**block, **_events([span.events for span in spans]), **_links([span.links for span in spans])}
+
+
+def _events(lists: Sequence[tuple[SpanEvent, ...]]) -> Block:
+    ends = ends_of(map(len, lists))
+    events = [event for each in lists for event in each]
+    return {
+        "event_times": Lists(ends, numbers("Int64", [event.time for event in events])),
+        "event_names": Lists(ends, texts([event.name for event in events])),
+        "event_attrs": Lists(ends, texts([attrs.as_json(event.attrs) for event in events])),
+    }
+
+
+def _links(lists: Sequence[tuple[Link, ...]]) -> Block:
+    ends = ends_of(map(len, lists))
+    links = [link for each in lists for link in each]
+    return {
+        "link_traces": Lists(ends, texts([link.trace_id.hex() for link in links])),
+        "link_spans": Lists(ends, texts([link.span_id.hex() for link in links])),
+        "link_attrs": Lists(ends, texts([attrs.as_json(link.attrs) for link in links])),
+    }
+
+
+class Traces:
+    """Where the traces of a commit are to be found."""
+
+    def __init__(self) -> None:
+        self._places: set[tuple[bytes, int, int]] = set()
+
+    def extend(self, run: int, records: Sequence[Traced]) -> None:
+        """Note at which steps of a run there are records of traces."""
+        self._places.update(
+            {
+                (record.trace_id, run, NO_STEP if record.step is None else record.step)
+                for record in records
+                if record.trace_id
+            }
+        )
+
+    def blocks(self) -> dict[str, Block]:
+        """Make the rows of `traces`."""
+        if not self._places:
+            return {}
+        rows = list(self._places)
+        return {
+            "traces": {
+                "trace_id": fixed(16, [row[0] for row in rows]),
+                "run": numbers("UInt32", [row[1] for row in rows]),
+                "step": numbers("Int64", [row[2] for row in rows]),
+            }
+        }
+
+
+LIFE = "train.run."
+"""Events whose names begin so tell how a run fares."""
+
+Line = Log | Event | Alert
+
+
+class Lines:
+    """The logs, events and alerts of a commit."""
+
+    def __init__(self) -> None:
+        self._logs: Rows[Line] = Rows()
+        self._alerts: Rows[Line] = Rows()
+        self._life: Rows[Event] = Rows()
+
+    def extend(self, source: Source, lines: Sequence[Line]) -> None:
+        """Take records of one source."""
+        self._logs.extend(source, [line for line in lines if not isinstance(line, Alert)])
+        self._alerts.extend(source, [line for line in lines if isinstance(line, Alert)])
+        self._life.extend(source, [line for line in lines if isinstance(line, Event) and line.name.startswith(LIFE)])
+
+    def blocks(self, commit: int) -> dict[str, Block]:
+        """Make the rows of `logs`, `alerts` and `lifecycle`; ValueError and its kin for an unfit record."""
+        found = {}
+        if self._logs.records:
+            found["logs"] = _log_block(self._logs, commit)
+        if self._alerts.records:
+            found["alerts"] = _log_block(self._alerts, commit)
+        if self._life.records:
+            found["lifecycle"] = _life(self._life, commit)
+        return found
+
+
+def _log_block(rows: Rows[Line], commit: int) -> Block:
+    lines = rows.records
+    bodies = [_body(line) for line in lines]
+    return {
+        **rows.place(commit),
+        "time": numbers("Int64", [line.time for line in lines]),
+        "kind": numbers("UInt8", [_kind(line) for line in lines]),
+        "severity": numbers("UInt8", [line.severity for line in lines]),
+        "name": texts([_name(line) for line in lines]),
+        "body": texts([text for _, text in bodies]),
+        "body_type": texts([letter for letter, _ in bodies]),
+        "trace_id": fixed(16, [line.trace_id for line in lines]),
+        "span_id": fixed(8, [line.span_id for line in lines]),
+        "axis": texts([line.axis or "" for line in lines]),
+        "scope": texts([line.scope if isinstance(line, Log) else "" for line in lines]),
+        "observed": numbers("Int64", [line.observed for line in lines]),
+        "flags": numbers("UInt32", [line.flags for line in lines]),
+        "writer": rows.by_source("UInt64", lambda source: source.key),
+        **attrs.block([line.attrs for line in lines]),
+    }
+
+
+def _kind(line: Line) -> int:
+    if isinstance(line, Log):
+        return LOG
+    return EVENT if isinstance(line, Event) else ALERT
+
+
+def _name(line: Line) -> str:
+    return "" if isinstance(line, Log) else line.name
+
+
+def _body(line: Line) -> attrs.Spelled:
+    return ("s", line.message) if isinstance(line, Alert) else attrs.spell(line.body)
+
+
+def _life(rows: Rows[Event], commit: int) -> Block:
+    events = rows.records
+    block = rows.place(commit)
+    del block["step"]
+    return {
+        **block,
+        "writer": rows.by_source("UInt64", lambda source: source.key),
+        "main": rows.by_source("UInt8", lambda source: source.writer.main),
+        "time": numbers("Int64", [event.time for event in events]),
+        "name": texts([event.name for event in events]),
+        "status": texts([str(event.attrs.get("status", "")) for event in events]),
+        **attrs.block([event.attrs for event in events]),
+    }
