@@ -25,18 +25,18 @@ def read(
     and reads the journals first. Needs `pip install 'stepscope[hub]'`.
     StepscopeError when there is no such run, or more than one is meant.
     """
-    from stepscope.hub.client import open_door, resolve_run
+    from stepscope.hub.client import open_client, resolve_run
     from stepscope.hub.store import arrow
     from stepscope.sdk import settings
 
     place = settings.load({}).home if home is None else Path(home).expanduser().absolute()
     data = io.BytesIO()
-    with open_door(place) as door:
-        if door.trouble:
-            warnings.warn(f"the newest records of {place} are not in the table: {door.trouble}", stacklevel=2)
+    with open_client(place) as client:
+        if client.trouble:
+            warnings.warn(f"the newest records of {place} are not in the table: {client.trouble}", stacklevel=2)
         path = "/api/runs/{run}/export"
         wanted = [keys] if isinstance(keys, str) else list(keys)
-        door.copy(data, path, run=resolve_run(door, place, run), format="arrow", what=what, key=wanted, rank=rank)
+        client.copy(data, path, run=resolve_run(client, place, run), format="arrow", what=what, key=wanted, rank=rank)
     data.seek(0)
     table = arrow.read_stream(data)
     return table.to_pandas() if pandas else table

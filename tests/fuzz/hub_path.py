@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from stepscope.hub.counters import Tallies
-from stepscope.hub.intake import Numbers, unpack
+from stepscope.hub.counters import Counters
+from stepscope.hub.intake import SequenceNumbers, unpack
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import Entry, Owners
+from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Block
@@ -19,14 +19,14 @@ from stepscope.wire import frames
 
 
 class Tray:
-    """Stands where the intake is, and keeps parcels in memory: a sync for each input would be the whole cost."""
+    """Stands where the intake is, and keeps batches in memory: a sync for each input would be the whole cost."""
 
     def __init__(self) -> None:
-        self.parcels: list[bytes] = []
+        self.batches: list[bytes] = []
 
-    def submit(self, parcels: Sequence[bytes]) -> "Future[None]":
-        """Take packed parcels."""
-        self.parcels += parcels
+    def submit(self, batches: Sequence[bytes]) -> "Future[None]":
+        """Take packed batches."""
+        self.batches += batches
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -71,28 +71,28 @@ class HubPath:
     """One hub's way in, fresh for each input, so that an input means the same every time."""
 
     def __init__(self) -> None:
-        self.tallies = Tallies()
+        self.counters = Counters()
         self._tray = Tray()
-        numbers = Numbers(lambda: 1)
-        self.entry = Entry("fuzz", self._tray, Scrubber(Limits()), self.tallies, numbers, Owners())  # type: ignore[arg-type]
+        numbers = SequenceNumbers(lambda: 1)
+        self.entry = Ingest("fuzz", self._tray, Scrubber(Limits()), self.counters, numbers, RunOwners())  # type: ignore[arg-type]
 
     def finish(self) -> int:
         """Carry what was taken to the rows of a commit; return how many records there were.
 
-        Everything counted as written must be in the parcels, and everything in the parcels must become rows or be
+        Everything counted as written must be in the batches, and everything in the batches must become rows or be
         refused by name.
         """
-        if not self._tray.parcels:
-            assert self.tallies.total("written") == 0
+        if not self._tray.batches:
+            assert self.counters.total("written") == 0
             return 0
-        packed = frames.pack_batch(1, self._tray.parcels)
+        packed = frames.pack_batch(1, self._tray.batches)
         (found,) = frames.scan(packed, final=True)
         assert isinstance(found, frames.Frame)
-        _, parcels, bad = unpack(found.payload)
-        assert bad == 0, "a parcel that was packed cannot be read"
-        taken = sum(len(parcel.records) for parcel in parcels)
-        assert taken == self.tallies.total("written"), "records were lost between the request and the journal"
-        _store([parcel.batch() for parcel in parcels])
+        _, batches, bad = unpack(found.payload)
+        assert bad == 0, "a batch that was packed cannot be read"
+        taken = sum(len(each.records) for each in batches)
+        assert taken == self.counters.total("written"), "records were lost between the request and the journal"
+        _store([each.batch() for each in batches])
         return taken
 
 
@@ -100,7 +100,7 @@ def _store(batches: Sequence[Batch]) -> None:
     """Make the rows of a commit as the store does."""
     engine: Engine = Nothing()
     catalog = Catalog(engine, lambda: 10**18)
-    catalog.load(batch.writer.run for batch in batches)
+    catalog.upload(batch.writer.run for batch in batches)
     parts = []
     for batch in batches:
         try:

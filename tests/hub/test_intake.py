@@ -1,4 +1,4 @@
-"""The hub's own journal: group commit, bounds, failures of the disk; and parcels through it."""
+"""The hub's own journal: group commit, bounds, failures of the disk; and batches through it."""
 
 import shutil
 import threading
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.counters import Tallies
+from stepscope.hub.counters import Counters
 from stepscope.hub.home import HubHome
-from stepscope.hub.intake import MOST_BYTES, Intake, Numbers, Parcel, pack, pack_parts, pack_whole
-from stepscope.hub.sources import Backlog
+from stepscope.hub.intake import MOST_BYTES, Intake, IntakeBatch, SequenceNumbers, pack, pack_parts, pack_whole
+from stepscope.hub.sources import IntakeReader
 from stepscope.journal.cursors import Cursors
 from stepscope.model.errors import Retry
 from stepscope.model.records import Log, Metric, Record
@@ -20,9 +20,9 @@ from stepscope.model.writer import Writer
 WRITER = Writer(id="w", run="r", project="p")
 
 
-def parcel(seq: int, value: float = 1.0) -> bytes:
-    """A packed parcel of one metric."""
-    packed = pack(Parcel("test", WRITER, seq, [Metric(1, seq, None, None, {"loss": value})]))
+def packed_batch(seq: int, value: float = 1.0) -> bytes:
+    """One packed batch of one metric."""
+    packed = pack(IntakeBatch("test", WRITER, seq, [Metric(1, seq, None, None, {"loss": value})]))
     assert packed is not None
     return packed
 
@@ -32,9 +32,9 @@ def log(body: object) -> Record:
     return Log(1, None, None, None, None, 9, body)
 
 
-def backlog(home: Path) -> Backlog:
+def intake_reader(home: Path) -> IntakeReader:
     """The reader of the journal in a home."""
-    return Backlog(home / "journal" / "intake", Cursors(home, "store"), Tallies())
+    return IntakeReader(home / "journal" / "intake", Cursors(home, "store"), Counters())
 
 
 def test_groups(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_groups(tmp_path: Path) -> None:
 
     def send(first: int) -> None:
         for seq in range(first, first + 20):
-            future = intake.submit([parcel(seq)])
+            future = intake.submit([packed_batch(seq)])
             with lock:
                 futures.append(future)
 
@@ -58,7 +58,7 @@ def test_groups(tmp_path: Path) -> None:
         future.result(10)
     intake.close()
     assert intake.groups < 400
-    source = backlog(tmp_path)
+    source = intake_reader(tmp_path)
     found = []
     while items := source.read():
         found += items
@@ -70,10 +70,10 @@ def test_resumes(tmp_path: Path) -> None:
     """A reader goes on where the last one settled, and stored segments are removed, but for the newest."""
     intake = Intake(tmp_path / "journal" / "intake", WRITER, most_bytes=80_000)
     cursors = Cursors(tmp_path, "store")
-    source = Backlog(intake.folder, cursors, Tallies(), intake.measure)
+    source = IntakeReader(intake.folder, cursors, Counters(), intake.measure)
     seen = []
     for seq in range(500):
-        intake.submit([parcel(seq)]).result(10)
+        intake.submit([packed_batch(seq)]).result(10)
         if seq % 10 == 9:
             assert source.read()
             source.rewind()
@@ -81,7 +81,7 @@ def test_resumes(tmp_path: Path) -> None:
             source.settle()
             cursors.save()
             cursors = Cursors(tmp_path, "store")
-            source = Backlog(intake.folder, cursors, Tallies(), intake.measure)
+            source = IntakeReader(intake.folder, cursors, Counters(), intake.measure)
     assert seen == list(range(500))
     assert len(list(intake.folder.iterdir())) <= 2
     assert source.bytes_behind() == 0
@@ -92,15 +92,15 @@ def test_bound(tmp_path: Path) -> None:
     """Beyond its bound the journal takes nothing, and takes again when there is room."""
     intake = Intake(tmp_path / "journal" / "intake", WRITER, most_bytes=20_000)
     taken = 0
-    while (refusal := intake.submit([parcel(taken)]).exception(10)) is None:
+    while (refusal := intake.submit([packed_batch(taken)]).exception(10)) is None:
         taken += 1
     assert 0 < taken < 999
     assert isinstance(refusal, Retry)
     assert refusal.after
-    source = Backlog(intake.folder, Cursors(tmp_path, "store"), Tallies(), intake.measure)
+    source = IntakeReader(intake.folder, Cursors(tmp_path, "store"), Counters(), intake.measure)
     while source.read():
         source.settle()
-    intake.submit([parcel(taken)]).result(10)
+    intake.submit([packed_batch(taken)]).result(10)
     intake.close()
 
 
@@ -109,27 +109,27 @@ def test_broken_disk(tmp_path: Path) -> None:
     (tmp_path / "journal").write_text("in the way")
     intake = Intake(tmp_path / "journal" / "intake", WRITER)
     with pytest.raises(Retry, match="cannot be written"):
-        intake.submit([parcel(0)]).result(10)
+        intake.submit([packed_batch(0)]).result(10)
     (tmp_path / "journal").unlink()
-    intake.submit([parcel(1)]).result(10)
+    intake.submit([packed_batch(1)]).result(10)
     intake.close()
-    assert [item.batch.seq for item in backlog(tmp_path).read()] == [1]
+    assert [item.batch.seq for item in intake_reader(tmp_path).read()] == [1]
 
 
 def test_folder_that_is_not_ours(tmp_path: Path) -> None:
     """Nothing is acknowledged and nothing made while the folder is another's; afterwards it goes on."""
     place = HubHome(tmp_path / "home")
     intake = Intake(place.journal, WRITER, check=place.check)
-    intake.submit([parcel(0)]).result(10)
+    intake.submit([packed_batch(0)]).result(10)
     place.home.rename(tmp_path / "moved")
     with pytest.raises(Retry, match="was deleted, moved or replaced under the hub"):
-        intake.submit([parcel(1)]).result(10)
+        intake.submit([packed_batch(1)]).result(10)
     assert not place.home.exists()
     (tmp_path / "moved").rename(place.home)
-    intake.submit([parcel(2)]).result(10)
+    intake.submit([packed_batch(2)]).result(10)
     intake.close()
     place.close()
-    assert [item.batch.seq for item in backlog(place.folder).read()] == [0, 2]
+    assert [item.batch.seq for item in intake_reader(place.folder).read()] == [0, 2]
 
 
 def test_folder_that_goes_while_it_is_written(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_folder_that_goes_while_it_is_written(tmp_path: Path) -> None:
 
     intake = Intake(place.journal, WRITER, check=check)
     with pytest.raises(Retry, match="was deleted"):
-        intake.submit([parcel(0)]).result(10)
+        intake.submit([packed_batch(0)]).result(10)
     intake.close()
     place.close()
 
@@ -154,24 +154,24 @@ def test_no_space(tmp_path: Path) -> None:
     """A disk that is nearly full is left alone."""
     intake = Intake(tmp_path / "journal" / "intake", WRITER, spare_bytes=2**62)
     with pytest.raises(Retry, match="full"):
-        intake.submit([parcel(0)]).result(10)
+        intake.submit([packed_batch(0)]).result(10)
     intake.close()
 
 
 def test_closed(tmp_path: Path) -> None:
     """A closed intake has written what it took and takes nothing more."""
     intake = Intake(tmp_path / "journal" / "intake", WRITER)
-    futures = [intake.submit([parcel(seq)]) for seq in range(50)]
+    futures = [intake.submit([packed_batch(seq)]) for seq in range(50)]
     intake.close()
     for future in futures:
         future.result(0)
     with pytest.raises(Retry):
-        intake.submit([parcel(51)]).result(0)
+        intake.submit([packed_batch(51)]).result(0)
 
 
 def test_numbers() -> None:
-    """Numbers rise for each writer and are never given twice, also by a hub whose clock was set back."""
-    lives = [Numbers(lambda now=now: now) for now in (10**18, 10**18 + 10**7, 10**18 - 10**10)]
+    """SequenceNumbers rise for each writer and are never given twice, also by a hub whose clock was set back."""
+    lives = [SequenceNumbers(lambda now=now: now) for now in (10**18, 10**18 + 10**7, 10**18 - 10**10)]
     given = [numbers.take("w") for numbers in lives for _ in range(1000)]
     assert len(set(given)) == 3000
     assert given[:1000] == list(range(given[0], given[0] + 1000))
@@ -181,13 +181,13 @@ def test_numbers() -> None:
 def test_large_parcels() -> None:
     """A large request is parted; a record that cannot be packed is counted and the others are kept."""
     records = [log("x" * 1_000_000) for _ in range(40)]
-    packed, lost = pack_parts("test", WRITER, records, Numbers())
+    packed, lost = pack_parts("test", WRITER, records, SequenceNumbers())
     assert lost == 0
     assert len(packed) > 2
     assert all(len(part) <= MOST_BYTES for part in packed)
-    packed, lost = pack_parts("test", WRITER, [log("a"), log("\ud800"), log("b"), log(2**70)], Numbers())
+    packed, lost = pack_parts("test", WRITER, [log("a"), log("\ud800"), log("b"), log(2**70)], SequenceNumbers())
     assert lost == 2
-    whole, lost = pack_whole(Parcel("test", WRITER, 7, [log("a"), log("\ud800")]))
+    whole, lost = pack_whole(IntakeBatch("test", WRITER, 7, [log("a"), log("\ud800")]))
     assert (len(whole) > 0, lost) == (True, 1)
 
 

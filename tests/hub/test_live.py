@@ -3,16 +3,16 @@
 import pytest
 
 from stepscope.hub.live import Live, TooMany
-from stepscope.hub.sources import Item
+from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log
 from stepscope.model.writer import Writer
 
 
-def items(run: str = "r", count: int = 1, project: str = "p") -> list[Item]:
+def items(run: str = "r", count: int = 1, project: str = "p") -> list[ReceivedBatch]:
     """A batch of logs that was just stored."""
     records = [Log(1, None, None, None, None, 9, "x")] * count
-    return [Item("folder", Batch(Writer(id="w", run=run, project=project), 1, list(records)))]
+    return [ReceivedBatch("folder", Batch(Writer(id="w", run=run, project=project), 1, list(records)))]
 
 
 def nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.hub.presence import Presence
 from stepscope.hub.run_states import STORE_SECONDS, Journals, RunStates, StateCounts
-from stepscope.hub.sources import Item
+from stepscope.hub.sources import ReceivedBatch
 from stepscope.hub.store.read.runs import Ending, RunRow
 from stepscope.journal.cursors import Cursors
 from stepscope.model.ports import Batch
@@ -44,7 +44,7 @@ class World:
     def hear(self, run: str) -> None:
         """Take a record of a run that is alive."""
         records = [Metric(NOW * 10**9, 1, None, "stepscope", {"beat": 1.0})]
-        self.presence.take([Item("test", Batch(Writer(id="w", run=run, project="p"), 0, list(records)))])
+        self.presence.take([ReceivedBatch("test", Batch(Writer(id="w", run=run, project="p"), 0, list(records)))])
 
 
 def test_stored_runs_count_after_a_restart() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.cli.main import parser
-from stepscope.hub.threads import Upkeep
+from stepscope.hub.threads import Periodic
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import RunningHub
 
@@ -15,9 +15,9 @@ _SOON = """
 import sys
 from stepscope.cli.main import main
 from stepscope.hub.store import maintenance
-from stepscope.hub.threads import Upkeep
+from stepscope.hub.threads import Periodic
 
-Upkeep.__init__.__kwdefaults__.update(first=0.5, every=0.5)
+Periodic.__init__.__kwdefaults__.update(first=0.5, every=0.5)
 maintenance.ALIVE_NS = 10**9
 sys.exit(main())
 """
@@ -35,7 +35,7 @@ def test_goes_on() -> None:
             raise OSError("no")
         done.set()
 
-    upkeep = Upkeep(work, first=0.0, every=0.01)
+    upkeep = Periodic(work, first=0.0, every=0.01)
     upkeep.start()
     assert done.wait(5)
     upkeep.stop()

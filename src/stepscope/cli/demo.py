@@ -16,7 +16,7 @@ from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.plain import dumps
 from stepscope.cli.progress import Show, progress
 from stepscope.cli.served import serving
-from stepscope.hub.client import TOKEN_VARIABLE, Remote
+from stepscope.hub.client import TOKEN_VARIABLE, HttpClient
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, StepscopeError
 
@@ -54,8 +54,8 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
     with serving(home, _say) as address:
         _say(f"open {address}/")
         runs = train(home, steps)
-        door = Remote(address, os.environ.get(TOKEN_VARIABLE, ""))
-        found = [findings(door, run) for run in runs]
+        client = HttpClient(address, os.environ.get(TOKEN_VARIABLE, ""))
+        found = [findings(client, run) for run in runs]
         print(dumps(found) if args.json else "\n".join(line for each in found for line in summary(each)), flush=True)
         if not args.exit:
             with contextlib.suppress(KeyboardInterrupt):
@@ -92,13 +92,13 @@ def _part(show: Show, what: str, word: str) -> Callable[[int, int, float], None]
     return lambda done, total, value: show(what, done, total, f"{word} {formatting.number(value)}")
 
 
-def findings(door: Remote, run: str, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
+def findings(client: HttpClient, run: str, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
     """Wait until the hub has a whole run, and ask what went wrong in it."""
     deadline = clock() + STORED_SECONDS
     while True:
-        rows = door.get("/api/runs", filter=f'id = "{run}"')["runs"]
+        rows = client.get("/api/runs", filter=f'id = "{run}"')["runs"]
         if rows and rows[0]["status"] in _ENDED:
-            return {**rows[0], **door.get("/api/runs/{run}/findings", run=run)}
+            return {**rows[0], **client.get("/api/runs/{run}/findings", run=run)}
         if clock() > deadline:
             raise NotStored(f"the hub does not have the whole of run {run} after {STORED_SECONDS:.0f} s")
         time.sleep(0.2)

@@ -10,7 +10,7 @@ import msgspec
 
 from stepscope.cli.glance import glance
 from stepscope.cli.plain import dumps
-from stepscope.hub.client import RUNS, Door, open_door, open_remote, resolve_run, user
+from stepscope.hub.client import RUNS, HubClient, open_client, open_http_client, resolve_run, user
 from stepscope.journal.deleting import GOING, delete_files
 from stepscope.journal.edits import Edits
 from stepscope.journal.resolve_run import UnknownRun, find_run
@@ -44,7 +44,7 @@ class Editor(Protocol):
 @contextlib.contextmanager
 def editing(home: Path, text: str) -> Iterator[Editor]:
     """Find the run that is meant; without a hub, one that only the hub's store has is found there."""
-    remote = open_remote(home)
+    remote = open_http_client(home)
     if remote is not None:
         yield _Asked(remote, resolve_run(remote, home, text))
         return
@@ -53,8 +53,8 @@ def editing(home: Path, text: str) -> Iterator[Editor]:
     except UnknownRun:
         if not (home / "hub" / "store").is_dir():
             raise
-        with open_door(home) as door:
-            yield _Asked(door, resolve_run(door, home, text))
+        with open_client(home) as client:
+            yield _Asked(client, resolve_run(client, home, text))
         return
     yield _OnDisk(home, found)
 
@@ -62,20 +62,20 @@ def editing(home: Path, text: str) -> Iterator[Editor]:
 class _Asked:
     """A run of a hub, or of its engine in this process."""
 
-    def __init__(self, door: Door, run: str) -> None:
-        self._door, self.run = door, run
+    def __init__(self, client: HubClient, run: str) -> None:
+        self._client, self.run = client, run
 
     def describe(self) -> Description:
         """What people call it and say about it now."""
-        return _description(self._door.get(_RUN, run=self.run))
+        return _description(self._client.get(_RUN, run=self.run))
 
     def edit(self, change: Change) -> Description:
         """Change it, and tell what it is called then."""
-        return _description(self._door.change("PATCH", _RUN, msgspec.to_builtins(change), run=self.run)["run"])
+        return _description(self._client.change("PATCH", _RUN, msgspec.to_builtins(change), run=self.run)["run"])
 
     def delete(self) -> dict[str, int]:
         """Delete it, and tell the bytes freed."""
-        found: dict[str, int] = self._door.change("DELETE", _RUN, run=self.run)["freed"]
+        found: dict[str, int] = self._client.change("DELETE", _RUN, run=self.run)["freed"]
         return found
 
 

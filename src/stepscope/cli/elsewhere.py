@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from stepscope.cli import text
 from stepscope.cli.glance import VALUES, Glance
-from stepscope.hub.client import MOST, RUNS, Door, Refusing, open_door, open_remote, resolve_run
+from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client, resolve_run
 from stepscope.hub.home import address_of
 from stepscope.journal import layout
 from stepscope.journal.living import files_of
@@ -30,22 +30,22 @@ class Known(NamedTuple):
 
 def known(home: Path, limit: int, *, archived: bool = False) -> Known | None:
     """Ask the hub for its runs; None when none has the home open or it does not answer, which is said."""
-    door = open_remote(home)
-    if door is None:
+    client = open_http_client(home)
+    if client is None:
         return None
     try:
-        rows = door.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
+        rows = client.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
         shown = "show" if archived else "hide"
-        keys = _leading_keys(door, rows)
-        latest = door.get(RUNS, limit=min(limit, MOST), sort="-started", metric=keys, archived=shown)["runs"]
-    except Refusing as error:
+        keys = _leading_keys(client, rows)
+        latest = client.get(RUNS, limit=min(limit, MOST), sort="-started", metric=keys, archived=shown)["runs"]
+    except HubError as error:
         print(f"stepscope: {error}", file=sys.stderr)
         return None
     ids = frozenset(row["id"] for row in rows)
     return Known(ids, [_glance(home, row) for row in latest], sum(row["archived"] for row in rows))
 
 
-def _leading_keys(door: Door, rows: list[dict[str, Any]]) -> list[str]:
+def _leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
     """The keys that say most, of the latest run of each of the latest projects: its other runs have the same."""
     latest: dict[str, str] = {}
     for row in rows:
@@ -53,7 +53,7 @@ def _leading_keys(door: Door, rows: list[dict[str, Any]]) -> list[str]:
             latest.setdefault(row["project"], row["id"])
     found: dict[str, None] = {}
     for id in list(latest.values())[:PROJECTS]:
-        keys = [each["key"] for each in door.get(f"{RUNS}/{{run}}/keys", run=id)["keys"]]
+        keys = [each["key"] for each in client.get(f"{RUNS}/{{run}}/keys", run=id)["keys"]]
         found |= dict.fromkeys(leading([key for key in keys if not _is_of_the_machine(key)], VALUES))
     return sorted(found, key=importance)[:_MOST_KEYS]
 
@@ -104,9 +104,9 @@ def describe(home: Path, run: str) -> dict[str, Any] | None:
     """All about a run that only the hub knows; None when no hub runs."""
     if address_of(home) is None:
         return None
-    with open_door(home) as door:
-        id = resolve_run(door, home, run)
-        return {**door.get(f"{RUNS}/{{run}}", run=id), **door.get(f"{RUNS}/{{run}}/keys", run=id)}
+    with open_client(home) as client:
+        id = resolve_run(client, home, run)
+        return {**client.get(f"{RUNS}/{{run}}", run=id), **client.get(f"{RUNS}/{{run}}/keys", run=id)}
 
 
 def described_lines(tags: Mapping[str, Any], notes: str, archived: bool) -> Iterator[str]:

@@ -34,16 +34,16 @@ def command(args: argparse.Namespace) -> int:
     """Copy the run."""
     format = args.format or format_of(args.output)
     given = {"format": format, "what": args.what, "key": args.key, "rank": args.rank}
-    with asking(home_of(args), args.run) as (door, run):
+    with asking(home_of(args), args.run) as (client, run):
         if args.key:
-            known = {row["key"] for row in door.get("/api/runs/{run}/keys", run=run)["keys"]}
+            known = {row["key"] for row in client.get("/api/runs/{run}/keys", run=run)["keys"]}
             check_keys(args.key, known, run)
         if args.output == "-":
-            door.copy(sys.stdout.buffer, "/api/runs/{run}/export", run=run, **given)
+            client.copy(sys.stdout.buffer, "/api/runs/{run}/export", run=run, **given)
             return 0
         path = Path(args.output)
         with replacing(path) as out:
-            size = door.copy(out, "/api/runs/{run}/export", run=run, **given)
+            size = client.copy(out, "/api/runs/{run}/export", run=run, **given)
     done = {"run": run, "what": args.what, "format": format, "file": str(path), "bytes": size}
     print(dumps(done) if args.json else f"{args.what} of {run}: {path} ({formatting.size(size)})")
     return 0

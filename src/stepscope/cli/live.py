@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stepscope.hub.client import RUNS, Remote, open_remote, resolve_run
+from stepscope.hub.client import RUNS, HttpClient, open_http_client, resolve_run
 from stepscope.model.records import KINDS, Alert, Event, Log, Metric, Record, Span, kind
 from stepscope.model.writer import Writer
 
@@ -15,16 +15,16 @@ _MOST = 1000
 
 def watch(home: Path, text: str, only_kind: str | None) -> "Watcher | None":
     """Watch the run that is meant; None when no hub has the home open."""
-    door = open_remote(home)
-    return None if door is None else Watcher(door, resolve_run(door, home, text), only_kind)
+    client = open_http_client(home)
+    return None if client is None else Watcher(client, resolve_run(client, home, text), only_kind)
 
 
 class Watcher:
     """One run, watched over HTTP. `read` waits for news."""
 
-    def __init__(self, door: Remote, run: str, only_kind: str | None = None) -> None:
-        self._door, self._run, self._kind = door, run, only_kind
-        self._events = door.events("/api/live", run=run, kind=only_kind)
+    def __init__(self, client: HttpClient, run: str, only_kind: str | None = None) -> None:
+        self._client, self._run, self._kind = client, run, only_kind
+        self._events = client.events("/api/live", run=run, kind=only_kind)
         next(self._events)  # from here on nothing is missed
         self._shown: set[tuple[object, ...]] = set()
 
@@ -40,7 +40,7 @@ class Watcher:
         """The records that come next, by time; none when the hub has nothing to tell but that it lives."""
         name, data = next(self._events, ("end", {}))
         if name == "end":
-            self._events = self._door.events("/api/live", run=self._run, kind=self._kind)
+            self._events = self._client.events("/api/live", run=self._run, kind=self._kind)
             return []
         rows = [row for row in _told(data) if _identity(row) not in self._shown] if name == "records" else []
         return sorted(rows, key=lambda row: _written(row[1]))
@@ -48,15 +48,15 @@ class Watcher:
     def _stored(self, count: int) -> Iterator[Row]:
         wanted = (self._kind,) if self._kind else KINDS
         if "metric" in wanted:
-            yield from _values(self._run, self._door.get(f"{RUNS}/{{run}}/keys", run=self._run)["keys"])
+            yield from _values(self._run, self._client.get(f"{RUNS}/{{run}}/keys", run=self._run)["keys"])
         found: list[dict[str, Any]] = []
         if "span" in wanted:
-            found += self._door.get("/api/spans", run=self._run, limit=count)["spans"]
+            found += self._client.get("/api/spans", run=self._run, limit=count)["spans"]
         if "alert" in wanted:
-            found += self._door.get("/api/alerts", run=self._run, limit=count)["alerts"]
+            found += self._client.get("/api/alerts", run=self._run, limit=count)["alerts"]
         for each in ("log", "event"):
             if each in wanted:
-                found += self._door.get("/api/logs", run=self._run, kind=each, limit=count)["logs"]
+                found += self._client.get("/api/logs", run=self._run, kind=each, limit=count)["logs"]
         yield from ((_writer(each), _record(each)) for each in found)
 
 

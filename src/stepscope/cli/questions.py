@@ -1,4 +1,4 @@
-"""The read-only questions a program may ask about runs: each opens the door to the hub or its engine, and closes it."""
+"""The read-only questions a program may ask about runs: each opens a client of the hub or its engine, and closes it."""
 
 import threading
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stepscope.cli.described import flatten
-from stepscope.hub.client import Door, open_door, resolve_run
+from stepscope.hub.client import HubClient, open_client, resolve_run
 
 MOST_ROWS = 500
 _COMPARED = ("id", "name", "status", "step", "duration")
@@ -25,14 +25,14 @@ class Questions:
         `filter` picks runs, such as `status = running and metrics.loss < 0.5 and config.lr = 3e-4 or name ~ "base"`.
         `metrics` names metrics whose latest value is wanted; `sort` is a field, with `-` in front: the highest first.
         """
-        with self._asking() as door:
-            return door.get("/api/runs", filter=filter or None, sort=sort, metric=metrics or [], limit=limit)
+        with self._asking() as client:
+            return client.get("/api/runs", filter=filter or None, sort=sort, metric=metrics or [], limit=limit)
 
     def run(self, run: str = "latest") -> Any:
         """Describe one run: configuration, environment, processes and endings, and its metrics with their extremes."""
-        with self._asking() as door:
-            id = resolve_run(door, self._home, run)
-            return {**door.get("/api/runs/{run}", run=id), **door.get("/api/runs/{run}/keys", run=id)}
+        with self._asking() as client:
+            id = resolve_run(client, self._home, run)
+            return {**client.get("/api/runs/{run}", run=id), **client.get("/api/runs/{run}/keys", run=id)}
 
     def findings(self, run: str = "latest") -> Any:
         """Say what went wrong in a run, worst first: crashes, NaN, spikes, KL, slow steps, stragglers, alerts.
@@ -82,15 +82,15 @@ class Questions:
     ) -> Any:
         """Search spans (timed operations) by name, step, rank, least duration or failure; the slowest first."""
         sort = "slowest" if slowest else "newest"
-        with self._asking() as door:
-            id = resolve_run(door, self._home, run)
+        with self._asking() as client:
+            id = resolve_run(client, self._home, run)
             given = {"name": name, "step": step, "rank": rank, "min_ms": min_ms, "error": _truth(error)}
-            return door.get("/api/spans", run=id, sort=sort, limit=limit, **given)
+            return client.get("/api/spans", run=id, sort=sort, limit=limit, **given)
 
     def trace(self, trace_id: str) -> Any:
         """Read a whole trace as a tree, parents first, with each span's own and critical time."""
-        with self._asking() as door:
-            return door.get("/api/traces/{trace_id}", trace_id=trace_id)
+        with self._asking() as client:
+            return client.get("/api/traces/{trace_id}", trace_id=trace_id)
 
     def logs(
         self,
@@ -102,9 +102,9 @@ class Questions:
         limit: int = 50,
     ) -> Any:
         """Search logs and events by text, least severity (INFO, WARN, ERROR), step or rank; the newest first."""
-        with self._asking() as door:
-            id = resolve_run(door, self._home, run)
-            return door.get("/api/logs", run=id, q=text, severity=severity, step=step, rank=rank, limit=limit)
+        with self._asking() as client:
+            id = resolve_run(client, self._home, run)
+            return client.get("/api/logs", run=id, q=text, severity=severity, step=step, rank=rank, limit=limit)
 
     def alerts(
         self,
@@ -115,16 +115,16 @@ class Questions:
         limit: int = 50,
     ) -> Any:
         """List the alerts that a run raised, by least severity, step or rank; the newest first."""
-        with self._asking() as door:
-            id = resolve_run(door, self._home, run)
-            return door.get("/api/alerts", run=id, severity=severity, step=step, rank=rank, limit=limit)
+        with self._asking() as client:
+            id = resolve_run(client, self._home, run)
+            return client.get("/api/alerts", run=id, severity=severity, step=step, rank=rank, limit=limit)
 
     def diff(self, run: str, other: str) -> Any:
         """Compare two runs: settings that differ, last values of metrics that both have, and what each alone has."""
-        with self._asking() as door:
-            ids = [resolve_run(door, self._home, each) for each in (run, other)]
-            abouts = [door.get("/api/runs/{run}", run=id) for id in ids]
-            keys = [{row["name"]: row for row in door.get("/api/runs/{run}/keys", run=id)["keys"]} for id in ids]
+        with self._asking() as client:
+            ids = [resolve_run(client, self._home, each) for each in (run, other)]
+            abouts = [client.get("/api/runs/{run}", run=id) for id in ids]
+            keys = [{row["name"]: row for row in client.get("/api/runs/{run}/keys", run=id)["keys"]} for id in ids]
         return {
             "runs": [{field: about[field] for field in _COMPARED} for about in abouts],
             "config": _differences(*(dict(flatten(about["config"])) for about in abouts)),
@@ -144,35 +144,35 @@ class Questions:
         histograms, spans, open_spans, logs, alerts, lifecycle, totals, traces, ledger. `runs.run` is the number that
         others use; times are ns.
         """
-        with self._asking() as door:
-            return door.post("/api/sql", {"sql": sql, "rows": min(max(rows, 1), MOST_ROWS)})
+        with self._asking() as client:
+            return client.post("/api/sql", {"sql": sql, "rows": min(max(rows, 1), MOST_ROWS)})
 
     def _of_run(self, run: str, path: str, **given: Any) -> Any:
-        with self._asking() as door:
-            return door.get(path, run=resolve_run(door, self._home, run), **given)
+        with self._asking() as client:
+            return client.get(path, run=resolve_run(client, self._home, run), **given)
 
     def _asking(self) -> "_Asking":
         return _Asking(self._home, self._one_at_a_time)
 
 
 class _Asking:
-    """The door, open for one question: an engine in this process cannot be opened twice."""
+    """The client, open for one question: an engine in this process cannot be opened twice."""
 
     def __init__(self, home: Path, lock: threading.Lock) -> None:
         self._lock = lock
-        self._door = open_door(home)
+        self._client = open_client(home)
 
-    def __enter__(self) -> Door:
+    def __enter__(self) -> HubClient:
         self._lock.acquire()
         try:
-            return self._door.__enter__()
+            return self._client.__enter__()
         except BaseException:
             self._lock.release()
             raise
 
     def __exit__(self, *raised: Any) -> None:
         try:
-            self._door.__exit__(*raised)
+            self._client.__exit__(*raised)
         finally:
             self._lock.release()
 

@@ -10,7 +10,7 @@ from stepscope.cli.export import replacing
 from stepscope.cli.html.page import page
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.cli.plain import dumps
-from stepscope.hub.client import Door
+from stepscope.hub.client import HubClient
 from stepscope.journal.series import importance
 from stepscope.model import formatting
 
@@ -31,8 +31,8 @@ def add(commands: Commands) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Write the report."""
-    with asking(home_of(args), args.run) as (door, run):
-        made = write(door, run, args.points).encode("utf-8", "replace")
+    with asking(home_of(args), args.run) as (client, run):
+        made = write(client, run, args.points).encode("utf-8", "replace")
     path = Path(args.output)
     with replacing(path) as out:
         out.write(made)
@@ -41,20 +41,22 @@ def command(args: argparse.Namespace) -> int:
     return 0
 
 
-def write(door: Door, run: str, points: int) -> str:
+def write(client: HubClient, run: str, points: int) -> str:
     """Ask for everything a report shows, and put it on a page."""
-    about = {**door.get("/api/runs/{run}", run=run), **door.get("/api/runs/{run}/findings", run=run)}
-    rows = door.get("/api/runs/{run}/keys", run=run)["keys"]
+    about = {**client.get("/api/runs/{run}", run=run), **client.get("/api/runs/{run}/findings", run=run)}
+    rows = client.get("/api/runs/{run}/keys", run=run)["keys"]
     stepped = [row["key"] for row in rows if row["first_step"] is not None and not row["key"].startswith("stepscope/")]
     chosen = sorted(stepped, key=_order)[:MOST_KEYS]
     lines: list[dict[str, Any]] = []
     for start in range(0, len(chosen), AT_ONCE):
         keys = chosen[start : start + AT_ONCE]
-        lines += door.get("/api/runs/{run}/series", run=run, key=keys, points=points)["series"]
+        lines += client.get("/api/runs/{run}/series", run=run, key=keys, points=points)["series"]
     steps = dict.fromkeys(each["step"] for each in about["findings"] if each["step"] is not None)
-    views = [door.get("/api/runs/{run}/steps/{step}", run=run, step=step) for step in sorted(list(steps)[:MOST_STEPS])]
-    logs = door.get("/api/logs", run=run, limit=LOGS)["logs"]
-    alerts = door.get("/api/alerts", run=run, limit=LOGS)["alerts"]
+    views = [
+        client.get("/api/runs/{run}/steps/{step}", run=run, step=step) for step in sorted(list(steps)[:MOST_STEPS])
+    ]
+    logs = client.get("/api/logs", run=run, limit=LOGS)["logs"]
+    alerts = client.get("/api/alerts", run=run, limit=LOGS)["alerts"]
     return page(about, lines, views, logs, alerts, __version__)
 
 

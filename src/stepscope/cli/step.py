@@ -32,11 +32,11 @@ def add(commands: Commands) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Print the step."""
-    with asking(home_of(args), args.run) as (door, run):
+    with asking(home_of(args), args.run) as (client, run):
         chosen = {} if args.attempt is None else {"attempt": args.attempt}
-        view = door.get("/api/runs/{run}/steps/{step}", run=run, step=args.step, **chosen)
-        found = door.get("/api/runs/{run}/findings", run=run)["findings"]
-        name = door.get("/api/runs/{run}", run=run)["name"]
+        view = client.get("/api/runs/{run}/steps/{step}", run=run, step=args.step, **chosen)
+        found = client.get("/api/runs/{run}/findings", run=run)["findings"]
+        name = client.get("/api/runs/{run}", run=run)["name"]
     view = {**view, "name": name, **nearest(view, found)}
     if args.rank is not None:
         view = of_rank(view, args.rank)

@@ -19,7 +19,7 @@ from stepscope.hub.receivers.native import Native
 from stepscope.hub.receivers.otlp import OtlpHttp, OtlpReceiver
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response, refusal_response
 from stepscope.hub.security.guard import COOKIE
-from stepscope.hub.security.middleware import Bodies, Gate
+from stepscope.hub.security.middleware import AccessMiddleware, BodyLimits
 from stepscope.hub.service import Hub
 from stepscope.wire.openmetrics.exposition import CONTENT_TYPES, choose, expose
 
@@ -39,7 +39,7 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     inner.router.redirect_slashes = False
     limits = hub.options.limits
     larger = {**dict.fromkeys((route.path for route in receivers), limits.body), **hub.larger_bodies}
-    return Gate(Bodies(inner, limits, larger), hub.guard)
+    return AccessMiddleware(BodyLimits(inner, limits, larger), hub.guard)
 
 
 def _own_routes(hub: Hub) -> list[Route]:

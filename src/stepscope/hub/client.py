@@ -31,11 +31,11 @@ def user() -> str:
     return f"{name}@{os.uname().nodename}"
 
 
-class Refusing(StepscopeError):
+class HubError(StepscopeError):
     """The hub did not answer the question."""
 
 
-class Door(Protocol):
+class HubClient(Protocol):
     """Where questions are asked; `path` is one of the API's, with its parameters in braces."""
 
     trouble: str
@@ -55,23 +55,23 @@ class Door(Protocol):
 
 
 @contextlib.contextmanager
-def open_door(home: Path, timeout: float = 60.0) -> Iterator[Door]:
+def open_client(home: Path, timeout: float = 60.0) -> Iterator[HubClient]:
     """Find whom to ask. Without a hub the journals of the home folder are first read into its store."""
-    remote = open_remote(home, timeout)
+    remote = open_http_client(home, timeout)
     if remote is not None:
         yield remote
         return
-    with _opened(home) as door:
-        yield door
+    with _opened(home) as client:
+        yield client
 
 
-def open_remote(home: Path, timeout: float = 60.0) -> "Remote | None":
+def open_http_client(home: Path, timeout: float = 60.0) -> "HttpClient | None":
     """The way to the hub that has a home folder open; None when none does."""
     address = address_of(home)
-    return None if address is None else Remote(address, os.environ.get(TOKEN_VARIABLE, ""), timeout)
+    return None if address is None else HttpClient(address, os.environ.get(TOKEN_VARIABLE, ""), timeout)
 
 
-class Remote:
+class HttpClient:
     """Asks a hub over HTTP."""
 
     trouble = ""
@@ -117,7 +117,7 @@ class Remote:
                     elif field == "data":
                         yield name, json.loads(value)
             except OSError as error:
-                raise Refusing(f"the hub at {self._address} went away: {error}") from None
+                raise HubError(f"the hub at {self._address} went away: {error}") from None
 
     def _open(self, path: str, params: Mapping[str, Any], body: bytes | None = None, method: str | None = None) -> Any:
         inside = {name: urllib.parse.quote(str(value), safe="") for name, value in params.items() if _in(path, name)}
@@ -130,9 +130,9 @@ class Remote:
         try:
             return urllib.request.urlopen(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
-            raise Refusing(self._said(error)) from None
+            raise HubError(self._said(error)) from None
         except OSError as error:
-            raise Refusing(f"the hub at {self._address} does not answer: {error}") from None
+            raise HubError(f"the hub at {self._address} does not answer: {error}") from None
 
     def _said(self, error: urllib.error.HTTPError) -> str:
         try:
@@ -156,7 +156,7 @@ def _pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
     return pairs
 
 
-class Local:
+class LocalClient:
     """Asks an engine of this process."""
 
     def __init__(self, reader: Any, trouble: str = "") -> None:
@@ -189,11 +189,11 @@ class Local:
             checked = check(endpoint.params, {}, _pairs(given), attrs=endpoint.attrs)
             return endpoint.answer(self._reader, checked if body is None else {**checked, "body": body})
         except Refused as refused:
-            raise Refusing(str(refused)) from None
+            raise HubError(str(refused)) from None
 
 
 @contextlib.contextmanager
-def _opened(home: Path) -> Iterator[Local]:
+def _opened(home: Path) -> Iterator[LocalClient]:
     try:
         from stepscope.hub.api.endpoint import Reader
         from stepscope.hub.security.tokens import Tokens
@@ -213,7 +213,7 @@ def _opened(home: Path) -> Iterator[Local]:
         # The pump's way to stop is to move everything there is.
         hub.start()
         hub.pump.stop(CATCH_UP_SECONDS)
-        yield Local(
+        yield LocalClient(
             Reader(store.engine, hub.states, edits=hub.edits, delete=hub.delete_run, who=user()),
             hub.pump.trouble,
         )
@@ -224,19 +224,19 @@ MOST = 10_000
 """As many runs as one answer has."""
 
 
-def resolve_run(door: Door, home: Path, text: str) -> str:
+def resolve_run(client: HubClient, home: Path, text: str) -> str:
     """Find the run that is meant: an id, a part an id begins with, a name, or `latest`."""
-    rows = door.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
+    rows = client.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
     names = {row["id"]: row["name"] for row in sorted(rows, key=lambda row: row["id"] == PROBES)}
-    if len(rows) == MOST and text not in names and _knows(door, text):
+    if len(rows) == MOST and text not in names and _knows(client, text):
         return text
     return choose(text, list(names), names.get, str(home))
 
 
-def _knows(door: Door, id: str) -> bool:
+def _knows(client: HubClient, id: str) -> bool:
     """Ask for a run that may be older than all that were listed."""
     try:
-        door.get(f"{RUNS}/{{run}}", run=id)
-    except Refusing:
+        client.get(f"{RUNS}/{{run}}", run=id)
+    except HubError:
         return False
     return True

@@ -19,7 +19,7 @@ class Label(NamedTuple):
     reason: str = ""
 
 
-class Tallies:
+class Counters:
     """Counters of one hub process, safe to use from any thread."""
 
     def __init__(self) -> None:

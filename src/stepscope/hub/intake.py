@@ -25,7 +25,7 @@ _SPACE_SECONDS = 1.0
 
 
 class Intake:
-    """Takes packed parcels from any thread; one thread of its own writes and syncs them in groups."""
+    """Takes packed batches from any thread; one thread of its own writes and syncs them in groups."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class Intake:
         self._thread = threading.Thread(target=self._loop, name="stepscope-intake", daemon=True)
         self._thread.start()
 
-    def submit(self, parcels: Sequence[bytes]) -> "Future[None]":
-        """Take packed parcels; the future ends when they are safe, or with Retry. Never raises."""
+    def submit(self, batches: Sequence[bytes]) -> "Future[None]":
+        """Take packed batches; the future ends when they are safe, or with Retry. Never raises."""
         future: Future[None] = Future()
-        size = sum(map(len, parcels))
+        size = sum(map(len, batches))
         refusal = self._refusal(size)
         with self._changed:
             if refusal is None and self._closing:
                 refusal = Retry("the hub is shutting down", after=2.0)
-            if refusal is None and parcels:
-                self._waiting.append((parcels, size, future))
+            if refusal is None and batches:
+                self._waiting.append((batches, size, future))
                 self._waiting_bytes += size
                 self._changed.notify()
                 return future
@@ -140,7 +140,7 @@ class Intake:
         refusal: Retry | None = None
         try:
             self._check()  # the journal makes a folder anew that is gone, where nobody would look for it
-            for part in _frames([parcel for parcels, _, _ in group for parcel in parcels]):
+            for part in _frames([batch for batches, _, _ in group for batch in batches]):
                 self.size += self._journal.append(part)
             self._check()
         except Retry as error:
@@ -158,28 +158,28 @@ class Intake:
             self.written()
 
 
-def _frames(parcels: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Part parcels so that each part fits in a frame."""
+def _frames(batches: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Part batches so that each part fits in a frame."""
     part: list[bytes] = []
     size = 0
-    for parcel in parcels:
-        if part and size + len(parcel) > FRAME_BYTES:
+    for batch in batches:
+        if part and size + len(batch) > FRAME_BYTES:
             yield part
             part, size = [], 0
-        part.append(parcel)
-        size += len(parcel)
+        part.append(batch)
+        size += len(batch)
     if part:
         yield part
 
 
 MOST_BYTES = 16 * 1024 * 1024
-"""A parcel that may be parted is not larger."""
+"""Batches that may be divided are not larger."""
 MOST_WRITERS = 20_000
 
 _UNPACKABLE = (ValueError, TypeError, OverflowError, RecursionError)
 
 
-class Parcel(msgspec.Struct, array_like=True, frozen=True):
+class IntakeBatch(msgspec.Struct, array_like=True, frozen=True):
     """One batch, and which receiver took it."""
 
     receiver: str
@@ -192,8 +192,8 @@ class Parcel(msgspec.Struct, array_like=True, frozen=True):
         return Batch(self.writer, self.seq, list(self.records))
 
 
-class Numbers:
-    """Numbers batches for clients that do not: in a row for each writer, and never the same twice.
+class SequenceNumbers:
+    """Sequence numbers for batches of clients that send none: consecutive per writer, never reused.
 
     The first number is the time in milliseconds, shifted, so nothing need be remembered from one life of the
     hub to the next, even if the clock is set back: no life gives out a million numbers in each millisecond.
@@ -217,13 +217,13 @@ class Numbers:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Parcel).decode
+_decode = msgspec.msgpack.Decoder(IntakeBatch).decode
 
 
-def pack(parcel: Parcel) -> bytes | None:
-    """Pack a parcel; None when a record cannot be packed or all are more than a frame can hold."""
+def pack(batch: IntakeBatch) -> bytes | None:
+    """Pack a batch; None when a record cannot be packed or all are more than a frame can hold."""
     try:
-        packed = _encode(parcel)
+        packed = _encode(batch)
     except _UNPACKABLE:
         return None
     return packed if len(packed) < frames.LIMIT - frames.BATCH_BYTES else None
@@ -233,9 +233,9 @@ Packed = tuple[list[bytes], int]
 """Parcels, and how many records cannot be packed."""
 
 
-def pack_parts(receiver: str, writer: Writer, records: list[Record], numbers: Numbers) -> Packed:
-    """Pack records in as many parcels as they need; also count those that cannot be packed."""
-    packed = pack(Parcel(receiver, writer, numbers.take(writer.id), records))
+def pack_parts(receiver: str, writer: Writer, records: list[Record], numbers: SequenceNumbers) -> Packed:
+    """Pack records in as many batches as they need; also count those that cannot be packed."""
+    packed = pack(IntakeBatch(receiver, writer, numbers.take(writer.id), records))
     if packed is not None and len(packed) <= MOST_BYTES:
         return [packed], 0
     if len(records) < 2:
@@ -246,16 +246,16 @@ def pack_parts(receiver: str, writer: Writer, records: list[Record], numbers: Nu
     return first + second, lost + lost_too
 
 
-def pack_whole(parcel: Parcel) -> tuple[bytes, int]:
-    """Pack a parcel that keeps its number, without the records that cannot be packed, and count those."""
-    packed = pack(parcel)
+def pack_whole(batch: IntakeBatch) -> tuple[bytes, int]:
+    """Pack a batch that keeps its number, without the records that cannot be packed, and count those."""
+    packed = pack(batch)
     if packed is not None:
         return packed, 0
-    kept = [record for record in parcel.records if _fits(record)]
-    packed = pack(msgspec.structs.replace(parcel, records=kept))
+    kept = [record for record in batch.records if _fits(record)]
+    packed = pack(msgspec.structs.replace(batch, records=kept))
     if packed is None:
-        kept, packed = [], _encode(msgspec.structs.replace(parcel, records=[]))
-    return packed, len(parcel.records) - len(kept)
+        kept, packed = [], _encode(msgspec.structs.replace(batch, records=[]))
+    return packed, len(batch.records) - len(kept)
 
 
 def _fits(record: Record) -> bool:
@@ -265,14 +265,14 @@ def _fits(record: Record) -> bool:
         return False
 
 
-def unpack(payload: memoryview) -> tuple[int, list[Parcel], int]:
+def unpack(payload: memoryview) -> tuple[int, list[IntakeBatch], int]:
     """Read a batch of the hub's journal, as `frames.unpack_batch` reads one of a trainer's."""
     seq = frames.batch_seq(payload)
-    parcels: list[Parcel] = []
+    batches: list[IntakeBatch] = []
     bad = 0
     for raw in frames.raw_records(payload[frames.BATCH_BYTES - 5 :]):
         try:
-            parcels.append(_decode(raw))
+            batches.append(_decode(raw))
         except (ValueError, RecursionError):
             bad += 1
-    return seq, parcels, bad
+    return seq, batches, bad

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stepscope.hub.sources import Item
+from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 
@@ -74,7 +74,7 @@ class Live:
         self._life = secrets.token_hex(4)
         self.closed = False
 
-    def take(self, items: Sequence[Item]) -> None:
+    def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Offer what was just stored to everyone whom it concerns."""
         with self._lock:
             self._number += 1

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from stepscope.hub.sources import Item
+from stepscope.hub.sources import ReceivedBatch
 from stepscope.model import names
 from stepscope.model.records import Event, Metric, Record
 from stepscope.model.states import WriterFacts, ending_of
@@ -27,7 +27,7 @@ class Presence:
         self._lock = threading.Lock()
         self._runs: dict[str, dict[str, WriterFacts]] = {}
 
-    def take(self, items: Sequence[Item]) -> None:
+    def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Learn from batches."""
         now = self._clock()
         with self._lock:

@@ -9,25 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepscope.hub.counters import Tallies, families, outcomes
+from stepscope.hub.counters import Counters, families, outcomes
 from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
 from stepscope.hub.home import HubHome
-from stepscope.hub.intake import MEGA, Intake, Numbers
+from stepscope.hub.intake import MEGA, Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
 from stepscope.hub.presence import Presence
 from stepscope.hub.receivers.folder import FolderReceiver
-from stepscope.hub.receivers.ingest import Entry, Owners
+from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
-from stepscope.hub.security.tokens import Rates, Tokens
-from stepscope.hub.sources import Backlog, Inflow
+from stepscope.hub.security.tokens import RateLimits, Tokens
+from stepscope.hub.sources import GroupReader, IntakeReader
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.store.maintenance import lost, retain
 from stepscope.hub.store.read.runs import RunRow, list_runs
 from stepscope.hub.store.store import Store, open_store
-from stepscope.hub.store_pump import SINK, Pumping, StoreSink
-from stepscope.hub.threads import Upkeep, Workers
+from stepscope.hub.store_pump import SINK, StorePump, StoreSink
+from stepscope.hub.threads import Periodic, Workers
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.deleting import folder_bytes
 from stepscope.journal.edits import Edits
@@ -71,12 +71,12 @@ class Hub:
         self.options = options
         self.home = home
         self.store = store
-        self.tallies = Tallies()
+        self.counters = Counters()
         self.presence = Presence()
         self.scrubber = Scrubber(options.limits)
         self.guard = Guard(
             tokens,
-            Rates(options.limits.requests),
+            RateLimits(options.limits.requests),
             known_hosts(options.host, options.allow_hosts),
             options.allow_origins,
             options.scheme,
@@ -89,18 +89,18 @@ class Hub:
         cursors = Cursors(home.folder, SINK)
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
-        self.backlog = Backlog(home.journal, cursors, self.tallies, self.intake.measure)
-        self.folder = FolderReceiver(home.home, cursors, self.tallies, self.scrubber.mask)
+        self.intake_reader = IntakeReader(home.journal, cursors, self.counters, self.intake.measure)
+        self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask)
         self.edits = Edits(home.home)
         finish_deletions(home.home, self.edits, store)
         store.is_deleted = self.edits.covers
-        inflow = Inflow(
-            *((self.backlog, self.folder), cursors, self.tallies), check=home.check, is_deleted=self.edits.covers
+        groups = GroupReader(
+            *((self.intake_reader, self.folder), cursors, self.counters), check=home.check, is_deleted=self.edits.covers
         )
         aside = Quarantine(home.home, SINK)
-        self.pump = Pumping(StoreSink(store, home.check), inflow, aside, self.tallies, idle=self.folder.next_due)
+        self.pump = StorePump(StoreSink(store, home.check), groups, aside, self.counters, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
-        self.upkeep = Upkeep(self._retain)
+        self.upkeep = Periodic(self._retain)
         journals = Journals(home.home, cursors, self.folder.drained)
         self.states = RunStates(self.presence, journals, self._is_behind)
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
@@ -113,14 +113,14 @@ class Hub:
         self.ending: list[Callable[[], object]] = []
         """Called once before the store closes: who reads it must have finished when these return."""
         self.intake.written = self.pump.wake
-        self._numbers = Numbers()
-        self._owners = Owners(self._project_of, lambda: any(token.project for token in tokens.all()))
+        self._numbers = SequenceNumbers()
+        self._owners = RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()))
         self._began = time.monotonic()
         self._size: tuple[float, int] = (0.0, 0)
 
-    def entry(self, receiver: str, *, ours: bool = False) -> Entry:
+    def entry(self, receiver: str, *, ours: bool = False) -> Ingest:
         """Make the way in for a receiver, `ours` being the one of our own SDK."""
-        return Entry(receiver, self.intake, self.scrubber, self.tallies, self._numbers, self._owners, ours=ours)
+        return Ingest(receiver, self.intake, self.scrubber, self.counters, self._numbers, self._owners, ours=ours)
 
     def start(self) -> None:
         """Begin to move records into the store."""
@@ -176,14 +176,14 @@ class Hub:
             "status": "ok" if not trouble else "degraded",
             "trouble": trouble,
             "uptime_seconds": round(time.monotonic() - self._began, 1),
-            "receivers": outcomes(self.tallies.snapshot()),
+            "receivers": outcomes(self.counters.snapshot()),
             "journal": {
                 "bytes": self.intake.size,
                 "waiting_bytes": self.intake.waiting,
                 "limit_bytes": self.options.journal_bytes,
                 "groups": self.intake.groups,
             },
-            "lag": {"bytes": self.backlog.bytes_behind(), "seconds": round(self.pump.seconds_behind(), 1)},
+            "lag": {"bytes": self.intake_reader.bytes_behind(), "seconds": round(self.pump.seconds_behind(), 1)},
             "store": {
                 "records_per_second": round(self.pump.rate(), 1),
                 "bytes": self._store_bytes(),
@@ -195,11 +195,11 @@ class Hub:
 
     def metrics(self) -> list[Family]:
         """List the same as metric families for Prometheus."""
-        return families(self.tallies.snapshot(), self.health())
+        return families(self.counters.snapshot(), self.health())
 
     def _is_behind(self) -> bool:
         """Whether what came over the network has been waiting for the store for longer than usual."""
-        return self.pump.seconds_behind() > _BEHIND_SECONDS and self.backlog.bytes_behind() > 0
+        return self.pump.seconds_behind() > _BEHIND_SECONDS and self.intake_reader.bytes_behind() > 0
 
     def _runs_by_state(self) -> dict[str, int]:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from stepscope.hub.counters import Tallies
+from stepscope.hub.counters import Counters
 from stepscope.hub.intake import unpack
 from stepscope.journal import layout
 from stepscope.journal.cursors import Cursors
@@ -14,7 +14,7 @@ from stepscope.journal.read import READ_BYTES, Tail
 from stepscope.model.ports import Batch
 
 
-class Item(NamedTuple):
+class ReceivedBatch(NamedTuple):
     """A batch on its way into the store, and which receiver took it."""
 
     receiver: str
@@ -31,7 +31,7 @@ SAVE_SECONDS = 2.0
 class Source(Protocol):
     """Where batches come from."""
 
-    def read(self, limit: int) -> list[Item]:
+    def read(self, limit: int) -> list[ReceivedBatch]:
         """Return some batches, at most about `limit` bytes of them; none when there is nothing more now."""
 
     def settle(self) -> bool:
@@ -41,14 +41,14 @@ class Source(Protocol):
         """Forget what was read since the last `settle`."""
 
 
-class Inflow:
+class GroupReader:
     """Sources read in turn, one group at a time; a source that fails delays no other. One thread uses it."""
 
     def __init__(
         self,
         sources: Sequence[Source],
         cursors: Cursors,
-        tallies: Tallies,
+        counters: Counters,
         *,
         group_records: int = GROUP_RECORDS,
         clock: Callable[[], float] = time.monotonic,
@@ -59,7 +59,7 @@ class Inflow:
         """Raises Retry when the folder of the cursors is not there any more."""
         self._is_deleted = is_deleted
         """Tells a batch of a deleted run, which is dropped and counted."""
-        self._sources, self._cursors, self._tallies = sources, cursors, tallies
+        self._sources, self._cursors, self._counters = sources, cursors, counters
         self._group_records, self._clock = group_records, clock
         self._receivers: dict[tuple[str, str, int], str] = {}
         self._unsaved = False
@@ -77,12 +77,12 @@ class Inflow:
             try:
                 found = source.read(min(limit, READ_BYTES))
             except Exception as stumble:
-                self._tallies.add("retried", "pump", reason=type(stumble).__name__)
+                self._counters.add("retried", "pump", reason=type(stumble).__name__)
                 error = stumble
                 continue
             for item in found:
                 if self._is_deleted(item.batch):
-                    self._tallies.add("dropped", item.receiver, len(item.batch.records), "deleted run")
+                    self._counters.add("dropped", item.receiver, len(item.batch.records), "deleted run")
                     batches.append(item.batch._replace(records=[]))
                     continue
                 self._receivers[item.batch.key] = item.receiver
@@ -121,14 +121,14 @@ class Inflow:
             self._unsaved, self._saved_at = False, self._clock()
 
 
-class Backlog:
+class IntakeReader:
     """Reads what the intake wrote. One thread reads; what was read counts as stored only after `settle`."""
 
     def __init__(
-        self, folder: Path, cursors: Cursors, tallies: Tallies, removed: Callable[[], None] = lambda: None
+        self, folder: Path, cursors: Cursors, counters: Counters, removed: Callable[[], None] = lambda: None
     ) -> None:
         self._cursors = cursors
-        self._tallies = tallies
+        self._counters = counters
         self._removed = removed
         self._folder = folder
         self._tail = self._tail_from_cursor()
@@ -136,10 +136,10 @@ class Backlog:
     def _tail_from_cursor(self) -> Tail:
         return Tail(self._folder, self._cursors.get(CURSOR), unpack)
 
-    def read(self, limit: int = READ_BYTES) -> list[Item]:
+    def read(self, limit: int = READ_BYTES) -> list[ReceivedBatch]:
         """Return the next batches, at most about `limit` bytes of them; none at the end."""
         found: list[Any] = [parcel for batch in self._tail.read(limit) for parcel in batch.records]
-        return [Item(parcel.receiver, parcel.batch()) for parcel in found]
+        return [ReceivedBatch(parcel.receiver, parcel.batch()) for parcel in found]
 
     def rewind(self) -> None:
         """Forget what was read since the last `settle`; it is read again."""
@@ -151,7 +151,7 @@ class Backlog:
         The newest segment stays: its batches' numbers are continued from.
         """
         damage = self._tail.damaged + self._tail.unreadable
-        self._tallies.add("dropped", "intake", damage, "damaged in the hub's journal")
+        self._counters.add("dropped", "intake", damage, "damaged in the hub's journal")
         self._tail.damaged = self._tail.unreadable = 0
         position = self._tail.position
         if position == self._cursors.get(CURSOR):

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from stepscope.hub.counters import Tallies
-from stepscope.hub.sources import Inflow, Item
+from stepscope.hub.counters import Counters
+from stepscope.hub.sources import GroupReader, ReceivedBatch
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry
@@ -24,23 +24,23 @@ _STORED = {"written": "stored"}
 """In the hub, written means acknowledged."""
 
 
-class Pumping:
+class StorePump:
     """Drives one pump from the journals into the store; it survives every refusal, and the journals hold the rest."""
 
     def __init__(
         self,
         sink: Sink,
-        inflow: Inflow,
+        groups: GroupReader,
         quarantine: Quarantine,
-        tallies: Tallies,
+        counters: Counters,
         *,
         idle: Callable[[], float] = lambda: PACE_SECONDS,
         pace: float = PACE_SECONDS,
     ) -> None:
-        self._inflow, self._tallies = inflow, tallies
-        self._pump = Pump(sink, inflow, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
+        self._groups, self._counters = groups, counters
+        self._pump = Pump(sink, groups, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
         self._idle, self._pace = idle, pace
-        self.listeners: list[Callable[[Sequence[Item]], None]] = []
+        self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
         """Called on the pump's thread with what was just stored; they must be quick."""
         self._wake, self._halt = threading.Event(), threading.Event()
         self._deadline = 0.0
@@ -82,7 +82,7 @@ class Pumping:
     def _loop(self) -> None:
         while not self._halt.is_set():
             progress = self._step()
-            if not (progress.moved and self._inflow.full and not progress.wait):
+            if not (progress.moved and self._groups.full and not progress.wait):
                 self._rest(progress.wait)
         self._pump.wake()
         while (left := self._deadline - time.monotonic()) > 0:
@@ -98,7 +98,7 @@ class Pumping:
         progress = self._pump.step()
         if progress.moved:
             self._began = began
-        if not self._inflow.full and not self._pump.trouble:
+        if not self._groups.full and not self._pump.trouble:
             self._caught_up_at = time.monotonic()
         return progress
 
@@ -111,30 +111,30 @@ class Pumping:
     def _end(self) -> None:
         self._pump.close()
         try:
-            self._inflow.save()
+            self._groups.save()
         except (OSError, Retry) as error:
             self._pump.trouble = f"the hub cannot save how far it has read: {error}"
 
     def _on_outcome(self, outcome: str, batches: Sequence[Batch], reason: str) -> None:
         if outcome == "retried":
-            self._tallies.add("retried", "store", len(batches), "store")
+            self._counters.add("retried", "store", len(batches), "store")
             return
-        items = [Item(self._inflow.receiver(batch), batch) for batch in batches]
+        items = [ReceivedBatch(self._groups.receiver(batch), batch) for batch in batches]
         counts: dict[str, int] = {}
         for item in items:
             counts[item.receiver] = counts.get(item.receiver, 0) + len(item.batch.records)
         for receiver, count in counts.items():
-            self._tallies.add(_STORED.get(outcome, outcome), receiver, count, reason[:100])
+            self._counters.add(_STORED.get(outcome, outcome), receiver, count, reason[:100])
         if outcome == "written":
             self._rates.append((time.monotonic(), sum(counts.values())))
             self._tell(items)
 
-    def _tell(self, items: Sequence[Item]) -> None:
+    def _tell(self, items: Sequence[ReceivedBatch]) -> None:
         for listener in self.listeners if items else ():
             try:
                 listener(items)
             except Exception as error:
-                self._tallies.add("dropped", "listener", len(items), type(error).__name__)
+                self._counters.add("dropped", "listener", len(items), type(error).__name__)
 
 
 SINK = "store"
@@ -147,7 +147,7 @@ MOST_BLAMED = 8
 Outcome = Retry | Reject | None
 
 
-class Keeps(Protocol):
+class BatchStore(Protocol):
     """What keeps batches: the store."""
 
     def write_many(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
@@ -160,7 +160,7 @@ class StoreSink:
     divisible = False
     timeout = 600.0
 
-    def __init__(self, store: Keeps, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: BatchStore, check: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._check = check
         """Raises Retry when the folder of the store is not there any more."""

@@ -51,7 +51,7 @@ FIRST_SECONDS = 60.0
 EVERY_SECONDS = 600.0
 
 
-class Upkeep:
+class Periodic:
     """A thread that calls some work again and again; a failure is remembered and does not end it."""
 
     def __init__(

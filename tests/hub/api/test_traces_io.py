@@ -99,7 +99,7 @@ CHROME = {
 
 def counted(hub: Hub, outcome: str) -> int:
     """What the hub counted of imports."""
-    return hub.tallies.total(outcome, "import")
+    return hub.counters.total(outcome, "import")
 
 
 @pytest.mark.parametrize("pack", [lambda data: data, gzip.compress])

@@ -12,7 +12,7 @@ from stepscope.hub.api.watching import Watching
 from stepscope.hub.live import Live
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import ACCESS
-from stepscope.hub.sources import Item
+from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Log, Metric, Span
 from stepscope.model.writer import Writer
@@ -62,7 +62,7 @@ def test_records_of_a_run() -> None:
 
     async def use(stream: AsyncIterator[bytes]) -> Any:
         hello = parsed(await anext(stream))
-        live.take([Item("folder", Batch(WRITER, 1, list(RECORDS)))])
+        live.take([ReceivedBatch("folder", Batch(WRITER, 1, list(RECORDS)))])
         return hello, parsed(await anext(stream))
 
     hello, told = watch(live, "run=r", use)
@@ -80,7 +80,7 @@ def test_kinds_and_keys() -> None:
 
     async def use(stream: AsyncIterator[bytes]) -> Any:
         await anext(stream)
-        live.take([Item("folder", Batch(WRITER, 1, list(RECORDS)))])
+        live.take([ReceivedBatch("folder", Batch(WRITER, 1, list(RECORDS)))])
         return parsed(await anext(stream))
 
     told = watch(live, "run=r&kind=metric&key=trainer/lr", use)
@@ -94,7 +94,7 @@ def test_which_runs_moved() -> None:
 
     async def use(stream: AsyncIterator[bytes]) -> Any:
         await anext(stream)
-        live.take([Item("folder", Batch(WRITER, 1, list(RECORDS)))])
+        live.take([ReceivedBatch("folder", Batch(WRITER, 1, list(RECORDS)))])
         return parsed(await anext(stream))
 
     assert watch(live, "", use).data == {"runs": [{"id": "r", "step": 7, "seen": 2.0}]}
@@ -121,7 +121,7 @@ def test_a_slow_client_is_let_go() -> None:
     async def use(stream: AsyncIterator[bytes]) -> Any:
         await anext(stream)
         for _ in range(5):
-            live.take([Item("folder", Batch(WRITER, 1, list(RECORDS)))])
+            live.take([ReceivedBatch("folder", Batch(WRITER, 1, list(RECORDS)))])
         return [parsed(piece) async for piece in stream]
 
     (gap,) = watch(live, "run=r", use)

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.hub.counters import Tallies
+from stepscope.hub.counters import Counters
 from stepscope.hub.receivers.folder import FolderReceiver
 from stepscope.journal import layout
 from stepscope.journal.cursors import Cursors
@@ -55,7 +55,7 @@ def clock() -> Clock:
 
 def test_follows(tmp_path: Path, clock: Clock) -> None:
     """Old and new writers are read, each batch once, over the ends of segments."""
-    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Tallies(), clock=clock)
+    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Counters(), clock=clock)
     assert steps(receiver) == []
     first = journal(tmp_path, "a")
     write(first, 0, 1)
@@ -78,14 +78,14 @@ def test_resumes(tmp_path: Path, clock: Clock) -> None:
     target = journal(tmp_path, "a")
     write(target, 0)
     cursors = Cursors(tmp_path, "x")
-    receiver = FolderReceiver(tmp_path, cursors, Tallies(), clock=clock)
+    receiver = FolderReceiver(tmp_path, cursors, Counters(), clock=clock)
     assert steps(receiver) == [("a", 0)]
     assert receiver.settle()
     cursors.save()
     write(target, 1)
     clock.now += 6
     assert steps(receiver) == [("a", 1)]
-    again = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Tallies(), clock=clock)
+    again = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Counters(), clock=clock)
     assert steps(again) == [("a", 1)]
 
 
@@ -100,7 +100,7 @@ def test_many_silent_writers(tmp_path: Path, clock: Clock, monkeypatch: pytest.M
     for path in [*(tmp_path / "runs").rglob("*"), tmp_path / "runs"]:
         os.utime(path, (old, old))
     cursors = Cursors(tmp_path, "x")
-    receiver = FolderReceiver(tmp_path, cursors, Tallies(), clock=clock)
+    receiver = FolderReceiver(tmp_path, cursors, Counters(), clock=clock)
     assert len(steps(receiver)) == 1000
     receiver.settle()
     looks = 0
@@ -135,7 +135,7 @@ def _touch(target: Journal, now: float) -> None:
 def test_vanished(tmp_path: Path, clock: Clock) -> None:
     """A run that is removed is forgotten, and one of the same name is read from its start."""
     write(journal(tmp_path, "a"), 0)
-    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Tallies(), clock=clock)
+    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Counters(), clock=clock)
     assert steps(receiver) == [("a", 0)]
     receiver.settle()
     shutil.rmtree(tmp_path / "runs" / "a")
@@ -158,22 +158,22 @@ def test_damage_is_counted(tmp_path: Path, clock: Clock) -> None:
     data[-60] ^= 0xFF
     path.write_bytes(data)
     write(target, 9)
-    tallies = Tallies()
-    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), tallies, clock=clock)
+    counters = Counters()
+    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), counters, clock=clock)
     found = steps(receiver)
     assert ("a", 9) in found
     assert len(found) < 4
     receiver.rewind()
-    assert (tallies.total("dropped", "folder"), steps(receiver)) == (0, found)
+    assert (counters.total("dropped", "folder"), steps(receiver)) == (0, found)
     receiver.settle()
-    once = tallies.total("dropped", "folder")
+    once = counters.total("dropped", "folder")
     receiver.settle()
-    assert (once >= 1, tallies.total("dropped", "folder")) == (True, once)
+    assert (once >= 1, counters.total("dropped", "folder")) == (True, once)
 
 
 def test_rewind(tmp_path: Path, clock: Clock) -> None:
     """What was read and not settled is read again, at once and once."""
-    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Tallies(), clock=clock)
+    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Counters(), clock=clock)
     target = journal(tmp_path, "a")
     write(target, 1)
     assert steps(receiver) == [("a", 1)]

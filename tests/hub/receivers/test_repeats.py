@@ -6,10 +6,10 @@ from typing import Any
 import grpc
 import pytest
 
-from stepscope.hub.counters import Tallies
-from stepscope.hub.intake import Numbers
+from stepscope.hub.counters import Counters
+from stepscope.hub.intake import SequenceNumbers
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import SECONDS, Entry, Owners, Repeats, digest
+from stepscope.hub.receivers.ingest import SECONDS, Ingest, Repeats, RunOwners, digest
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Access
@@ -28,8 +28,8 @@ class Slow:
     def __init__(self) -> None:
         self.futures: list[Future[None]] = []
 
-    def submit(self, parcels: Any) -> "Future[None]":
-        """Take parcels."""
+    def submit(self, batches: Any) -> "Future[None]":
+        """Take batches."""
         self.futures.append(Future())
         return self.futures[-1]
 
@@ -43,8 +43,8 @@ def intake() -> Slow:
 @pytest.fixture
 def receiver(intake: Slow) -> OtlpReceiver:
     """A receiver in front of it."""
-    tallies = Tallies()
-    return OtlpReceiver(Entry("t", intake, Scrubber(Limits()), tallies, Numbers(), Owners()))  # type: ignore[arg-type]
+    counters = Counters()
+    return OtlpReceiver(Ingest("t", intake, Scrubber(Limits()), counters, SequenceNumbers(), RunOwners()))  # type: ignore[arg-type]
 
 
 def test_while_under_way(receiver: OtlpReceiver, intake: Slow) -> None:

@@ -7,7 +7,7 @@ import pytest
 from stepscope.cli.main import main
 from stepscope.hub.refusals import Refusal
 from stepscope.hub.security.guard import Access, Guard, is_loopback, known_hosts
-from stepscope.hub.security.tokens import Rates, Tokens
+from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.model.errors import ConfigError
 
 LOCAL = {"host": "localhost:4318"}
@@ -30,7 +30,7 @@ def clock() -> Clock:
 
 def guard(tokens: Tokens, *, required: bool = False) -> Guard:
     """A guard of a hub on loopback."""
-    return Guard(tokens, Rates(1000), known_hosts("127.0.0.1"), required=required)
+    return Guard(tokens, RateLimits(1000), known_hosts("127.0.0.1"), required=required)
 
 
 def test_last_token_opens_nothing(tmp_path: Path, clock: Clock) -> None:
@@ -80,7 +80,7 @@ def test_strange_tokens(tmp_path: Path, text: str) -> None:
 
 def test_rates(clock: Clock) -> None:
     """A token may knock in bursts, and then at its rate."""
-    rates = Rates(10, clock)
+    rates = RateLimits(10, clock)
     assert [rates.take("a") for _ in range(20)] == [0.0] * 20
     assert rates.take("a") == pytest.approx(0.1)
     assert rates.take("b") == 0.0
@@ -120,7 +120,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("-inf")])
 def test_a_rate_that_is_none_lets_nothing_pass_and_nobody_spin(clock: Clock, rate: float) -> None:
     """Whoever wrote it into the file: clients are told to come again in an hour, always."""
-    rates = Rates(1000, clock)
+    rates = RateLimits(1000, clock)
     assert [rates.take("a", rate) for _ in range(3)] == [3600.0] * 3
     assert rates.take("a") == 0.0
 
@@ -128,6 +128,6 @@ def test_a_rate_that_is_none_lets_nothing_pass_and_nobody_spin(clock: Clock, rat
 @pytest.mark.parametrize(("rate", "wait"), [(1e-9, 3600.0), (1e9, 0.001), (float("inf"), 0.0)])
 def test_waits_are_bounded(clock: Clock, rate: float, wait: float) -> None:
     """No client is told to come again at once, or in years."""
-    rates = Rates(1000, clock)
+    rates = RateLimits(1000, clock)
     rates._buckets["a"] = (0.0, clock.now)
     assert rates.take("a", rate) == wait

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from stepscope.hub.api.params import Param
 from stepscope.hub.deletion import Deleted
-from stepscope.hub.receivers.ingest import Entry
+from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
@@ -27,7 +27,7 @@ class Reader:
     project: str | None = None
     home: Path | None = None
     """The home folder, where a hub runs on one."""
-    entry: Entry | None = None
+    entry: Ingest | None = None
     """The way in for what a request brings, where a hub runs."""
     stop: Stop | None = None
     """Ends a query when its client has left or the hub closes."""

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from stepscope.hub.api.params import bad
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
-from stepscope.hub.receivers.ingest import Entry, Load
+from stepscope.hub.receivers.ingest import Ingest, Upload
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.read.known import Id
 from stepscope.model.errors import Retry
@@ -89,12 +89,12 @@ Known = Callable[[Sequence[Span]], Mapping[Id, Iterable[str]]]
 """Tells the runs in which spans are stored already."""
 
 
-def hand_over(entry: Entry, found: Found, number: int, project: str | None, known: Known) -> dict[str, Any]:
+def submit(entry: Ingest, found: Found, number: int, project: str | None, known: Known) -> dict[str, Any]:
     """Give what is new of a file to the intake and wait until it is safe; a span comes into the store once.
 
     Batches are numbered by `number`, which stands for the file's content: they are stored once, too.
     """
-    load = Load()
+    upload = Upload()
     for reason, count in found.rejected.items():
         entry.reject(reason, count)
     sifted = _Sifted(known)
@@ -105,13 +105,13 @@ def hand_over(entry: Entry, found: Found, number: int, project: str | None, know
         for part in range(0, len(group.records), _PART):
             records = sifted.take(group.origin.run, group.records[part : part + _PART])
             if records:
-                entry.add(load, writer, records, project, number + part // _PART)
+                entry.add(upload, writer, records, project, number + part // _PART)
     try:
-        entry.hand_over(load).result(SECONDS)
+        entry.submit(upload).result(SECONDS)
     except (Retry, LateError) as error:
         after = getattr(error, "after", None) or 5.0
         raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error) or "the disk is slow", after)) from None
-    rejected = Counter(found.rejected) + load.rejected
+    rejected = Counter(found.rejected) + upload.rejected
     told = {"format": found.format, **sifted.told(), "rejected": dict(+rejected), "ignored": found.ignored}
     return {**told, "traces": _traces(found.groups)}
 

@@ -21,7 +21,7 @@ from stepscope.hub.api.watching import PATH, Watching, describe
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.live import Live
 from stepscope.hub.receivers.bodies import Body, read_body
-from stepscope.hub.receivers.ingest import Entry
+from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal, Refused, json_response
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.security.guard import Access
@@ -59,7 +59,7 @@ class Source:
     lanes: Mapping[Lane, Workers]
     version: str
     home: Path | None = None
-    entry: Entry | None = None
+    entry: Ingest | None = None
     edits: Edits | None = None
     delete: Callable[[RunRow, str], Deleted] | None = None
     hurt: Callable[[str], None] = lambda said: None

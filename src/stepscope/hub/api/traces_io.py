@@ -130,7 +130,7 @@ def bring(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise Refused(Refusal(HTTPStatus.NOT_FOUND, "traces are taken by a hub, and none runs here"))
     found = importing.read(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
     number = int.from_bytes(hashlib.blake2b(given["body"], digest_size=7).digest(), "big")
-    return importing.hand_over(reader.entry, found, number, reader.project, lambda spans: _known(reader, spans))
+    return importing.submit(reader.entry, found, number, reader.project, lambda spans: _known(reader, spans))
 
 
 def _known(reader: Reader, spans: Sequence[Span]) -> dict[Id, list[str]]:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stepscope.hub.counters import Tallies
-from stepscope.hub.sources import Item
+from stepscope.hub.counters import Counters
+from stepscope.hub.sources import ReceivedBatch
 from stepscope.journal import layout
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.read import READ_BYTES, Position, Tail
@@ -48,12 +48,12 @@ class FolderReceiver:
         self,
         home: Path,
         cursors: Cursors,
-        tallies: Tallies,
+        counters: Counters,
         mask: Callable[[list[Record]], list[Record]] = lambda records: records,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cursors = cursors
-        self._tallies = tallies
+        self._counters = counters
         self._mask = mask
         self._clock = clock
         self._known: set[Path] = set()
@@ -66,7 +66,7 @@ class FolderReceiver:
         self.writers = 0
         self._add(_Watched(layout.runs_folder(home)), due=0.0)
 
-    def read(self, limit: int = READ_BYTES) -> list[Item]:
+    def read(self, limit: int = READ_BYTES) -> list[ReceivedBatch]:
         """Return the next batches of one writer that is due and has some, about `limit` bytes; none when none is."""
         now = self._clock()
         while self._queue and self._queue[0][0] <= now:
@@ -82,7 +82,7 @@ class FolderReceiver:
                 return items
         return []
 
-    def _look(self, watched: _Watched, now: float, limit: int) -> list[Item]:
+    def _look(self, watched: _Watched, now: float, limit: int) -> list[ReceivedBatch]:
         if watched.writer:
             return self._follow(watched, now, limit)
         if watched.run:
@@ -146,7 +146,7 @@ class FolderReceiver:
         self._add(fresh, due=-changed)
         return True
 
-    def _follow(self, watched: _Watched, now: float, limit: int) -> list[Item]:
+    def _follow(self, watched: _Watched, now: float, limit: int) -> list[ReceivedBatch]:
         position = watched.tail.position if watched.tail is not None else self._cursors.get(watched.key)
         more = _unread(watched, position, now)
         if more is None:
@@ -158,7 +158,7 @@ class FolderReceiver:
         if watched.tail is None:
             watched.tail = Tail(watched.folder, position)
         masked = (batch._replace(records=self._mask(batch.records)) for batch in watched.tail.read(limit))
-        items = [Item(RECEIVER, batch) for batch in masked]
+        items = [ReceivedBatch(RECEIVER, batch) for batch in masked]
         self._read[watched.key] = watched
         if not items:
             self._note_end(watched.key, watched.tail)
@@ -171,8 +171,8 @@ class FolderReceiver:
             self.drained[key] = tail.position, size
 
     def _count_damage(self, tail: Tail) -> None:
-        self._tallies.add("dropped", RECEIVER, tail.damaged, "damaged frame")
-        self._tallies.add("rejected", RECEIVER, tail.unreadable, "unreadable record")
+        self._counters.add("dropped", RECEIVER, tail.damaged, "damaged frame")
+        self._counters.add("rejected", RECEIVER, tail.unreadable, "unreadable record")
         tail.damaged = tail.unreadable = 0
 
     def _forget(self, watched: _Watched) -> None:

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from msgspec import structs
 
-from stepscope.hub.counters import Tallies
-from stepscope.hub.intake import Intake, Numbers, Parcel, pack_parts, pack_whole
+from stepscope.hub.counters import Counters
+from stepscope.hub.intake import Intake, IntakeBatch, SequenceNumbers, pack_parts, pack_whole
 from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
 from stepscope.model.records import Record
 from stepscope.model.writer import Writer, run_id_trouble
@@ -21,11 +21,11 @@ OTHER_PROJECT = "the run belongs to another project than the token"
 _MOST_RUNS = 50_000
 
 
-class Load:
+class Upload:
     """What one request brings, being packed; `rejected` counts records by reason, `refused` names whole batches."""
 
     def __init__(self) -> None:
-        self.parcels: list[bytes] = []
+        self.batches: list[bytes] = []
         self.taken = 0
         self.rejected: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
@@ -33,7 +33,7 @@ class Load:
         """The numbers, in the request, of batches of which nothing is taken, and why."""
 
 
-class Entry:
+class Ingest:
     """One way in for one receiver. Safe to use from any thread."""
 
     def __init__(
@@ -41,9 +41,9 @@ class Entry:
         receiver: str,
         intake: Intake,
         scrubber: Scrubber,
-        tallies: Tallies,
-        numbers: Numbers,
-        owners: "Owners",
+        counters: Counters,
+        numbers: SequenceNumbers,
+        owners: "RunOwners",
         *,
         ours: bool = False,
     ) -> None:
@@ -52,62 +52,62 @@ class Entry:
         """Whether our own SDK sends here: it may use any number of metric keys, as in a folder beside the hub."""
         self._intake = intake
         self._scrubber = scrubber
-        self._tallies = tallies
+        self._counters = counters
         self._numbers = numbers
         self._owners = owners
 
     def add(
-        self, load: Load, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
+        self, upload: Upload, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
     ) -> str:
         """Pack the records of one writer; without a number of its own the batch is given one.
 
         A token's project, when it has one, must be that of the run: else nothing is taken, and the answer says why.
         """
         if trouble := run_id_trouble(writer.run):
-            load.rejected[trouble] += len(records)
+            upload.rejected[trouble] += len(records)
             return trouble
         if not self._owners.admits(writer.run, writer.project, project):
-            load.rejected[OTHER_PROJECT] += len(records)
+            upload.rejected[OTHER_PROJECT] += len(records)
             return OTHER_PROJECT
         lost: Counter[str] = Counter()
         self._scrubber.scrub_attrs(writer.resource, lost)
         kept = self._scrubber.scrub(None if self._ours else writer.run, records, lost)
-        load.rejected[TOO_MANY_KEYS] += lost.pop(TOO_MANY_KEYS, 0)
-        load.cut += lost
+        upload.rejected[TOO_MANY_KEYS] += lost.pop(TOO_MANY_KEYS, 0)
+        upload.cut += lost
         if seq is None:
             packed, bad = pack_parts(self.receiver, writer, kept, self._numbers) if kept else ([], 0)
-            load.parcels += packed
+            upload.batches += packed
         else:
-            one, bad = pack_whole(Parcel(self.receiver, writer, seq, kept))
-            load.parcels.append(one)
-        load.rejected[UNPACKABLE] += bad
-        load.taken += len(kept) - bad
+            one, bad = pack_whole(IntakeBatch(self.receiver, writer, seq, kept))
+            upload.batches.append(one)
+        upload.rejected[UNPACKABLE] += bad
+        upload.taken += len(kept) - bad
         return ""
 
-    def hand_over(self, load: Load) -> "Future[None]":
-        """Give the load to the intake; the future ends when it is safe, or with Retry."""
-        self._tallies.add_reasons("rejected", self.receiver, +load.rejected)
-        self._tallies.add_reasons("dropped", self.receiver, load.cut)
-        future = self._intake.submit(load.parcels)
-        future.add_done_callback(lambda done: self._count(done, load.taken))
+    def submit(self, upload: Upload) -> "Future[None]":
+        """Give the upload to the intake; the future ends when it is safe, or with Retry."""
+        self._counters.add_reasons("rejected", self.receiver, +upload.rejected)
+        self._counters.add_reasons("dropped", self.receiver, upload.cut)
+        future = self._intake.submit(upload.batches)
+        future.add_done_callback(lambda done: self._count(done, upload.taken))
         return future
 
     def reject(self, reason: str, count: int = 1) -> None:
         """Count what was refused before it could be packed."""
-        self._tallies.add("rejected", self.receiver, count, reason)
+        self._counters.add("rejected", self.receiver, count, reason)
 
     def repeat(self) -> None:
         """Count a request that came again though it had been taken."""
-        self._tallies.add("retried", self.receiver, reason="taken before")
+        self._counters.add("retried", self.receiver, reason="taken before")
 
     def _count(self, done: "Future[None]", taken: int) -> None:
         if done.cancelled() or done.exception() is None:
-            self._tallies.add("written", self.receiver, taken)
+            self._counters.add("written", self.receiver, taken)
         else:
-            self._tallies.add("retried", self.receiver, reason="full")
+            self._counters.add("retried", self.receiver, reason="full")
 
 
-class Owners:
+class RunOwners:
     """Which project a run belongs to, for tokens that reach one project only: that of its first writer."""
 
     def __init__(

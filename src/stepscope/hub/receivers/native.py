@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.ingest import Entry, Load
+from stepscope.hub.receivers.ingest import Ingest, Upload
 from stepscope.hub.refusals import Refusal, Refused, json_response
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
@@ -35,7 +35,7 @@ class Safe(msgspec.Struct, frozen=True):
 class Native:
     """The route of the native protocol; a batch that comes again has the same number and is stored once."""
 
-    def __init__(self, entry: Entry, workers: Workers) -> None:
+    def __init__(self, entry: Ingest, workers: Workers) -> None:
         self._entry = entry
         self._workers = workers
 
@@ -45,17 +45,17 @@ class Native:
 
     async def _post(self, request: Request) -> Response:
         access = access_of(request.scope)
-        safe, load, done = await with_body(request, self._workers, lambda data: self.take(data, access))
+        safe, upload, done = await with_body(request, self._workers, lambda data: self.take(data, access))
         try:
             await asyncio.wrap_future(done)
         except Retry as error:
             raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)) from None
-        answer = {"safe": safe, "written": load.taken, "rejected": +load.rejected, "refused": load.refused}
+        answer = {"safe": safe, "written": upload.taken, "rejected": +upload.rejected, "refused": upload.refused}
         return json_response(answer)
 
-    def take(self, data: bytes, access: Access) -> tuple[list[Safe], Load, "Future[None]"]:
+    def take(self, data: bytes, access: Access) -> tuple[list[Safe], Upload, "Future[None]"]:
         """Read frames and hand them on; Refused, and nothing taken, when one is damaged."""
-        load = Load()
+        upload = Upload()
         safe: dict[tuple[str, str], int] = {}
         writer: Writer | None = None
         count = 0
@@ -76,15 +76,15 @@ class Native:
             count += len(records)
             if count > MOST_RECORDS:
                 raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_RECORDS} records; send less at a time"))
-            load.rejected[UNREADABLE] += bad
+            upload.rejected[UNREADABLE] += bad
             number += 1
-            reason = self._entry.add(load, writer, records, access.project, seq)
+            reason = self._entry.add(upload, writer, records, access.project, seq)
             if reason:
-                load.refused.append((number, reason))
+                upload.refused.append((number, reason))
             key = (writer.run, writer.id)
             safe[key] = max(seq, safe.get(key, -1))
         answer = [Safe(run, name, seq) for (run, name), seq in safe.items()]
-        return answer, load, self._entry.hand_over(load)
+        return answer, upload, self._entry.submit(upload)
 
 
 def _head(payload: memoryview, access: Access) -> Writer:

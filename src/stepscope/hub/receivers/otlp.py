@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.ingest import Entry, Load, Repeats, Writers, digest
+from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, Writers, digest
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 class OtlpReceiver:
     """Takes export requests of all signals. Safe to use from any thread."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Ingest) -> None:
         self._entry = entry
         self._writers = Writers()
         self._repeats: Repeats[Taken] = Repeats()
@@ -96,19 +96,19 @@ class OtlpReceiver:
         except BadRequest:
             self._entry.reject("unreadable request")
             raise
-        load = Load()
+        upload = Upload()
         for origin, records in decoded.groups:
             writer = self._writers.same(origin.writer(), records)
             if access.project is not None:
                 writer = structs.replace(writer, project=access.project)
-            self._entry.add(load, writer, records, access.project)
+            self._entry.add(upload, writer, records, access.project)
         rejections = decoded.rejections
         for reason, count in rejections.reasons.items():
             self._entry.reject(reason, count)
-        load.cut.update(rejections.warnings)
-        load.cut[NO_RECORDED_VALUE] += decoded.gaps
-        safe = self._entry.hand_over(load)
-        for reason, count in (+load.rejected).items():
+        upload.cut.update(rejections.warnings)
+        upload.cut[NO_RECORDED_VALUE] += decoded.gaps
+        safe = self._entry.submit(upload)
+        for reason, count in (+upload.rejected).items():
             rejections.add(reason, count=count)
         return Taken(safe, rejections)
 

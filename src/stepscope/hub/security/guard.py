@@ -8,7 +8,7 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from stepscope.hub.refusals import Refusal
-from stepscope.hub.security.tokens import Rates, Scope, Token, Tokens
+from stepscope.hub.security.tokens import RateLimits, Scope, Token, Tokens
 
 COOKIE = "stepscope_token"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -36,7 +36,7 @@ class Guard:
     def __init__(
         self,
         tokens: Tokens,
-        rates: Rates,
+        rates: RateLimits,
         hosts: frozenset[str],
         foreign: Iterable[str] = (),
         scheme: str = "http",

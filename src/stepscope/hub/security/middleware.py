@@ -29,7 +29,7 @@ _KEPT_NOWHERE = (b"cache-control", b"no-store")
 _STRICT = (b"strict-transport-security", b"max-age=31536000")
 
 
-class Gate:
+class AccessMiddleware:
     """ASGI middleware."""
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:
@@ -99,7 +99,7 @@ _DRAINED = 4
 """So many times the limit is read and thrown away, so that the sender can read our refusal."""
 
 
-class Bodies:
+class BodyLimits:
     """ASGI middleware; `larger` names the paths whose bodies may be larger than the others."""
 
     def __init__(self, app: ASGIApp, limits: Limits, larger: Mapping[str, int]) -> None:
@@ -136,7 +136,7 @@ class Bodies:
 class _Body:
     """One body on its way in."""
 
-    def __init__(self, bodies: Bodies, receive: Receive, most: int) -> None:
+    def __init__(self, bodies: BodyLimits, receive: Receive, most: int) -> None:
         self._bodies = bodies
         self._receive = receive
         self._most = most

@@ -173,7 +173,7 @@ _SHORTEST, _LONGEST = 0.001, 3600.0
 """Bounds of what a client is told to wait, in seconds: it must neither spin nor be lost for good."""
 
 
-class Rates:
+class RateLimits:
     """The buckets of all tokens. Not thread-safe: the event loop asks."""
 
     def __init__(self, default: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from stepscope.hub.counters import Tallies
-from stepscope.hub.intake import Intake, Numbers
+from stepscope.hub.counters import Counters
+from stepscope.hub.intake import Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import Entry, Load, Owners, Writers
+from stepscope.hub.receivers.ingest import Ingest, RunOwners, Upload, Writers
 from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
 from stepscope.model.records import Metric
 from stepscope.model.writer import Writer
@@ -22,13 +22,13 @@ def test_keys(tmp_path: Path, ours: bool, refused: dict[str, int], seq: int | No
     """Metric keys are bound for clients that are not ours, also for an import, which numbers its own batches."""
     intake = Intake(tmp_path / "journal" / "intake", WRITER)
     scrubber = Scrubber(Limits(keys=2))
-    entry = Entry("test", intake, scrubber, Tallies(), Numbers(), Owners(), ours=ours)
-    load = Load()
-    entry.add(load, WRITER, [Metric(1, 1, None, None, {key: 1.0}) for key in "abcd"], None, seq)
-    entry.hand_over(load).result(10)
+    entry = Ingest("test", intake, scrubber, Counters(), SequenceNumbers(), RunOwners(), ours=ours)
+    upload = Upload()
+    entry.add(upload, WRITER, [Metric(1, 1, None, None, {key: 1.0}) for key in "abcd"], None, seq)
+    entry.submit(upload).result(10)
     intake.close()
-    assert +load.rejected == refused
-    assert load.taken == 4 - sum(refused.values())
+    assert +upload.rejected == refused
+    assert upload.taken == 4 - sum(refused.values())
 
 
 def test_a_writer_starts_with_its_first_record() -> None:
@@ -44,23 +44,23 @@ def test_a_writer_starts_with_its_first_record() -> None:
 @pytest.mark.parametrize("seq", [None, 7])
 def test_run_ids_out_of_bounds_are_refused(tmp_path: Path, run: str, seq: int | None) -> None:
     """Their records are counted with the reason, and nothing of them is written."""
-    intake, tallies = Intake(tmp_path / "journal" / "intake", WRITER), Tallies()
-    entry = Entry("test", intake, Scrubber(Limits()), tallies, Numbers(), Owners())
-    load = Load()
-    entry.add(load, structs.replace(WRITER, run=run), [Metric(1, 1, None, None, {"a": 1.0})] * 3, None, seq)
-    entry.hand_over(load).result(10)
+    intake, counters = Intake(tmp_path / "journal" / "intake", WRITER), Counters()
+    entry = Ingest("test", intake, Scrubber(Limits()), counters, SequenceNumbers(), RunOwners())
+    upload = Upload()
+    entry.add(upload, structs.replace(WRITER, run=run), [Metric(1, 1, None, None, {"a": 1.0})] * 3, None, seq)
+    entry.submit(upload).result(10)
     intake.close()
-    assert (load.taken, load.parcels, tallies.total("rejected")) == (0, [], 3)
-    assert next(iter(load.rejected)).startswith("the run ")
+    assert (upload.taken, upload.batches, counters.total("rejected")) == (0, [], 3)
+    assert next(iter(upload.rejected)).startswith("the run ")
 
 
 def test_run_ids_within_bounds_are_taken(tmp_path: Path) -> None:
     """Long ones, with spaces, slashes and letters of any script."""
     intake = Intake(tmp_path / "journal" / "intake", WRITER)
-    entry = Entry("test", intake, Scrubber(Limits()), Tallies(), Numbers(), Owners())
-    load = Load()
+    entry = Ingest("test", intake, Scrubber(Limits()), Counters(), SequenceNumbers(), RunOwners())
+    upload = Upload()
     for run in ("x" * 4096, "run 1/α ü", "a\u00a0b"):
-        entry.add(load, structs.replace(WRITER, run=run), [Metric(1, 1, None, None, {"a": 1.0})], None)
-    entry.hand_over(load).result(10)
+        entry.add(upload, structs.replace(WRITER, run=run), [Metric(1, 1, None, None, {"a": 1.0})], None)
+    entry.submit(upload).result(10)
     intake.close()
-    assert (load.taken, +load.rejected) == (3, {})
+    assert (upload.taken, +upload.rejected) == (3, {})

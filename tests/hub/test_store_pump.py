@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from stepscope import pump as pumps
-from stepscope.hub.counters import Tallies
-from stepscope.hub.sources import Inflow, Item, Source
+from stepscope.hub.counters import Counters
+from stepscope.hub.sources import GroupReader, ReceivedBatch, Source
 from stepscope.hub.store.engine import Damaged, EngineError
-from stepscope.hub.store_pump import MOST_BLAMED, MOST_TRIES, Outcome, Pumping, StoreSink
+from stepscope.hub.store_pump import MOST_BLAMED, MOST_TRIES, Outcome, StorePump, StoreSink
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry
@@ -25,10 +25,10 @@ class ListSource:
 
     def __init__(self, count: int) -> None:
         log = Log(1, None, None, None, None, 9, "x")
-        self.items = [Item("test", Batch(WRITER, seq, [log, log])) for seq in range(count)]
+        self.items = [ReceivedBatch("test", Batch(WRITER, seq, [log, log])) for seq in range(count)]
         self.at = self.settled = self.rewound = 0
 
-    def read(self, limit: int) -> list[Item]:
+    def read(self, limit: int) -> list[ReceivedBatch]:
         """One batch at a time."""
         self.at += 1
         found = self.items[self.at - 1 : self.at]
@@ -73,10 +73,10 @@ class World:
     """A pump at work on five batches, and what became of them."""
 
     def __init__(self, home: Path, answer: Callable[[int], Outcome | Exception], *others: Source, **options: int):
-        self.store, self.source, self.tallies = ScriptedStore(answer), ListSource(5), Tallies()
+        self.store, self.source, self.counters = ScriptedStore(answer), ListSource(5), Counters()
         self.quarantine = Quarantine(home, "store", **options)
-        inflow = Inflow([self.source, *others], Cursors(home, "x"), self.tallies)
-        self.pumping = Pumping(StoreSink(self.store), inflow, self.quarantine, self.tallies, pace=0.01)
+        groups = GroupReader([self.source, *others], Cursors(home, "x"), self.counters)
+        self.pumping = StorePump(StoreSink(self.store), groups, self.quarantine, self.counters, pace=0.01)
         self.heard: list[int] = []
         self.pumping.listeners.append(lambda items: self.heard.extend(item.batch.seq for item in items))
 
@@ -101,7 +101,7 @@ def test_all_is_stored(tmp_path: Path) -> None:
     """What a source has goes to the store in one group, is counted, told and settled."""
     world = World(tmp_path, lambda seq: None).run()
     assert (world.store.taken, world.store.groups, world.source.settled) == ([0, 1, 2, 3, 4], [5], 5)
-    assert (world.tallies.total("stored", "test"), world.heard) == (10, [0, 1, 2, 3, 4])
+    assert (world.counters.total("stored", "test"), world.heard) == (10, [0, 1, 2, 3, 4])
     assert (world.pumping.trouble, world.pumping.rate() > 0) == ("", True)
 
 
@@ -115,15 +115,15 @@ def test_retry(tmp_path: Path) -> None:
 
     world = World(tmp_path, answer).run()
     assert (sorted(world.store.taken), world.source.settled) == ([0, 1, 2, 3, 4], 5)
-    assert world.tallies.total("retried", "store") == 15
-    assert world.tallies.total("stored", "test") == 10
+    assert world.counters.total("retried", "store") == 15
+    assert world.counters.total("stored", "test") == 10
 
 
 def test_reject(tmp_path: Path) -> None:
     """Records refused for ever are counted by reason and set aside, the others are stored."""
     world = World(tmp_path, lambda seq: Reject("bad id", [0]) if seq == 1 else None).run()
     assert world.source.settled == 5
-    assert (world.tallies.total("stored", "test"), world.tallies.total("rejected", "test")) == (9, 1)
+    assert (world.counters.total("stored", "test"), world.counters.total("rejected", "test")) == (9, 1)
     assert world.aside() == [(1, 1)]
 
 
@@ -137,14 +137,14 @@ def test_a_refusal_is_remembered_while_others_wait(tmp_path: Path) -> None:
 
     world = World(tmp_path, answer).run()
     assert (sorted(world.store.taken), world.aside()) == ([0, 1, 2, 3, 4], [(0, 1)])
-    assert (world.tallies.total("stored", "test"), world.tallies.total("rejected", "test")) == (9, 1)
+    assert (world.counters.total("stored", "test"), world.counters.total("rejected", "test")) == (9, 1)
 
 
 def test_stumble(tmp_path: Path) -> None:
     """A batch on which the store stumbles is found and set aside whole; the others are stored."""
     world = World(tmp_path, lambda seq: ZeroDivisionError() if seq == 3 else None).run()
     assert (sorted(world.store.taken), world.source.settled) == ([0, 1, 2, 4], 5)
-    assert world.tallies.total("rejected", "test") == 2
+    assert world.counters.total("rejected", "test") == 2
     assert world.aside() == [(3, 2)]
 
 
@@ -173,7 +173,7 @@ def test_a_full_quarantine_holds_what_the_store_stumbles_on(tmp_path: Path) -> N
     """A bug of ours drops nothing: with no room to set a batch aside it stays in the journal."""
     world = World(tmp_path, lambda seq: ZeroDivisionError() if seq == 3 else None, most_lots=0).run(1)
     assert (sorted(set(world.store.taken)), world.source.settled) == ([0, 1, 2], 0)
-    assert (world.tallies.total("dropped"), world.source.rewound) == (0, 1)
+    assert (world.counters.total("dropped"), world.source.rewound) == (0, 1)
     assert "full" in world.pumping.trouble
 
 
@@ -184,7 +184,7 @@ class FailingSource(ListSource):
         super().__init__(0)
         self.calls = 0
 
-    def read(self, limit: int) -> list[Item]:
+    def read(self, limit: int) -> list[ReceivedBatch]:
         """Raise, or return nothing."""
         self.calls += 1
         if self.calls % 2:
@@ -196,21 +196,21 @@ def test_failing_source(tmp_path: Path) -> None:
     """When one source stumbles nothing that another has given is lost."""
     world = World(tmp_path, lambda seq: None, FailingSource()).run()
     assert (sorted(world.store.taken), world.source.settled) == ([0, 1, 2, 3, 4], 5)
-    assert world.tallies.total("retried", "pump") >= 1
+    assert world.counters.total("retried", "pump") >= 1
     assert world.pumping.trouble == ""
 
 
 def test_failing_listener(tmp_path: Path) -> None:
     """A listener that raises costs its own news only."""
 
-    def listener(items: Sequence[Item]) -> None:
+    def listener(items: Sequence[ReceivedBatch]) -> None:
         raise ValueError("no")
 
     world = World(tmp_path, lambda seq: None)
     world.pumping.listeners.insert(0, listener)
     world.run()
     assert (sorted(world.store.taken), world.source.settled, len(world.heard)) == ([0, 1, 2, 3, 4], 5, 5)
-    assert world.tallies.total("dropped", "listener") == 5
+    assert world.counters.total("dropped", "listener") == 5
 
 
 def test_no_batch_is_blamed_for_a_damaged_store(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Upkeep measures, compacts and checks a store."""
+"""Periodic measures, compacts and checks a store."""
 
 import random
 import shutil
