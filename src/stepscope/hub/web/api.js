@@ -1,8 +1,8 @@
 // The JSON API: questions with errors that can be shown, and the live stream.
 import { readExactly } from "./parts/exact.js";
 
-const HIDDEN = 30000;   // milliseconds after which a hidden page lets go of its stream
-const COLUMNS = /^api\/(runs\/[^/]+\/(series|quantiles)|spans\/lanes|sparks)\b/;   // measured, and many: nobody wrote them
+const HIDDEN = 30000; // milliseconds after which a hidden page lets go of its stream
+const COLUMNS = /^api\/(runs\/[^/]+\/(series|quantiles)|spans\/lanes|sparks)\b/; // measured, and many: nobody wrote them
 
 export class ApiError extends Error {
   constructor(message, status, code) {
@@ -37,7 +37,12 @@ function asked(url, options) {
 }
 
 export const post = (path, body, signal) =>
-  ask(address(path), { method: "POST", signal, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  ask(address(path), {
+    method: "POST",
+    signal,
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
 
 export async function ask(url, options) {
   let response;
@@ -49,25 +54,43 @@ export async function ask(url, options) {
     throw new ApiError("The hub does not answer.", 0, "unreachable");
   }
   if (response.ok) return COLUMNS.test(url) ? response.json() : readExactly(await response.text());
-  const told = await response.json().then((body) => body.error, () => null);
+  const told = await response.json().then(
+    (body) => body.error,
+    () => null,
+  );
   if (response.status === 401) dispatchEvent(new CustomEvent("stepscope:token"));
-  throw new ApiError(told?.message || response.statusText || `status ${response.status}`, response.status, told?.code || "");
+  throw new ApiError(
+    told?.message || response.statusText || `status ${response.status}`,
+    response.status,
+    told?.code || "",
+  );
 }
 
 // Watch what is being stored: `on` maps the names of events (records, runs, gap, hello, beat) to functions of their data.
 // `on.state` is told "open" and "lost". Comes back by itself, with its cursor. Returns the function that ends it.
 // A page that nobody looks at lets go of its stream, since browsers allow six connections to a hub over all tabs.
 export function live(params, on) {
-  let source = null, ended = false, timer = 0, cursor = null, wait = 1000;
+  let source = null,
+    ended = false,
+    timer = 0,
+    cursor = null,
+    wait = 1000;
   const names = ["hello", "records", "runs", "gap", "beat"];
 
   function open() {
     clearTimeout(timer);
     if (ended || source) return;
     source = new EventSource(address("live", { ...params, cursor }));
-    source.onopen = () => { wait = 1000; on.state?.("open"); };
+    source.onopen = () => {
+      wait = 1000;
+      on.state?.("open");
+    };
     // The browser would come back with the cursor of this address; we come back with the latest.
-    source.onerror = () => { on.state?.("lost"); dispatchEvent(new CustomEvent("stepscope:lost")); again(); };
+    source.onerror = () => {
+      on.state?.("lost");
+      dispatchEvent(new CustomEvent("stepscope:lost"));
+      again();
+    };
     for (const name of names) {
       source.addEventListener(name, (event) => {
         if (event.lastEventId) cursor = event.lastEventId;

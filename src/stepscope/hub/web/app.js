@@ -13,7 +13,8 @@ import { VIEWS } from "./views.js";
 
 const ICON = new URL("icon.svg", import.meta.url).href;
 const loaded = new Map();
-const ASK_MS = 1000, RELOAD_MS = 10000;
+const ASK_MS = 1000,
+  RELOAD_MS = 10000;
 
 function App() {
   const { name, parts, query } = useRoute();
@@ -28,9 +29,13 @@ function App() {
     <${Header} view=${view} />
     <${Reach} />
     <main id="main" tabindex="-1">
-      ${locked ? html`<${Door} />`
-        : view ? html`<${Outlet} key=${view.name} view=${view} parts=${parts} query=${query} />`
-          : html`<${Empty} title="There is no such page"><a href=${href("runs")}>All runs</a><//>`}
+      ${
+        locked
+          ? html`<${Door} />`
+          : view
+            ? html`<${Outlet} key=${view.name} view=${view} parts=${parts} query=${query} />`
+            : html`<${Empty} title="There is no such page"><a href=${href("runs")}>All runs</a><//>`
+      }
     </main>
     <${Toasts} />`;
 }
@@ -46,15 +51,20 @@ function Header({ view }) {
   const nav = useRef(null);
   useLayoutEffect(() => {
     // On a narrow screen the views do not all fit; the present one is in sight.
-    const bar = nav.current, link = bar.querySelector("[aria-current]");
+    const bar = nav.current,
+      link = bar.querySelector("[aria-current]");
     if (link) bar.scrollLeft = link.offsetLeft - bar.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
   }, [here]);
   return html`<header class="top">
     <a class="brand" href=${href("runs")}><img src=${ICON} alt="" width="20" height="20" /><span>Stepscope</span></a>
-    <nav aria-label="Views" ref=${nav}>${VIEWS.filter((each) => each.title).map((each) => html`
-      <a key=${each.name} href=${href(each.name)} aria-current=${each.name === here ? "page" : undefined}>${each.title}</a>`)}
+    <nav aria-label="Views" ref=${nav}>${VIEWS.filter((each) => each.title).map(
+      (each) => html`
+      <a key=${each.name} href=${href(each.name)}
+          aria-current=${each.name === here ? "page" : undefined}>${each.title}</a>`,
+    )}
     </nav>
-    <${IconButton} icon=${{ light: "sun", dark: "moon", auto: "auto" }[theme]} label=${`Theme: ${theme}`} onClick=${() => setTheme(nextTheme(theme))} />
+    <${IconButton} icon=${{ light: "sun", dark: "moon", auto: "auto" }[theme]} label=${`Theme: ${theme}`}
+        onClick=${() => setTheme(nextTheme(theme))} />
   </header>`;
 }
 
@@ -68,10 +78,16 @@ function Outlet({ view, parts, query }) {
   }, [view.name, about]);
   useEffect(() => {
     if (module) return;
-    view.load().then((found) => { loaded.set(view.name, found); setModule(() => found); }, setFailed);
+    view.load().then((found) => {
+      loaded.set(view.name, found);
+      setModule(() => found);
+    }, setFailed);
   }, [view.name]);
   const away = useReload(failed);
-  if (failed) return html`<${Failure} error=${{ status: away ? 0 : 1, message: `This view cannot be loaded: ${failed.message}` }} again=${() => location.reload()} />`;
+  if (failed)
+    return html`<${Failure}
+        error=${{ status: away ? 0 : 1, message: `This view cannot be loaded: ${failed.message}` }}
+        again=${() => location.reload()} />`;
   if (broken) return html`<${Failure} error=${{ message: `This view stumbled: ${broken.message}` }} again=${repair} />`;
   if (!module) return html`<${Loading} />`;
   return html`<${module.default} parts=${parts} query=${query} />`;
@@ -84,15 +100,19 @@ function useReload(failed) {
   useEffect(() => {
     if (!failed) return undefined;
     let due = Date.now() - kept("reloaded", 0) > RELOAD_MS;
-    const look = () => get("health").then(() => {
-      setAway(false);
-      if (!due) return;
-      keep("reloaded", Date.now());
-      location.reload();
-    }, (error) => {
-      setAway(error.status === 0);
-      due ||= error.status === 0;
-    });
+    const look = () =>
+      get("health").then(
+        () => {
+          setAway(false);
+          if (!due) return;
+          keep("reloaded", Date.now());
+          location.reload();
+        },
+        (error) => {
+          setAway(error.status === 0);
+          due ||= error.status === 0;
+        },
+      );
     look();
     const timer = setInterval(look, ASK_MS);
     return () => clearInterval(timer);
@@ -107,7 +127,11 @@ function Door() {
     event.preventDefault();
     const token = new FormData(event.target).get("token");
     try {
-      await ask("api/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token }) });
+      await ask("api/session", {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ token }),
+      });
       location.reload();
     } catch (error) {
       setMessage(error.message);

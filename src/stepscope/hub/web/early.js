@@ -4,6 +4,6 @@
   if (!run) return;
   const path = "api/runs/" + run[1];
   window.early = new Map([path, path + "/keys"].map((url) => [url, fetch(url)]));
-  for (const asked of window.early.values()) asked.catch(() => {});   // whoever takes the answer says what is wrong
+  for (const asked of window.early.values()) asked.catch(() => {}); // whoever takes the answer says what is wrong
   import("./views/run.js");
 })();

@@ -3,9 +3,11 @@ import { ask, address, runPath } from "./api.js";
 import { bytes } from "./parts/format.js";
 import { toast } from "./parts/toast.js";
 
-const send = (method, id, body) => ask(address(runPath(id)), {
-  method, ...(body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}),
-});
+const send = (method, id, body) =>
+  ask(address(runPath(id)), {
+    method,
+    ...(body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}),
+  });
 
 // Change a run; `told(run)` is given the run as it is then, also after an undo. A failure is said, not thrown.
 export async function edit(run, change, words, told, label = "Undo") {
@@ -13,7 +15,10 @@ export async function edit(run, change, words, told, label = "Undo") {
     const answer = await send("PATCH", run.id, change);
     told(answer.run);
     const undone = label === "Undo";
-    toast(words, { label, undo: () => edit(answer.run, answer.undo, undone ? "Undone." : "Redone.", told, undone ? "Redo" : "Undo") });
+    toast(words, {
+      label,
+      undo: () => edit(answer.run, answer.undo, undone ? "Undone." : "Redone.", told, undone ? "Redo" : "Undo"),
+    });
   } catch (error) {
     toast(`Not changed: ${error.message}`, { bad: true });
   }
@@ -35,7 +40,8 @@ export async function editAll(ids, change, words, told) {
 
 // Delete runs one after the other; throws what the hub said of the first that it kept.
 export async function remove(ids) {
-  let freed = 0, count = 0;
+  let freed = 0,
+    count = 0;
   for (const id of ids) {
     freed += (await send("DELETE", id)).bytes;
     count += 1;

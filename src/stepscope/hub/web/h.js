@@ -4,6 +4,15 @@ import htm from "./vendor/htm.js";
 
 export { Fragment, render, createContext } from "./vendor/preact.js";
 export {
-  useCallback, useContext, useEffect, useErrorBoundary, useId, useLayoutEffect, useMemo, useReducer, useRef, useState,
+  useCallback,
+  useContext,
+  useEffect,
+  useErrorBoundary,
+  useId,
+  useLayoutEffect,
+  useMemo,
+  useReducer,
+  useRef,
+  useState,
 } from "./vendor/hooks.js";
 export const html = htm.bind(h);

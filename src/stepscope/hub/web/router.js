@@ -11,7 +11,11 @@ export function parse(hash) {
 }
 
 function plain(text) {
-  try { return decodeURIComponent(text); } catch { return text; }
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 // The address of a view: href("runs", "ID", { x: "step" }). Parameters that are null, undefined, "" or false are left out.
@@ -75,7 +79,10 @@ export function useRoute() {
 export function useParam(key, fallback = "") {
   const { query } = useRoute();
   const value = query.get(key) ?? fallback;
-  const set = useMemo(() => (next, options) => change({ [key]: next === fallback ? null : next }, options), [key, fallback]);
+  const set = useMemo(
+    () => (next, options) => change({ [key]: next === fallback ? null : next }, options),
+    [key, fallback],
+  );
   return [value, set];
 }
 

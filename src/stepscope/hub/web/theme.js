@@ -22,13 +22,24 @@ export const nextTheme = (theme) => ({ auto: "light", light: "dark", dark: "auto
 
 export function useTheme() {
   const [theme, setTheme] = useState(chosen);
-  return [theme, (next) => { chosen = next; keep("theme", next); apply(); setTheme(next); }];
+  return [
+    theme,
+    (next) => {
+      chosen = next;
+      keep("theme", next);
+      apply();
+      setTheme(next);
+    },
+  ];
 }
 
 // "light" or "dark" as shown now; whoever draws by hand draws anew when it changes.
 export function useShownTheme() {
   const [shown, setShown] = useState(shownTheme());
-  useEffect(() => { watchers.add(setShown); return () => watchers.delete(setShown); }, []);
+  useEffect(() => {
+    watchers.add(setShown);
+    return () => watchers.delete(setShown);
+  }, []);
   return shown;
 }
 

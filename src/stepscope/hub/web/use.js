@@ -2,7 +2,8 @@
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./h.js";
 import { live } from "./api.js";
 
-const RETURN_MS = 2000, EMPTY_MS = 3000;
+const RETURN_MS = 2000,
+  EMPTY_MS = 3000;
 
 // Ask: ask(signal) is called anew when `deps` change, by `again()`, and by itself while the hub does not answer.
 // What was known stays visible meanwhile.
@@ -15,15 +16,27 @@ export function useAsk(ask, deps) {
     let gone = false;
     setState((old) => ({ ...old, loading: true }));
     ask(control.signal).then(
-      (value) => { if (!gone) setState({ value, error: null, loading: false }); },
-      (error) => { if (!gone && error.name !== "AbortError") setState((old) => ({ ...old, error, loading: false })); },
+      (value) => {
+        if (!gone) setState({ value, error: null, loading: false });
+      },
+      (error) => {
+        if (!gone && error.name !== "AbortError") setState((old) => ({ ...old, error, loading: false }));
+      },
     );
-    return () => { gone = true; control.abort(); };
+    return () => {
+      gone = true;
+      control.abort();
+    };
   }, [...deps, turn]);
   const again = useCallback(() => setTurn((n) => n + 1), []);
-  const set = useCallback((change) => setState((old) => ({
-    ...old, value: typeof change === "function" ? change(old.value) : change,
-  })), []);
+  const set = useCallback(
+    (change) =>
+      setState((old) => ({
+        ...old,
+        value: typeof change === "function" ? change(old.value) : change,
+      })),
+    [],
+  );
   useReturn(state.error, again);
   return { ...state, again, set };
 }
@@ -42,7 +55,9 @@ export function useFirst(asked, isEmpty) {
   const waiting = asked.value !== undefined && isEmpty(asked.value);
   useEffect(() => {
     if (!waiting) return undefined;
-    const timer = setInterval(() => { if (!document.hidden) asked.again(); }, EMPTY_MS);
+    const timer = setInterval(() => {
+      if (!document.hidden) asked.again();
+    }, EMPTY_MS);
     return () => clearInterval(timer);
   }, [waiting]);
   return asked;
@@ -56,7 +71,8 @@ export function useLive(params, on, deps) {
   useEffect(() => {
     if (params === null) return undefined;
     const through = { state: setState };
-    for (const name of ["hello", "records", "runs", "gap", "beat"]) through[name] = (data) => latest.current[name]?.(data);
+    for (const name of ["hello", "records", "runs", "gap", "beat"])
+      through[name] = (data) => latest.current[name]?.(data);
     return live(params, through);
   }, deps);
   return state;
@@ -68,10 +84,12 @@ export function useSize() {
   const [size, setSize] = useState({ width: 0, height: 0 });
   useLayoutEffect(() => {
     const element = ref.current;
-    const measure = () => setSize((old) => {
-      const width = element.clientWidth, height = element.clientHeight;
-      return old.width === width && old.height === height ? old : { width, height };
-    });
+    const measure = () =>
+      setSize((old) => {
+        const width = element.clientWidth,
+          height = element.clientHeight;
+        return old.width === width && old.height === height ? old : { width, height };
+      });
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
@@ -96,20 +114,32 @@ export function useKey(key, act, deps = []) {
 // A choice remembered in this browser.
 export function useKept(name, fallback) {
   const [value, setValue] = useState(() => kept(name, fallback));
-  const set = useCallback((next) => setValue((old) => {
-    const made = typeof next === "function" ? next(old) : next;
-    keep(name, made);
-    return made;
-  }), [name]);
+  const set = useCallback(
+    (next) =>
+      setValue((old) => {
+        const made = typeof next === "function" ? next(old) : next;
+        keep(name, made);
+        return made;
+      }),
+    [name],
+  );
   return [value, set];
 }
 
 export function kept(name, fallback) {
-  try { return JSON.parse(localStorage.getItem("stepscope." + name)) ?? fallback; } catch { return fallback; }
+  try {
+    return JSON.parse(localStorage.getItem("stepscope." + name)) ?? fallback;
+  } catch {
+    return fallback;
+  }
 }
 
 export function keep(name, value) {
-  try { localStorage.setItem("stepscope." + name, JSON.stringify(value)); } catch { /* private windows have none */ }
+  try {
+    localStorage.setItem("stepscope." + name, JSON.stringify(value));
+  } catch {
+    /* private windows have none */
+  }
 }
 
 // The value as it was when it last stood still for `ms`.
@@ -126,7 +156,9 @@ export function useSettled(value, ms = 200) {
 export function useNow(ms = 1000) {
   const [now, setNow] = useState(Date.now() / 1000);
   useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) setNow(Date.now() / 1000); }, ms);
+    const timer = setInterval(() => {
+      if (!document.hidden) setNow(Date.now() / 1000);
+    }, ms);
     return () => clearInterval(timer);
   }, [ms]);
   return now;

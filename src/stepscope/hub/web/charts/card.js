@@ -10,7 +10,10 @@ import { inSight } from "./sight.js";
 // `source` gives lines: watch(told) -> stop, and read() -> { lines, loading, error, superseded, unit }.
 // `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover }.
 export function ChartCard({ title, hint, source, look, on, group, pinned, onPin, wide, onWide, empty }) {
-  const card = useRef(null), place = useRef(null), plot = useRef(null), readout = useRef(null);
+  const card = useRef(null),
+    place = useRef(null),
+    plot = useRef(null),
+    readout = useRef(null);
   const [near, setNear] = useState(false);
   const [state, setState] = useState(() => ({ ...source.read(), n: 0 }));
   const latest = useRef({});
@@ -24,30 +27,47 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
     const told = (live) => {
       draw(live);
       // Words follow the lines at their own pace.
-      if (!live) { clearTimeout(timer); timer = 0; setState({ ...source.read() }); }
-      else if (!timer) timer = setTimeout(() => { timer = 0; setState({ ...source.read() }); }, 500);
+      if (!live) {
+        clearTimeout(timer);
+        timer = 0;
+        setState({ ...source.read() });
+      } else if (!timer)
+        timer = setTimeout(() => {
+          timer = 0;
+          setState({ ...source.read() });
+        }, 500);
     };
     const stop = source.watch(told);
     setState({ ...source.read() });
-    return () => { clearTimeout(timer); stop(); };
+    return () => {
+      clearTimeout(timer);
+      stop();
+    };
   }, [near, source]);
 
   // The plot lives while the card is near the screen; another kind of scale is another plot.
   useLayoutEffect(() => {
     if (!near) return undefined;
     const through = {
-      zoom: (...args) => latest.current.on.zoom?.(...args), reset: () => latest.current.on.reset?.(),
-      pick: (mark) => latest.current.on.pick?.(mark, plot.current), hover: (mark) => say(mark),
+      zoom: (...args) => latest.current.on.zoom?.(...args),
+      reset: () => latest.current.on.reset?.(),
+      pick: (mark) => latest.current.on.pick?.(mark, plot.current),
+      hover: (mark) => say(mark),
     };
     plot.current = new Plot(place.current, what(), through, group);
     plot.current.show(what());
-    return () => { plot.current.destroy(); plot.current = null; };
+    return () => {
+      plot.current.destroy();
+      plot.current = null;
+    };
   }, [near, look.log, look.kind, group]);
   useEffect(() => draw(false), [look, theme, wide]);
 
   const metricOf = (read) => ({ key: hint || title, unit: read.unit });
   const what = () => ({ ...latest.current.look, lines: source.read().lines, metric: metricOf(source.read()) });
-  function draw(live) { plot.current?.show(what(), !live); }
+  function draw(live) {
+    plot.current?.show(what(), !live);
+  }
 
   function say(mark) {
     const text = readout.current;
@@ -59,7 +79,8 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
   function keys(event) {
     if (event.target !== place.current) return;
     const { key } = event;
-    if (["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"].includes(key)) plot.current?.key(key, event.shiftKey);
+    if (["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"].includes(key))
+      plot.current?.key(key, event.shiftKey);
     else if (key === "Enter" && plot.current?.mark) on.pick?.(plot.current.mark, plot.current);
     else if (key === "0" || key === "Backspace") on.reset?.();
     else if (key === "+" || key === "=" || key === "-") magnify(key === "-" ? 2 : 0.5);
@@ -70,7 +91,8 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
 
   function magnify(factor) {
     const [low, high] = plot.current.rangeOfX();
-    const middle = plot.current.mark?.x ?? (low + high) / 2, half = (high - low) * factor / 2;
+    const middle = plot.current.mark?.x ?? (low + high) / 2,
+      half = ((high - low) * factor) / 2;
     on.zoom?.(middle - half, middle + half);
   }
 
@@ -78,33 +100,55 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
   const marks = lines.reduce((sum, line) => sum + line.marks.length, 0);
   const waiting = !marks && !state.error && (state.loading || state.stale);
   const flagged = lines.reduce((all, line) => all | line.marks.flagged, 0);
-  return html`<section class=${"chart panel" + (wide ? " wide" : "")} ref=${card} data-key=${hint || title} aria-label=${title}>
+  return html`<section class=${"chart panel" + (wide ? " wide" : "")} ref=${card} data-key=${hint || title}
+      aria-label=${title}>
     <header class="chart-head">
       <h3 title=${hint || title}>${title}${state.unit && html`<span class="chart-unit">${state.unit}</span>`}</h3>
-      ${flagged ? html`<span class="chip bad chart-flag" title="Some values are not finite; ⊗ and △ mark where">${flagWords(flagged)}</span>` : null}
+      ${
+        flagged
+          ? html`<span class="chip bad chart-flag"
+              title="Some values are not finite; ⊗ and △ mark where">${flagWords(flagged)}</span>`
+          : null
+      }
       <output class="chart-readout mono" ref=${readout}></output>
-      <span class="chart-last mono" title=${lines[0]?.several ? lastHint(lines[0], look.kind) : undefined}>${lastWords(lines, look.kind, metricOf(state))}</span>
+      <span class="chart-last mono"
+          title=${lines[0]?.several ? lastHint(lines[0], look.kind) : undefined}>
+            ${lastWords(lines, look.kind, metricOf(state))}</span>
       <span class="chart-tools">
-        ${onPin && html`<${IconButton} icon="pin" label=${pinned ? `Unpin ${title}` : `Pin ${title}`} on=${pinned} onClick=${onPin} />`}
-        ${onWide && html`<${IconButton} icon="wide" label=${wide ? `Make ${title} small` : `Make ${title} wide`} on=${wide} onClick=${onWide} />`}
+        ${
+          onPin &&
+          html`<${IconButton} icon="pin" label=${pinned ? `Unpin ${title}` : `Pin ${title}`} on=${pinned}
+              onClick=${onPin} />`
+        }
+        ${
+          onWide &&
+          html`<${IconButton} icon="wide" label=${wide ? `Make ${title} small` : `Make ${title} wide`} on=${wide}
+              onClick=${onWide} />`
+        }
       </span>
     </header>
-    <div class=${"chart-plot" + (marks ? "" : " bare") + (waiting ? " waiting" : "")} aria-busy=${String(!!waiting)} ref=${place} tabindex="0" role="application" aria-roledescription="chart"
-      aria-label=${`${title}: arrow keys move, up goes to the highest, down to the lowest, Enter opens the step`} onKeyDown=${keys}>
+    <div class=${"chart-plot" + (marks ? "" : " bare") + (waiting ? " waiting" : "")} aria-busy=${String(!!waiting)}
+        ref=${place} tabindex="0" role="application" aria-roledescription="chart"
+      aria-label=${`${title}: arrow keys move, up goes to the highest, down to the lowest, Enter opens the step`}
+          onKeyDown=${keys}>
       ${waiting ? null : note(state, lines, empty, look.log && belowLog(lines))}
     </div>
     <footer class="chart-foot">
       ${lines.length > 1 ? html`<${Legend} lines=${lines} plot=${plot} />` : null}
-      <span class="chart-count" title=${[countWords(state, lines, look.log), ...countHint(lines, look.log)].join(". ")}>${countWords(state, lines, look.log)}</span>
+      <span class="chart-count"
+          title=${[countWords(state, lines, look.log), ...countHint(lines, look.log)].join(". ")}>
+            ${countWords(state, lines, look.log)}</span>
     </footer>
   </section>`;
 }
 
 function Legend({ lines, plot }) {
   const focus = (id) => plot.current?.show({ ...plot.current.what, focus: id });
-  return html`<span class="chart-legend">${lines.slice(0, 12).map((line) => html`
+  return html`<span class="chart-legend">${lines.slice(0, 12).map(
+    (line) => html`
     <span key=${line.id} onPointerEnter=${() => focus(line.id)} onPointerLeave=${() => focus(null)} title=${line.name}>
-      <i style=${{ background: line.colour }}></i>${line.short || line.name}</span>`)}
+      <i style=${{ background: line.colour }}></i>${line.short || line.name}</span>`,
+  )}
     ${lines.length > 12 ? html`<span>and ${lines.length - 12} more</span>` : null}</span>`;
 }
 
@@ -113,13 +157,15 @@ function note(state, lines, empty, below) {
   const marks = lines.reduce((sum, line) => sum + line.marks.length, 0);
   if (marks && marks === below?.gone) return html`<${Note}>No value is above 0, so a log scale can show none<//>`;
   if (marks) return null;
-  if (lines.some((line) => line.marks.unsure)) return html`<${Note}>There are too many steps to tell which of them have both<//>`;
+  if (lines.some((line) => line.marks.unsure))
+    return html`<${Note}>There are too many steps to tell which of them have both<//>`;
   return html`<${Note}>${empty || "No points here"}<//>`;
 }
 
 // Words over the empty plot, in front of its grid.
 function Note({ children }) {
-  return html`<p class="chart-note" style=${{ zIndex: 1 }}><span style=${{ background: "var(--panel)", padding: "2px 8px" }}>${children}</span></p>`;
+  return html`<p class="chart-note" style=${{ zIndex: 1 }}>
+    <span style=${{ background: "var(--panel)", padding: "2px 8px" }}>${children}</span></p>`;
 }
 
 function flagWords(flags) {
@@ -134,8 +180,12 @@ function lastWords(lines, kind, { key, unit }) {
   return (rank === null ? "" : `rank ${rank}  `) + quantity(lines[0].marks.lastValue, key, unit);
 }
 
-const endRank = ({ several, marks }, kind) => several && (kind === "time" || kind === "relative") ? marks.tail.rank : null;
-const lastHint = (line, kind) => endRank(line, kind) === null ? "The mean of all ranks at the last step" : "The last point, and the rank that logged it";
+const endRank = ({ several, marks }, kind) =>
+  several && (kind === "time" || kind === "relative") ? marks.tail.rank : null;
+const lastHint = (line, kind) =>
+  endRank(line, kind) === null
+    ? "The mean of all ranks at the last step"
+    : "The last point, and the rank that logged it";
 
 // How much of the data is on screen, and what is not, and why.
 function countWords(state, lines, log) {
@@ -143,7 +193,8 @@ function countWords(state, lines, log) {
   const sum = (of) => lines.reduce((all, { marks }) => all + (of(marks) || 0), 0);
   const { gone, cut } = log ? belowLog(lines) : { gone: 0, cut: 0 };
   const said = [`${count(sum((marks) => marks.total))} points`, `${count(sum((marks) => marks.length) - gone)} shown`];
-  const apart = sum((marks) => marks.apart), unsure = sum((marks) => marks.unsure);
+  const apart = sum((marks) => marks.apart),
+    unsure = sum((marks) => marks.unsure);
   if (gone) said.push(`${count(gone)} ≤ 0 left out`);
   if (cut) said.push(`${count(cut)} cut at 0`);
   if (apart) said.push(`${count(apart)} without x`);
@@ -153,7 +204,8 @@ function countWords(state, lines, log) {
 }
 
 function countHint(lines, log) {
-  const { gone, cut } = log ? belowLog(lines) : {}, any = (name) => lines.some(({ marks }) => marks[name]);
+  const { gone, cut } = log ? belowLog(lines) : {},
+    any = (name) => lines.some(({ marks }) => marks[name]);
   return [
     (gone || cut) && "A log scale has no place for 0 and what is below",
     any("apart") && "Points at steps without a value of the metric along x are not drawn",
@@ -164,18 +216,30 @@ function countHint(lines, log) {
 // What the cursor is on: where, the value, and how far the values spread there.
 function words(mark, plot, look) {
   const { line, i, x } = mark;
-  const { marks } = line, mid = marks.mid[i], { key, unit } = plot.what.metric;
+  const { marks } = line,
+    mid = marks.mid[i],
+    { key, unit } = plot.what.metric;
   const flag = marks.flags[i] ? " " + flagWords(marks.flags[i]) : "";
-  const spread = mid !== null && marks.high[i] > marks.low[i] ? ` [${quantity(marks.low[i], key, unit, 3)} … ${quantity(marks.high[i], key, unit, 3)}]` : "";
+  const spread =
+    mid !== null && marks.high[i] > marks.low[i]
+      ? ` [${quantity(marks.low[i], key, unit, 3)} … ${quantity(marks.high[i], key, unit, 3)}]`
+      : "";
   const who = plot.what.lines.filter((each) => !each.ghost).length > 1 ? ` ${line.short || line.name}` : "";
   const near = flagAt(plot, look.flags);
   const from = covers(mark) ? "" : ` (${sayX(look.kind, marks.x[i])})`;
-  return `${sayX(look.kind, x)}${who}  ${mid === null ? "" : quantity(mid, key, unit)}${spread}${flag}${from}${near ? "  ⚑ " + near : ""}`;
+  const value = mid === null ? "" : quantity(mid, key, unit);
+  return `${sayX(look.kind, x)}${who}  ${value}${spread}${flag}${from}${near ? "  ⚑ " + near : ""}`;
 }
 
 function flagAt(plot, flags) {
   const left = plot?.u.cursor.left;
   if (!flags?.length || left === undefined || left < 0) return "";
-  const near = flags.map((flag) => ({ ...flag, away: Math.abs(plot.u.valToPos(flag.x, "x") - left) })).filter(({ away }) => away < 4);
-  return near.sort((a, b) => a.away - b.away).slice(0, 3).map(({ record }) => record.name || record.body).join(", ");
+  const near = flags
+    .map((flag) => ({ ...flag, away: Math.abs(plot.u.valToPos(flag.x, "x") - left) }))
+    .filter(({ away }) => away < 4);
+  return near
+    .sort((a, b) => a.away - b.away)
+    .slice(0, 3)
+    .map(({ record }) => record.name || record.body)
+    .join(", ");
 }

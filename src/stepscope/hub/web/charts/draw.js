@@ -7,7 +7,9 @@ const RATIO = () => devicePixelRatio || 1;
 
 // A line (`Y` tells where a value is): its min/max band and edges, the mean, and over them what smoothing makes of it.
 export function drawLine(u, line, { Y, weight, log, faint = false }) {
-  const { marks } = line, ctx = u.ctx, r = RATIO();
+  const { marks } = line,
+    ctx = u.ctx,
+    r = RATIO();
   if (!marks.length) return;
   const { min, max } = u.scales.x;
   const first = Math.max(0, marks.find(min) - 1);
@@ -38,8 +40,12 @@ function path(ctx, values, first, end, X, Y, ok, r) {
   ctx.beginPath();
   let before = false;
   for (let i = first; i < end; i++) {
-    if (!ok(values[i])) { before = false; continue; }
-    const x = X(i), y = Y(values[i]);
+    if (!ok(values[i])) {
+      before = false;
+      continue;
+    }
+    const x = X(i),
+      y = Y(values[i]);
     if (before) ctx.lineTo(x, y);
     else ctx.moveTo(x, y);
     if (!before && (i + 1 >= end || !ok(values[i + 1]))) ctx.lineTo(x + 0.01, y);
@@ -51,7 +57,8 @@ function path(ctx, values, first, end, X, Y, ok, r) {
   ctx.beginPath();
   for (let i = first; i < end; i++) {
     if (!ok(values[i])) continue;
-    const x = X(i), y = Y(values[i]);
+    const x = X(i),
+      y = Y(values[i]);
     ctx.moveTo(x + 1.9 * r, y);
     ctx.arc(x, y, 1.9 * r, 0, 2 * Math.PI);
   }
@@ -59,9 +66,12 @@ function path(ctx, values, first, end, X, Y, ok, r) {
 }
 
 function band(ctx, marks, first, end, X, Y, ok, { r, ghost, faint, soft }) {
-  const floor = (value) => ok(value) ? Y(value) : ctx.canvas.height;
+  const floor = (value) => (ok(value) ? Y(value) : ctx.canvas.height);
   for (let i = first; i < end;) {
-    if (!ok(marks.high[i])) { i++; continue; }
+    if (!ok(marks.high[i])) {
+      i++;
+      continue;
+    }
     let stop = i;
     while (stop < end && ok(marks.high[stop])) stop++;
     ctx.beginPath();
@@ -85,7 +95,10 @@ function band(ctx, marks, first, end, X, Y, ok, { r, ghost, faint, soft }) {
 
 // Signs at the edge where values were not finite: ⊗ for NaN and ▽ for -Infinity below, △ for +Infinity above.
 export function drawNonFinite(u, lines) {
-  const ctx = u.ctx, r = RATIO(), { left, top, width, height } = u.bbox, size = 3.6 * r;
+  const ctx = u.ctx,
+    r = RATIO(),
+    { left, top, width, height } = u.bbox,
+    size = 3.6 * r;
   let drawn = 0;
   ctx.save();
   ctx.lineWidth = 1.4 * r;
@@ -113,8 +126,10 @@ function crossed(ctx, x, y, size) {
   ctx.beginPath();
   ctx.arc(x, y, size, 0, 2 * Math.PI);
   ctx.fill();
-  ctx.moveTo(x - a, y - a); ctx.lineTo(x + a, y + a);
-  ctx.moveTo(x + a, y - a); ctx.lineTo(x - a, y + a);
+  ctx.moveTo(x - a, y - a);
+  ctx.lineTo(x + a, y + a);
+  ctx.moveTo(x + a, y - a);
+  ctx.lineTo(x - a, y + a);
   ctx.stroke();
 }
 
@@ -130,21 +145,28 @@ function triangle(ctx, x, y, size, down) {
 
 // The step that is being inspected.
 export function drawMarker(u, x) {
-  const ctx = u.ctx, r = RATIO(), { top, height } = u.bbox, at = Math.round(u.valToPos(x, "x", true)) + 0.5;
+  const ctx = u.ctx,
+    r = RATIO(),
+    { top, height } = u.bbox,
+    at = Math.round(u.valToPos(x, "x", true)) + 0.5;
   ctx.save();
   ctx.fillStyle = colour("--accent");
   ctx.globalAlpha = 0.2;
   ctx.fillRect(at - 4 * r, top, 8 * r, height);
   ctx.globalAlpha = 1;
   ctx.beginPath();
-  ctx.moveTo(at - 5 * r, top + height); ctx.lineTo(at + 5 * r, top + height); ctx.lineTo(at, top + height - 6 * r);
+  ctx.moveTo(at - 5 * r, top + height);
+  ctx.lineTo(at + 5 * r, top + height);
+  ctx.lineTo(at, top + height - 6 * r);
   ctx.fill();
   ctx.restore();
 }
 
 // Events and alerts as flags: a hairline down the chart and a pennant on top. flags: [{ x, kind, severity }].
 export function drawFlags(u, flags) {
-  const ctx = u.ctx, r = RATIO(), { left, top, width, height } = u.bbox;
+  const ctx = u.ctx,
+    r = RATIO(),
+    { left, top, width, height } = u.bbox;
   ctx.save();
   for (const flag of flags) {
     const x = Math.round(u.valToPos(flag.x, "x", true)) + 0.5;
@@ -159,7 +181,9 @@ export function drawFlags(u, flags) {
     ctx.stroke();
     ctx.globalAlpha = flag.colour === "--muted" ? 0.6 : 0.95;
     ctx.beginPath();
-    ctx.moveTo(x, top); ctx.lineTo(x + 6 * r, top + 2.5 * r); ctx.lineTo(x, top + 5 * r);
+    ctx.moveTo(x, top);
+    ctx.lineTo(x + 6 * r, top + 2.5 * r);
+    ctx.lineTo(x, top + 5 * r);
     ctx.fill();
   }
   ctx.restore();

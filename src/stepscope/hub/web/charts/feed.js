@@ -4,9 +4,9 @@ import { real } from "../parts/format.js";
 import { seriesColour } from "../theme.js";
 import { EXACT, Marks, coarse, marksOf, over, stepsWithin } from "./marks.js";
 
-const AT_ONCE = 3;   // lines in one question
-const AGAIN_MS = 3000;   // between two readings of lines over another metric, which the stream cannot continue
-const MOST_GHOSTS = 4;   // earlier attempts that are drawn, the newest
+const AT_ONCE = 3; // lines in one question
+const AGAIN_MS = 3000; // between two readings of lines over another metric, which the stream cannot continue
+const MOST_GHOSTS = 4; // earlier attempts that are drawn, the newest
 
 // how: { x: "step"|"time"|"relative"|"metric", xKey, ranks: "all"|"each"|number, from, to, points, ghosts }
 export class Feed {
@@ -20,7 +20,7 @@ export class Feed {
     this.took = 0;
     this.turn = 0;
     this.control = new AbortController();
-    this.loads = new Set();   // what is being asked: { keys, control }
+    this.loads = new Set(); // what is being asked: { keys, control }
   }
 
   // The entry of a key: { lines, loading, error, version, attempts }. Charts listen with `watch`.
@@ -39,7 +39,10 @@ export class Feed {
     entry.attempts = attempts;
     entry.watchers.add(told);
     if (entry.stale) this.want(key);
-    return () => { entry.watchers.delete(told); this.cancel(entry); };
+    return () => {
+      entry.watchers.delete(told);
+      this.cancel(entry);
+    };
   }
 
   // A question of which nobody watches a key any more, as when its charts were scrolled past, is taken back.
@@ -96,7 +99,9 @@ export class Feed {
   }
 
   async load(keys, asked) {
-    const { how, turn } = this, began = performance.now(), load = { keys, control: new AbortController() };
+    const { how, turn } = this,
+      began = performance.now(),
+      load = { keys, control: new AbortController() };
     this.loads.add(load);
     try {
       const along = await asked;
@@ -116,10 +121,18 @@ export class Feed {
   }
 
   async lines(keys, params, signal = this.control.signal) {
-    const { how } = this, paired = how.x === "metric";
+    const { how } = this,
+      paired = how.x === "metric";
     const window = paired ? {} : { from: how.from, to: how.to };
     const align = how.ranks === "all" && (how.x === "time" || how.x === "relative");
-    const asked = { key: keys, align: align || null, x: paired ? "step" : how.x, points: paired ? EXACT : how.points, ...window, ...params };
+    const asked = {
+      key: keys,
+      align: align || null,
+      x: paired ? "step" : how.x,
+      points: paired ? EXACT : how.points,
+      ...window,
+      ...params,
+    };
     return (await get(runPath(this.run, "series"), asked, signal)).series;
   }
 
@@ -130,12 +143,14 @@ export class Feed {
 
   // The metric that runs along x, and within a zoom the steps at which it was there, read as closely as they can be.
   async along(params) {
-    const { xKey, from, to } = this.how, window = from === null && to === null ? null : [from, to];
+    const { xKey, from, to } = this.how,
+      window = from === null && to === null ? null : [from, to];
     const read = async (steps) => {
       const line = (await this.lines([xKey], { ...params, ...steps }))[0];
       return { marks: marksOf(line, EXACT), ranks: line.ranks.length };
     };
-    const whole = await read({}), steps = window && stepsWithin(whole.marks, window);
+    const whole = await read({}),
+      steps = window && stepsWithin(whole.marks, window);
     if (!steps) return { ...whole, window, steps: {} };
     const range = { from: steps[0], to: steps[1] };
     return { ...(coarse(whole.marks) ? await read(range) : whole), window, steps: range };
@@ -144,13 +159,19 @@ export class Feed {
   // Of a stretch that several ranks made the hub tells one rank's last value; what all had there is in the points of that x.
   async tips(keys) {
     if (this.how.x === "metric") return;
-    const { turn } = this, ends = new Map(), pad = this.how.x === "step" ? 0 : 2e-6;
+    const { turn } = this,
+      ends = new Map(),
+      pad = this.how.x === "step" ? 0 : 2e-6;
     for (const key of keys) {
       const line = this.entry(key).lines.find((each) => each.several && !each.aligned && !each.ghost);
-      if (line?.marks.length && line.marks.lastValue === null) ends.set(line.marks.tail.x, [...(ends.get(line.marks.tail.x) || []), { key, line }]);
+      if (line?.marks.length && line.marks.lastValue === null)
+        ends.set(line.marks.tail.x, [...(ends.get(line.marks.tail.x) || []), { key, line }]);
     }
     for (const [x, those] of ends) {
-      const found = await this.lines(those.map(({ key }) => key), { from: x - pad, to: x + pad, points: EXACT }).catch(() => []);
+      const found = await this.lines(
+        those.map(({ key }) => key),
+        { from: x - pad, to: x + pad, points: EXACT },
+      ).catch(() => []);
       if (turn !== this.turn) return;
       those.forEach(({ key, line }) => {
         const end = found.find((each) => each.key === key && each.scope === line.scope);
@@ -168,7 +189,10 @@ export class Feed {
     const again = keys.filter((key) => !drawn(key) && found.some((line) => line.key === key && line.superseded > 0));
     if (!again.length) return;
     const { turn, how } = this;
-    const attempts = [...new Set(again.flatMap((key) => this.entry(key).attempts || []))].sort((a, b) => a - b).slice(0, -1).slice(-MOST_GHOSTS);
+    const attempts = [...new Set(again.flatMap((key) => this.entry(key).attempts || []))]
+      .sort((a, b) => a - b)
+      .slice(0, -1)
+      .slice(-MOST_GHOSTS);
     const read = async (attempts) => {
       const along = how.x === "metric" ? await this.along({ attempts }) : null;
       return (await this.lines(again, { attempts, ...this.ranks(), ...along?.steps })).map((line) => ({ line, along }));
@@ -176,19 +200,34 @@ export class Feed {
     const all = await Promise.all(attempts.map(read)).catch(() => []);
     if (turn !== this.turn) return;
     for (const key of again) {
-      const entry = this.entry(key), old = all.flat().filter(({ line }) => line.key === key && line.total > 0);
-      entry.lines = [...old.map(({ line, along }, at) => this.line(line, at, true, along)), ...entry.lines.filter((line) => !line.ghost)];
+      const entry = this.entry(key),
+        old = all.flat().filter(({ line }) => line.key === key && line.total > 0);
+      entry.lines = [
+        ...old.map(({ line, along }, at) => this.line(line, at, true, along)),
+        ...entry.lines.filter((line) => !line.ghost),
+      ];
       this.tell(key);
     }
   }
 
   line(line, at, ghost, along, scoped = false) {
     const plain = marksOf(line, along ? EXACT : this.how.points);
-    const marks = along ? over(along.marks, plain, { ranks: along.ranks, mine: line.ranks.length, window: along.window }) : plain;
+    const marks = along
+      ? over(along.marks, plain, { ranks: along.ranks, mine: line.ranks.length, window: along.window })
+      : plain;
     return {
-      id: ghost ? "ghost" + at : at, rank: line.rank, scope: line.scope, ghost, marks,
-      several: line.rank === null && line.ranks.length > 1, aligned: line.aligned, places: new Map(), colour: seriesColour(at), at,
-      name: (line.rank === null ? "all ranks" : "rank " + line.rank) + (scoped ? ` · ${line.scope || "no scope"}` : ""), origin: line.origin,
+      id: ghost ? "ghost" + at : at,
+      rank: line.rank,
+      scope: line.scope,
+      ghost,
+      marks,
+      several: line.rank === null && line.ranks.length > 1,
+      aligned: line.aligned,
+      places: new Map(),
+      colour: seriesColour(at),
+      at,
+      name: (line.rank === null ? "all ranks" : "rank " + line.rank) + (scoped ? ` · ${line.scope || "no scope"}` : ""),
+      origin: line.origin,
     };
   }
 
@@ -198,7 +237,7 @@ export class Feed {
     const ghosts = entry.turn === this.turn ? entry.lines.filter((line) => line.ghost) : [];
     entry.turn = this.turn;
     entry.scoped = new Set(mine.map((line) => line.scope)).size > 1;
-    const place = (line, at) => line.rank === null || entry.scoped ? at : line.rank;
+    const place = (line, at) => (line.rank === null || entry.scoped ? at : line.rank);
     entry.lines = [...ghosts, ...mine.map((line, at) => this.line(line, place(line, at), false, along, entry.scoped))];
     entry.ranks = [...new Set(mine.flatMap((line) => line.ranks))];
     entry.unit = mine[0]?.unit || "";
@@ -236,10 +275,13 @@ export class Feed {
 
   // Which steps have both metrics only the hub can tell, so it is asked now and then; what takes long is asked seldom.
   renew() {
-    this.renewal ||= setTimeout(() => {
-      this.renewal = 0;
-      for (const entry of this.entries.values()) if (entry.watchers.size) this.want(entry.key);
-    }, Math.max(AGAIN_MS, 5 * this.took));
+    this.renewal ||= setTimeout(
+      () => {
+        this.renewal = 0;
+        for (const entry of this.entries.values()) if (entry.watchers.size) this.want(entry.key);
+      },
+      Math.max(AGAIN_MS, 5 * this.took),
+    );
   }
 
   // What came while a line was being read is added behind its end; before that the line has it already.
@@ -254,14 +296,24 @@ export class Feed {
 
   append(entry, rank, columns, behind = -Infinity) {
     if (this.how.x === "metric") return;
-    if (entry.scoped) return this.renew();   // the stream does not say of which scope a point is
+    if (entry.scoped) return this.renew(); // the stream does not say of which scope a point is
     const line = this.lineOf(entry, rank);
     if (!line) return;
     const { x, from, to } = this.how;
-    if (!entry.ranks.includes(rank)) { entry.ranks.push(rank); line.several = line.rank === null && entry.ranks.length > 1; }
+    if (!entry.ranks.includes(rank)) {
+      entry.ranks.push(rank);
+      line.several = line.rank === null && entry.ranks.length > 1;
+    }
     for (let i = 0; i < columns.value.length; i++) {
       const at = x === "step" ? columns.step[i] : x === "time" ? columns.time[i] : columns.time[i] - line.origin;
-      if (at === null || columns.value[i] === null || (from !== null && at < from) || (to !== null && at > to) || at <= behind) continue;
+      if (
+        at === null ||
+        columns.value[i] === null ||
+        (from !== null && at < from) ||
+        (to !== null && at > to) ||
+        at <= behind
+      )
+        continue;
       line.marks.add(line.aligned ? placed(line, columns.step[i], at) : at, real(columns.value[i]), rank);
     }
     this.tell(entry.key, true);
@@ -276,7 +328,15 @@ export class Feed {
     if (typeof this.how.ranks === "number") return rank === this.how.ranks ? own[0] : null;
     let found = own.find((line) => line.rank === rank);
     if (!found && own.length) {
-      found = { ...own[0], id: rank, rank, marks: new Marks(this.how.points), colour: seriesColour(rank), at: rank, name: "rank " + rank };
+      found = {
+        ...own[0],
+        id: rank,
+        rank,
+        marks: new Marks(this.how.points),
+        colour: seriesColour(rank),
+        at: rank,
+        name: "rank " + rank,
+      };
       entry.lines = [...entry.lines, found];
     }
     return found;
@@ -295,12 +355,13 @@ export class Feed {
   }
 }
 
-const PLACES = 256;   // steps whose place in time is remembered
+const PLACES = 256; // steps whose place in time is remembered
 
 // Over time, all ranks of a step have the place of the first of them; readings without a step that of their round.
 function placed({ marks, places }, step, at) {
   if (step === null) {
-    const n = marks.length, round = n > 1 ? (marks.x[n - 1] - marks.x[0]) / (n - 1) : 0;
+    const n = marks.length,
+      round = n > 1 ? (marks.x[n - 1] - marks.x[0]) / (n - 1) : 0;
     return n && at >= marks.x[n - 1] && at - marks.x[n - 1] < round / 2 ? marks.x[n - 1] : at;
   }
   if (!places.has(step)) places.set(step, at);

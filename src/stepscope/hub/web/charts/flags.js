@@ -1,7 +1,8 @@
 // Events and alerts of a run, placed along x.
 export function flagsOf(records, kind, origin) {
   if (kind === "metric") return [];
-  const made = [], there = new Set();
+  const made = [],
+    there = new Set();
   for (const record of records) {
     const x = kind === "step" ? record.step : kind === "time" ? record.time : origin ? record.time - origin : null;
     if (x === null || x === undefined) continue;

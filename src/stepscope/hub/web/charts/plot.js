@@ -8,7 +8,8 @@ import { factorY, logTicks, rangeX, rangeY, roomX, roomY, spanY, tickLog, tickX,
 
 const FONT = "11px Inter, system-ui, sans-serif";
 
-// what: { lines, metric: { key, unit }, flags, window: [from, to] | null, kind: step|time|relative|metric, log, weight, focus, under(u): draws behind the lines }
+// what: { lines, metric: { key, unit }, flags, window: [from, to] | null, kind: step|time|relative|metric, log, weight,
+//   focus, under(u): draws behind the lines }
 // on: { zoom(from, to), reset(), pick(mark), hover(mark|null) }
 export class Plot {
   constructor(element, what, on, group) {
@@ -23,28 +24,58 @@ export class Plot {
     this.dot.className = "chart-dot";
     this.group = group;
     this.pointed = false;
-    this.u = new uPlot(this.options(), [[0, 1], [0, 1]], element);
+    this.u = new uPlot(
+      this.options(),
+      [
+        [0, 1],
+        [0, 1],
+      ],
+      element,
+    );
     this.leave = join(group, this);
     this.u.over.append(this.dot);
     this.listen();
   }
 
   options() {
-    const { width, height } = this.size(), metric = () => this.what.metric || {};
-    const axis = { stroke: () => colour("--axis"), font: FONT, grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false } };
+    const { width, height } = this.size(),
+      metric = () => this.what.metric || {};
+    const axis = {
+      stroke: () => colour("--axis"),
+      font: FONT,
+      grid: { stroke: () => colour("--grid"), width: 1 },
+      ticks: { show: false },
+    };
     return {
-      width, height, padding: [8, 12, 0, 0],
+      width,
+      height,
+      padding: [8, 12, 0, 0],
       legend: { show: false },
       cursor: {
-        y: false, points: { show: false }, drag: { x: true, y: false, setScale: false },
+        y: false,
+        points: { show: false },
+        drag: { x: true, y: false, setScale: false },
       },
       scales: {
         x: { time: false, range: () => this.rangeOfX() },
         y: { distr: this.what.log ? 3 : 1, log: 10, range: () => this.rangeOfY() },
       },
       axes: [
-        { ...axis, size: 24, gap: 5, space: roomX(this.what.kind), values: tickX(this.what.kind), grid: { show: false } },
-        { ...axis, size: roomY, gap: 6, space: 28, ...(this.what.log ? { ...logTicks, values: tickLog(metric) } : { values: tickY(() => this.factor, metric) }) },
+        {
+          ...axis,
+          size: 24,
+          gap: 5,
+          space: roomX(this.what.kind),
+          values: tickX(this.what.kind),
+          grid: { show: false },
+        },
+        {
+          ...axis,
+          size: roomY,
+          gap: 6,
+          space: 28,
+          ...(this.what.log ? { ...logTicks, values: tickLog(metric) } : { values: tickY(() => this.factor, metric) }),
+        },
       ],
       series: [{}, { show: false, scale: "y" }],
       hooks: {
@@ -59,7 +90,9 @@ export class Plot {
     return { width: Math.max(this.element.clientWidth, 120), height: Math.max(this.element.clientHeight, 80) };
   }
 
-  rangeOfX() { return rangeX(this.what.lines, this.what.window); }
+  rangeOfX() {
+    return rangeX(this.what.lines, this.what.window);
+  }
 
   rangeOfY() {
     const span = spanY(this.what.lines, this.rangeOfX(), this.what.log, this.what.weight);
@@ -69,10 +102,15 @@ export class Plot {
   }
 
   // Where a value is, in pixels of the page or of the canvas.
-  toY(value, canvas = false) { return this.u.valToPos(value * this.factor, "y", canvas); }
+  toY(value, canvas = false) {
+    return this.u.valToPos(value * this.factor, "y", canvas);
+  }
 
   // How much of the height a difference takes.
-  share(difference) { const { min, max } = this.u.scales.y; return difference * this.factor / (max - min); }
+  share(difference) {
+    const { min, max } = this.u.scales.y;
+    return (difference * this.factor) / (max - min);
+  }
 
   // Show something else; a change of the scale's kind needs a new plot, which the caller makes.
   show(what, now = true) {
@@ -86,8 +124,15 @@ export class Plot {
     if (width !== this.u.width || height !== this.u.height) this.u.setSize({ width, height });
     // Within a batch everything is drawn once, now, so that the painter knows what it cost.
     this.u.batch(() => {
-      const [left, right] = this.rangeOfX(), [bottom, top] = this.rangeOfY();
-      this.u.setData([[left, right], [bottom, top]], false);
+      const [left, right] = this.rangeOfX(),
+        [bottom, top] = this.rangeOfY();
+      this.u.setData(
+        [
+          [left, right],
+          [bottom, top],
+        ],
+        false,
+      );
       this.u.setScale("x", { min: left, max: right });
       this.u.setScale("y", { min: bottom, max: top });
       this.u.redraw(false, true);
@@ -97,7 +142,13 @@ export class Plot {
 
   // What was attended to is read anew from the lines as they are now; where its x is gone, by its place on the screen.
   renew() {
-    const { line: { id }, x, led } = this.mark, { min, max } = this.u.scales.x, gone = x < min || x > max;
+    const {
+        line: { id },
+        x,
+        led,
+      } = this.mark,
+      { min, max } = this.u.scales.x,
+      gone = x < min || x > max;
     const line = this.what.lines.find((each) => !each.ghost && each.id === id && each.marks.length);
     if (!line || (gone && !led)) return this.attend(null);
     const i = line.marks.nearest(gone ? this.u.posToVal(this.u.cursor.left, "x") : x);
@@ -105,7 +156,10 @@ export class Plot {
   }
 
   draw() {
-    const { lines, flags, log, weight, focus } = this.what, Y = (value) => this.toY(value, true), ctx = this.u.ctx, { left, top, width, height } = this.u.bbox;
+    const { lines, flags, log, weight, focus } = this.what,
+      Y = (value) => this.toY(value, true),
+      ctx = this.u.ctx,
+      { left, top, width, height } = this.u.bbox;
     ctx.save();
     ctx.beginPath();
     ctx.rect(left, top - 1, width, height + 2);
@@ -115,14 +169,15 @@ export class Plot {
     if (typeof this.what.marker === "number") drawMarker(this.u, this.what.marker);
     for (const line of lines) if (line.ghost) drawLine(this.u, line, { Y, weight, log });
     for (const line of lines) {
-      if (!line.ghost && line.id !== focus) drawLine(this.u, line, { Y, weight, log, faint: focus !== undefined && focus !== null });
+      if (!line.ghost && line.id !== focus)
+        drawLine(this.u, line, { Y, weight, log, faint: focus !== undefined && focus !== null });
     }
     const front = lines.find((line) => line.id === focus);
     if (front) drawLine(this.u, front, { Y, weight, log });
     ctx.restore();
     this.nonFinite = drawNonFinite(this.u, lines);
     const drawn = lines.reduce((sum, line) => sum + line.marks.length, 0);
-    if (drawn && !(this.element.dataset.drawn > 0)) performance.mark("stepscope:line");   // seen in the browser's tools
+    if (drawn && !(this.element.dataset.drawn > 0)) performance.mark("stepscope:line"); // seen in the browser's tools
     this.element.dataset.drawn = String(drawn);
     this.element.dataset.nonfinite = String(this.nonFinite);
   }
@@ -144,7 +199,8 @@ export class Plot {
     const shown = x !== null && x >= this.u.scales.x.min && x <= this.u.scales.x.max;
     this.u.setCursor({ left: shown ? this.u.valToPos(x, "x") : -10, top: -10 }, false);
     this.u.over.parentNode.querySelector(".u-cursor-x")?.classList.toggle("u-off", !shown);
-    const lines = this.what.lines.filter((line) => !line.ghost && line.marks.length), line = lines.find((each) => each.id === id) || lines[0];
+    const lines = this.what.lines.filter((line) => !line.ghost && line.marks.length),
+      line = lines.find((each) => each.id === id) || lines[0];
     this.attend(shown && line ? { line, i: line.marks.nearest(x), x, away: 0 } : null);
   }
 
@@ -155,7 +211,8 @@ export class Plot {
       if (line.ghost || !line.marks.length) continue;
       const i = this.sought(line.marks, x);
       const value = line.marks.mid[i] ?? line.marks.low[i];
-      const away = top === null || top < 0 || value === null ? 0 : Math.abs(this.toY(this.near(line.marks, i, top)) - top);
+      const away =
+        top === null || top < 0 || value === null ? 0 : Math.abs(this.toY(this.near(line.marks, i, top)) - top);
       if (!best || away < best.away) best = { line, i, away, x: line.marks.x[i] };
     }
     return best;
@@ -164,16 +221,26 @@ export class Plot {
   // Among the marks within a few pixels, the one that stands out most: that is what someone points at.
   sought(marks, x) {
     const reach = Math.abs(this.u.posToVal(4, "x") - this.u.posToVal(0, "x"));
-    let best = marks.nearest(x), height = -1;
+    let best = marks.nearest(x),
+      height = -1;
     for (let i = Math.max(0, marks.find(x - reach)); i < marks.length && marks.x[i] <= x + reach; i++) {
-      const out = marks.flags[i] ? Infinity : marks.mid[i] === null ? -1 : marks.high[i] - marks.low[i] + Math.abs(this.step(marks, i));
-      if (out > height * 3 + 1e-12) { height = out; best = i; }
+      const out = marks.flags[i]
+        ? Infinity
+        : marks.mid[i] === null
+          ? -1
+          : marks.high[i] - marks.low[i] + Math.abs(this.step(marks, i));
+      if (out > height * 3 + 1e-12) {
+        height = out;
+        best = i;
+      }
     }
     return height > 0 && this.standsOut(height) ? best : marks.nearest(x);
   }
 
   step(marks, i) {
-    const before = marks.mid[i - 1], after = marks.mid[i + 1], here = marks.mid[i];
+    const before = marks.mid[i - 1],
+      after = marks.mid[i + 1],
+      here = marks.mid[i];
     const side = [before, after].filter((value) => value !== null && value !== undefined);
     return side.length ? here - side.reduce((a, b) => a + b) / side.length : 0;
   }
@@ -186,7 +253,7 @@ export class Plot {
   near(marks, i, top) {
     const values = [marks.high[i], marks.low[i], marks.mid[i]].filter((value) => value !== null);
     const away = (value) => Math.abs(this.toY(value) - top);
-    return values.reduce((a, b) => away(b) < away(a) ? b : a, values[0] ?? 0);
+    return values.reduce((a, b) => (away(b) < away(a) ? b : a), values[0] ?? 0);
   }
 
   attend(mark) {
@@ -198,7 +265,10 @@ export class Plot {
   place() {
     const { mark, dot } = this;
     const value = mark && this.valueOf(mark);
-    if (value === null || value === undefined) { dot.style.display = "none"; return; }
+    if (value === null || value === undefined) {
+      dot.style.display = "none";
+      return;
+    }
     dot.style.display = "block";
     dot.style.background = mark.line.colour;
     dot.style.transform = `translate(${this.u.valToPos(covers(mark) ? mark.x : mark.line.marks.x[mark.i], "x")}px, ${this.toY(value)}px)`;
@@ -208,7 +278,8 @@ export class Plot {
   valueOf({ line: { marks }, i }) {
     const mid = marks.mid[i];
     if (mid === null || mid === undefined) return null;
-    const up = marks.high[i] - mid, down = mid - marks.low[i];
+    const up = marks.high[i] - mid,
+      down = mid - marks.low[i];
     if (this.share(Math.max(up, down)) < 0.12) return mid;
     return up >= down ? marks.high[i] : marks.low[i];
   }
@@ -216,7 +287,8 @@ export class Plot {
   selected() {
     const { left, width } = this.u.select;
     if (width < 5) return;
-    const from = this.u.posToVal(left, "x"), to = this.u.posToVal(left + width, "x");
+    const from = this.u.posToVal(left, "x"),
+      to = this.u.posToVal(left + width, "x");
     this.u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
     this.dragged = performance.now();
     this.on.zoom?.(from, to);
@@ -224,8 +296,12 @@ export class Plot {
 
   listen() {
     const over = this.u.over;
-    over.addEventListener("mouseenter", () => { this.pointed = true; });
-    over.addEventListener("mouseleave", () => { this.pointed = false; });
+    over.addEventListener("mouseenter", () => {
+      this.pointed = true;
+    });
+    over.addEventListener("mouseleave", () => {
+      this.pointed = false;
+    });
     over.addEventListener("click", () => {
       if (performance.now() - (this.dragged || 0) < 250 || !this.mark) return;
       const { mark } = this;
@@ -233,7 +309,10 @@ export class Plot {
       // Only where a second click can follow, to leave a zoom, is it waited for.
       this.picking = setTimeout(() => this.on.pick?.(mark), this.what.window ? 240 : 0);
     });
-    over.addEventListener("dblclick", () => { clearTimeout(this.picking); this.on.reset?.(); });
+    over.addEventListener("dblclick", () => {
+      clearTimeout(this.picking);
+      this.on.reset?.();
+    });
     this.observer = new ResizeObserver(() => repaint(this, true));
     this.observer.observe(this.element);
   }
@@ -242,18 +321,27 @@ export class Plot {
   key(name, fast) {
     const line = this.mark?.line || this.what.lines.find((each) => !each.ghost && each.marks.length);
     if (!line) return;
-    const { marks } = line, { min, max } = this.u.scales.x;
+    const { marks } = line,
+      { min, max } = this.u.scales.x;
     const first = marks.find(min);
     let end = first;
     while (end < marks.length && marks.x[end] <= max) end++;
-    const here = this.mark ? Math.min(this.mark.i, marks.length - 1) : name === "ArrowLeft" ? end : first - 1, pace = fast ? 10 : 1;
+    const here = this.mark ? Math.min(this.mark.i, marks.length - 1) : name === "ArrowLeft" ? end : first - 1,
+      pace = fast ? 10 : 1;
     const best = (values, better) => {
       let found = -1;
-      for (let i = first; i < end; i++) if (values[i] !== null && (found < 0 || better(values[i], values[found]))) found = i;
+      for (let i = first; i < end; i++)
+        if (values[i] !== null && (found < 0 || better(values[i], values[found]))) found = i;
       return found;
     };
-    const to = { ArrowRight: here + pace, ArrowLeft: here - pace, Home: first, End: end - 1,
-      ArrowUp: best(marks.high, (a, b) => a > b), ArrowDown: best(marks.low, (a, b) => a < b) }[name];
+    const to = {
+      ArrowRight: here + pace,
+      ArrowLeft: here - pace,
+      Home: first,
+      End: end - 1,
+      ArrowUp: best(marks.high, (a, b) => a > b),
+      ArrowDown: best(marks.low, (a, b) => a < b),
+    }[name];
     const i = Math.max(first, Math.min(end - 1, to));
     if (i < 0 || i >= marks.length) return;
     this.u.setCursor({ left: this.u.valToPos(marks.x[i], "x"), top: -10 }, false);

@@ -5,7 +5,15 @@ import { real } from "../parts/format.js";
 // Returns { step, rank } of the value that stands out in the mark, or null. `value` says which value is meant.
 export async function resolve(run, key, { from, to, x = "step", rank = null, scope }, wanted) {
   for (let round = 0; round < 6; round++) {
-    const params = { key, x, from, to, points: 20000, ...(typeof rank === "number" ? { rank } : {}), ...(scope ? { scope } : {}) };
+    const params = {
+      key,
+      x,
+      from,
+      to,
+      points: 20000,
+      ...(typeof rank === "number" ? { rank } : {}),
+      ...(scope ? { scope } : {}),
+    };
     const line = (await get(runPath(run, "series"), params)).series[0];
     if (!line || !line.total) return null;
     if (line.shape === "raw") return picked(line.columns, wanted);
@@ -18,22 +26,34 @@ export async function resolve(run, key, { from, to, x = "step", rank = null, sco
 
 // Which bucket holds what is wanted: "NaN", or the number nearest to one.
 function bucketOf(columns, wanted) {
-  if (wanted === "flag") return Math.max(0, columns.flags.findIndex((flag) => flag > 0));
-  let best = 0, away = Infinity;
+  if (wanted === "flag")
+    return Math.max(
+      0,
+      columns.flags.findIndex((flag) => flag > 0),
+    );
+  let best = 0,
+    away = Infinity;
   for (let i = 0; i < columns.x.length; i++) {
     for (const value of [columns.min[i], columns.max[i]]) {
-      if (value !== null && Math.abs(real(value) - wanted) < away) { away = Math.abs(real(value) - wanted); best = i; }
+      if (value !== null && Math.abs(real(value) - wanted) < away) {
+        away = Math.abs(real(value) - wanted);
+        best = i;
+      }
     }
   }
   return best;
 }
 
 function picked(columns, wanted) {
-  let best = -1, away = Infinity;
+  let best = -1,
+    away = Infinity;
   for (let i = 0; i < columns.value.length; i++) {
     const value = real(columns.value[i]);
     const off = wanted === "flag" ? (Number.isFinite(value) ? Infinity : 0) : Math.abs(value - wanted);
-    if (off < away) { away = off; best = i; }
+    if (off < away) {
+      away = off;
+      best = i;
+    }
   }
   if (best < 0) best = 0;
   return { step: columns.step[best], rank: columns.rank[best] };

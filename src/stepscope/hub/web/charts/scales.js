@@ -4,7 +4,8 @@ import { smooth } from "./smooth.js";
 
 // The extent of x over all lines.
 export function spanX(lines) {
-  let low = Infinity, high = -Infinity;
+  let low = Infinity,
+    high = -Infinity;
   for (const { marks } of lines) {
     if (!marks.length) continue;
     low = Math.min(low, marks.x[0]);
@@ -15,15 +16,18 @@ export function spanX(lines) {
 
 export function rangeX(lines, window) {
   const whole = spanX(lines) || [0, 1];
-  const low = window?.[0] ?? whole[0], high = window?.[1] ?? whole[1];
+  const low = window?.[0] ?? whole[0],
+    high = window?.[1] ?? whole[1];
   return high > low ? [low, high] : [low - 0.5, high + 0.5];
 }
 
 // The extent of y within a stretch of x; `positive` leaves out what a log scale cannot show.
 export function spanY(lines, [from, to], positive, weight) {
-  let low = Infinity, high = -Infinity;
+  let low = Infinity,
+    high = -Infinity;
   for (const { marks } of lines) {
-    const first = marks.find(from), soft = weight > 0 ? smooth(marks, weight) : null;
+    const first = marks.find(from),
+      soft = weight > 0 ? smooth(marks, weight) : null;
     for (let i = first; i < marks.length && marks.x[i] <= to; i++) {
       for (const value of soft ? [marks.low[i], marks.high[i], soft[i]] : [marks.low[i], marks.high[i]]) {
         if (value === null || (positive && value <= 0)) continue;
@@ -37,11 +41,13 @@ export function spanY(lines, [from, to], positive, weight) {
 
 // What a log scale does to marks: how many are below it as a whole, and how many reach below it.
 export function belowLog(lines) {
-  let gone = 0, cut = 0;
+  let gone = 0,
+    cut = 0;
   for (const { marks } of lines) {
     for (let i = 0; i < marks.length; i++) {
       if (marks.low[i] === null || marks.low[i] > 0) continue;
-      if (marks.high[i] > 0) cut++; else gone++;
+      if (marks.high[i] > 0) cut++;
+      else gone++;
     }
   }
   return { gone, cut };
@@ -56,12 +62,15 @@ export function factorY({ low, high }) {
 }
 
 export function rangeY(span, log) {
-  let { low, high } = span;
+  const { low, high } = span;
   if (log) {
     const pad = high / low < 1.0001 ? 2 : Math.exp(0.06 * (Math.log(high) - Math.log(low)));
     return [Math.max(low / pad, Number.MIN_VALUE), Math.min(high * pad, Number.MAX_VALUE)];
   }
-  if (high - low <= Math.abs(high) * 1e-9) { const pad = Math.abs(high) * 0.1 || 1; return [low - pad, high + pad]; }
+  if (high - low <= Math.abs(high) * 1e-9) {
+    const pad = Math.abs(high) * 0.1 || 1;
+    return [low - pad, high + pad];
+  }
   const pad = (high - low) * 0.07;
   // A range that only just misses zero is better with it.
   const start = low >= 0 && low - pad < 0 ? 0 : low - pad;
@@ -69,19 +78,31 @@ export function rangeY(span, log) {
 }
 
 export function tickX(kind) {
-  if (kind === "time") return (u, places) => ticks(places, (place, digits) => digits > 3 ? clock(place, { exact: true }).slice(11) : clock(place).slice(-8));
-  if (kind === "relative") return (u, places) => ticks(places.map((place) => place < 0 ? null : place), (place, digits) => digits > 3 ? number(place, digits) + " s" : lasting(place));
+  if (kind === "time")
+    return (u, places) =>
+      ticks(places, (place, digits) => (digits > 3 ? clock(place, { exact: true }).slice(11) : clock(place).slice(-8)));
+  if (kind === "relative")
+    return (u, places) =>
+      ticks(
+        places.map((place) => (place < 0 ? null : place)),
+        (place, digits) => (digits > 3 ? number(place, digits) + " s" : lasting(place)),
+      );
   if (kind !== "step") return (u, places) => ticks(places);
-  return (u, places) => stepTicks(places.map((place) => Number.isInteger(place) ? place : null));
+  return (u, places) => stepTicks(places.map((place) => (Number.isInteger(place) ? place : null)));
 }
 
 export function roomX(kind) {
   if (kind === "time") return 76;
-  return (u, axis, low, high) => high - low < Math.abs(high) / 1000 ? Math.max(56, count(Math.round(high)).length * 8) : 56;
+  return (u, axis, low, high) =>
+    high - low < Math.abs(high) / 1000 ? Math.max(56, count(Math.round(high)).length * 8) : 56;
 }
 
 // `metric()` is { key, unit }: bytes are written as such.
-export const tickY = (factor, metric) => (u, places) => ticks(places.map((place) => Number.isFinite(place) ? place / factor() : null), writer(metric()));
+export const tickY = (factor, metric) => (u, places) =>
+  ticks(
+    places.map((place) => (Number.isFinite(place) ? place / factor() : null)),
+    writer(metric()),
+  );
 
 function writer({ key = "", unit = "" }) {
   const per = bytesOf(key, unit);
@@ -89,13 +110,16 @@ function writer({ key = "", unit = "" }) {
 }
 
 // The width of the y axis: that of its longest text, and never less than most axes need.
-export const roomY = (u, texts) => Math.max(54, 12 + 6.2 * Math.max(...(texts || []).map((text) => (text || "").length)));
+export const roomY = (u, texts) =>
+  Math.max(54, 12 + 6.2 * Math.max(...(texts || []).map((text) => (text || "").length)));
 
 // Where ticks of a log scale can stand, as far as numbers go; uPlot's own end at 1e32.
 export const logTicks = {
   incrs: (u, axis, low, high) => [Math.max(10, high - low)],
   splits: (u, axis, low, high) => {
-    const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), found = [];
+    const first = Math.floor(Math.log10(low)),
+      last = Math.ceil(Math.log10(high)),
+      found = [];
     for (let power = first; power <= last; power++) {
       for (let times = 1; times <= (last - first > 15 ? 1 : 9); times++) found.push(Number(`${times}e${power}`));
     }
@@ -107,8 +131,11 @@ export const logTicks = {
 export const tickLog = (metric) => (u, places) => {
   const isPower = (tick) => Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-9;
   const powers = places.filter((tick) => tick > 0 && isPower(tick)).length;
-  const keep = (tick) => powers >= 2 ? isPower(tick) : /^[125]/.test(tick.toExponential());
-  return ticks(places.map((tick) => tick && keep(tick) ? tick : null), writer(metric()));
+  const keep = (tick) => (powers >= 2 ? isPower(tick) : /^[125]/.test(tick.toExponential()));
+  return ticks(
+    places.map((tick) => (tick && keep(tick) ? tick : null)),
+    writer(metric()),
+  );
 };
 
 export function sayX(kind, x) {

@@ -7,7 +7,9 @@ const TONES = { good: ["--good", 0.08], note: ["--muted", 0.07], warning: ["--wa
 export function bandsUnder(bands) {
   if (!bands?.length) return undefined;
   return (u) => {
-    const ctx = u.ctx, { left, top, width, height } = u.bbox, ratio = devicePixelRatio || 1;
+    const ctx = u.ctx,
+      { left, top, width, height } = u.bbox,
+      ratio = devicePixelRatio || 1;
     const bottom = top + height;
     ctx.save();
     ctx.font = `${10 * ratio}px Inter, sans-serif`;
@@ -30,4 +32,4 @@ export function bandsUnder(bands) {
   };
 }
 
-const clamp = (value, low, high) => Number.isFinite(value) ? Math.min(Math.max(value, low), high) : high;
+const clamp = (value, low, high) => (Number.isFinite(value) ? Math.min(Math.max(value, low), high) : high);

@@ -12,92 +12,184 @@ import { bandsUnder } from "./bands.js";
 import { keySource, matching, POINTS, quantileSource } from "./sources.js";
 
 export function Board({ board, run, x, hideEmpty, by }) {
-  const asked = useAsk(async (signal) => {
-    const spans = board.charts.some((chart) => chart.spans.length);
-    const [one, keys, facets] = await Promise.all([
-      get(runPath(run), {}, signal), get(runPath(run, "keys"), {}, signal), spans ? get("spans/facets", { run }, signal) : { names: [] },
-    ]);
-    return { run: one, keys: keys.keys, spans: facets.names.map((each) => each.name), of: run };
-  }, [run, board.charts.some((chart) => chart.spans.length)]);
+  const asked = useAsk(
+    async (signal) => {
+      const spans = board.charts.some((chart) => chart.spans.length);
+      const [one, keys, facets] = await Promise.all([
+        get(runPath(run), {}, signal),
+        get(runPath(run, "keys"), {}, signal),
+        spans ? get("spans/facets", { run }, signal) : { names: [] },
+      ]);
+      return { run: one, keys: keys.keys, spans: facets.names.map((each) => each.name), of: run };
+    },
+    [run, board.charts.some((chart) => chart.spans.length)],
+  );
   if (asked.error) return html`<${Failure} error=${asked.error} again=${asked.again} />`;
   if (asked.value?.of !== run) return html`<${Waiting} board=${board} />`;
-  return html`<${Charts} board=${board} known=${asked.value} x=${x} hideEmpty=${hideEmpty} by=${by} onNews=${asked.again} />`;
+  return html`<${Charts} board=${board} known=${asked.value} x=${x} hideEmpty=${hideEmpty} by=${by}
+      onNews=${asked.again} />`;
 }
 
 // The places of the charts until the run is known, so that nothing jumps.
 function Waiting({ board }) {
-  return html`<div class="dash-grid" role="status" aria-label="Reading the run">${board.charts.map((chart, at) => html`
-    <section key=${at} class=${"chart panel dash-wait" + (chart.wide ? " wide" : "")}><header class="chart-head"><h3>${chart.title || chart.keys[0]}</h3></header></section>`)}</div>`;
+  return html`<div class="dash-grid" role="status" aria-label="Reading the run">${board.charts.map(
+    (chart, at) => html`
+    <section key=${at}
+        class=${"chart panel dash-wait" + (chart.wide ? " wide" : "")}>
+          <header class="chart-head"><h3>${chart.title || chart.keys[0]}</h3></header></section>`,
+  )}</div>`;
 }
 
 function Charts({ board, known, x, hideEmpty, by, onNews }) {
-  const id = known.run.id, kind = x || board.x;
-  const [from] = useParam("from"), [to] = useParam("to");
-  const window = useMemo(() => from && to && Number(from) < Number(to) ? [Number(from), Number(to)] : null, [from, to]);
-  const setWindow = (next) => change(!next ? { from: null, to: null } : kind === "step" ? { from: Math.floor(next[0]), to: Math.ceil(next[1]) }
-    : { from: next[0].toFixed(3), to: next[1].toFixed(3) }, { replace: false });
+  const id = known.run.id,
+    kind = x || board.x;
+  const [from] = useParam("from"),
+    [to] = useParam("to");
+  const window = useMemo(
+    () => (from && to && Number(from) < Number(to) ? [Number(from), Number(to)] : null),
+    [from, to],
+  );
+  const setWindow = (next) =>
+    change(
+      !next
+        ? { from: null, to: null }
+        : kind === "step"
+          ? { from: Math.floor(next[0]), to: Math.ceil(next[1]) }
+          : { from: next[0].toFixed(3), to: next[1].toFixed(3) },
+      { replace: false },
+    );
   const theme = useShownTheme();
   const feeds = useMemo(() => new Map(), [id]);
   const ranks = by === "rank" ? "each" : "all";
   const feedOf = (axis) => {
-    if (!feeds.has(axis)) feeds.set(axis, new Feed(id, { x: axis, ranks, from: null, to: null, points: POINTS, ghosts: false }));
+    if (!feeds.has(axis))
+      feeds.set(axis, new Feed(id, { x: axis, ranks, from: null, to: null, points: POINTS, ghosts: false }));
     return feeds.get(axis);
   };
-  useEffect(() => () => { for (const feed of feeds.values()) feed.close(); }, [feeds]);
-  useEffect(() => {
-    for (const [axis, feed] of feeds) feed.change({ ...feed.how, ranks, from: axis === kind ? window?.[0] ?? null : null, to: axis === kind ? window?.[1] ?? null : null });
-  }, [window, ranks, kind]);
-  const cards = useMemo(() => board.charts.map((chart, at) => cardOf(chart, at, known, feedOf, chart.x || kind)), [board, known, kind, feeds]);
-  useEffect(() => { for (const feed of feeds.values()) feed.recolour(); }, [theme]);
-  const going = ["running", "stalled", "importing"].includes(known.run.status);
-  useLive(going ? { run: id, kind: ["metric", "span"] } : null, {
-    records: (data) => {
-      const unknown = [...feeds.values()].map((feed) => feed.take(data));
-      if (unknown.some((keys) => keys.some((key) => !known.keys.some((each) => each.key === key)))) later(onNews);
-      for (const card of cards) card.source?.stir?.();
+  useEffect(
+    () => () => {
+      for (const feed of feeds.values()) feed.close();
     },
-    gap: () => { for (const feed of feeds.values()) feed.refresh(); },
-  }, [id, going]);
-  const shown = hideEmpty ? cards.filter((card) => card.source) : cards, left = cards.filter((card) => !card.source);
-  return html`<div class="dash-grid">${shown.map((card) => card.source
-    ? html`<${Card} key=${card.id + card.axis} card=${card} id=${id} window=${card.axis === kind ? window : null} onWindow=${setWindow} theme=${theme} />`
-    : html`<${Nothing} key=${card.id} card=${card} />`)}
+    [feeds],
+  );
+  useEffect(() => {
+    for (const [axis, feed] of feeds)
+      feed.change({
+        ...feed.how,
+        ranks,
+        from: axis === kind ? (window?.[0] ?? null) : null,
+        to: axis === kind ? (window?.[1] ?? null) : null,
+      });
+  }, [window, ranks, kind]);
+  const cards = useMemo(
+    () => board.charts.map((chart, at) => cardOf(chart, at, known, feedOf, chart.x || kind)),
+    [board, known, kind, feeds],
+  );
+  useEffect(() => {
+    for (const feed of feeds.values()) feed.recolour();
+  }, [theme]);
+  const going = ["running", "stalled", "importing"].includes(known.run.status);
+  useLive(
+    going ? { run: id, kind: ["metric", "span"] } : null,
+    {
+      records: (data) => {
+        const unknown = [...feeds.values()].map((feed) => feed.take(data));
+        if (unknown.some((keys) => keys.some((key) => !known.keys.some((each) => each.key === key)))) later(onNews);
+        for (const card of cards) card.source?.stir?.();
+      },
+      gap: () => {
+        for (const feed of feeds.values()) feed.refresh();
+      },
+    },
+    [id, going],
+  );
+  const shown = hideEmpty ? cards.filter((card) => card.source) : cards,
+    left = cards.filter((card) => !card.source);
+  return html`<div class="dash-grid">${shown.map((card) =>
+    card.source
+      ? html`<${Card} key=${card.id + card.axis} card=${card} id=${id} window=${card.axis === kind ? window : null}
+          onWindow=${setWindow} theme=${theme} />`
+      : html`<${Nothing} key=${card.id} card=${card} />`,
+  )}
     ${!shown.length && html`<p class="muted dash-none">This run has none of the metrics of this dashboard.</p>`}
   </div>
-  ${hideEmpty && shown.length > 0 && left.length > 0 && html`<p class="muted dash-left">Not in this run: ${left.map((card) => card.chart.title || card.chart.keys[0]).join(", ")}.</p>`}`;
+  ${
+    hideEmpty &&
+    shown.length > 0 &&
+    left.length > 0 &&
+    html`<p
+        class="muted dash-left">Not in this run: ${left
+          .map((card) => card.chart.title || card.chart.keys[0])
+          .join(", ")}.</p>`
+  }`;
 }
 
 function Card({ card, id, window, onWindow, theme }) {
-  const look = useMemo(() => ({ kind: card.axis, window, log: card.chart.scale === "log", weight: 0, flags: [], under: bandsUnder(card.chart.bands) }),
-    [card, window, theme]);
+  const look = useMemo(
+    () => ({
+      kind: card.axis,
+      window,
+      log: card.chart.scale === "log",
+      weight: 0,
+      flags: [],
+      under: bandsUnder(card.chart.bands),
+    }),
+    [card, window, theme],
+  );
   const on = {
-    zoom: (from, to) => onWindow([from, to]), reset: () => onWindow(null),
-    pick: (mark, plot) => mark.line.key && pick(id, mark.line.key, mark, plot, { x: card.axis }, (step, rank) => go(href("run", id, { step, at: rank }))),
+    zoom: (from, to) => onWindow([from, to]),
+    reset: () => onWindow(null),
+    pick: (mark, plot) =>
+      mark.line.key &&
+      pick(id, mark.line.key, mark, plot, { x: card.axis }, (step, rank) => go(href("run", id, { step, at: rank }))),
   };
-  return html`<${ChartCard} title=${card.chart.title || card.names[0]} hint=${card.chart.text || card.names.join(", ")} source=${card.source} look=${look} on=${on}
+  return html`<${ChartCard} title=${card.chart.title || card.names[0]}
+      hint=${card.chart.text || card.names.join(", ")} source=${card.source} look=${look} on=${on}
     group=${"dashboard-" + card.axis} wide=${card.chart.wide} />`;
 }
 
 function Nothing({ card }) {
   const wanted = [...card.chart.keys, ...card.chart.spans];
-  return html`<section class=${"chart panel dash-empty" + (card.chart.wide ? " wide" : "")} aria-label=${card.chart.title}>
+  return html`<section class=${"chart panel dash-empty" + (card.chart.wide ? " wide" : "")}
+      aria-label=${card.chart.title}>
     <header class="chart-head"><h3>${card.chart.title || wanted[0]}</h3></header>
-    <p class="chart-empty">Not in this run: <code>${wanted.slice(0, 3).join(", ")}${wanted.length > 3 ? ", …" : ""}</code></p></section>`;
+    <p class="chart-empty">Not in this run: <code>${wanted.slice(0, 3).join(", ")}${wanted.length > 3 ? ", …" : ""}
+    </code>
+    </p>
+    </section>`;
 }
 
 // What a chart shows of a run; one that finds nothing has no source.
 function cardOf(chart, at, known, feedOf, axis) {
-  const names = matching(chart.keys, known.keys.map((each) => each.key)), spans = matching(chart.spans, known.spans);
+  const names = matching(
+      chart.keys,
+      known.keys.map((each) => each.key),
+    ),
+    spans = matching(chart.spans, known.spans);
   const card = { id: `${at} ${chart.title}`, chart, axis, names: [...names, ...spans], source: null };
   if (!card.names.length) return card;
   const keys = names.map((name) => known.keys.find((each) => each.key === name));
   // What has no steps, as the readings of a machine, is drawn along the time of the run instead.
-  if (axis === "step" && keys.length && !spans.length && keys.every((each) => each.first_step === null)) card.axis = axis = "relative";
-  const spread = chart.quantiles.length || spans.length || keys.some((each) => each.type === "histogram" || each.type === "exponential_histogram");
+  if (axis === "step" && keys.length && !spans.length && keys.every((each) => each.first_step === null))
+    card.axis = axis = "relative";
+  const spread =
+    chart.quantiles.length ||
+    spans.length ||
+    keys.some((each) => each.type === "histogram" || each.type === "exponential_histogram");
   if (spread) {
     const levels = chart.quantiles.length ? chart.quantiles : [0.5, 0.99];
     const ms = spans.length && !chart.unit ? "ms" : chart.unit;
-    return { ...card, source: quantileSource(known.run.id, { keys: names, spans, levels, x: axis, unit: ms, origin: known.run.started || 0 }) };
+    return {
+      ...card,
+      source: quantileSource(known.run.id, {
+        keys: names,
+        spans,
+        levels,
+        x: axis,
+        unit: ms,
+        origin: known.run.started || 0,
+      }),
+    };
   }
   return { ...card, source: keySource(feedOf(axis), keys, chart.unit) };
 }

@@ -4,13 +4,22 @@ import { marksOf } from "../charts/marks.js";
 import { seriesColour } from "../theme.js";
 
 export const POINTS = 800;
-const AGAIN_MS = 4000, MOST_LINES = 12;
+const AGAIN_MS = 4000,
+  MOST_LINES = 12;
 
 // Which names a pattern means; `*` stands for anything. Case does not matter.
 export function matching(patterns, names) {
   const found = [];
   for (const pattern of patterns) {
-    const test = new RegExp("^" + pattern.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\/]/g, "\\$&")).join(".*") + "$", "i");
+    const test = new RegExp(
+      "^" +
+        pattern
+          .split("*")
+          .map((part) => part.replace(/[.+?^${}()|[\]\\/]/g, "\\$&"))
+          .join(".*") +
+        "$",
+      "i",
+    );
     for (const name of names) if (test.test(name) && !found.includes(name)) found.push(name);
   }
   return found.slice(0, MOST_LINES);
@@ -38,11 +47,24 @@ export function keySource(feed, keys, unit) {
     },
     read() {
       const entries = keys.map((each) => feed.entry(each.key));
-      const lines = entries.flatMap((entry, at) => entry.lines.filter((line) => !line.ghost)
-        .map((line) => ({ ...line, id: entry.key, key: entry.key, name: entry.key, short: names[at], colour: seriesColour(at) })));
+      const lines = entries.flatMap((entry, at) =>
+        entry.lines
+          .filter((line) => !line.ghost)
+          .map((line) => ({
+            ...line,
+            id: entry.key,
+            key: entry.key,
+            name: entry.key,
+            short: names[at],
+            colour: seriesColour(at),
+          })),
+      );
       return {
-        lines, loading: entries.some((entry) => entry.loading || entry.stale), error: entries.find((entry) => entry.error)?.error || null,
-        superseded: entries.reduce((sum, entry) => sum + (entry.superseded || 0), 0), unit: unit || entries.find((entry) => entry.unit)?.unit || "",
+        lines,
+        loading: entries.some((entry) => entry.loading || entry.stale),
+        error: entries.find((entry) => entry.error)?.error || null,
+        superseded: entries.reduce((sum, entry) => sum + (entry.superseded || 0), 0),
+        unit: unit || entries.find((entry) => entry.unit)?.unit || "",
       };
     },
   };
@@ -53,15 +75,26 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
   const state = { lines: [], loading: true, error: null, superseded: 0, unit };
   const watchers = new Set();
   const names = shortened([...keys, ...spans]);
-  let asked = 0, busy = false;
+  let asked = 0,
+    busy = false;
   async function ask() {
     busy = true;
     asked = performance.now();
     try {
-      const answer = await get(runPath(run, "quantiles"), { key: keys, span: spans, q: levels, x: x === "step" ? "step" : "time", points: 200 });
-      state.lines = answer.series.flatMap((line, at) => levels.map((level, k) => lineOf(line, level, at * levels.length + k, names[at])));
+      const answer = await get(runPath(run, "quantiles"), {
+        key: keys,
+        span: spans,
+        q: levels,
+        x: x === "step" ? "step" : "time",
+        points: 200,
+      });
+      state.lines = answer.series.flatMap((line, at) =>
+        levels.map((level, k) => lineOf(line, level, at * levels.length + k, names[at])),
+      );
       state.error = null;
-    } catch (error) { state.error = error; }
+    } catch (error) {
+      state.error = error;
+    }
     state.loading = busy = false;
     for (const told of watchers) told(false);
   }
@@ -69,9 +102,21 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
     const along = x === "relative" ? columns.x.map((time) => time - origin) : columns.x;
     const values = columns[`q${level}`] || [];
     const total = columns.count.reduce((sum, each) => sum + each, 0);
-    const marks = marksOf({ shape: "raw", columns: { x: along, value: values, rank: along.map(() => null) }, total }, POINTS);
+    const marks = marksOf(
+      { shape: "raw", columns: { x: along, value: values, rank: along.map(() => null) }, total },
+      POINTS,
+    );
     const said = `p${Math.round(level * 1000) / 10}`;
-    return { id: `${name} ${said}`, rank: null, marks, name: `${name} ${said}`, short: `${short} ${said}`, colour: seriesColour(at), at, origin };
+    return {
+      id: `${name} ${said}`,
+      rank: null,
+      marks,
+      name: `${name} ${said}`,
+      short: `${short} ${said}`,
+      colour: seriesColour(at),
+      at,
+      origin,
+    };
   }
   return {
     watch(told) {
@@ -80,6 +125,8 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
       return () => watchers.delete(told);
     },
     read: () => ({ ...state, lines: state.lines.map((line) => ({ ...line, colour: seriesColour(line.at) })) }),
-    stir() { if (watchers.size && !busy && performance.now() - asked > AGAIN_MS) ask(); },
+    stir() {
+      if (watchers.size && !busy && performance.now() - asked > AGAIN_MS) ask();
+    },
   };
 }

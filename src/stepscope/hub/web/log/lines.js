@@ -5,21 +5,36 @@ import { spelled } from "../parts/exact.js";
 import { attrParams } from "../search/fields.js";
 
 export const MOST = 50000;
-const PAGE = 400, LONG = 1000, PAGES = 10, TICK = 1e-6;
+const PAGE = 400,
+  LONG = 1000,
+  PAGES = 10,
+  TICK = 1e-6;
 const SEVERITIES = { TRACE: 1, DEBUG: 5, INFO: 9, WARN: 13, ERROR: 17, FATAL: 21 };
 
 const params = (wanted) => ({
-  run: wanted.run, step: wanted.step, rank: wanted.rank, q: wanted.q, severity: wanted.severity, kind: wanted.kind,
-  trace_id: wanted.trace, span_id: wanted.span, ...attrParams(wanted.attrs),
+  run: wanted.run,
+  step: wanted.step,
+  rank: wanted.rank,
+  q: wanted.q,
+  severity: wanted.severity,
+  kind: wanted.kind,
+  trace_id: wanted.trace,
+  span_id: wanted.span,
+  ...attrParams(wanted.attrs),
 });
 
 // One page of the newest lines, or of those before the oldest known; oldest first.
 export async function page(wanted, before, signal, limit = PAGE) {
-  const until = before ? (before.time + TICK).toFixed(6) : undefined, known = before ? amounts(before.lines) : new Map();
-  let offset = 0, lines = [];
+  const until = before ? (before.time + TICK).toFixed(6) : undefined,
+    known = before ? amounts(before.lines) : new Map();
+  let offset = 0,
+    lines;
   do {
     const answer = await get("logs", { ...params(wanted), sort: "newest", limit, until, offset }, signal);
-    lines = answer.logs.filter((line) => taken(known, line)).reverse().map(numbered);
+    lines = answer.logs
+      .filter((line) => taken(known, line))
+      .reverse()
+      .map(numbered);
     offset = answer.next;
   } while (!lines.length && offset !== null);
   return { lines, more: offset !== null };
@@ -28,7 +43,8 @@ export async function page(wanted, before, signal, limit = PAGE) {
 // What was stored since a moment, oldest first, read from the newest back. `whole` tells whether the moment was reached:
 // where too much came meanwhile, or no moment is known, one begins anew with what was found.
 export async function since(wanted, time) {
-  let lines = [], more = true;
+  let lines = [],
+    more = true;
   for (let turn = 0; more && turn < (time === null ? 1 : PAGES) && !(lines[0]?.time < time); turn++) {
     const found = await page(wanted, lines.length ? edge(lines) : null, undefined, LONG);
     lines = [...found.lines, ...lines];
@@ -67,7 +83,7 @@ export function fits(line, wanted) {
   });
 }
 
-export const text = (line) => line.body === null || line.body === undefined ? "" : plain(line.body);
+export const text = (line) => (line.body === null || line.body === undefined ? "" : plain(line.body));
 
 const same = (line) => `${line.time} ${line.run} ${line.rank} ${line.kind} ${line.name} ${line.span_id} ${text(line)}`;
 
@@ -91,7 +107,9 @@ export function joined(lines, fresh) {
   let at = lines.length;
   while (at > 0 && lines[at - 1].time >= first) at--;
   const known = amounts(lines.slice(at));
-  const added = fresh.map((line) => line.n === undefined ? numbered(line) : line).filter((line) => taken(known, line));
+  const added = fresh
+    .map((line) => (line.n === undefined ? numbered(line) : line))
+    .filter((line) => taken(known, line));
   if (!added.length) return lines;
   const tail = [...lines.slice(at), ...added].sort((a, b) => a.time - b.time || a.n - b.n);
   const all = [...lines.slice(0, at), ...tail];

@@ -8,14 +8,24 @@ export function Confirm({ title, action, act, onClose, children }) {
   useEffect(() => {
     const before = document.activeElement;
     ref.current.showModal();
-    return () => { if (before?.isConnected) before.focus({ preventScroll: true }); };
+    return () => {
+      if (before?.isConnected) before.focus({ preventScroll: true });
+    };
   }, []);
   const confirmed = async (event) => {
     event.preventDefault();
     setState({ busy: true, error: "" });
-    try { await act(); onClose(); } catch (error) { setState({ busy: false, error: error.message }); }
+    try {
+      await act();
+      onClose();
+    } catch (error) {
+      setState({ busy: false, error: error.message });
+    }
   };
-  return html`<dialog class="dialog" ref=${ref} aria-labelledby="dialog-title" onCancel=${(event) => { event.preventDefault(); if (!state.busy) onClose(); }}>
+  return html`<dialog class="dialog" ref=${ref} aria-labelledby="dialog-title" onCancel=${(event) => {
+    event.preventDefault();
+    if (!state.busy) onClose();
+  }}>
     <form onSubmit=${confirmed}>
       <h2 id="dialog-title">${title}</h2>
       <div class="dialog-text">${children}</div>

@@ -7,11 +7,18 @@ export function Drawer({ title, label, onClose, children, actions }) {
   useEffect(() => {
     const before = document.activeElement;
     ref.current.focus({ preventScroll: true });
-    return () => { if (before?.isConnected) before.focus({ preventScroll: true }); };
+    return () => {
+      if (before?.isConnected) before.focus({ preventScroll: true });
+    };
   }, []);
   useEffect(() => {
     const pressed = (event) => {
-      if (event.key === "Escape" && !event.defaultPrevented && !event.target.closest?.("input, select, textarea, .menu-place")) onClose();
+      if (
+        event.key === "Escape" &&
+        !event.defaultPrevented &&
+        !event.target.closest?.("input, select, textarea, .menu-place")
+      )
+        onClose();
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);

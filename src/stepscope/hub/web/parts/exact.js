@@ -7,15 +7,32 @@ export class Exact extends Number {
     super(text);
     this.#text = text;
   }
-  get whole() { return /^-?\d+$/.test(this.#text); }
-  toString() { return this.whole ? this.#text : pythonic(Number(this.#text)); }
-  toJSON() { return JSON.rawJSON ? JSON.rawJSON(this.#text) : this.toString(); }
+  get whole() {
+    return /^-?\d+$/.test(this.#text);
+  }
+  toString() {
+    return this.whole ? this.#text : pythonic(Number(this.#text));
+  }
+  toJSON() {
+    return JSON.rawJSON ? JSON.rawJSON(this.#text) : this.toString();
+  }
 }
 
 // What stands below these names was written by people; everything else is ours to count with and stays a plain number.
-const ALL = (number) => number, WHOLE = (number) => number.whole ? number : number.valueOf(), NONE = (number) => number.valueOf();
-const KEEP = new Map([["attrs", ALL], ["config", ALL], ["tags", ALL], ["environment", ALL], ["resource", ALL], ["body", ALL],
-  ["rows", WHOLE], ["values", NONE], ["points", NONE]]);
+const ALL = (number) => number,
+  WHOLE = (number) => (number.whole ? number : number.valueOf()),
+  NONE = (number) => number.valueOf();
+const KEEP = new Map([
+  ["attrs", ALL],
+  ["config", ALL],
+  ["tags", ALL],
+  ["environment", ALL],
+  ["resource", ALL],
+  ["body", ALL],
+  ["rows", WHOLE],
+  ["values", NONE],
+  ["points", NONE],
+]);
 const SUSPECT = /[:,[]\s*-?(?:\d{16}|\d+\.0\s*[,\]}]|\d+(?:\.\d+)?[eE])/;
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const MARK = "\u0001";
@@ -23,10 +40,24 @@ const MARK = "\u0001";
 // JSON as a value; where people wrote numbers, those that would lose something are `Exact`.
 export function readExactly(text) {
   if (!SUSPECT.test(text)) return JSON.parse(text);
-  const marked = text.replace(TOKENS, (token) => token[0] === '"' ? (token.startsWith('"\\u0001') ? `"\\u0001${token.slice(1)}` : token)
-    : String(Number(token)) === token ? token : `"\\u0001${token}"`);
-  return kept(JSON.parse(marked, (_, value) => typeof value !== "string" || value[0] !== MARK ? value
-    : value[1] === MARK ? value.slice(1) : new Exact(value.slice(1))));
+  const marked = text.replace(TOKENS, (token) =>
+    token[0] === '"'
+      ? token.startsWith('"\\u0001')
+        ? `"\\u0001${token.slice(1)}`
+        : token
+      : String(Number(token)) === token
+        ? token
+        : `"\\u0001${token}"`,
+  );
+  return kept(
+    JSON.parse(marked, (_, value) =>
+      typeof value !== "string" || value[0] !== MARK
+        ? value
+        : value[1] === MARK
+          ? value.slice(1)
+          : new Exact(value.slice(1)),
+    ),
+  );
 }
 
 function kept(value, keep = null) {
@@ -47,13 +78,16 @@ function inside(value) {
   if (typeof value === "number") return Number.isInteger(value) ? String(value) : pythonic(value);
   if (value === null || typeof value !== "object") return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(inside).join(",")}]`;
-  return `{${Object.entries(value).map(([key, each]) => `${JSON.stringify(key)}:${inside(each)}`).join(",")}}`;
+  return `{${Object.entries(value)
+    .map(([key, each]) => `${JSON.stringify(key)}:${inside(each)}`)
+    .join(",")}}`;
 }
 
 // A float as Python writes it: 64.0, 0.0003, 1e-05, 1e+16.
 function pythonic(value) {
   if (!Number.isFinite(value)) return String(value);
-  const [digits, power] = value.toExponential().split("e"), size = Number(power);
+  const [digits, power] = value.toExponential().split("e"),
+    size = Number(power);
   if (size < -4 || size >= 16) return `${digits}e${size < 0 ? "-" : "+"}${String(Math.abs(size)).padStart(2, "0")}`;
   const text = Object.is(value, -0) ? "-0" : String(value);
   return text.includes(".") ? text : text + ".0";

@@ -3,9 +3,13 @@ import { spelled } from "./exact.js";
 
 export const MISSING = "–";
 const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
-const FULL = 1e6, SMALLEST = 1e-3;   // outside of these numbers have an exponent
-const COUNTS = ["", "k", "M", "G", "T", "P", "E"], BYTES = [" B", " kB", " MB", " GB", " TB", " PB", " EB"];
-const BRIEF = 10000, BRIEF_DIGITS = 5, DAY = 86400;
+const FULL = 1e6,
+  SMALLEST = 1e-3; // outside of these numbers have an exponent
+const COUNTS = ["", "k", "M", "G", "T", "P", "E"],
+  BYTES = [" B", " kB", " MB", " GB", " TB", " PB", " EB"];
+const BRIEF = 10000,
+  BRIEF_DIGITS = 5,
+  DAY = 86400;
 const BYTE_UNITS = ["By", "B", "bytes", "byte"];
 
 const absent = (value) => value === null || value === undefined;
@@ -23,13 +27,14 @@ export function number(value, digits = 4) {
   if (!Number.isFinite(value)) return value > 0 ? "Inf" : "-Inf";
   if (value === 0) return "0";
   if (Number.isInteger(value) && Math.abs(value) < FULL) return grouped(value);
-  const [mantissa, exponent] = value.toExponential(digits - 1).split("e"), power = Number(exponent);
+  const [mantissa, exponent] = value.toExponential(digits - 1).split("e"),
+    power = Number(exponent);
   const rounded = Math.abs(Number(`${mantissa}e${exponent}`));
   if (rounded >= FULL || rounded < SMALLEST) return `${short(mantissa)}e${power}`;
   return grouped(short(value.toFixed(Math.max(digits - 1 - power, 0))));
 }
 
-const short = (text) => text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+const short = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 const grouped = (value) => {
   const [whole, ...rest] = String(value).split(".");
   return [whole.replace(/\B(?=(\d{3})+$)/g, ","), ...rest].join(".");
@@ -49,10 +54,10 @@ export function count(value, { brief = false, digits = 3 } = {}) {
 }
 
 // A number that names something (a step, a rank, a process): as commands and addresses take it.
-export const ordinal = (value) => absent(value) ? MISSING : String(value);
+export const ordinal = (value) => (absent(value) ? MISSING : String(value));
 
 // Bytes in powers of ten: 999 B, 1.5 kB, 80 GB.
-export const bytes = (value, digits = 3) => absent(value) ? MISSING : scaled(value, BYTES, digits);
+export const bytes = (value, digits = 3) => (absent(value) ? MISSING : scaled(value, BYTES, digits));
 
 // A number in the first unit in which it is below a thousand once rounded, else in the last.
 function scaled(value, units, digits) {
@@ -67,7 +72,12 @@ export function lasting(seconds) {
   if (absent(seconds) || !Number.isFinite(seconds)) return number(seconds);
   if (seconds < 0) return "-" + lasting(-seconds);
   if (seconds === 0) return "0 s";
-  for (const [factor, unit, limit] of [[1e9, "ns", 1000], [1e6, "µs", 1000], [1e3, "ms", 1000], [1, "s", 60]]) {
+  for (const [factor, unit, limit] of [
+    [1e9, "ns", 1000],
+    [1e6, "µs", 1000],
+    [1e3, "ms", 1000],
+    [1, "s", 60],
+  ]) {
     if (Number((seconds * factor).toPrecision(3)) < limit) return `${number(seconds * factor, 3)} ${unit}`;
   }
   if (seconds >= 10000 * DAY) return `${number(seconds / DAY)} d`;
@@ -81,7 +91,7 @@ export function lasting(seconds) {
 export const millis = (ms) => lasting(absent(ms) ? ms : ms / 1000);
 
 // How many times the usual something is: ×1.5, ×140.
-export const ratio = (value) => absent(value) ? "" : "×" + number(value, 2);
+export const ratio = (value) => (absent(value) ? "" : "×" + number(value, 2));
 
 // A share of one: 12.5 %.
 export function percent(share) {
@@ -92,7 +102,9 @@ export function percent(share) {
 // The value of a metric: bytes as sizes, where its unit or the end of its name says that it is bytes.
 export function quantity(value, key = "", unit = "", digits = 4) {
   const per = bytesOf(key, unit);
-  return per === null || typeof value !== "number" || !Number.isFinite(value) ? number(value, digits) : bytes(value) + per;
+  return per === null || typeof value !== "number" || !Number.isFinite(value)
+    ? number(value, digits)
+    : bytes(value) + per;
 }
 
 // Whether a metric is bytes: "" for an amount, "/s" for a rate, null for anything else.
@@ -105,10 +117,11 @@ export function bytesOf(key, unit) {
 
 // The texts of an axis' ticks: as few digits as tell them apart. `write(value, digits)` writes one.
 export function ticks(values, write = number) {
-  const known = values.filter((value) => !absent(value)), many = new Set(known).size;
+  const known = values.filter((value) => !absent(value)),
+    many = new Set(known).size;
   let texts = [];
   for (let digits = 3; digits <= 17; digits++) {
-    texts = values.map((value) => absent(value) ? "" : write(value, digits));
+    texts = values.map((value) => (absent(value) ? "" : write(value, digits)));
     if (new Set(texts.filter(Boolean)).size >= many) break;
   }
   return texts;
@@ -116,7 +129,9 @@ export function ticks(values, write = number) {
 
 // The ticks of steps: short while that tells them apart, else in full.
 export function stepTicks(values) {
-  return ticks(values, (value, digits) => digits > BRIEF_DIGITS ? count(value) : count(value, { brief: true, digits }));
+  return ticks(values, (value, digits) =>
+    digits > BRIEF_DIGITS ? count(value) : count(value, { brief: true, digits }),
+  );
 }
 
 // How long ago something was, in its largest unit.
@@ -139,14 +154,16 @@ export function clock(time, { exact = false } = {}) {
 }
 
 // Any setting or attribute as text, to the last digit: what was written, not a reading of it.
-export const plain = (value) => value === null || value === undefined ? MISSING : spelled(value);
+export const plain = (value) => (value === null || value === undefined ? MISSING : spelled(value));
 
 // A number that JSON spelled as a word, as a number again.
-export const real = (value) => typeof value === "string" ? Number(value) : value;
+export const real = (value) => (typeof value === "string" ? Number(value) : value);
 
 // Nested settings as [path, value], the paths joined by dots.
 export function flat(settings, prefix = "") {
   return Object.entries(settings || {}).flatMap(([key, value]) =>
     value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length
-      ? flat(value, prefix + key + ".") : [[prefix + key, value]]);
+      ? flat(value, prefix + key + ".")
+      : [[prefix + key, value]],
+  );
 }

@@ -26,5 +26,6 @@ const PATHS = {
 };
 
 export function Icon({ name, size = 14 }) {
-  return html`<svg class="icon" width=${size} height=${size} viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path d=${PATHS[name]} /></svg>`;
+  return html`<svg class="icon" width=${size} height=${size} viewBox="0 0 16 16" aria-hidden="true"
+      focusable="false"><path d=${PATHS[name]} /></svg>`;
 }

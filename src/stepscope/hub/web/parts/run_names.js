@@ -4,8 +4,11 @@ import { get } from "../api.js";
 import { href } from "../router.js";
 import { quoted } from "../runs/completion.js";
 
-const SOON = 30, MOST = 100;
-const names = new Map(), wanted = new Set(), watchers = new Set();
+const SOON = 30,
+  MOST = 100;
+const names = new Map(),
+  wanted = new Set(),
+  watchers = new Set();
 let timer = 0;
 
 // The name of a run as far as it is known, else its id.
@@ -22,16 +25,24 @@ function want(id) {
 async function ask() {
   const ids = [...wanted].slice(0, MOST);
   timer = 0;
-  for (const id of ids) { wanted.delete(id); names.set(id, ""); }
+  for (const id of ids) {
+    wanted.delete(id);
+    names.set(id, "");
+  }
   if (wanted.size) timer = setTimeout(ask, SOON);
-  const answer = await get("runs", { filter: `id in (${ids.map(quoted).join(", ")})`, limit: ids.length }).catch(() => null);
-  if (!answer) { for (const id of ids) names.delete(id); return; }
+  const answer = await get("runs", { filter: `id in (${ids.map(quoted).join(", ")})`, limit: ids.length }).catch(
+    () => null,
+  );
+  if (!answer) {
+    for (const id of ids) names.delete(id);
+    return;
+  }
   for (const run of answer.runs) names.set(run.id, run.name || "");
   for (const told of [...watchers]) told();
 }
 
 export function useRunName(id) {
-  const [name, setName] = useState(() => id ? nameOf(id) : "");
+  const [name, setName] = useState(() => (id ? nameOf(id) : ""));
   useEffect(() => {
     const look = () => setName(id ? nameOf(id) : "");
     look();

@@ -6,7 +6,8 @@ export function Loading({ what = "Loading" }) {
 }
 
 export function Empty({ title, children }) {
-  return html`<div class="state"><p class="state-title">${title}</p>${children && html`<div class="state-text">${children}</div>`}</div>`;
+  return html`<div class="state"><p class="state-title">${title}</p>
+    ${children && html`<div class="state-text">${children}</div>`}</div>`;
 }
 
 // An error with what can be done about it; `again` tries once more.
@@ -14,7 +15,9 @@ export function Failure({ error, again }) {
   const lost = error.status === 0;
   return html`<div class="state failed" role="alert">
     <p class="state-title">${lost ? "The hub does not answer" : "That did not work"}</p>
-    <div class="state-text">${lost ? "It may have been stopped. Start it with stepscope hub; this page comes back by itself." : error.message}</div>
+    <div class="state-text">
+      ${lost ? "It may have been stopped. Start it with stepscope hub; this page comes back by itself." : error.message}
+    </div>
     ${again && html`<button class="button" onClick=${again}>Try again</button>`}
   </div>`;
 }

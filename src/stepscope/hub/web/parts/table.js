@@ -5,8 +5,21 @@ import { useSize } from "../use.js";
 const SPARE = 8;
 
 // columns: [{ id, title, width, align, cell(row), sortable, head }]. Widths are CSS lengths of a grid.
-// Another `question` or `sort` begins at the top. `selected` is the index of the row with the keyboard's attention; onOpen(row) is Enter or a click.
-export function VirtualTable({ label, columns, rows, keyOf, question, rowHeight = 34, onOpen, sort, onSort, onSeen, rowClass, onToggle }) {
+// Another `question` or `sort` scrolls to the top. onOpen(row) is called on Enter or a click.
+export function VirtualTable({
+  label,
+  columns,
+  rows,
+  keyOf,
+  question,
+  rowHeight = 34,
+  onOpen,
+  sort,
+  onSort,
+  onSeen,
+  rowClass,
+  onToggle,
+}) {
   const [box, size] = useSize();
   const [top, setTop] = useState(0);
   const [active, setActive] = useState(0);
@@ -18,7 +31,8 @@ export function VirtualTable({ label, columns, rows, keyOf, question, rowHeight 
   const template = columns.map((column) => column.width || "minmax(80px, 1fr)").join(" ");
   const wanted = useRef(false);
 
-  const asked = `${question ?? ""}\n${sort ?? ""}`, before = useRef(asked);
+  const asked = `${question ?? ""}\n${sort ?? ""}`,
+    before = useRef(asked);
   useLayoutEffect(() => {
     if (before.current === asked) return;
     before.current = asked;
@@ -26,8 +40,12 @@ export function VirtualTable({ label, columns, rows, keyOf, question, rowHeight 
     setTop(0);
     setActive(0);
   }, [asked]);
-  useEffect(() => { onSeen?.(shown); }, [first, last, rows]);
-  useEffect(() => { if (active >= rows.length) setActive(Math.max(0, rows.length - 1)); }, [rows.length]);
+  useEffect(() => {
+    onSeen?.(shown);
+  }, [first, last, rows]);
+  useEffect(() => {
+    if (active >= rows.length) setActive(Math.max(0, rows.length - 1));
+  }, [rows.length]);
   useLayoutEffect(() => {
     const row = wanted.current && box.current.querySelector(`[data-row="${active}"]`);
     if (!row) return;
@@ -37,9 +55,11 @@ export function VirtualTable({ label, columns, rows, keyOf, question, rowHeight 
 
   function move(to) {
     const next = Math.max(0, Math.min(rows.length - 1, to));
-    const body = box.current, head = body.querySelector(".vt-head").offsetHeight;
+    const body = box.current,
+      head = body.querySelector(".vt-head").offsetHeight;
     if (next * rowHeight < body.scrollTop) body.scrollTop = next * rowHeight;
-    else if ((next + 1) * rowHeight > body.scrollTop + size.height - head) body.scrollTop = (next + 1) * rowHeight - size.height + head;
+    else if ((next + 1) * rowHeight > body.scrollTop + size.height - head)
+      body.scrollTop = (next + 1) * rowHeight - size.height + head;
     wanted.current = true;
     setTop(body.scrollTop);
     setActive(next);
@@ -49,26 +69,54 @@ export function VirtualTable({ label, columns, rows, keyOf, question, rowHeight 
     if (event.target.closest("input, a, button") && event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
     const here = Number(event.target.closest("[data-row]")?.dataset.row ?? active);
     const page = Math.max(1, Math.floor(size.height / rowHeight) - 2);
-    const jump = { ArrowDown: here + 1, ArrowUp: here - 1, PageDown: here + page, PageUp: here - page, Home: 0, End: rows.length - 1 };
-    if (event.key in jump) { event.preventDefault(); move(jump[event.key]); }
-    else if (event.key === "Enter" && rows[here]) { event.preventDefault(); onOpen?.(rows[here]); }
-    else if (event.key === " " && onToggle && rows[here]) { event.preventDefault(); onToggle(rows[here]); }
+    const jump = {
+      ArrowDown: here + 1,
+      ArrowUp: here - 1,
+      PageDown: here + page,
+      PageUp: here - page,
+      Home: 0,
+      End: rows.length - 1,
+    };
+    if (event.key in jump) {
+      event.preventDefault();
+      move(jump[event.key]);
+    } else if (event.key === "Enter" && rows[here]) {
+      event.preventDefault();
+      onOpen?.(rows[here]);
+    } else if (event.key === " " && onToggle && rows[here]) {
+      event.preventDefault();
+      onToggle(rows[here]);
+    }
   }
 
-  return html`<div class="vt" role="grid" aria-label=${label} aria-rowcount=${rows.length + 1} ref=${box} onKeyDown=${keys}
+  return html`<div class="vt" role="grid" aria-label=${label} aria-rowcount=${rows.length + 1} ref=${box}
+      onKeyDown=${keys}
       tabindex=${rows.length ? undefined : 0} onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
     <div class="vt-inner" role="presentation">
       <div class="vt-head" role="row" style=${{ gridTemplateColumns: template }}>
         ${columns.map((column) => html`<${Head} key=${column.id} column=${column} sort=${sort} onSort=${onSort} />`)}
       </div>
       <div class="vt-body" role="rowgroup" style=${{ height: rows.length * rowHeight + "px" }}>
-        ${shown.map((row, at) => html`<div class=${"vt-row " + (rowClass?.(row) || "")} role="row" key=${(first + at) % slots} data-id=${keyOf(row)} data-row=${first + at}
+        ${shown.map(
+          (row, at) => html`<div class=${"vt-row " + (rowClass?.(row) || "")} role="row" key=${(first + at) % slots}
+              data-id=${keyOf(row)} data-row=${first + at}
             aria-rowindex=${first + at + 2} tabindex=${first + at === active ? 0 : -1}
-            style=${{ gridTemplateColumns: template, height: rowHeight + "px", transform: `translateY(${(first + at) * rowHeight}px)` }}
+            style=${{
+              gridTemplateColumns: template,
+              height: rowHeight + "px",
+              transform: `translateY(${(first + at) * rowHeight}px)`,
+            }}
             onFocus=${() => setActive(first + at)}
-            onClick=${(event) => { if (!event.target.closest("input, a, button, label")) onOpen?.(row); }}>
-          ${columns.map((column) => html`<div class=${"vt-cell " + (column.align || "")} role="gridcell" key=${column.id}>${column.cell(row)}</div>`)}
-        </div>`)}
+            onClick=${(event) => {
+              if (!event.target.closest("input, a, button, label")) onOpen?.(row);
+            }}>
+          ${columns.map(
+            (column) =>
+              html`<div class=${"vt-cell " + (column.align || "")} role="gridcell"
+                  key=${column.id}>${column.cell(row)}</div>`,
+          )}
+        </div>`,
+        )}
       </div>
     </div>
   </div>`;
@@ -79,10 +127,14 @@ function Head({ column, sort, onSort }) {
   const down = sort?.startsWith("-");
   const order = !mine ? "none" : down ? "descending" : "ascending";
   const inside = column.head || column.title;
-  return html`<div class=${"vt-cell " + (column.align || "")} role="columnheader" aria-sort=${column.sortable ? order : undefined} title=${column.hint || column.title}>
-    ${column.sortable && onSort
-      ? html`<button type="button" class=${"vt-sort" + (mine ? " on" : "")} onClick=${() => onSort(mine && down ? column.sortable : "-" + column.sortable)}>
+  return html`<div class=${"vt-cell " + (column.align || "")} role="columnheader"
+      aria-sort=${column.sortable ? order : undefined} title=${column.hint || column.title}>
+    ${
+      column.sortable && onSort
+        ? html`<button type="button" class=${"vt-sort" + (mine ? " on" : "")}
+            onClick=${() => onSort(mine && down ? column.sortable : "-" + column.sortable)}>
           ${inside}<span class="vt-arrow" aria-hidden="true">${mine ? (down ? "↓" : "↑") : ""}</span></button>`
-      : inside}
+        : inside
+    }
   </div>`;
 }

@@ -11,15 +11,34 @@ export const toast = (text, { undo, label = "Undo", bad = false } = {}) => show(
 export function Toasts() {
   const [said, setSaid] = useState(null);
   const timer = useRef(0);
-  const held = (ms) => { clearTimeout(timer.current); if (ms) timer.current = setTimeout(() => setSaid(null), ms); };
+  const held = (ms) => {
+    clearTimeout(timer.current);
+    if (ms) timer.current = setTimeout(() => setSaid(null), ms);
+  };
   useEffect(() => {
-    show = (next) => { setSaid(next); held(SHOWN_MS); };
-    return () => { show = () => {}; clearTimeout(timer.current); };
+    show = (next) => {
+      setSaid(next);
+      held(SHOWN_MS);
+    };
+    return () => {
+      show = () => {};
+      clearTimeout(timer.current);
+    };
   }, []);
   return html`<div class="toasts" role="status" aria-live="polite">
-    ${said && html`<p class=${"toast" + (said.bad ? " bad" : "")} onPointerEnter=${() => held(0)} onPointerLeave=${() => held(SHOWN_MS)}>
+    ${
+      said &&
+      html`<p class=${"toast" + (said.bad ? " bad" : "")} onPointerEnter=${() => held(0)}
+          onPointerLeave=${() => held(SHOWN_MS)}>
       <span>${said.text}</span>
-      ${said.undo && html`<button type="button" class="toast-undo" onClick=${() => { setSaid(null); said.undo(); }}>${said.label}</button>`}
-      <${IconButton} icon="close" label="Dismiss" onClick=${() => setSaid(null)} /></p>`}
+      ${
+        said.undo &&
+        html`<button type="button" class="toast-undo" onClick=${() => {
+          setSaid(null);
+          said.undo();
+        }}>${said.label}</button>`
+      }
+      <${IconButton} icon="close" label="Dismiss" onClick=${() => setSaid(null)} /></p>`
+    }
   </div>`;
 }

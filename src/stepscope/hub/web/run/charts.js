@@ -14,7 +14,8 @@ import { axisOf, ends } from "./axis.js";
 import { Controls } from "./controls.js";
 
 const POINTS = 800;
-const FIRST = ["trainer", "actor", "evaluator"], LAST = ["misc", "system", "stepscope"];
+const FIRST = ["trainer", "actor", "evaluator"],
+  LAST = ["misc", "system", "stepscope"];
 
 export function Charts({ id, run, keys, notes, left, feeds, onStep, step }) {
   const view = useView();
@@ -26,42 +27,97 @@ export function Charts({ id, run, keys, notes, left, feeds, onStep, step }) {
   const byStep = useFeed(id, feeds, { ...view.how, x: view.x, points: POINTS });
   // What has no steps (the machine's own readings) is drawn over time, beside.
   const timed = view.x === "step" || view.x === "metric";
-  const byTime = useFeed(id, feeds, { ...view.how, x: timed ? "relative" : view.x, xKey: null, ...(timed ? { from: null, to: null } : {}), points: POINTS });
+  const byTime = useFeed(id, feeds, {
+    ...view.how,
+    x: timed ? "relative" : view.x,
+    xKey: null,
+    ...(timed ? { from: null, to: null } : {}),
+    points: POINTS,
+  });
   const shown = useMemo(() => picked(keys, search), [keys, search]);
   const groups = useMemo(() => grouped(shown, pins), [shown, pins]);
   const flags = useMemo(() => flagsOf(notes, view.x, run.started), [notes, view.x, run.started]);
-  const look = useMemo(() => ({
-    kind: view.x, window: view.window, log: view.log, weight: view.smooth, flags, marker: view.x === "step" ? step : null,
-  }), [step, view.x, view.log, view.smooth, flags, view.window?.[0], view.window?.[1]]);
-  const aside = useMemo(() => ({ ...look, marker: null, kind: timed ? "relative" : view.x, window: timed ? null : look.window,
-    flags: timed ? flagsOf(notes, "relative", run.started) : flags }), [look]);
-  useEffect(() => { byStep.recolour(); byTime.recolour(); }, [theme]);
-  const toggled = (list, key) => list.includes(key) ? list.filter((each) => each !== key) : [...list, key];
+  const look = useMemo(
+    () => ({
+      kind: view.x,
+      window: view.window,
+      log: view.log,
+      weight: view.smooth,
+      flags,
+      marker: view.x === "step" ? step : null,
+    }),
+    [step, view.x, view.log, view.smooth, flags, view.window?.[0], view.window?.[1]],
+  );
+  const aside = useMemo(
+    () => ({
+      ...look,
+      marker: null,
+      kind: timed ? "relative" : view.x,
+      window: timed ? null : look.window,
+      flags: timed ? flagsOf(notes, "relative", run.started) : flags,
+    }),
+    [look],
+  );
+  useEffect(() => {
+    byStep.recolour();
+    byTime.recolour();
+  }, [theme]);
+  const toggled = (list, key) => (list.includes(key) ? list.filter((each) => each !== key) : [...list, key]);
 
   const stranger = view.xKey !== null && !keys.some(({ key }) => key === view.xKey);
   const card = (key) => {
     const stepless = key.first_step === null;
-    const feed = stepless ? byTime : byStep, mine = stepless ? aside : look;
-    return html`<${ChartCard} key=${key.key} title=${short(key.key)} hint=${key.key} source=${sourceOf(feed, key)} look=${mine}
+    const feed = stepless ? byTime : byStep,
+      mine = stepless ? aside : look;
+    return html`<${ChartCard} key=${key.key} title=${short(key.key)} hint=${key.key} source=${sourceOf(feed, key)}
+        look=${mine}
       group=${`run-${id}-${mine.kind}`} pinned=${pins.includes(key.key)} onPin=${() => setPins(toggled(pins, key.key))}
       wide=${wide.includes(key.key)} onWide=${() => setWide(toggled(wide, key.key))}
-      empty=${view.xKey !== null ? `No step ${view.window ? "in this range " : ""}has both this and ${view.xKey}` : undefined}
-      on=${stepless && timed ? {} : { zoom: view.zoom, reset: view.reset, pick: (mark, plot) => pick(id, key.key, mark, plot, view, onStep) }} />`;
+      empty=${
+        view.xKey !== null ? `No step ${view.window ? "in this range " : ""}has both this and ${view.xKey}` : undefined
+      }
+      on=${
+        stepless && timed
+          ? {}
+          : { zoom: view.zoom, reset: view.reset, pick: (mark, plot) => pick(id, key.key, mark, plot, view, onStep) }
+      } />`;
   };
 
-  return html`<${Controls} view=${view} keys=${keys} shown=${shown.length} flags=${left ? notes.length : null} run=${run} />
-    ${!keys.length && html`<${Empty} title="No metrics yet">They appear here as soon as <code>run.log({"loss": …})</code> is called.<//>`}
-    ${keys.length > 0 && !shown.length && html`<${Empty} title="No metric matches">Nothing has “${search}” in its name.<//>`}
-    ${stranger && keys.length > 0 && html`<${Empty} title=${`This run has no metric ${view.xKey}`}>
-      So nothing can be drawn over it. <button type="button" class="button" onClick=${() => change({ x: null, from: null, to: null })}>Draw over steps</button><//>`}
-    ${!stranger && groups.map(([name, list]) => {
-      const open = search !== "" || !closed.includes(name);
-      return html`<section class="chart-group" key=${name} aria-label=${name}>
-        <h2><button type="button" class="group-head" aria-expanded=${String(open)} onClick=${() => setClosed(toggled(closed, name))}>
-          <${Icon} name=${open ? "down" : "right"} size=${12} />${name}<span class="muted">${count(list.length)}</span></button></h2>
+  return html`<${Controls} view=${view} keys=${keys} shown=${shown.length} flags=${left ? notes.length : null}
+      run=${run} />
+    ${
+      !keys.length &&
+      html`<${Empty}
+          title="No metrics yet">They appear here as soon as <code>run.log({"loss": …})</code> is called.<//>`
+    }
+    ${
+      keys.length > 0 &&
+      !shown.length &&
+      html`<${Empty} title="No metric matches">Nothing has “${search}” in its name.<//>`
+    }
+    ${
+      stranger &&
+      keys.length > 0 &&
+      html`<${Empty} title=${`This run has no metric ${view.xKey}`}>
+      So nothing can be drawn over it. <button type="button" class="button"
+          onClick=${() => change({ x: null, from: null, to: null })}>Draw over steps</button>
+      <//>`
+    }
+    ${
+      !stranger &&
+      groups.map(([name, list]) => {
+        const open = search !== "" || !closed.includes(name);
+        return html`<section class="chart-group" key=${name} aria-label=${name}>
+        <h2>
+          <button type="button" class="group-head" aria-expanded=${String(open)}
+              onClick=${() => setClosed(toggled(closed, name))}>
+          <${Icon} name=${open ? "down" : "right"} size=${12} />${name}
+            <span class="muted">${count(list.length)}</span></button>
+          </h2>
         ${open && html`<div class="charts">${list.map(card)}</div>`}
       </section>`;
-    })}`;
+      })
+    }`;
 }
 
 // The state of the charts, all of it in the address.
@@ -75,10 +131,18 @@ function useView() {
   const [toText] = useParam("to");
   const [ghosts] = useParam("superseded", "1");
   return useMemo(() => {
-    const axis = axisOf(xText), { x, xKey } = axis, from = number(fromText), to = number(toText);
+    const axis = axisOf(xText),
+      { x, xKey } = axis,
+      from = number(fromText),
+      to = number(toText);
     return {
-      ...axis, smooth: Math.min(0.99, Number(smoothText) || 0), log: logText === "1", q,
-      ranks: rankText, ghosts: ghosts === "1", window: from === null && to === null ? null : [from, to],
+      ...axis,
+      smooth: Math.min(0.99, Number(smoothText) || 0),
+      log: logText === "1",
+      q,
+      ranks: rankText,
+      ghosts: ghosts === "1",
+      window: from === null && to === null ? null : [from, to],
       how: { xKey, ranks: /^\d+$/.test(rankText) ? Number(rankText) : rankText, from, to, ghosts: ghosts === "1" },
       zoom: (low, high) => change(ends(low, high, x), { replace: false }),
       reset: () => change({ from: null, to: null }, { replace: false }),
@@ -86,14 +150,19 @@ function useView() {
   }, [xText, smoothText, logText, rankText, q, fromText, toText, ghosts]);
 }
 
-const number = (text) => text === "" || Number.isNaN(Number(text)) ? null : Number(text);
+const number = (text) => (text === "" || Number.isNaN(Number(text)) ? null : Number(text));
 
 function useFeed(id, feeds, how) {
   const feed = useMemo(() => new Feed(id, how), [id]);
-  useEffect(() => { feed.change(how); }, [JSON.stringify(how)]);
+  useEffect(() => {
+    feed.change(how);
+  }, [JSON.stringify(how)]);
   useEffect(() => {
     feeds.add(feed);
-    return () => { feeds.delete(feed); feed.close(); };
+    return () => {
+      feeds.delete(feed);
+      feed.close();
+    };
   }, [feed]);
   return feed;
 }
@@ -103,7 +172,11 @@ function sourceOf(feed, key) {
   feed.sources ??= new Map();
   let found = feed.sources.get(key.key);
   if (!found) {
-    found = { attempts: key.attempts, watch: (told) => feed.watch(key.key, found.attempts, told), read: () => feed.entry(key.key) };
+    found = {
+      attempts: key.attempts,
+      watch: (told) => feed.watch(key.key, found.attempts, told),
+      read: () => feed.entry(key.key),
+    };
     feed.sources.set(key.key, found);
   }
   found.attempts = key.attempts;
@@ -124,12 +197,14 @@ function grouped(keys, pins) {
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(key);
   }
-  const place = (name) => FIRST.includes(name) ? FIRST.indexOf(name) : LAST.includes(name) ? 100 + LAST.indexOf(name) : 50;
+  const place = (name) =>
+    FIRST.includes(name) ? FIRST.indexOf(name) : LAST.includes(name) ? 100 + LAST.indexOf(name) : 50;
   const ordered = [...groups].sort(([a], [b]) => place(a) - place(b) || a.localeCompare(b));
   for (const [, list] of ordered) list.sort((a, b) => weight(a.key) - weight(b.key) || a.key.localeCompare(b.key));
   return pinned.length ? [["pinned", pinned], ...ordered] : ordered;
 }
 
 // The loss comes first: it is what everybody looks for.
-const weight = (key) => /(^|\/)(train_?)?loss$/.test(key) ? 0 : /loss/.test(key) ? 1 : /reward|accuracy/.test(key) ? 2 : 3;
-const short = (key) => key.includes("/") ? key.slice(key.indexOf("/") + 1) : key;
+const weight = (key) =>
+  /(^|\/)(train_?)?loss$/.test(key) ? 0 : /loss/.test(key) ? 1 : /reward|accuracy/.test(key) ? 2 : 3;
+const short = (key) => (key.includes("/") ? key.slice(key.indexOf("/") + 1) : key);

@@ -17,14 +17,21 @@ export function Name({ run, onEdit }) {
     event.preventDefault();
     const name = new FormData(event.target).get("name").trim();
     setOpen(false);
-    if (name !== (run.name || "")) onEdit({ name: name || null }, name ? `Renamed to ${name}.` : "The recorded name is back.");
+    if (name !== (run.name || ""))
+      onEdit({ name: name || null }, name ? `Renamed to ${name}.` : "The recorded name is back.");
   };
   if (open) {
-    return html`<form class="name-form" onSubmit=${save}><input name="name" class="name-field" aria-label="Name of the run" value=${run.name || ""} maxlength="256" autocomplete="off"
-        ref=${(element) => element?.focus()} onFocus=${(event) => event.target.select()} onKeyDown=${(event) => { if (event.key === "Escape") setOpen(false); }} />
-      <button class="button primary">Save</button><button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></form>`;
+    return html`<form class="name-form" onSubmit=${save}>
+      <input name="name" class="name-field" aria-label="Name of the run" value=${run.name || ""} maxlength="256"
+          autocomplete="off"
+        ref=${(element) => element?.focus()} onFocus=${(event) => event.target.select()} onKeyDown=${(event) => {
+          if (event.key === "Escape") setOpen(false);
+        }} />
+      <button class="button primary">Save</button>
+        <button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></form>`;
   }
-  return html`<h1>${run.name || run.id}</h1><${IconButton} icon="pencil" label="Rename" class="icon-button small" onClick=${() => setOpen(true)} />`;
+  return html`<h1>${run.name || run.id}</h1>
+    <${IconButton} icon="pencil" label="Rename" class="icon-button small" onClick=${() => setOpen(true)} />`;
 }
 
 // Tags, the group, and notes.
@@ -43,26 +50,63 @@ export function Described({ run, onEdit }) {
   return html`<div class="described">
     <div class="described-row">
       ${run.archived && html`<span class="chip warn">archived</span>`}
-      ${run.group && html`<span class="muted">group <a href=${href("runs", { filter: `group = ${quoted(run.group)}` })}>${run.group}</a></span>`}
+      ${
+        run.group &&
+        html`<span class="muted">group <a href=${href("runs", { filter: `group = ${quoted(run.group)}` })}>
+          ${run.group}</a>
+        </span>`
+      }
       ${run.job_type && html`<span class="muted">${run.job_type}</span>`}
       <${Tags} run=${run} onEdit=${onEdit} />
-      ${!run.notes && !open && html`<button type="button" class="chip add" onClick=${() => setOpen(true)}>Add notes</button>`}
+      ${
+        !run.notes &&
+        !open &&
+        html`<button type="button" class="chip add" onClick=${() => setOpen(true)}>Add notes</button>`
+      }
     </div>
-    ${open ? html`<form class="notes-form" onSubmit=${save}><textarea name="notes" aria-label="Notes" rows="3" maxlength="65536" ref=${(element) => element?.focus()} onKeyDown=${keys}>${run.notes}</textarea>
-        <div><button class="button primary">Save</button><button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></div></form>`
-      : run.notes && html`<p class="notes"><span>${run.notes}</span><${IconButton} icon="pencil" label="Edit notes" class="icon-button small" onClick=${() => setOpen(true)} /></p>`}
+    ${
+      open
+        ? html`<form class="notes-form" onSubmit=${save}>
+          <textarea name="notes" aria-label="Notes" rows="3" maxlength="65536" ref=${(element) => element?.focus()}
+              onKeyDown=${keys}>${run.notes}</textarea>
+        <div><button class="button primary">Save</button>
+          <button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></div>
+        </form>`
+        : run.notes &&
+          html`<p class="notes"><span>${run.notes}</span>
+            <${IconButton} icon="pencil" label="Edit notes" class="icon-button small" onClick=${() => setOpen(true)} />
+          </p>`
+    }
   </div>`;
 }
 
 // Archive, or delete after a question.
 export function Manage({ run, onEdit }) {
   const [asking, setAsking] = useState(false);
-  const going = GOING.includes(run.status), name = run.name || run.id;
-  const archive = (close) => { close(); onEdit({ archived: !run.archived }, run.archived ? `${name} is not archived any more.` : `Archived ${name}.`); };
+  const going = GOING.includes(run.status),
+    name = run.name || run.id;
+  const archive = (close) => {
+    close();
+    onEdit({ archived: !run.archived }, run.archived ? `${name} is not archived any more.` : `Archived ${name}.`);
+  };
   return html`<${Menu} label="Manage" align="right">${(close) => html`
-      <button type="button" class="item" onClick=${() => archive(close)}>${run.archived ? "Unarchive" : "Archive"}</button>
-      <button type="button" class="item bad-text" disabled=${going} title=${going ? `It is ${run.status}: end it first` : undefined} onClick=${() => { close(); setAsking(true); }}>Delete…</button>`}<//>
-    ${asking && html`<${Confirm} title=${`Delete ${name}?`} action="Delete" onClose=${() => setAsking(false)}
-      act=${async () => { await remove([run.id]); go(href("runs")); }}>
-      <p>Its journals and stored records are removed from this hub's disk: ${count(run.counts.points)} points, ${count(run.counts.spans)} spans, ${count(run.counts.logs)} logs. This cannot be undone.</p><//>`}`;
+      <button type="button" class="item" onClick=${() => archive(close)}>${run.archived ? "Unarchive" : "Archive"}
+      </button>
+      <button type="button" class="item bad-text" disabled=${going}
+          title=${going ? `It is ${run.status}: end it first` : undefined} onClick=${() => {
+            close();
+            setAsking(true);
+          }}>Delete…</button>`}<//>
+    ${
+      asking &&
+      html`<${Confirm} title=${`Delete ${name}?`} action="Delete" onClose=${() => setAsking(false)}
+      act=${async () => {
+        await remove([run.id]);
+        go(href("runs"));
+      }}>
+      <p>Its journals and stored records are removed from this hub's disk: ${stored(run.counts)}. This cannot be undone.</p>
+      <//>`
+    }`;
 }
+
+const stored = ({ points, spans, logs }) => `${count(points)} points, ${count(spans)} spans, ${count(logs)} logs`;

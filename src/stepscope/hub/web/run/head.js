@@ -13,10 +13,17 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onE
   const going = run.status === "running";
   return html`<header class="run-head">
     <div class="run-title">
-      <a class="muted" href=${href("runs", { filter: `project = ${quoted(run.project)}` })}>${run.project}</a><span class="muted" aria-hidden="true">/</span>
+      <a class="muted" href=${href("runs", { filter: `project = ${quoted(run.project)}` })}>${run.project}</a>
+        <span class="muted" aria-hidden="true">/</span>
       <${Name} run=${run} onEdit=${onEdit} />
       <${Status} run=${run} />
-      ${going && live && html`<span class=${"live-sign " + live} title=${live === "lost" ? "The stream is lost; coming back" : "Live"}>${live === "lost" ? "reconnecting" : "live"}</span>`}
+      ${
+        going &&
+        live &&
+        html`<span class=${"live-sign " + live}
+            title=${live === "lost" ? "The stream is lost; coming back" : "Live"}>
+              ${live === "lost" ? "reconnecting" : "live"}</span>`
+      }
       ${run.name && html`<code class="muted run-id">${run.id}</code>`}
       <${Manage} run=${run} onEdit=${onEdit} />
     </div>
@@ -34,8 +41,14 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onE
     </dl>
     <div class="run-row">
       <nav class="tabs" aria-label="Parts of this run">
-        ${[["charts", "Charts"], ["overview", "Overview"]].map(([name, title]) => html`
-          <button key=${name} type="button" aria-current=${tab === name ? "page" : undefined} onClick=${() => setTab(name)}>${title}</button>`)}
+        ${[
+          ["charts", "Charts"],
+          ["overview", "Overview"],
+        ].map(
+          ([name, title]) => html`
+          <button key=${name} type="button" aria-current=${tab === name ? "page" : undefined}
+              onClick=${() => setTab(name)}>${title}</button>`,
+        )}
         <a href=${href("traces", { run: run.id })} aria-current=${tab === "traces" ? "page" : undefined}>Traces</a>
         <a href=${href("logs", { run: run.id })} aria-current=${tab === "logs" ? "page" : undefined}>Logs</a>
         <a href=${href("compare", { run: [run.id] })}>Compare</a>
@@ -53,17 +66,27 @@ function Fact({ name, hint, children }) {
 function Findings({ findings, attempts, onStep }) {
   const [all, setAll] = useState(false);
   if (findings === undefined) return html`<p class="run-findings muted">Looking for what went wrong…</p>`;
-  if (!findings.length) return html`<p class="run-findings muted"><span class="good-text">✓</span> Nothing stands out in this run.</p>`;
+  if (!findings.length)
+    return html`<p class="run-findings muted"><span class="good-text">✓</span> Nothing stands out in this run.</p>`;
   return html`<div class=${"run-findings" + (all ? " all" : "")}>
     <ul aria-label="What went wrong">
-      ${findings.map((each, at) => html`<li key=${at}><button type="button" class=${"finding " + tone(each)} disabled=${each.step === null}
+      ${findings.map(
+        (
+          each,
+          at,
+        ) => html`<li key=${at}><button type="button" class=${"finding " + tone(each)} disabled=${each.step === null}
         title=${each.text} onClick=${() => onStep(each.step, each.rank, attempts > 1 ? each.attempt : null)}>
-        <${Icon} name=${each.severity === "WARN" ? "warn" : "flag"} size=${13} /><span>${each.text}</span></button></li>`)}
+        <${Icon} name=${each.severity === "WARN" ? "warn" : "flag"} size=${13} /><span>${each.text}</span></button>
+        </li>`,
+      )}
     </ul>
-    ${findings.length > 1 && html`<button type="button" class="finding more" aria-expanded=${String(all)} onClick=${() => setAll(!all)}>
-      ${all ? "Collapse" : `Show all ${count(findings.length)}`}</button>`}
+    ${
+      findings.length > 1 &&
+      html`<button type="button" class="finding more" aria-expanded=${String(all)} onClick=${() => setAll(!all)}>
+      ${all ? "Collapse" : `Show all ${count(findings.length)}`}</button>`
+    }
   </div>`;
 }
 
-const tone = (finding) => /^(ERROR|FATAL)/.test(finding.severity) ? "bad" : "warn";
-export const quoted = (text) => /^[\w.-]+$/.test(text) ? text : JSON.stringify(text);
+const tone = (finding) => (/^(ERROR|FATAL)/.test(finding.severity) ? "bad" : "warn");
+export const quoted = (text) => (/^[\w.-]+$/.test(text) ? text : JSON.stringify(text));

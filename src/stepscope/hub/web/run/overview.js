@@ -11,7 +11,8 @@ export function Overview({ run, goodput }) {
   return html`<div class="overview">
     <${Goodput} asked=${goodput} />
     <${Settings} title="Configuration" settings=${run.config} empty="No configuration was given to init." />
-    <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }} empty="Nothing is known of where it ran." />
+    <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }}
+        empty="Nothing is known of where it ran." />
     <${Attempts} run=${run} />
     <${Processes} run=${run} />
     <${Edits} run=${run} />
@@ -20,41 +21,99 @@ export function Overview({ run, goodput }) {
 
 function Settings({ title, settings, empty }) {
   const [search, setSearch] = useState("");
-  const rows = flat(settings).filter(([key, value]) => (key + " " + plain(value)).toLowerCase().includes(search.toLowerCase()));
+  const rows = flat(settings).filter(([key, value]) =>
+    (key + " " + plain(value)).toLowerCase().includes(search.toLowerCase()),
+  );
   const many = flat(settings).length;
   return html`<section class="panel box" aria-label=${title}>
-    <header class="box-head"><h2>${title}</h2>${many > 8 && html`<${Search} label=${`Find in ${title.toLowerCase()}`} placeholder="Find" value=${search} onChange=${setSearch} shortcut="" />`}</header>
-    ${!many ? html`<${Empty} title=${empty} />` : html`<div class="box-body" tabindex="0" role="region" aria-label=${`${title}, each setting`}><table class="plain settings"><tbody>
-      ${rows.map(([key, value]) => html`<tr key=${key}><th scope="row">${key}</th><td class="mono">${Array.isArray(value) && value.every((each) => typeof each === "string") ? value.join(" ") : plain(value)}</td></tr>`)}
-    </tbody></table></div>`}
+    <header class="box-head"><h2>${title}</h2>
+      ${
+        many > 8 &&
+        html`<${Search} label=${`Find in ${title.toLowerCase()}`} placeholder="Find" value=${search}
+            onChange=${setSearch} shortcut="" />`
+      }
+    </header>
+    ${
+      !many
+        ? html`<${Empty} title=${empty} />`
+        : html`<div class="box-body" tabindex="0" role="region"
+            aria-label=${`${title}, each setting`}><table class="plain settings"><tbody>
+      ${rows.map(
+        ([key, value]) =>
+          html`<tr key=${key}><th scope="row">${key}</th>
+            <td class="mono">
+              ${
+                Array.isArray(value) && value.every((each) => typeof each === "string") ? value.join(" ") : plain(value)
+              }
+            </td>
+          </tr>`,
+      )}
+    </tbody></table></div>`
+    }
   </section>`;
 }
 
 function Attempts({ run }) {
   const attempts = new Map();
   for (const writer of run.writers) {
-    const found = attempts.get(writer.attempt) || { number: writer.attempt, started: Infinity, seen: 0, ranks: new Set(), step: null };
+    const found = attempts.get(writer.attempt) || {
+      number: writer.attempt,
+      started: Infinity,
+      seen: 0,
+      ranks: new Set(),
+      step: null,
+    };
     found.started = Math.min(found.started, writer.started || Infinity);
     found.seen = Math.max(found.seen, writer.seen || 0);
     found.ranks.add(writer.rank);
     if (writer.step !== null && !(found.step >= writer.step)) found.step = writer.step;
     attempts.set(writer.attempt, found);
   }
-  const ending = (number) => [...new Set(run.endings.filter((end) => end.attempt === number).map((end) => end.status))].join(", ");
+  const ending = (number) =>
+    [...new Set(run.endings.filter((end) => end.attempt === number).map((end) => end.status))].join(", ");
   const rows = [...attempts.values()].sort((a, b) => a.number - b.number);
   return html`<section class="panel box" aria-label="Attempts"><header class="box-head"><h2>Attempts</h2></header>
-    <div class="box-body" tabindex="0" role="region" aria-label="Table of attempts"><table class="plain"><thead><tr><th>attempt</th><th>began</th><th class="num">lasted</th><th class="num">ranks</th><th class="num">last step</th><th>ended</th></tr></thead><tbody>
-      ${rows.map((row) => html`<tr key=${row.number}><td>${row.number}</td><td>${clock(row.started)}</td><td class="num">${lasting(row.seen - row.started)}</td>
+    <div class="box-body" tabindex="0" role="region"
+        aria-label="Table of attempts">
+          <table class="plain">
+            <thead>
+              <tr><th>attempt</th><th>began</th><th class="num">lasted</th><th class="num">ranks</th>
+                <th class="num">last step</th><th>ended</th></tr>
+            </thead>
+            <tbody>
+      ${rows.map(
+        (row) => html`<tr key=${row.number}><td>${row.number}</td><td>${clock(row.started)}</td>
+          <td class="num">${lasting(row.seen - row.started)}</td>
         <td class="num">${row.ranks.size}</td><td class="num">${ordinal(row.step)}</td>
-        <td>${ending(row.number) || (row.number === run.attempts && run.status === "running" ? "running" : html`<span class="bad-text">without a word</span>`)}</td></tr>`)}
+        <td>
+          ${
+            ending(row.number) ||
+            (row.number === run.attempts && run.status === "running"
+              ? "running"
+              : html`<span class="bad-text">without a word</span>`)
+          }
+        </td>
+        </tr>`,
+      )}
     </tbody></table></div></section>`;
 }
 
 function Processes({ run }) {
   const writers = [...run.writers].sort((a, b) => a.rank - b.rank || a.attempt - b.attempt);
   return html`<section class="panel box" aria-label="Processes"><header class="box-head"><h2>Processes</h2></header>
-    <div class="box-body" tabindex="0" role="region" aria-label="Table of processes"><table class="plain"><thead><tr><th class="num">rank</th><th class="num">attempt</th><th>host</th><th class="num">pid</th><th class="num">step</th><th class="num">points</th><th class="num">spans</th><th>last heard</th></tr></thead><tbody>
-      ${writers.slice(0, 500).map((writer) => html`<tr key=${writer.id}><td class="num">${writer.rank}</td><td class="num">${writer.attempt}</td><td>${writer.host}</td><td class="num">${writer.pid}</td>
-        <td class="num">${ordinal(writer.step)}</td><td class="num">${count(writer.counts.points)}</td><td class="num">${count(writer.counts.spans)}</td><td>${clock(writer.seen)}</td></tr>`)}
+    <div class="box-body" tabindex="0" role="region"
+        aria-label="Table of processes">
+          <table class="plain">
+            <thead>
+              <tr><th class="num">rank</th><th class="num">attempt</th><th>host</th><th class="num">pid</th>
+                <th class="num">step</th><th class="num">points</th><th class="num">spans</th><th>last heard</th></tr>
+            </thead>
+            <tbody>
+      ${writers.slice(0, 500).map(
+        (writer) => html`<tr key=${writer.id}><td class="num">${writer.rank}</td><td class="num">${writer.attempt}</td>
+          <td>${writer.host}</td><td class="num">${writer.pid}</td>
+        <td class="num">${ordinal(writer.step)}</td><td class="num">${count(writer.counts.points)}</td>
+          <td class="num">${count(writer.counts.spans)}</td><td>${clock(writer.seen)}</td></tr>`,
+      )}
     </tbody></table></div></section>`;
 }

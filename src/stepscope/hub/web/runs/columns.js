@@ -11,24 +11,88 @@ const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.
 
 export const FIXED = {
   status: { title: "status", width: "118px", sortable: "status", cell: (run) => html`<${Status} run=${run} />` },
-  name: { title: "run", width: "minmax(190px, 2fr)", sortable: "name",
-    cell: (run) => html`<a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a><span class="muted run-project">${run.project}</span>` },
-  step: { title: "step", width: "84px", align: "right", sortable: "step", cell: (run) => html`<span>${ordinal(run.step)}</span>` },
-  rate: { title: "steps/s", width: "72px", align: "right", hint: "Lately while it runs, else over the whole run",
-    cell: (run, { rates }) => html`<span>${rate(run, rates.get(run.id))}</span>` },
+  name: {
+    title: "run",
+    width: "minmax(190px, 2fr)",
+    sortable: "name",
+    cell: (run) =>
+      html`<a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a>
+        <span class="muted run-project">${run.project}</span>`,
+  },
+  step: {
+    title: "step",
+    width: "84px",
+    align: "right",
+    sortable: "step",
+    cell: (run) => html`<span>${ordinal(run.step)}</span>`,
+  },
+  rate: {
+    title: "steps/s",
+    width: "72px",
+    align: "right",
+    hint: "Lately while it runs, else over the whole run",
+    cell: (run, { rates }) => html`<span>${rate(run, rates.get(run.id))}</span>`,
+  },
   spark: { title: "course", width: "130px", cell: (run, { sparks }) => html`<${Spark} spark=${sparks.get(run.id)} />` },
-  alerts: { title: "alerts", width: "62px", align: "right", sortable: "alerts",
-    cell: (run) => run.counts.alerts ? html`<span class="bad-text">⚑ ${count(run.counts.alerts, { brief: true })}</span>` : html`<span class="muted">–</span>` },
-  duration: { title: "duration", width: "84px", align: "right", sortable: "duration", cell: (run) => html`<span>${lasting(run.duration)}</span>` },
-  started: { title: "started", width: "92px", align: "right", sortable: "started",
-    cell: (run, { now }) => html`<span title=${clock(run.started, { exact: true })}>${ago(run.started, now)}</span>` },
+  alerts: {
+    title: "alerts",
+    width: "62px",
+    align: "right",
+    sortable: "alerts",
+    cell: (run) =>
+      run.counts.alerts
+        ? html`<span class="bad-text">⚑ ${count(run.counts.alerts, { brief: true })}</span>`
+        : html`<span class="muted">–</span>`,
+  },
+  duration: {
+    title: "duration",
+    width: "84px",
+    align: "right",
+    sortable: "duration",
+    cell: (run) => html`<span>${lasting(run.duration)}</span>`,
+  },
+  started: {
+    title: "started",
+    width: "92px",
+    align: "right",
+    sortable: "started",
+    cell: (run, { now }) => html`<span title=${clock(run.started, { exact: true })}>${ago(run.started, now)}</span>`,
+  },
   tags: { title: "tags", width: "minmax(120px, 1.3fr)", cell: tagCell },
-  notes: { title: "notes", width: "minmax(120px, 1fr)", sortable: "notes", cell: (run) => html`<span title=${run.notes}>${run.notes}</span>` },
+  notes: {
+    title: "notes",
+    width: "minmax(120px, 1fr)",
+    sortable: "notes",
+    cell: (run) => html`<span title=${run.notes}>${run.notes}</span>`,
+  },
   group: { title: "group", width: "110px", sortable: "group", cell: (run) => html`<span>${run.group || ""}</span>` },
-  ranks: { title: "ranks", width: "56px", align: "right", sortable: "ranks", cell: (run) => html`<span>${run.ranks}</span>` },
-  attempts: { title: "attempts", width: "72px", align: "right", sortable: "attempts", cell: (run) => html`<span>${run.attempts}</span>` },
-  hosts: { title: "hosts", width: "110px", sortable: "hosts", cell: (run) => html`<span>${run.hosts.join(", ")}</span>` },
-  points: { title: "points", width: "80px", align: "right", sortable: "points", cell: (run) => html`<span>${count(run.counts.points, { brief: true })}</span>` },
+  ranks: {
+    title: "ranks",
+    width: "56px",
+    align: "right",
+    sortable: "ranks",
+    cell: (run) => html`<span>${run.ranks}</span>`,
+  },
+  attempts: {
+    title: "attempts",
+    width: "72px",
+    align: "right",
+    sortable: "attempts",
+    cell: (run) => html`<span>${run.attempts}</span>`,
+  },
+  hosts: {
+    title: "hosts",
+    width: "110px",
+    sortable: "hosts",
+    cell: (run) => html`<span>${run.hosts.join(", ")}</span>`,
+  },
+  points: {
+    title: "points",
+    width: "80px",
+    align: "right",
+    sortable: "points",
+    cell: (run) => html`<span>${count(run.counts.points, { brief: true })}</span>`,
+  },
   id: { title: "id", width: "190px", sortable: "id", cell: (run) => html`<code>${run.id}</code>` },
 };
 
@@ -40,10 +104,24 @@ export function column(id, given) {
   if (FIXED[id]) return make(FIXED[id]);
   if (id.startsWith("metrics.")) {
     const key = id.slice(8);
-    return make({ title: key.slice(key.indexOf("/") + 1), hint: key, width: "96px", align: "right", sortable: id, cell: (run) => value(run.values[key]) });
+    return make({
+      title: key.slice(key.indexOf("/") + 1),
+      hint: key,
+      width: "96px",
+      align: "right",
+      sortable: id,
+      cell: (run) => value(run.values[key]),
+    });
   }
   if (id.startsWith("config.")) {
-    return make({ title: id.slice(7), hint: id, width: "104px", align: "right", sortable: id, cell: (run) => html`<span>${plain(at(run.config, id.slice(7)))}</span>` });
+    return make({
+      title: id.slice(7),
+      hint: id,
+      width: "104px",
+      align: "right",
+      sortable: id,
+      cell: (run) => html`<span>${plain(at(run.config, id.slice(7)))}</span>`,
+    });
   }
   return null;
 }
@@ -59,9 +137,21 @@ const SCORE = /acc(uracy)?$|score|perplexity|kl$/;
 // The metrics that are shown when nobody chose: what the hub takes for the loss and the reward of each run, and a score.
 export function usualMetrics(metrics) {
   const own = metrics.map(({ name }) => name).filter((name) => !/^(stepscope|system)\//.test(name));
-  const meant = [["loss", /loss/i], ["reward", /reward|return/i]].filter(([, test]) => own.some((name) => test.test(name))).map(([name]) => name);
+  const meant = [
+    ["loss", /loss/i],
+    ["reward", /reward|return/i],
+  ]
+    .filter(([, test]) => own.some((name) => test.test(name)))
+    .map(([name]) => name);
   const found = [...meant, own.find((name) => SCORE.test(name))].filter(Boolean);
   return found.length ? found : own.slice(0, 2);
 }
 
-export const groupOf = (run, by) => by.startsWith("tag.") ? plain(run.tags[by.slice(4)]) : by.startsWith("config.") ? plain(at(run.config, by.slice(7))) : by === "hosts" ? run.hosts.join(", ") : plain(run[by]);
+export const groupOf = (run, by) =>
+  by.startsWith("tag.")
+    ? plain(run.tags[by.slice(4)])
+    : by.startsWith("config.")
+      ? plain(at(run.config, by.slice(7)))
+      : by === "hosts"
+        ? run.hosts.join(", ")
+        : plain(run[by]);

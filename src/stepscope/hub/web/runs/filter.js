@@ -7,30 +7,49 @@ export function Filter({ value, onChange, fields, valuesOf, problem }) {
   const [text, setText] = useState(value);
   const [caret, setCaret] = useState(null);
   const [at, setAt] = useState(0);
-  const input = useRef(null), timer = useRef(0);
+  const input = useRef(null),
+    timer = useRef(0);
   useEffect(() => setText(value), [value]);
-  const offer = useMemo(() => caret === null ? null : complete(text, caret, fields, valuesOf), [text, caret, fields]);
+  const offer = useMemo(() => (caret === null ? null : complete(text, caret, fields, valuesOf)), [text, caret, fields]);
   const open = offer !== null && offer.options.length > 0;
 
-  const settle = (next, ms = 350) => { clearTimeout(timer.current); timer.current = setTimeout(() => onChange(next), ms); };
-  const edit = (next, place) => { setText(next); setCaret(place); setAt(-1); settle(next); };
+  const settle = (next, ms = 350) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => onChange(next), ms);
+  };
+  const edit = (next, place) => {
+    setText(next);
+    setCaret(place);
+    setAt(-1);
+    settle(next);
+  };
 
   function take(option) {
     const bare = option.text.endsWith("(") || option.text === ")";
     const next = text.slice(0, offer.from) + option.text + (bare ? "" : " ") + text.slice(offer.to).trimStart();
     const place = offer.from + option.text.length + (bare ? 0 : 1);
     edit(next, place);
-    requestAnimationFrame(() => { input.current.focus(); input.current.setSelectionRange(place, place); });
+    requestAnimationFrame(() => {
+      input.current.focus();
+      input.current.setSelectionRange(place, place);
+    });
   }
 
   function keys(event) {
-    if (event.key === "Escape" && open) { event.stopPropagation(); setCaret(null); }
-    else if (event.key === "Escape") { edit("", null); settle("", 0); }
-    else if (open && event.key === "ArrowDown") setAt((at + 1) % offer.options.length);
+    if (event.key === "Escape" && open) {
+      event.stopPropagation();
+      setCaret(null);
+    } else if (event.key === "Escape") {
+      edit("", null);
+      settle("", 0);
+    } else if (open && event.key === "ArrowDown") setAt((at + 1) % offer.options.length);
     else if (open && event.key === "ArrowUp") setAt((at + offer.options.length - 1) % offer.options.length);
-    else if (open && (event.key === "Tab" || event.key === "Enter") && at >= 0 && offer.options[at]) take(offer.options[at]);
-    else if (event.key === "Enter") { setCaret(null); settle(text, 0); }
-    else if (event.key === " " && event.ctrlKey) setCaret(event.target.selectionStart);
+    else if (open && (event.key === "Tab" || event.key === "Enter") && at >= 0 && offer.options[at])
+      take(offer.options[at]);
+    else if (event.key === "Enter") {
+      setCaret(null);
+      settle(text, 0);
+    } else if (event.key === " " && event.ctrlKey) setCaret(event.target.selectionStart);
     else return;
     if (event.key !== "Escape") event.preventDefault();
   }
@@ -38,14 +57,27 @@ export function Filter({ value, onChange, fields, valuesOf, problem }) {
   const moved = (event) => setCaret(event.target.selectionStart);
   return html`<div class=${"filter" + (problem ? " wrong" : "")}>
     <span class="search"><${Icon} name="search" />
-      <input ref=${input} type="search" role="combobox" aria-label="Filter runs" aria-expanded=${String(open)} aria-controls="filter-options" aria-autocomplete="list"
-        aria-activedescendant=${open && at >= 0 ? `filter-option-${at}` : undefined} aria-invalid=${problem ? "true" : undefined} aria-describedby=${problem ? "filter-problem" : undefined}
-        placeholder="Search, or status = running and metrics.loss < 0.5" value=${text} spellcheck=${false} autocomplete="off"
-        onInput=${(event) => edit(event.target.value, event.target.selectionStart)} onClick=${moved} onKeyDown=${keys} onBlur=${() => setTimeout(() => setCaret(null), 150)} />
+      <input ref=${input} type="search" role="combobox" aria-label="Filter runs" aria-expanded=${String(open)}
+          aria-controls="filter-options" aria-autocomplete="list"
+        aria-activedescendant=${open && at >= 0 ? `filter-option-${at}` : undefined}
+            aria-invalid=${problem ? "true" : undefined} aria-describedby=${problem ? "filter-problem" : undefined}
+        placeholder="Search, or status = running and metrics.loss < 0.5" value=${text} spellcheck=${false}
+            autocomplete="off"
+        onInput=${(event) => edit(event.target.value, event.target.selectionStart)} onClick=${moved}
+            onKeyDown=${keys} onBlur=${() => setTimeout(() => setCaret(null), 150)} />
     </span>
     <ul class="filter-options" id="filter-options" role="listbox" aria-label="Completions" hidden=${!open}>
-      ${open && offer.options.map((option, index) => html`<li key=${option.text} id=${`filter-option-${index}`} role="option" aria-selected=${String(index === at)}
-        onPointerDown=${(event) => { event.preventDefault(); take(option); }}><code>${option.text}</code><span class="muted">${option.hint}</span></li>`)}
+      ${
+        open &&
+        offer.options.map(
+          (option, index) => html`<li key=${option.text} id=${`filter-option-${index}`} role="option"
+              aria-selected=${String(index === at)}
+        onPointerDown=${(event) => {
+          event.preventDefault();
+          take(option);
+        }}><code>${option.text}</code><span class="muted">${option.hint}</span></li>`,
+        )
+      }
     </ul>
     ${problem && html`<p class="filter-problem bad-text" id="filter-problem" role="alert">${problem}</p>`}
   </div>`;

@@ -13,9 +13,12 @@ export function FirstRun({ home }) {
     <h1>No runs yet</h1>
     <p>Put three lines into your training code. They need no account and no server, and they cannot slow your loop:</p>
     <${Code} text=${LINES} />
-    <p>Start it, and the run appears here by itself. ${home
-      ? html`The hub reads <code>${home}</code>; a program that writes elsewhere needs <code>STEPSCOPE_HOME=${home}</code>.`
-      : "The hub reads the folder in which your program writes."}</p>
+    <p>Start it, and the run appears here by itself. ${
+      home
+        ? html`The hub reads <code>${home}
+        </code>; a program that writes elsewhere needs <code>STEPSCOPE_HOME=${home}</code>.`
+        : "The hub reads the folder in which your program writes."
+    }</p>
     <h2>Or look around first</h2>
     <p>The demo trains a small model in which things go wrong on purpose.</p>
     <${Code} text="stepscope demo" />

@@ -3,7 +3,8 @@ import { useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { number } from "../parts/format.js";
 
-const STILL = 150, FRESH = 15000;
+const STILL = 150,
+  FRESH = 15000;
 
 export function rate(run, whole) {
   const found = run.status === "running" && run.lately !== undefined ? run.lately : whole;
@@ -14,7 +15,10 @@ export function rate(run, whole) {
 // Returns [Map of run to rate, see(rows)].
 export function useRates() {
   const [rates, setRates] = useState(() => new Map());
-  const known = useRef(new Map()), rows = useRef([]), timer = useRef(0), busy = useRef(false);
+  const known = useRef(new Map()),
+    rows = useRef([]),
+    timer = useRef(0),
+    busy = useRef(false);
 
   function next() {
     const now = Date.now();
@@ -37,11 +41,20 @@ export function useRates() {
     busy.current = false;
   }
 
-  useEffect(() => () => { clearTimeout(timer.current); rows.current = []; }, []);
-  const see = useMemo(() => (shown) => {
-    rows.current = shown;
-    clearTimeout(timer.current);
-    timer.current = setTimeout(ask, STILL);
-  }, []);
+  useEffect(
+    () => () => {
+      clearTimeout(timer.current);
+      rows.current = [];
+    },
+    [],
+  );
+  const see = useMemo(
+    () => (shown) => {
+      rows.current = shown;
+      clearTimeout(timer.current);
+      timer.current = setTimeout(ask, STILL);
+    },
+    [],
+  );
   return [rates, see];
 }

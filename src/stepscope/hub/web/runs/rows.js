@@ -5,23 +5,32 @@ import { get } from "../api.js";
 import { useLive, useReturn } from "../use.js";
 import { quoted } from "./completion.js";
 
-const FIRST = 200, PAGE = 2000, MOST = 20000;
-const TURN = 2000, QUIET = 10000;   // milliseconds between questions while runs move, and while they may stop without a word
+const FIRST = 200,
+  PAGE = 2000,
+  MOST = 20000;
+const TURN = 2000,
+  QUIET = 10000; // milliseconds between questions while runs move, and while they may stop without a word
 
 // Returns { rows, matched, total, error, loading, state, again, see(rows) }.
 export function useRuns({ filter, sort, metrics, archived }) {
   const [found, setFound] = useState({ rows: [], matched: 0, total: null, error: null, loading: true });
   const [turn, setTurn] = useState(0);
-  const known = useRef(new Map()), moved = useRef(new Map()), seen = useRef(new Set()), rates = useRef(new Map());
-  const due = useRef(new Set()), last = useRef({ question: "", busy: true, at: 0, took: 0, stale: false });
+  const known = useRef(new Map()),
+    moved = useRef(new Map()),
+    seen = useRef(new Set()),
+    rates = useRef(new Map());
+  const due = useRef(new Set()),
+    last = useRef({ question: "", busy: true, at: 0, took: 0, stale: false });
   const metricText = metrics === null ? null : metrics.join("\n");
   const again = useCallback(() => setTurn((n) => n + 1), []);
   useReturn(found.error, again);
 
   useEffect(() => {
     if (metricText === null) return undefined;
-    const control = new AbortController(), question = JSON.stringify([filter, sort, metricText, archived]), anew = question !== last.current.question;
-    const mine = last.current = { question, busy: true, at: performance.now(), took: 0, stale: false };
+    const control = new AbortController(),
+      question = JSON.stringify([filter, sort, metricText, archived]),
+      anew = question !== last.current.question;
+    const mine = (last.current = { question, busy: true, at: performance.now(), took: 0, stale: false });
     if (anew) setFound((old) => ({ ...old, loading: true }));
     load({ filter, sort, metric: metrics, archived }, control.signal, (part) => {
       // What is asked for again takes the place of the old when it is whole, so that nothing jumps.
@@ -29,30 +38,42 @@ export function useRuns({ filter, sort, metrics, archived }) {
       const rows = part.rows.map((run) => latest(run, known.current.get(run.id), rates.current));
       known.current = new Map(rows.map((run) => [run.id, run]));
       setFound({ ...part, rows, error: null });
-    }).catch((error) => {
-      if (error.name !== "AbortError") setFound((old) => ({ ...old, error, loading: false }));
-    }).finally(() => { mine.busy = false; mine.took = performance.now() - mine.at; });
+    })
+      .catch((error) => {
+        if (error.name !== "AbortError") setFound((old) => ({ ...old, error, loading: false }));
+      })
+      .finally(() => {
+        mine.busy = false;
+        mine.took = performance.now() - mine.at;
+      });
     return () => control.abort();
   }, [filter, sort, metricText, archived, turn]);
 
-  const state = useLive({}, {
-    runs: ({ runs }) => {
-      for (const run of runs) {
-        moved.current.set(run.id, run);
-        pace(rates.current, run);
-      }
+  const state = useLive(
+    {},
+    {
+      runs: ({ runs }) => {
+        for (const run of runs) {
+          moved.current.set(run.id, run);
+          pace(rates.current, run);
+        }
+      },
+      gap: again,
     },
-    gap: again,
-  }, []);
+    [],
+  );
 
   // Twice a second what moved is patched in; what the stream does not tell (values, state) is asked for, for rows in sight.
   const refused = found.error !== null && found.error.status !== 0;
   useEffect(() => {
     let beats = 0;
-    const steady = !filter && /^-?(created|started)$/.test(sort), fates = /\bstat(us|e)\b/.test(filter + " " + sort);
+    const steady = !filter && /^-?(created|started)$/.test(sort),
+      fates = /\bstat(us|e)\b/.test(filter + " " + sort);
     const timer = setInterval(() => {
       if (document.hidden) return;
-      const news = [...moved.current.values()], now = last.current, passed = performance.now() - now.at;
+      const news = [...moved.current.values()],
+        now = last.current,
+        passed = performance.now() - now.at;
       moved.current.clear();
       if (news.length) patch(news, known.current, rates.current, setFound);
       if (news.some(({ id }) => !steady || !known.current.has(id)) || (fates && passed > QUIET)) now.stale = true;
@@ -61,18 +82,26 @@ export function useRuns({ filter, sort, metrics, archived }) {
       const stale = news.filter((run) => seen.current.has(run.id)).map((run) => run.id);
       for (const id of stale) due.current.add(id);
       if (++beats % 4 === 0) {
-        renew(due.current, seen.current, known, metrics || [], rates.current, setFound).then((ended) => { if (ended && !steady) last.current.stale = true; });
+        renew(due.current, seen.current, known, metrics || [], rates.current, setFound).then((ended) => {
+          if (ended && !steady) last.current.stale = true;
+        });
       }
     }, 500);
     return () => clearInterval(timer);
   }, [metricText, filter, sort, refused]);
 
-  const see = useMemo(() => (rows) => { seen.current = new Set(rows.map((run) => run.id)); }, []);
+  const see = useMemo(
+    () => (rows) => {
+      seen.current = new Set(rows.map((run) => run.id));
+    },
+    [],
+  );
   return { ...found, state, see, again };
 }
 
 async function load(params, signal, told) {
-  let rows = [], cursor = null;
+  let rows = [],
+    cursor = null;
   do {
     const answer = await get("runs", { ...params, limit: cursor ? PAGE : FIRST, cursor }, signal);
     rows = rows.concat(answer.runs);
@@ -100,7 +129,11 @@ function lately(rates, id) {
 // A run as the hub told it, or as the stream has told since.
 function latest(run, before, rates) {
   const ahead = before && before.seen > run.seen && before.attempts === run.attempts;
-  return { ...run, lately: lately(rates, run.id), ...(ahead ? { step: before.step, seen: before.seen, duration: before.duration } : {}) };
+  return {
+    ...run,
+    lately: lately(rates, run.id),
+    ...(ahead ? { step: before.step, seen: before.seen, duration: before.duration } : {}),
+  };
 }
 
 function patch(news, known, rates, setFound) {
@@ -108,8 +141,13 @@ function patch(news, known, rates, setFound) {
   for (const { id, step, seen } of news) {
     const run = known.get(id);
     if (!run) continue;
-    changed.set(id, { ...run, step: Math.max(run.step ?? 0, step ?? 0), seen: Math.max(run.seen || 0, seen), lately: lately(rates, id) ?? run.lately,
-      duration: run.started ? Math.max(run.duration || 0, seen - run.started) : run.duration });
+    changed.set(id, {
+      ...run,
+      step: Math.max(run.step ?? 0, step ?? 0),
+      seen: Math.max(run.seen || 0, seen),
+      lately: lately(rates, id) ?? run.lately,
+      duration: run.started ? Math.max(run.duration || 0, seen - run.started) : run.duration,
+    });
   }
   replace(changed, known, setFound);
 }
@@ -130,7 +168,8 @@ async function renew(due, seen, known, metrics, rates, setFound) {
   const filter = `id in (${ids.map(quoted).join(", ")})`;
   const answer = await get("runs", { filter, metric: metrics, archived: "show", limit: ids.length }).catch(() => null);
   if (!answer) return false;
-  const here = known.current, still = answer.runs.filter((run) => here.has(run.id));
+  const here = known.current,
+    still = answer.runs.filter((run) => here.has(run.id));
   const other = still.some((run) => here.get(run.id).status !== run.status);
   replace(new Map(still.map((run) => [run.id, latest(run, here.get(run.id), rates)])), here, setFound);
   return other;

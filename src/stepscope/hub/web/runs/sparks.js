@@ -2,21 +2,27 @@
 import { useEffect, useMemo, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 
-const STILL = 120, FRESH = 5000;
+const STILL = 120,
+  FRESH = 5000;
 
 // Returns [Map of run to spark, see(rows)].
 export function useSparks(metrics) {
   const [sparks, setSparks] = useState(() => new Map());
-  const cache = useRef(new Map()), timer = useRef(0), rows = useRef([]), busy = useRef(false);
+  const cache = useRef(new Map()),
+    timer = useRef(0),
+    rows = useRef([]),
+    busy = useRef(false);
   const key = metrics?.[0] || null;
 
   async function ask() {
     if (busy.current || key === null) return;
     const now = Date.now();
-    const wanted = rows.current.filter((run) => {
-      const old = cache.current.get(run.id);
-      return !old || (run.status === "running" && now - old.at > FRESH && old.step !== run.step);
-    }).slice(0, 100);
+    const wanted = rows.current
+      .filter((run) => {
+        const old = cache.current.get(run.id);
+        return !old || (run.status === "running" && now - old.at > FRESH && old.step !== run.step);
+      })
+      .slice(0, 100);
     if (!wanted.length) return;
     busy.current = true;
     const answer = await get("sparks", { run: wanted.map((run) => run.id), metric: metrics }).catch(() => null);
@@ -33,9 +39,19 @@ export function useSparks(metrics) {
     timer.current = setTimeout(ask, STILL);
   }
 
-  useEffect(() => { cache.current = new Map(); schedule(); return () => clearTimeout(timer.current); }, [key]);
+  useEffect(() => {
+    cache.current = new Map();
+    schedule();
+    return () => clearTimeout(timer.current);
+  }, [key]);
   const latest = useRef(schedule);
   latest.current = schedule;
-  const see = useMemo(() => (shown) => { rows.current = shown; latest.current(); }, []);
+  const see = useMemo(
+    () => (shown) => {
+      rows.current = shown;
+      latest.current();
+    },
+    [],
+  );
   return [sparks, see];
 }

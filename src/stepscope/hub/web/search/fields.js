@@ -9,7 +9,9 @@ export function Field({ label, value, onChange, placeholder, suggestions, width 
   const [text, setText] = useState(value);
   const list = useId();
   useEffect(() => setText(value), [value]);
-  const settle = (next) => { if (next !== value) onChange(next); };
+  const settle = (next) => {
+    if (next !== value) onChange(next);
+  };
   const typed = (event) => {
     const next = event.target.value;
     setText(next);
@@ -17,30 +19,54 @@ export function Field({ label, value, onChange, placeholder, suggestions, width 
     if (event.inputType === "insertReplacementText" || event.inputType === undefined) settle(next.trim());
   };
   return html`<label class="field"><span class="field-label">${label}</span>
-    <input type=${type} value=${text} placeholder=${placeholder} list=${suggestions ? list : undefined} style=${{ width }} spellcheck=${false} autocomplete="off"
-      class=${mono ? "mono" : ""} inputmode=${type === "number" ? "decimal" : undefined} onInput=${typed} onBlur=${() => settle(text.trim())}
-      onKeyDown=${(event) => { if (event.key === "Enter") settle(text.trim()); else if (event.key === "Escape") { setText(value); event.target.blur(); } }} />
-    ${suggestions && html`<datalist id=${list}>${suggestions.map(([each, said]) => html`<option key=${each} value=${each}>${said}</option>`)}</datalist>`}
+    <input type=${type} value=${text} placeholder=${placeholder} list=${suggestions ? list : undefined}
+        style=${{ width }} spellcheck=${false} autocomplete="off"
+      class=${mono ? "mono" : ""} inputmode=${type === "number" ? "decimal" : undefined} onInput=${typed}
+          onBlur=${() => settle(text.trim())}
+      onKeyDown=${(event) => {
+        if (event.key === "Enter") settle(text.trim());
+        else if (event.key === "Escape") {
+          setText(value);
+          event.target.blur();
+        }
+      }} />
+    ${
+      suggestions &&
+      html`<datalist id=${list}>
+        ${suggestions.map(([each, said]) => html`<option key=${each} value=${each}>${said}</option>`)}</datalist>`
+    }
   </label>`;
 }
 
 // The newest runs, for fields and defaults; a first one is noticed.
 export function useRuns(limit = 200) {
-  return useFirst(useAsk((signal) => get("runs", { limit, sort: "-seen" }, signal).then((answer) => answer.runs), [limit]), (runs) => !runs.length);
+  return useFirst(
+    useAsk((signal) => get("runs", { limit, sort: "-seen" }, signal).then((answer) => answer.runs), [limit]),
+    (runs) => !runs.length,
+  );
 }
 
 export function RunField({ value, onChange, runs, empty = "all runs" }) {
-  const suggestions = (runs || []).map((run) => [run.id, [run.name, run.project, run.status].filter(Boolean).join(" · ")]);
-  return html`<${Field} label="Run" value=${value} onChange=${onChange} placeholder=${empty} suggestions=${suggestions} width="15em" />`;
+  const suggestions = (runs || []).map((run) => [
+    run.id,
+    [run.name, run.project, run.status].filter(Boolean).join(" · "),
+  ]);
+  return html`<${Field} label="Run" value=${value} onChange=${onChange} placeholder=${empty}
+      suggestions=${suggestions} width="15em" />`;
 }
 
 // Conditions on attributes as chips, and a field that adds one.
 export function Attributes({ values, onChange, names }) {
-  const add = (text) => { if (/^[^=]+=/.test(text)) onChange([...values.filter((each) => each !== text), text]); };
+  const add = (text) => {
+    if (/^[^=]+=/.test(text)) onChange([...values.filter((each) => each !== text), text]);
+  };
   const suggestions = (names || []).map((each) => [each.name + "=", `${each.count}`]);
   return html`<span class="attributes">
-    ${values.map((each) => html`<button type="button" class="chip accent attribute" key=${each} onClick=${() => onChange(values.filter((other) => other !== each))}
-      aria-label=${`Remove ${each}`} title="Remove">${each}<${Icon} name="close" size=${9} /></button>`)}
+    ${values.map(
+      (each) => html`<button type="button" class="chip accent attribute" key=${each}
+          onClick=${() => onChange(values.filter((other) => other !== each))}
+      aria-label=${`Remove ${each}`} title="Remove">${each}<${Icon} name="close" size=${9} /></button>`,
+    )}
     <${Adder} onAdd=${add} suggestions=${suggestions} />
   </span>`;
 }
@@ -49,16 +75,33 @@ function Adder({ onAdd, suggestions }) {
   const [text, setText] = useState("");
   const list = useId();
   const bad = text !== "" && !text.includes("=");
-  const put = () => { if (text.trim() && !bad) { onAdd(text.trim()); setText(""); } };
+  const put = () => {
+    if (text.trim() && !bad) {
+      onAdd(text.trim());
+      setText("");
+    }
+  };
   return html`<label class="field"><span class="field-label">Attribute</span>
-    <input value=${text} placeholder="key=value" list=${list} class="mono" style=${{ width: "14em" }} spellcheck=${false} autocomplete="off"
-      title="Write key=value and press Enter" onInput=${(event) => setText(event.target.value)} onBlur=${() => /=./.test(text) && put()}
-      onKeyDown=${(event) => { if (event.key === "Enter") { event.preventDefault(); put(); } }} />
-    <datalist id=${list}>${suggestions.map(([each, said]) => html`<option key=${each} value=${each}>${said}</option>`)}</datalist></label>`;
+    <input value=${text} placeholder="key=value" list=${list} class="mono" style=${{ width: "14em" }}
+        spellcheck=${false} autocomplete="off"
+      title="Write key=value and press Enter" onInput=${(event) => setText(event.target.value)}
+          onBlur=${() => /=./.test(text) && put()}
+      onKeyDown=${(event) => {
+        if (event.key === "Enter") {
+          event.preventDefault();
+          put();
+        }
+      }} />
+    <datalist id=${list}>
+      ${suggestions.map(([each, said]) => html`<option key=${each} value=${each}>${said}</option>`)}</datalist>
+    </label>`;
 }
 
 // The parameters of a question for conditions `key=value`.
-export const attrParams = (values) => Object.fromEntries(values.map((each) => {
-  const at = each.indexOf("=");
-  return [`attr.${each.slice(0, at)}`, each.slice(at + 1)];
-}));
+export const attrParams = (values) =>
+  Object.fromEntries(
+    values.map((each) => {
+      const at = each.indexOf("=");
+      return [`attr.${each.slice(0, at)}`, each.slice(at + 1)];
+    }),
+  );

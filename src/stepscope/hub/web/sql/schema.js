@@ -9,12 +9,32 @@ export function Schema({ asked, onInsert }) {
   const tables = asked.value?.tables || [];
   return html`<nav class="sql-schema panel" aria-label="Tables">
     <h2>Tables</h2>
-    ${asked.error ? html`<${Failure} error=${asked.error} again=${asked.again} />` : !asked.value ? html`<p class="muted">Reading…</p>` : html`<ul>${tables.map((table) => html`<li key=${table.name}>
-      <div class="sql-table"><button type="button" class="sql-open" aria-expanded=${String(!!open[table.name])} onClick=${() => setOpen({ ...open, [table.name]: !open[table.name] })} title=${table.text}>
-        <${Icon} name=${open[table.name] ? "down" : "right"} size=${10} /><span>${table.name}</span><span class="muted">${count(table.rows, { brief: true })}</span></button></div>
-      ${open[table.name] && html`<p class="sql-words">${table.text}</p><ul class="sql-columns">${table.columns.map((column) => html`<li key=${column.name}>
-        <button type="button" onClick=${() => onInsert(column.name)} title=${`Insert ${column.name}`}><span>${column.name}</span><span class="muted">${brief(column.type)}</span></button></li>`)}</ul>`}
-    </li>`)}</ul>`}
+    ${
+      asked.error
+        ? html`<${Failure} error=${asked.error} again=${asked.again} />`
+        : !asked.value
+          ? html`<p class="muted">Reading…</p>`
+          : html`<ul>${tables.map(
+              (table) => html`<li key=${table.name}>
+      <div class="sql-table">
+        <button type="button" class="sql-open" aria-expanded=${String(!!open[table.name])}
+            onClick=${() => setOpen({ ...open, [table.name]: !open[table.name] })} title=${table.text}>
+        <${Icon} name=${open[table.name] ? "down" : "right"} size=${10} /><span>${table.name}</span>
+          <span class="muted">${count(table.rows, { brief: true })}</span></button>
+        </div>
+      ${
+        open[table.name] &&
+        html`<p class="sql-words">${table.text}</p><ul class="sql-columns">${table.columns.map(
+          (column) => html`<li key=${column.name}>
+        <button type="button" onClick=${() => onInsert(column.name)}
+            title=${`Insert ${column.name}`}><span>${column.name}</span>
+              <span class="muted">${brief(column.type)}</span></button>
+        </li>`,
+        )}</ul>`
+      }
+    </li>`,
+            )}</ul>`
+    }
   </nav>`;
 }
 

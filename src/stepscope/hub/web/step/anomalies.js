@@ -10,7 +10,9 @@ function findings(run) {
   if (kept.run !== run || kept.until < Date.now()) {
     const found = get(runPath(run, "findings")).then((answer) => answer.findings);
     kept = { run, until: Date.now() + KEPT_MS, found };
-    found.catch(() => { kept = { ...kept, until: 0 }; });
+    found.catch(() => {
+      kept = { ...kept, until: 0 };
+    });
   }
   return kept.found;
 }
@@ -19,8 +21,18 @@ function findings(run) {
 export function useAnomalies(run, now) {
   const named = useAsk(() => findings(run), [run]).value || [];
   if (!now) return [null, null];
-  const places = named.filter(({ step }) => step !== null).map(({ step, kind, attempt }) => ({ step, reason: kind.replace("_", " "), attempt }));
-  const nearest = (told, wanted) => [told, ...places].filter((place) => place && wanted(place.step))
-    .reduce((best, place) => best && Math.abs(best.step - now.step) <= Math.abs(place.step - now.step) ? best : place, null);
-  return [nearest(now.previous_anomaly, (step) => step < now.step), nearest(now.next_anomaly, (step) => step > now.step)];
+  const places = named
+    .filter(({ step }) => step !== null)
+    .map(({ step, kind, attempt }) => ({ step, reason: kind.replace("_", " "), attempt }));
+  const nearest = (told, wanted) =>
+    [told, ...places]
+      .filter((place) => place && wanted(place.step))
+      .reduce(
+        (best, place) => (best && Math.abs(best.step - now.step) <= Math.abs(place.step - now.step) ? best : place),
+        null,
+      );
+  return [
+    nearest(now.previous_anomaly, (step) => step < now.step),
+    nearest(now.next_anomaly, (step) => step > now.step),
+  ];
 }

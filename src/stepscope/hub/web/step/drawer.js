@@ -17,7 +17,10 @@ import { Values } from "./values.js";
 
 export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
   const asked = useAsk((signal) => get(runPath(run, "steps", step), { attempt }, signal), [run, step, attempt]);
-  const now = !asked.error && asked.value?.step === step && (attempt ?? asked.value.attempt) === asked.value.attempt ? asked.value : null;
+  const now =
+    !asked.error && asked.value?.step === step && (attempt ?? asked.value.attempt) === asked.value.attempt
+      ? asked.value
+      : null;
   const [rank, setRank] = useState(at);
   useEffect(() => setRank(at), [step, at]);
   const [earlier, later] = useAnomalies(run, now);
@@ -29,36 +32,65 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
   const wrong = (place) => place && to(place.step, null, place.attempt);
   useKey("n", () => wrong(later), [now, later?.step, later?.attempt]);
   useKey("p", () => wrong(earlier), [now, earlier?.step, earlier?.attempt]);
-  const anomaly = (place, word) => place ? `${word} anomaly: step ${place.step}, ${place.reason}` : `No ${word.toLowerCase()} anomaly`;
+  const anomaly = (place, word) =>
+    place ? `${word} anomaly: step ${place.step}, ${place.reason}` : `No ${word.toLowerCase()} anomaly`;
   const actions = html`
-    <${IconButton} icon="back" label=${anomaly(earlier, "Previous")} shortcut="p" disabled=${!earlier} onClick=${() => wrong(earlier)} />
-    <${IconButton} icon="left" label="Previous step" shortcut="[" disabled=${now ? now.previous === null : true} onClick=${() => beside(now.previous)} />
-    <${IconButton} icon="right" label="Next step" shortcut="]" disabled=${now ? now.next === null : true} onClick=${() => beside(now.next)} />
-    <${IconButton} icon="skip" label=${anomaly(later, "Next")} shortcut="n" disabled=${!later} onClick=${() => wrong(later)} />`;
+    <${IconButton} icon="back" label=${anomaly(earlier, "Previous")} shortcut="p" disabled=${!earlier}
+        onClick=${() => wrong(earlier)} />
+    <${IconButton} icon="left" label="Previous step" shortcut="[" disabled=${now ? now.previous === null : true}
+        onClick=${() => beside(now.previous)} />
+    <${IconButton} icon="right" label="Next step" shortcut="]" disabled=${now ? now.next === null : true}
+        onClick=${() => beside(now.next)} />
+    <${IconButton} icon="skip" label=${anomaly(later, "Next")} shortcut="n" disabled=${!later}
+        onClick=${() => wrong(later)} />`;
+  const where =
+    (now?.attempts.length > 1 ? ` in attempt ${now.attempt}` : "") + (rank !== null ? ` on rank ${rank}` : "");
   return html`<${Drawer} label=${`Step ${step}`} onClose=${onClose} actions=${actions}
-      title=${html`Step ${step}<span class="step-rank">${now?.attempts.length > 1 ? ` in attempt ${now.attempt}` : ""}${rank !== null ? ` on rank ${rank}` : ""}</span>`}>
-    ${asked.error ? html`<${Failure} error=${asked.error} again=${asked.again} />
-      ${attempt !== null && html`<p class="step-other"><button type="button" class="button" onClick=${() => onStep(step, rank)}>Show the newest attempt</button></p>`}` : html`<${Asked} asked=${asked} what=${`Reading step ${step}`}>${(found) => html`
+      title=${html`Step ${step}<span class="step-rank">${where}</span>`}>
+    ${
+      asked.error
+        ? html`<${Failure} error=${asked.error} again=${asked.again} />
+      ${
+        attempt !== null &&
+        html`<p class="step-other">
+          <button type="button" class="button" onClick=${() => onStep(step, rank)}>Show the newest attempt</button></p>`
+      }`
+        : html`<${Asked} asked=${asked} what=${`Reading step ${step}`}>${(found) => html`
       <div class=${"step" + (now ? "" : " old")} aria-busy=${String(!now)}>
         <p class="step-when muted">${found.begin !== null && html`<span>${clock(found.begin, { exact: true })}</span>`}
           ${found.duration_ms > 0 && html`<span>lasted ${millis(found.duration_ms)} over all ranks</span>`}
-          ${found.attempts.length > 1 && html`<${Attempts} found=${found} onChange=${(other) => onStep(found.step, rank, other)} />`}
-          <a href=${href("traces", { run, step: found.step })}>traces</a><a href=${href("logs", { run, step: found.step })}>logs</a></p>
-        ${isBare(found) ? html`<${Empty} title="Nothing was recorded at this step">Use the arrows above to go to a step that has records.<//>` : html`
+          ${
+            found.attempts.length > 1 &&
+            html`<${Attempts} found=${found} onChange=${(other) => onStep(found.step, rank, other)} />`
+          }
+          <a href=${href("traces", { run, step: found.step })}>traces</a>
+            <a href=${href("logs", { run, step: found.step })}>logs</a></p>
+        ${
+          isBare(found)
+            ? html`<${Empty}
+                title="Nothing was recorded at this step">Use the arrows above to go to a step that has records.<//>`
+            : html`
           <${Findings} step=${found} rank=${rank} />
           <${Values} step=${found} rank=${rank} onRank=${setRank} />
           <${SpanTable} step=${found} rank=${rank} />
           <${Lanes} step=${found} rank=${rank} />
           <${Records} step=${found} run=${run} />
-          <${System} step=${found} />`}
-      </div>`}<//>`}
+          <${System} step=${found} />`
+        }
+      </div>`}<//>`
+    }
   <//>`;
 }
 
 // A step that several attempts came to: which of them is shown.
 function Attempts({ found, onChange }) {
-  return html`<${Select} label="attempt" hidden=${false} value=${String(found.attempt)} onChange=${(text) => onChange(Number(text))}
-    options=${found.attempts.map((each) => [String(each), each === found.attempts.at(-1) ? `${each}, the newest` : String(each)])} />`;
+  return html`<${Select} label="attempt" hidden=${false} value=${String(found.attempt)}
+      onChange=${(text) => onChange(Number(text))}
+    options=${found.attempts.map((each) => [
+      String(each),
+      each === found.attempts.at(-1) ? `${each}, the newest` : String(each),
+    ])} />`;
 }
 
-const isBare = (step) => !step.metrics.length && !step.ranks.length && !step.logs.length && !step.alerts.length && !step.open_spans.length;
+const isBare = (step) =>
+  !step.metrics.length && !step.ranks.length && !step.logs.length && !step.alerts.length && !step.open_spans.length;

@@ -6,8 +6,14 @@ const ICONS = { alert: "flag", value: "warn", error: "close", slow_step: "warn" 
 
 export function Findings({ step }) {
   return html`<section class="findings" aria-label="What was unusual">
-    <ul>${step.findings.length ? step.findings.map((each, at) => html`<li key=${at} class=${each.severity === "WARN" ? "warn" : "bad"}>
-      <${Icon} name=${ICONS[each.kind]} /><span>${each.text}</span></li>`)
-      : html`<li class="good"><${Icon} name="check" /><span>Nothing unusual against the ${step.window} steps before.</span></li>`}</ul>
+    <ul>${
+      step.findings.length
+        ? step.findings.map(
+            (each, at) => html`<li key=${at} class=${each.severity === "WARN" ? "warn" : "bad"}>
+      <${Icon} name=${ICONS[each.kind]} /><span>${each.text}</span></li>`,
+          )
+        : html`<li class="good"><${Icon} name="check" />
+          <span>Nothing unusual against the ${step.window} steps before.</span></li>`
+    }</ul>
   </section>`;
 }

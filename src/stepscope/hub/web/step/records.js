@@ -9,26 +9,50 @@ const MOST = 200;
 export function Records({ step, run }) {
   const records = [...step.alerts, ...step.logs].sort((a, b) => a.time - b.time);
   if (!records.length && !step.open_spans.length) {
-    return html`<section class="step-part" aria-label="Logs and events"><header><h3>Logs, events, alerts</h3></header><p class="muted note">None at this step.</p></section>`;
+    return html`<section class="step-part" aria-label="Logs and events">
+      <header><h3>Logs, events, alerts</h3></header><p class="muted note">None at this step.</p></section>`;
   }
   return html`<section class="step-part" aria-label="Logs and events">
     <header><h3>Logs, events, alerts</h3><span class="muted">${count(records.length)}</span></header>
-    <ol class="records">${records.slice(0, MOST).map((record, at) => html`<li key=${at}>
-      <time class="muted mono" title=${clock(record.time, { exact: true })}>${clock(record.time, { exact: true }).slice(11)}</time>
-      <${Severity} severity=${record.severity} /><span class="muted rank-mark">r${record.rank}${record.attempt !== step.attempt ? ` attempt ${record.attempt}` : ""}</span>
-      <span class="record-text">${record.kind !== "log" && html`<b>${record.kind} ${record.name}</b>${" "}`}${body(record)}
+    <ol class="records">${records.slice(0, MOST).map(
+      (record, at) => html`<li key=${at}>
+      <time class="muted mono" title=${clock(record.time, { exact: true })}>
+        ${clock(record.time, { exact: true }).slice(11)}</time>
+      <${Severity} severity=${record.severity} />
+        <span class="muted rank-mark">r${record.rank}
+          ${record.attempt !== step.attempt ? ` attempt ${record.attempt}` : ""}</span>
+      <span class="record-text">${record.kind !== "log" && html`<b>${record.kind} ${record.name}</b>${" "}`}
+        ${body(record)}
         ${attrs(record)}
-        ${record.trace_id && html`${" "}<a href=${href("traces", { trace: record.trace_id, span: record.span_id })}>span</a>`}</span></li>`)}
+        ${
+          record.trace_id &&
+          html`${" "}<a href=${href("traces", { trace: record.trace_id, span: record.span_id })}>span</a>`
+        }
+        </span>
+        </li>`,
+    )}
     </ol>
-    ${records.length > MOST && html`<p class="note"><a href=${href("logs", { run, step: step.step })}>${records.length - MOST} more in the logs</a></p>`}
-    ${step.open_spans.map((span) => html`<p class="note warn-text" key=${span.span_id}>Still open on rank ${span.rank}: ${span.name}</p>`)}
+    ${
+      records.length > MOST &&
+      html`<p class="note">
+        <a href=${href("logs", { run, step: step.step })}>${records.length - MOST} more in the logs</a></p>`
+    }
+    ${step.open_spans.map(
+      (span) => html`<p class="note warn-text" key=${span.span_id}>Still open on rank ${span.rank}: ${span.name}</p>`,
+    )}
   </section>`;
 }
 
-const body = (record) => record.body === null || record.body === undefined ? "" : typeof record.body === "string" ? record.body : plain(record.body);
+const body = (record) =>
+  record.body === null || record.body === undefined
+    ? ""
+    : typeof record.body === "string"
+      ? record.body
+      : plain(record.body);
 
 function attrs(record) {
   const shown = flat(record.attrs).slice(0, 8);
   if (!shown.length) return null;
-  return html`<span class="attrs muted mono">${shown.map(([key, value]) => `${key}=${plain(value)}`).join("  ")}</span>`;
+  return html`<span class="attrs muted mono">${shown.map(([key, value]) => `${key}=${plain(value)}`).join("  ")}
+  </span>`;
 }

@@ -3,7 +3,8 @@ import { html } from "../h.js";
 import { millis, ratio } from "../parts/format.js";
 import { Matrix } from "./matrix.js";
 
-const MOST_ROWS = 80, MOST_RANKS = 8;
+const MOST_ROWS = 80,
+  MOST_RANKS = 8;
 
 export function SpanTable({ step, rank }) {
   if (!step.ranks.length) return null;
@@ -11,18 +12,36 @@ export function SpanTable({ step, rank }) {
   const rows = merged(lanes);
   const causes = new Set(step.slow?.span_ids);
   return html`<section class="step-part" aria-label="Time">
-    <header><h3>Time</h3><span class="muted">every rank against the median of the ${step.window} steps before</span></header>
+    <header><h3>Time</h3><span class="muted">every rank against the median of the ${step.window} steps before</span>
+    </header>
     <${Matrix} label="Spans of each rank" focus=${step.step + " " + rank}><table class="plain matrix spans">
       <thead><tr><th scope="col">span</th><th scope="col" class="num">median</th>
-        ${lanes.map((lane) => html`<th scope="col" key=${lane.rank} class=${"num" + (lane.rank === rank ? " at" : "")}>rank ${lane.rank}${lane.critical ? html`<span class="last" title="This rank ended last"> ◂ last</span>` : null}</th>`)}
+        ${lanes.map(
+          (lane) =>
+            html`<th scope="col" key=${lane.rank}
+                class=${"num" + (lane.rank === rank ? " at" : "")}>rank ${lane.rank}
+                  ${lane.critical ? html`<span class="last" title="This rank ended last"> ◂ last</span>` : null}</th>`,
+        )}
       </tr></thead>
-      <tbody>${rows.slice(0, MOST_ROWS).map((row) => html`<tr key=${row.path}>
+      <tbody>${rows.slice(0, MOST_ROWS).map(
+        (row) => html`<tr key=${row.path}>
         <th scope="row" style=${{ paddingLeft: row.depth * 14 + "px" }} title=${row.name}>${row.name}</th>
         <td class="num muted">${millis(row.usual)}</td>
-        ${lanes.map((lane) => html`<${Cell} key=${lane.rank} span=${row.by.get(lane.rank)} at=${lane.rank === rank} causes=${causes} />`)}</tr>`)}</tbody>
+        ${lanes.map(
+          (lane) =>
+            html`<${Cell} key=${lane.rank} span=${row.by.get(lane.rank)} at=${lane.rank === rank} causes=${causes} />`,
+        )}
+        </tr>`,
+      )}</tbody>
     </table><//>
-    ${rows.length > MOST_ROWS && html`<p class="muted note">${rows.length - MOST_ROWS} more spans are in the traces.</p>`}
-    ${step.ranks.length > lanes.length && html`<p class="muted note">${step.ranks.length - lanes.length} more ranks were faster.</p>`}
+    ${
+      rows.length > MOST_ROWS &&
+      html`<p class="muted note">${rows.length - MOST_ROWS} more spans are in the traces.</p>`
+    }
+    ${
+      step.ranks.length > lanes.length &&
+      html`<p class="muted note">${step.ranks.length - lanes.length} more ranks were faster.</p>`
+    }
   </section>`;
 }
 
@@ -31,8 +50,13 @@ function Cell({ span, at, causes }) {
   const odd = span.status === "error" || span.slow > 1 ? " odd-3" : span.slow ? " odd-1" : "";
   const share = span.critical_ms && span.duration_ms ? Math.min(1, span.critical_ms / span.duration_ms) : 0;
   const isCause = causes.has(span.span_id);
-  const title = `${millis(span.own_ms)} self time; the step waited ${millis(span.critical_ms)} for it alone${span.message ? `; ${span.message}` : ""}`;
-  return html`<td class=${"num" + odd + (at ? " at" : "") + (isCause ? " cause" : "")} title=${title}>${millis(span.duration_ms)}
+  const title = [
+    `${millis(span.own_ms)} self time`,
+    `the step waited ${millis(span.critical_ms)} for it alone`,
+    ...(span.message ? [span.message] : []),
+  ].join("; ");
+  return html`<td class=${"num" + odd + (at ? " at" : "") + (isCause ? " cause" : "")}
+      title=${title}>${millis(span.duration_ms)}
     <span class="delta">${span.status === "error" ? "failed" : ratio(span.ratio)}</span>
     <i class="critical" style=${{ width: share * 100 + "%" }}></i></td>`;
 }
@@ -41,22 +65,28 @@ function Cell({ span, at, causes }) {
 function chosen(ranks, rank) {
   if (ranks.length <= MOST_RANKS) return ranks;
   const first = (lane) => (lane.rank === rank ? 2 : 0) + (lane.critical ? 1 : 0);
-  return [...ranks].sort((a, b) => first(b) - first(a) || b.duration_ms - a.duration_ms).slice(0, MOST_RANKS).sort((a, b) => a.rank - b.rank);
+  return [...ranks]
+    .sort((a, b) => first(b) - first(a) || b.duration_ms - a.duration_ms)
+    .slice(0, MOST_RANKS)
+    .sort((a, b) => a.rank - b.rank);
 }
 
 // Rows by path of names: the second `attention` under `forward` is a row of its own.
 function merged(lanes) {
   const rows = new Map();
   for (const lane of lanes) {
-    const paths = new Map(), seen = new Map();
+    const paths = new Map(),
+      seen = new Map();
     let before = null;
     for (const span of lane.spans) {
       const parent = paths.get(span.parent_id) ?? "";
-      const same = `${parent}/${span.name}`, nth = (seen.get(same) || 0) + 1;
+      const same = `${parent}/${span.name}`,
+        nth = (seen.get(same) || 0) + 1;
       seen.set(same, nth);
       const path = `${same}#${nth}`;
       paths.set(span.span_id, path);
-      if (!rows.has(path)) insert(rows, path, before, { path, name: span.name, depth: span.depth, usual: span.usual_ms, by: new Map() });
+      if (!rows.has(path))
+        insert(rows, path, before, { path, name: span.name, depth: span.depth, usual: span.usual_ms, by: new Map() });
       rows.get(path).by.set(lane.rank, span);
       before = path;
     }
@@ -66,7 +96,10 @@ function merged(lanes) {
 
 // Put a row that only a later rank has behind the one before it there.
 function insert(rows, path, before, row) {
-  if (before === null || !rows.has(before) || [...rows.keys()].at(-1) === before) { rows.set(path, row); return; }
+  if (before === null || !rows.has(before) || [...rows.keys()].at(-1) === before) {
+    rows.set(path, row);
+    return;
+  }
   const rest = [...rows];
   rows.clear();
   for (const [key, value] of rest) {

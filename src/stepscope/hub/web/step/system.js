@@ -11,11 +11,25 @@ export function System({ step }) {
   const find = (key, rank) => rows.filter((row) => row.key === key && row.rank === rank);
   return html`<section class="step-part" aria-label="Machine">
     <header><h3>Machine</h3><span class="muted">within 15 s</span></header>
-    <${Matrix} label="Readings of each rank" focus=${step.step + " " + 0}><table class="plain matrix"><thead><tr><th scope="col">reading</th>
+    <${Matrix} label="Readings of each rank" focus=${step.step + " " + 0}>
+      <table class="plain matrix"><thead><tr><th scope="col">reading</th>
       ${ranks.map((rank) => html`<th scope="col" class="num" key=${rank}>rank ${rank}</th>`)}</tr></thead>
-      <tbody>${keys.map((key) => html`<tr key=${key}><th scope="row" title=${key}>${key.replace(/^system\//, "")}</th>
-        ${ranks.map((rank) => html`<td class="num" key=${rank}>${find(key, rank).slice(0, 1).map((row) => html`<span title=${`${said(row, row.min)} … ${said(row, row.max)} over ${row.points} readings`}>${said(row, row.value)}</span>`)}</td>`)}</tr>`)}</tbody>
+      <tbody>${keys.map(
+        (key) => html`<tr key=${key}><th scope="row" title=${key}>${key.replace(/^system\//, "")}</th>
+        ${ranks.map(
+          (rank) =>
+            html`<td class="num" key=${rank}>${find(key, rank)
+              .slice(0, 1)
+              .map(
+                (row) =>
+                  html`<span
+                      title=${`${said(row, row.min)} … ${said(row, row.max)} over ${row.points} readings`}>
+                        ${said(row, row.value)}</span>`,
+              )}</td>`,
+        )}</tr>`,
+      )}</tbody>
     </table><//></section>`;
 }
 
-const said = ({ key, unit }, value) => quantity(value, key, unit) + (unit && bytesOf(key, unit) === null ? " " + unit : "");
+const said = ({ key, unit }, value) =>
+  quantity(value, key, unit) + (unit && bytesOf(key, unit) === null ? " " + unit : "");

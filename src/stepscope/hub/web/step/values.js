@@ -8,7 +8,11 @@ const MOST = 8;
 
 export function Values({ step, rank, onRank }) {
   const [all, setAll] = useState(false);
-  const rows = step.metrics.filter(({ key }) => all || !/^(system|stepscope)\//.test(key)).flatMap(byScope).map(rowOf).sort((a, b) => b.out - a.out || a.key.localeCompare(b.key));
+  const rows = step.metrics
+    .filter(({ key }) => all || !/^(system|stepscope)\//.test(key))
+    .flatMap(byScope)
+    .map(rowOf)
+    .sort((a, b) => b.out - a.out || a.key.localeCompare(b.key));
   if (!step.metrics.length) return null;
   const hidden = step.metrics.length - rows.length;
   const ranks = columnsOf(rows, rank);
@@ -18,12 +22,18 @@ export function Values({ step, rank, onRank }) {
       ${hidden > 0 || all ? html`<${Switch} label="all" on=${all} onChange=${setAll} />` : null}</header>
     <${Matrix} label="Values of each rank" focus=${step.step + " " + rank}><table class="plain matrix">
       <thead><tr><th scope="col">metric</th><th scope="col" class="num">usual</th>
-        ${ranks.map((each) => html`<th scope="col" key=${each} class=${"num" + (each === rank ? " at" : "")}>
-          <button type="button" class="rank-button" aria-pressed=${String(each === rank)} onClick=${() => onRank(each === rank ? null : each)}>rank ${each}</button></th>`)}
+        ${ranks.map(
+          (each) => html`<th scope="col" key=${each} class=${"num" + (each === rank ? " at" : "")}>
+          <button type="button" class="rank-button" aria-pressed=${String(each === rank)}
+              onClick=${() => onRank(each === rank ? null : each)}>rank ${each}</button>
+          </th>`,
+        )}
       </tr></thead>
-      <tbody>${rows.map((row) => html`<tr key=${row.key}><th scope="row" title=${row.key}>${row.key}</th>
+      <tbody>${rows.map(
+        (row) => html`<tr key=${row.key}><th scope="row" title=${row.key}>${row.key}</th>
         <td class="num muted">${row.mean === null ? "–" : number(row.mean, 4)}</td>
-        ${ranks.map((each) => html`<${Cell} key=${each} value=${row.by.get(each)} at=${each === rank} />`)}</tr>`)}</tbody>
+        ${ranks.map((each) => html`<${Cell} key=${each} value=${row.by.get(each)} at=${each === rank} />`)}</tr>`,
+      )}</tbody>
     </table><//>
     ${dropped > 0 && html`<p class="muted note">${dropped} more ranks are nearer to what is usual.</p>`}
   </section>`;
@@ -32,7 +42,9 @@ export function Values({ step, rank, onRank }) {
 function Cell({ value, at }) {
   if (!value) return html`<td class=${"num" + (at ? " at" : "")}>–</td>`;
   const odd = value.level ? ` odd-${value.level}` : "";
-  const title = value.before ? `${signed(real(value.delta), 3)} against the mean${value.z === null ? "" : `, ${signed(value.z, 3)} deviations`}` : "nothing before to compare with";
+  const title = value.before
+    ? `${signed(real(value.delta), 3)} against the mean${value.z === null ? "" : `, ${signed(value.z, 3)} deviations`}`
+    : "nothing before to compare with";
   return html`<td class=${"num" + odd + (at ? " at" : "")} title=${title}>${number(value.value, 4)}
     <span class="delta">${value.delta === null ? "" : signed(real(value.delta), 2)}</span></td>`;
 }
@@ -41,27 +53,37 @@ function Cell({ value, at }) {
 function byScope({ key, values }) {
   const scopes = [...new Set(values.map(({ scope }) => scope))];
   if (scopes.length < 2) return [{ key, values }];
-  return scopes.map((scope) => ({ key: `${key} · ${scope || "no scope"}`, values: values.filter((each) => each.scope === scope) }));
+  return scopes.map((scope) => ({
+    key: `${key} · ${scope || "no scope"}`,
+    values: values.filter((each) => each.scope === scope),
+  }));
 }
 
 function rowOf({ key, values }) {
   const by = new Map();
-  let out = 0, mean = 0, n = 0;
+  let out = 0,
+    mean = 0,
+    n = 0;
   for (const value of values) {
     by.set(value.rank, value);
     out = Math.max(out, outOf(value));
-    if (value.mean !== null && Number.isFinite(real(value.mean))) { mean += real(value.mean); n++; }
+    if (value.mean !== null && Number.isFinite(real(value.mean))) {
+      mean += real(value.mean);
+      n++;
+    }
   }
   return { key, by, out, mean: n ? mean / n : null };
 }
 
 // How far down a value sorts: by its level, and within one by its distance.
-const outOf = (value) => value.level ? 1e6 * value.level + Math.min(1e6 - 1, Math.abs(value.z ?? 1e6)) : 0;
+const outOf = (value) => (value.level ? 1e6 * value.level + Math.min(1e6 - 1, Math.abs(value.z ?? 1e6)) : 0);
 
 // Which ranks get a column: all where they fit, else the strangest.
 function columnsOf(rows, rank) {
   const out = new Map();
   for (const row of rows) for (const [each, value] of row.by) out.set(each, Math.max(out.get(each) || 0, outOf(value)));
-  const strange = [...out].sort((a, b) => (b[0] === rank) - (a[0] === rank) || b[1] - a[1] || a[0] - b[0]).slice(0, MOST);
+  const strange = [...out]
+    .sort((a, b) => (b[0] === rank) - (a[0] === rank) || b[1] - a[1] || a[0] - b[0])
+    .slice(0, MOST);
   return strange.map(([each]) => each).sort((a, b) => a - b);
 }

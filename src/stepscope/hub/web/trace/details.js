@@ -12,20 +12,30 @@ import { IconButton, Severity } from "../parts/toolbar.js";
 import { laneTitle } from "./model.js";
 
 export function Details({ trace, i, onClose, onSelect }) {
-  const lane = trace.lanes[trace.lane[i]], lasts = trace.end[i] - trace.start[i];
-  const traceId = trace.traces[trace.traceOf[i]], spanId = trace.id[i], step = trace.step[i];
-  const asked = useAsk(async (signal) => {
-    const [spans, logs] = await Promise.all([
-      get("spans", { run: lane.run, trace_id: traceId, span_id: spanId, step, limit: 1 }, signal),
-      get("logs", { run: lane.run, trace_id: traceId, span_id: spanId, sort: "oldest", limit: 100 }, signal),
-    ]);
-    return { span: spans.spans[0] || null, logs: logs.logs, id: spanId };
-  }, [traceId, spanId]);
+  const lane = trace.lanes[trace.lane[i]],
+    lasts = trace.end[i] - trace.start[i];
+  const traceId = trace.traces[trace.traceOf[i]],
+    spanId = trace.id[i],
+    step = trace.step[i];
+  const asked = useAsk(
+    async (signal) => {
+      const [spans, logs] = await Promise.all([
+        get("spans", { run: lane.run, trace_id: traceId, span_id: spanId, step, limit: 1 }, signal),
+        get("logs", { run: lane.run, trace_id: traceId, span_id: spanId, sort: "oldest", limit: 100 }, signal),
+      ]);
+      return { span: spans.spans[0] || null, logs: logs.logs, id: spanId };
+    },
+    [traceId, spanId],
+  );
   const known = asked.value?.id === spanId ? asked.value : null;
   return html`<section class="trace-details" aria-label="The chosen span">
-    <header><h2>${trace.names[trace.name[i]]}</h2><${IconButton} icon="close" label="Close" onClick=${onClose} /></header>
+    <header><h2>${trace.names[trace.name[i]]}</h2><${IconButton} icon="close" label="Close" onClick=${onClose} />
+    </header>
     <div class="trace-details-body" tabindex="0">
-      ${trace.status[i] === 2 && html`<p class="trace-failed">✕ failed${known?.span?.message ? `: ${known.span.message}` : ""}</p>`}
+      ${
+        trace.status[i] === 2 &&
+        html`<p class="trace-failed">✕ failed${known?.span?.message ? `: ${known.span.message}` : ""}</p>`
+      }
       <dl class="trace-facts">
         <${Fact} name="Duration" value=${trace.open[i] ? "still open" : millis(lasts)} />
         <${Fact} name="Own time" value=${millis(trace.own[i])} more=${share(trace.own[i], lasts)} />
@@ -33,19 +43,31 @@ export function Details({ trace, i, onClose, onSelect }) {
         <${Fact} name="Begins" value=${"+" + millis(trace.start[i])} />
         <${Fact} name="Lane" value=${laneTitle(lane, trace.lanes)} />
         <${Fact} name="Run" value=${html`<${RunLink} id=${lane.run} />`} />
-        ${step !== null && html`<${Fact} name="Step" value=${html`<a href=${href("run", lane.run, { step, at: lane.rank })}>${step}</a>`} />`}
+        ${
+          step !== null &&
+          html`<${Fact} name="Step"
+              value=${html`<a href=${href("run", lane.run, { step, at: lane.rank })}>${step}</a>`} />`
+        }
         ${trace.size[i] > 1 && html`<${Fact} name="Inside" value=${`${count(trace.size[i] - 1)} spans`} />`}
-        ${trace.parent[i] >= 0 && html`<${Fact} name="Parent" value=${html`<button type="button" class="link" onClick=${() => onSelect(trace.parent[i])}>
-          ${trace.names[trace.name[trace.parent[i]]]}</button>`} />`}
+        ${
+          trace.parent[i] >= 0 &&
+          html`<${Fact} name="Parent"
+              value=${html`<button type="button" class="link" onClick=${() => onSelect(trace.parent[i])}>
+          ${trace.names[trace.name[trace.parent[i]]]}</button>`} />`
+        }
       </dl>
       ${asked.error && html`<${Failure} error=${asked.error} again=${asked.again} />`}
-      ${known ? html`<${Known} known=${known} run=${lane.run} begin=${trace.begin} />` : !asked.error && html`<p class="muted">Asking for its attributes…</p>`}
+      ${
+        known
+          ? html`<${Known} known=${known} run=${lane.run} begin=${trace.begin} />`
+          : !asked.error && html`<p class="muted">Asking for its attributes…</p>`
+      }
       <p class="trace-ids"><span>trace</span> <code>${traceId}</code><br /><span>span</span> <code>${spanId}</code></p>
     </div>
   </section>`;
 }
 
-const share = (part, all) => all > 0 ? percent(part / all) : "";
+const share = (part, all) => (all > 0 ? percent(part / all) : "");
 
 function Fact({ name, value, more }) {
   return html`<div><dt>${name}</dt><dd>${value}${more && html`<span class="muted"> ${more}</span>`}</dd></div>`;
@@ -56,16 +78,51 @@ function Known({ known, run, begin }) {
   const attrs = Object.entries(span?.attrs || {});
   return html`
     <h3>Attributes</h3>
-    ${attrs.length ? html`<table class="plain trace-attrs"><tbody>${attrs.map(([key, value]) => html`<tr key=${key}>
-        <th scope="row">${value === null ? key : html`<a href=${href("traces", { run, attr: `${key}=${spelled(value)}` })} title="Find spans with this value">${key}</a>`}</th>
-        <td><code>${plain(value)}</code></td></tr>`)}</tbody></table>`
-      : html`<p class="muted">${span ? "It carries none." : "It has not ended, so they are not known yet."}</p>`}
-    ${span?.events?.length > 0 && html`<h3>Events</h3><ul class="trace-events">${span.events.map((event, at) => html`<li key=${at}>
-      <span class="muted">+${millis((event.time - begin) * 1000)}</span> ${event.name} <code>${Object.keys(event.attrs).length ? plain(event.attrs) : ""}</code></li>`)}</ul>`}
-    ${span?.links?.length > 0 && html`<h3>Links</h3><ul class="trace-events">${span.links.map((link) => html`<li key=${link.span_id}>
-      <a href=${href("traces", { trace: link.trace_id, span: link.span_id })}><code>${link.trace_id.slice(0, 16)}…</code></a></li>`)}</ul>`}
+    ${
+      attrs.length
+        ? html`<table class="plain trace-attrs"><tbody>${attrs.map(
+            ([key, value]) => html`<tr key=${key}>
+        <th scope="row">
+          ${
+            value === null
+              ? key
+              : html`<a href=${href("traces", { run, attr: `${key}=${spelled(value)}` })}
+                  title="Find spans with this value">${key}</a>`
+          }
+        </th>
+        <td><code>${plain(value)}</code></td></tr>`,
+          )}</tbody></table>`
+        : html`<p class="muted">${span ? "It carries none." : "It has not ended, so they are not known yet."}</p>`
+    }
+    ${
+      span?.events?.length > 0 &&
+      html`<h3>Events</h3><ul class="trace-events">${span.events.map(
+        (event, at) => html`<li key=${at}>
+      <span class="muted">+${millis((event.time - begin) * 1000)}</span> ${event.name} <code>
+        ${Object.keys(event.attrs).length ? plain(event.attrs) : ""}</code>
+      </li>`,
+      )}</ul>`
+    }
+    ${
+      span?.links?.length > 0 &&
+      html`<h3>Links</h3><ul class="trace-events">${span.links.map(
+        (link) => html`<li key=${link.span_id}>
+      <a
+          href=${href("traces", { trace: link.trace_id, span: link.span_id })}>
+            <code>${link.trace_id.slice(0, 16)}…</code></a>
+      </li>`,
+      )}</ul>`
+    }
     <h3>Logs</h3>
-    ${logs.length ? html`<ul class="trace-logs">${logs.map((log, at) => html`<li key=${at}>
-        <${Severity} severity=${log.severity} /><span class="muted">${instant(log.time)}</span> <span>${log.name ? html`<b>${log.name}</b> ` : ""}${plain(log.body ?? "")}</span></li>`)}</ul>`
-      : html`<p class="muted">Nothing was logged inside it.</p>`}`;
+    ${
+      logs.length
+        ? html`<ul class="trace-logs">${logs.map(
+            (log, at) => html`<li key=${at}>
+        <${Severity} severity=${log.severity} />
+          <span class="muted">${instant(log.time)}</span> <span>${log.name ? html`<b>${log.name}</b> ` : ""}
+            ${plain(log.body ?? "")}</span>
+        </li>`,
+          )}</ul>`
+        : html`<p class="muted">Nothing was logged inside it.</p>`
+    }`;
 }

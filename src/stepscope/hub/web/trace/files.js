@@ -11,8 +11,15 @@ export function Import() {
   const bring = async (file) => {
     setState({ text: `Reading ${file.name}…` });
     try {
-      const run = file.name.replace(/\.gz$/, "").replace(/\.json$/, "").replace(/\.(pt\.trace|chrome|otlp)$/, "");
-      const answer = await ask(address("spans/import", { run }), { method: "POST", body: file, headers: { "Content-Type": "application/json" } });
+      const run = file.name
+        .replace(/\.gz$/, "")
+        .replace(/\.json$/, "")
+        .replace(/\.(pt\.trace|chrome|otlp)$/, "");
+      const answer = await ask(address("spans/import", { run }), {
+        method: "POST",
+        body: file,
+        headers: { "Content-Type": "application/json" },
+      });
       setState({ text: said(answer) });
       if (answer.traces.length) await seen(answer, setState);
     } catch (error) {
@@ -20,16 +27,26 @@ export function Import() {
     }
   };
   return html`<span class="trace-import">
-    ${state && html`<span class=${state.bad ? "bad-text" : "muted"} role=${state.bad ? "alert" : "status"}>${state.text}</span>`}
-    <button type="button" class="button" onClick=${() => input.current.click()} title="OTLP JSON, Chrome or Perfetto JSON, PyTorch profiler, also .gz">Import a trace</button>
-    <input ref=${input} type="file" accept=".json,.gz,.jsonl,application/json" class="sr" tabindex="-1" aria-label="A trace file"
-      onChange=${(event) => { const [file] = event.target.files; if (file) bring(file); event.target.value = ""; }} />
+    ${
+      state &&
+      html`<span class=${state.bad ? "bad-text" : "muted"} role=${state.bad ? "alert" : "status"}>${state.text}</span>`
+    }
+    <button type="button" class="button" onClick=${() => input.current.click()}
+        title="OTLP JSON, Chrome or Perfetto JSON, PyTorch profiler, also .gz">Import a trace</button>
+    <input ref=${input} type="file" accept=".json,.gz,.jsonl,application/json" class="sr" tabindex="-1"
+        aria-label="A trace file"
+      onChange=${(event) => {
+        const [file] = event.target.files;
+        if (file) bring(file);
+        event.target.value = "";
+      }} />
   </span>`;
 }
 
 function said(answer) {
   const refused = Object.values(answer.rejected).reduce((all, each) => all + each, 0);
-  return `${count(answer.spans)} spans taken${answer.already ? `, ${count(answer.already)} were there already` : ""}${refused ? `, ${count(refused)} refused` : ""}`;
+  const known = answer.already ? `, ${count(answer.already)} already stored` : "";
+  return `${count(answer.spans)} spans imported${known}${refused ? `, ${count(refused)} refused` : ""}`;
 }
 
 // What was taken is stored a moment later: open the trace once it is there, or the steps, where the traces of ranks are side by side.

@@ -8,11 +8,15 @@ import { laneTitle } from "./model.js";
 import { fitted, palette, prepare } from "./paint.js";
 import { moved, ticks, zoomed } from "./scale.js";
 
-const ROW = 19, HEAD = 21, RULER = 22, NARROW = 1.5;
+const ROW = 19,
+  HEAD = 21,
+  RULER = 22,
+  NARROW = 1.5;
 
 export function Flame({ trace, view, onView, selected, onSelect, critical }) {
   const [box, size] = useSize();
-  const canvas = useRef(null), scroller = useRef(null);
+  const canvas = useRef(null),
+    scroller = useRef(null);
   const [top, setTop] = useState(0);
   const [tip, setTip] = useState(null);
   const theme = useShownTheme();
@@ -28,13 +32,15 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
 
   useEffect(() => {
     if (selected < 0 || !scroller.current) return;
-    const at = yOf(trace, stack, selected), body = scroller.current;
-    if (at < body.scrollTop || at + ROW > body.scrollTop + height - RULER) body.scrollTop = Math.max(0, at - (height - RULER) / 2);
+    const at = yOf(trace, stack, selected),
+      body = scroller.current;
+    if (at < body.scrollTop || at + ROW > body.scrollTop + height - RULER)
+      body.scrollTop = Math.max(0, at - (height - RULER) / 2);
   }, [selected]);
 
   const timeAt = (event) => {
     const place = canvas.current.getBoundingClientRect();
-    return view.from + (event.clientX - place.left) / place.width * (view.to - view.from);
+    return view.from + ((event.clientX - place.left) / place.width) * (view.to - view.from);
   };
   // A wheel must be stopped from scrolling the page, which needs a listener that is not passive.
   useEffect(() => {
@@ -42,10 +48,13 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
     const wheel = (event) => {
       if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         event.preventDefault();
-        onView((old) => moved(old, (event.deltaX || event.deltaY) / body.clientWidth * (old.to - old.from), trace.total));
+        onView((old) =>
+          moved(old, ((event.deltaX || event.deltaY) / body.clientWidth) * (old.to - old.from), trace.total),
+        );
       } else if (event.ctrlKey || event.metaKey) {
         event.preventDefault();
-        const place = canvas.current.getBoundingClientRect(), share = (event.clientX - place.left) / place.width;
+        const place = canvas.current.getBoundingClientRect(),
+          share = (event.clientX - place.left) / place.width;
         onView((old) => zoomed(old, Math.exp(event.deltaY / 240), old.from + share * (old.to - old.from), trace.total));
       }
     };
@@ -57,7 +66,9 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
     const place = canvas.current.getBoundingClientRect();
     return spanAt(trace, stack, timeAt(event), event.clientY - place.top - RULER + top, (view.to - view.from) / width);
   };
-  const down = (event) => { drag.current = { x: event.clientX, y: event.clientY, view, top, far: false }; };
+  const down = (event) => {
+    drag.current = { x: event.clientX, y: event.clientY, view, top, far: false };
+  };
   const move = (event) => {
     const from = drag.current;
     if (from && event.buttons) {
@@ -66,23 +77,28 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
         event.currentTarget.setPointerCapture(event.pointerId);
       }
       if (from.far) {
-        onView(moved(from.view, (from.x - event.clientX) / width * (from.view.to - from.view.from), trace.total));
+        onView(moved(from.view, ((from.x - event.clientX) / width) * (from.view.to - from.view.from), trace.total));
         scroller.current.scrollTop = from.top + from.y - event.clientY;
         setTip(null);
       }
       return;
     }
-    const i = found(event), place = box.current.getBoundingClientRect();
+    const i = found(event),
+      place = box.current.getBoundingClientRect();
     setTip(i < 0 ? null : { i, x: event.clientX - place.left, y: event.clientY - place.top });
   };
   const up = (event) => {
-    if (!drag.current?.far) { const i = found(event); onSelect(i); }
+    if (!drag.current?.far) {
+      const i = found(event);
+      onSelect(i);
+    }
     drag.current = null;
   };
   const keys = (event) => {
     const next = steered(trace, selected, event.key);
     if (next >= 0) onSelect(next);
-    else if (event.key === "+" || event.key === "=") onView((old) => zoomed(old, 0.6, (old.from + old.to) / 2, trace.total));
+    else if (event.key === "+" || event.key === "=")
+      onView((old) => zoomed(old, 0.6, (old.from + old.to) / 2, trace.total));
     else if (event.key === "-") onView((old) => zoomed(old, 1.7, (old.from + old.to) / 2, trace.total));
     else if (event.key === "0") onView({ from: 0, to: trace.total });
     else return;
@@ -90,9 +106,11 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
   };
 
   return html`<div class="trace-flame" ref=${box}>
-    <div class="trace-scroll" ref=${scroller} tabindex="0" role="application" onKeyDown=${keys} onScroll=${(event) => setTop(event.currentTarget.scrollTop)}
+    <div class="trace-scroll" ref=${scroller} tabindex="0" role="application" onKeyDown=${keys}
+        onScroll=${(event) => setTop(event.currentTarget.scrollTop)}
         aria-label=${`Flame view of ${trace.n} spans. Arrow keys walk through the spans, plus and minus zoom, 0 shows all.`}>
-      <canvas ref=${canvas} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => setTip(null)}></canvas>
+      <canvas ref=${canvas} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up}
+          onPointerLeave=${() => setTip(null)}></canvas>
       <div style=${{ height: Math.max(stack.height + RULER - height, 0) + "px" }}></div>
     </div>
     ${tip && html`<${Tip} trace=${trace} tip=${tip} width=${width} />`}
@@ -100,17 +118,28 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
 }
 
 function Tip({ trace, tip, width }) {
-  const { i } = tip, left = tip.x > width - 260;
-  return html`<div class="trace-tip" style=${{ left: left ? undefined : tip.x + 12 + "px", right: left ? width - tip.x + 12 + "px" : undefined, top: tip.y + 14 + "px" }}>
+  const { i } = tip,
+    left = tip.x > width - 260;
+  return html`<div class="trace-tip"
+      style=${{
+        left: left ? undefined : tip.x + 12 + "px",
+        right: left ? width - tip.x + 12 + "px" : undefined,
+        top: tip.y + 14 + "px",
+      }}>
     <b>${trace.names[trace.name[i]]}</b>
-    <span>${trace.open[i] ? "still open" : millis(trace.end[i] - trace.start[i])} · own ${millis(trace.own[i])}${trace.status[i] === 2 ? " · failed" : ""}</span></div>`;
+    <span>${trace.open[i] ? "still open" : millis(trace.end[i] - trace.start[i])} · own ${millis(trace.own[i])}
+      ${trace.status[i] === 2 ? " · failed" : ""}</span>
+    </div>`;
 }
 
 // Where each lane begins, from the top.
 function stacked(trace) {
   const tops = [];
   let at = 0;
-  for (const rows of trace.rows.lanes) { tops.push(at); at += HEAD + rows.length * ROW + 8; }
+  for (const rows of trace.rows.lanes) {
+    tops.push(at);
+    at += HEAD + rows.length * ROW + 8;
+  }
   return { tops, height: at };
 }
 
@@ -129,8 +158,13 @@ function spanAt(trace, stack, time, y, pixel) {
 
 // The first place in a row whose span begins after a moment.
 function firstAfter(trace, spans, time) {
-  let low = 0, high = spans.length;
-  while (low < high) { const middle = (low + high) >> 1; if (trace.start[spans[middle]] > time) high = middle; else low = middle + 1; }
+  let low = 0,
+    high = spans.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (trace.start[spans[middle]] > time) high = middle;
+    else low = middle + 1;
+  }
   return low;
 }
 
@@ -139,8 +173,10 @@ function steered(trace, i, key) {
   if (!["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].includes(key)) return -1;
   if (i < 0) return trace.order[0] ?? -1;
   if (key === "ArrowUp") return trace.parent[i];
-  if (key === "ArrowDown") return trace.tree.first[i + 1] < trace.tree.first[i + 2] ? trace.tree.list[trace.tree.first[i + 1]] : -1;
-  const row = trace.rows.lanes[trace.lane[i]][trace.rows.row[i]], at = row.indexOf(i) + (key === "ArrowRight" ? 1 : -1);
+  if (key === "ArrowDown")
+    return trace.tree.first[i + 1] < trace.tree.first[i + 2] ? trace.tree.list[trace.tree.first[i + 1]] : -1;
+  const row = trace.rows.lanes[trace.lane[i]][trace.rows.row[i]],
+    at = row.indexOf(i) + (key === "ArrowRight" ? 1 : -1);
   return row[at] ?? -1;
 }
 
@@ -205,14 +241,22 @@ function row(pen, scene, spans, y) {
   const { trace, view, scale, selected, critical } = scene;
   const last = firstAfter(trace, spans, view.to);
   let run = null;
-  const flush = () => { if (run) bar(pen, scene, run.i, run.low, Math.max(run.high, run.low + 0.75), y, run.faded); run = null; };
+  const flush = () => {
+    if (run) bar(pen, scene, run.i, run.low, Math.max(run.high, run.low + 0.75), y, run.faded);
+    run = null;
+  };
   for (let k = Math.max(0, firstAfter(trace, spans, view.from) - 1); k < last; k++) {
     const i = spans[k];
     if (trace.end[i] < view.from) continue;
-    const low = Math.max((trace.start[i] - view.from) * scale, -2), high = Math.min((trace.end[i] - view.from) * scale, scene.width + 2);
-    const faded = critical && trace.critical[i] <= 0, plain = trace.status[i] !== 2 && i !== selected;
+    const low = Math.max((trace.start[i] - view.from) * scale, -2),
+      high = Math.min((trace.end[i] - view.from) * scale, scene.width + 2);
+    const faded = critical && trace.critical[i] <= 0,
+      plain = trace.status[i] !== 2 && i !== selected;
     if (plain && high - low < NARROW) {
-      if (run && low - run.high < 1 && run.faded === faded) { run.high = Math.max(run.high, high); continue; }
+      if (run && low - run.high < 1 && run.faded === faded) {
+        run.high = Math.max(run.high, high);
+        continue;
+      }
       flush();
       run = { i, low, high, faded };
       continue;
@@ -226,12 +270,15 @@ function row(pen, scene, spans, y) {
 
 // One span, or a run of narrow ones in the colour of the first.
 function bar(pen, scene, i, low, high, y, faded) {
-  const { trace, of, hovered } = scene, failed = trace.status[i] === 2, wide = high - low;
+  const { trace, of, hovered } = scene,
+    failed = trace.status[i] === 2,
+    wide = high - low;
   pen.globalAlpha = faded ? 0.16 : i === hovered ? 1 : 0.82;
   pen.fillStyle = failed ? of.bad : of.series[trace.hues[trace.name[i]]];
   pen.fillRect(low, y + 1, wide > 3 ? wide - 0.75 : wide, ROW - 2);
   pen.globalAlpha = 1;
-  if (wide > 26 && (trace.end[i] - trace.start[i]) * scene.scale > 26) label(pen, scene, i, Math.max(low, 0), Math.min(high, scene.width), y, faded);
+  if (wide > 26 && (trace.end[i] - trace.start[i]) * scene.scale > 26)
+    label(pen, scene, i, Math.max(low, 0), Math.min(high, scene.width), y, faded);
 }
 
 function label(pen, { trace, of }, i, low, high, y, faded) {

@@ -19,9 +19,28 @@ export function build(answer) {
   const tree = children(parent, n);
   const { order, depth, size } = walk(parent, tree, columns.lane, n);
   const trace = {
-    n, start, end, open, parent, tree, order, depth, size, names, hues: names.map(hue), lanes, total: span(end, total),
-    traces: answer.traces, more: answer.more, begin: answer.begin,
-    id: columns.span_id, name: columns.name, lane: columns.lane, status: columns.status, step: columns.step, traceOf: columns.trace,
+    n,
+    start,
+    end,
+    open,
+    parent,
+    tree,
+    order,
+    depth,
+    size,
+    names,
+    hues: names.map(hue),
+    lanes,
+    total: span(end, total),
+    traces: answer.traces,
+    more: answer.more,
+    begin: answer.begin,
+    id: columns.span_id,
+    name: columns.name,
+    lane: columns.lane,
+    status: columns.status,
+    step: columns.step,
+    traceOf: columns.trace,
   };
   trace.place = new Int32Array(n);
   for (let at = 0; at < n; at++) trace.place[order[at]] = at;
@@ -41,7 +60,9 @@ function span(end, total) {
 }
 
 function parents(columns) {
-  const n = columns.span_id.length, index = new Map(), parent = new Int32Array(n).fill(-1);
+  const n = columns.span_id.length,
+    index = new Map(),
+    parent = new Int32Array(n).fill(-1);
   for (let i = 0; i < n; i++) index.set(columns.span_id[i], i);
   for (let i = 0; i < n; i++) {
     const at = columns.parent_id[i] ? index.get(columns.parent_id[i]) : undefined;
@@ -57,7 +78,11 @@ function openCircles(parent, n) {
   for (let i = 0; i < n; i++) {
     const path = [];
     let at = i;
-    while (at >= 0 && state[at] === 0) { state[at] = 1; path.push(at); at = parent[at]; }
+    while (at >= 0 && state[at] === 0) {
+      state[at] = 1;
+      path.push(at);
+      at = parent[at];
+    }
     if (at >= 0 && state[at] === 1) parent[at] = -1;
     for (const each of path) state[each] = 2;
   }
@@ -68,7 +93,8 @@ function children(parent, n) {
   const first = new Int32Array(n + 2);
   for (let i = 0; i < n; i++) first[parent[i] + 2]++;
   for (let i = 1; i < n + 2; i++) first[i] += first[i - 1];
-  const fill = first.slice(), list = new Int32Array(n);
+  const fill = first.slice(),
+    list = new Int32Array(n);
   for (let i = 0; i < n; i++) list[fill[parent[i] + 1]++] = i;
   return { first, list };
 }
@@ -77,7 +103,9 @@ export const childrenOf = (tree, i) => tree.list.subarray(tree.first[i + 1], tre
 
 // Parents before children, lane after lane; `size` counts a span and all inside it.
 function walk(parent, tree, lane, n) {
-  const order = new Int32Array(n), depth = new Int32Array(n), size = new Int32Array(n).fill(1);
+  const order = new Int32Array(n),
+    depth = new Int32Array(n),
+    size = new Int32Array(n).fill(1);
   const waiting = [...childrenOf(tree, -1)].sort((a, b) => lane[b] - lane[a] || b - a);
   let at = 0;
   while (waiting.length) {
@@ -95,10 +123,15 @@ function walk(parent, tree, lane, n) {
 function ownTimes({ n, start, end, tree }) {
   const own = new Float64Array(n);
   for (let i = 0; i < n; i++) {
-    let covered = 0, reached = start[i];
+    let covered = 0,
+      reached = start[i];
     for (const child of childrenOf(tree, i)) {
-      const low = Math.max(start[child], reached), high = Math.min(end[child], end[i]);
-      if (high > low) { covered += high - low; reached = high; }
+      const low = Math.max(start[child], reached),
+        high = Math.min(end[child], end[i]);
+      if (high > low) {
+        covered += high - low;
+        reached = high;
+      }
     }
     own[i] = Math.max(end[i] - start[i] - covered, 0);
   }
@@ -107,14 +140,16 @@ function ownTimes({ n, start, end, tree }) {
 
 // Walk back from the end of each root: a moment belongs to the child that ended last before it, else to the parent.
 function criticalTimes({ n, start, end, tree }) {
-  const critical = new Float64Array(n), waiting = [];
+  const critical = new Float64Array(n),
+    waiting = [];
   for (const root of childrenOf(tree, -1)) waiting.push([root, start[root], end[root]]);
   while (waiting.length) {
     const [i, since, until] = waiting.pop();
     let at = until;
     const inside = [...childrenOf(tree, i)].sort((a, b) => end[b] - end[a] || start[b] - start[a]);
     for (const child of inside) {
-      const low = Math.max(start[child], since), high = Math.min(end[child], at);
+      const low = Math.max(start[child], since),
+        high = Math.min(end[child], at);
       if (low >= high) continue;
       critical[i] += at - high;
       waiting.push([child, low, high]);
@@ -128,9 +163,13 @@ function criticalTimes({ n, start, end, tree }) {
 // Rows of each lane, so that no two spans of a row overlap and a child is below its parent.
 function layout({ n, order, parent, lane, lanes, start, end }) {
   const row = new Int32Array(n);
-  const found = lanes.map(() => []), busy = lanes.map(() => []);
+  const found = lanes.map(() => []),
+    busy = lanes.map(() => []);
   for (let at = 0; at < n; at++) {
-    const i = order[at], place = lane[i], up = parent[i], ends = busy[place];
+    const i = order[at],
+      place = lane[i],
+      up = parent[i],
+      ends = busy[place];
     let mine = up >= 0 && lane[up] === place ? row[up] + 1 : 0;
     while (mine < ends.length && ends[mine] > start[i]) mine++;
     row[i] = mine;
@@ -138,7 +177,9 @@ function layout({ n, order, parent, lane, lanes, start, end }) {
     (found[place][mine] ||= []).push(i);
   }
   for (const rows of found) {
-    rows.forEach((spans, k) => { rows[k] = Int32Array.from((spans || []).sort((a, b) => start[a] - start[b])); });
+    rows.forEach((spans, k) => {
+      rows[k] = Int32Array.from((spans || []).sort((a, b) => start[a] - start[b]));
+    });
   }
   return { row, lanes: found };
 }
@@ -151,21 +192,39 @@ function errorsOf({ n, order, status }) {
 
 // What each name took, the most critical first.
 export function byName(trace) {
-  const rows = trace.names.map((name, number) => ({ name, number, count: 0, total: 0, own: 0, critical: 0, longest: 0, slowest: -1, errors: 0 }));
+  const rows = trace.names.map((name, number) => ({
+    name,
+    number,
+    count: 0,
+    total: 0,
+    own: 0,
+    critical: 0,
+    longest: 0,
+    slowest: -1,
+    errors: 0,
+  }));
   for (let i = 0; i < trace.n; i++) {
-    const row = rows[trace.name[i]], lasts = trace.end[i] - trace.start[i];
+    const row = rows[trace.name[i]],
+      lasts = trace.end[i] - trace.start[i];
     row.count++;
     row.total += lasts;
     row.own += trace.own[i];
     row.critical += trace.critical[i];
     if (trace.status[i] === 2) row.errors++;
-    if (lasts >= row.longest) { row.longest = lasts; row.slowest = i; }
+    if (lasts >= row.longest) {
+      row.longest = lasts;
+      row.slowest = i;
+    }
   }
   return rows.filter((row) => row.count).sort((a, b) => b.critical - a.critical);
 }
 
 export function laneTitle(lane, lanes) {
   const several = new Set(lanes.map((each) => each.run)).size > 1;
-  const parts = [several ? nameOf(lane.run) : "", `rank ${lane.rank}`, lane.thread && (/^\d+$/.test(lane.thread) ? `thread ${lane.thread}` : lane.thread)];
+  const parts = [
+    several ? nameOf(lane.run) : "",
+    `rank ${lane.rank}`,
+    lane.thread && (/^\d+$/.test(lane.thread) ? `thread ${lane.thread}` : lane.thread),
+  ];
   return parts.filter(Boolean).join(" · ");
 }

@@ -21,10 +21,15 @@ export function Overview({ trace, view, onView }) {
     const place = canvas.current.getBoundingClientRect();
     return Math.min(Math.max((event.clientX - place.left) / place.width, 0), 1) * trace.total;
   };
-  const down = (event) => { drag.current = moment(event); event.currentTarget.setPointerCapture(event.pointerId); };
+  const down = (event) => {
+    drag.current = moment(event);
+    event.currentTarget.setPointerCapture(event.pointerId);
+  };
   const move = (event) => {
     if (drag.current === null) return;
-    const at = moment(event), low = Math.min(at, drag.current), high = Math.max(at, drag.current);
+    const at = moment(event),
+      low = Math.min(at, drag.current),
+      high = Math.max(at, drag.current);
     if (high - low > trace.total / 300) onView({ from: low, to: high });
   };
   const up = (event) => {
@@ -32,31 +37,43 @@ export function Overview({ trace, view, onView }) {
     drag.current = null;
   };
   const centre = (at) => {
-    const half = (view.to - view.from) / 2, middle = Math.min(Math.max(at, half), trace.total - half);
+    const half = (view.to - view.from) / 2,
+      middle = Math.min(Math.max(at, half), trace.total - half);
     onView({ from: middle - half, to: middle + half });
   };
   return html`<div class="trace-overview" ref=${box} style=${{ height: HEIGHT + "px" }}>
     <canvas ref=${canvas} aria-hidden="true" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up}
-      onDblClick=${() => onView({ from: 0, to: trace.total })} title="Drag to zoom, double-click for all"></canvas></div>`;
+      onDblClick=${() => onView({ from: 0, to: trace.total })} title="Drag to zoom, double-click for all"></canvas>
+      </div>`;
 }
 
 // How many spans are at work at each pixel, and where one failed.
 function densityOf(trace, width) {
-  const bins = Math.max(1, Math.floor(width)), busy = new Float32Array(bins + 1), bad = new Uint8Array(bins + 1);
+  const bins = Math.max(1, Math.floor(width)),
+    busy = new Float32Array(bins + 1),
+    bad = new Uint8Array(bins + 1);
   const scale = bins / trace.total;
   for (let i = 0; i < trace.n; i++) {
-    const low = Math.max(0, Math.floor(trace.start[i] * scale)), high = Math.min(bins - 1, Math.floor(trace.end[i] * scale));
+    const low = Math.max(0, Math.floor(trace.start[i] * scale)),
+      high = Math.min(bins - 1, Math.floor(trace.end[i] * scale));
     busy[low] += 1;
     busy[Math.max(high, low) + 1] -= 1;
     if (trace.status[i] === 2) bad.fill(1, low, high + 1);
   }
-  let level = 0, most = 1;
-  for (let at = 0; at < bins; at++) { level += busy[at]; busy[at] = level; most = Math.max(most, level); }
+  let level = 0,
+    most = 1;
+  for (let at = 0; at < bins; at++) {
+    level += busy[at];
+    busy[at] = level;
+    most = Math.max(most, level);
+  }
   return { bins, busy, bad, most };
 }
 
 function draw(pen, trace, { bins, busy, bad, most }, view, width) {
-  const of = palette(), scale = bins / trace.total, floor = HEIGHT - 5;
+  const of = palette(),
+    scale = bins / trace.total,
+    floor = HEIGHT - 5;
   pen.fillStyle = of.ghost;
   for (let at = 0; at < bins; at++) {
     if (busy[at] <= 0) continue;
@@ -65,7 +82,8 @@ function draw(pen, trace, { bins, busy, bad, most }, view, width) {
   }
   pen.fillStyle = of.bad;
   for (let at = 0; at < bins; at++) if (bad[at]) pen.fillRect(at, floor + 1, 1, 3);
-  const low = view.from * scale, high = view.to * scale;
+  const low = view.from * scale,
+    high = view.to * scale;
   pen.fillStyle = of.panel;
   pen.globalAlpha = 0.66;
   pen.fillRect(0, 0, low, HEIGHT);

@@ -17,8 +17,23 @@ export function prepare(canvas, width, height) {
 
 // The colours of the theme at once; asking the style for each span would be slow.
 export function palette() {
-  const of = Object.fromEntries(["ink", "ink-2", "muted", "panel", "line", "line-strong", "grid", "bad", "bad-soft", "accent", "sunken", "hover", "ghost"]
-    .map((name) => [name, colour("--" + name)]));
+  const of = Object.fromEntries(
+    [
+      "ink",
+      "ink-2",
+      "muted",
+      "panel",
+      "line",
+      "line-strong",
+      "grid",
+      "bad",
+      "bad-soft",
+      "accent",
+      "sunken",
+      "hover",
+      "ghost",
+    ].map((name) => [name, colour("--" + name)]),
+  );
   of.series = Array.from({ length: SERIES }, (_, at) => colour(`--series-${at + 1}`));
   return of;
 }

@@ -25,15 +25,22 @@ export function around(trace, i) {
 }
 
 export function ticks(view, width) {
-  const range = view.to - view.from, most = Math.max(2, Math.floor(width / 110));
-  const rough = range / most, power = 10 ** Math.floor(Math.log10(rough));
+  const range = view.to - view.from,
+    most = Math.max(2, Math.floor(width / 110));
+  const rough = range / most,
+    power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((each) => power * each >= rough);
   const found = [];
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) found.push(at);
   const [factor, unit] = UNITS.find(([, , least]) => view.to >= least);
-  const said = texts(found, (at, digits) => at === 0 ? "0" : `${number(at * factor, digits)} ${unit}`);
+  const said = texts(found, (at, digits) => (at === 0 ? "0" : `${number(at * factor, digits)} ${unit}`));
   return found.map((at, i) => ({ at, text: said[i] }));
 }
 
 // All ticks are in one unit: how many of it a millisecond is, its name, and from how many milliseconds on it is used.
-const UNITS = [[1e-3, "s", 1000], [1, "ms", 1], [1e3, "µs", 1e-3], [1e6, "ns", 0]];
+const UNITS = [
+  [1e-3, "s", 1000],
+  [1, "ms", 1],
+  [1e3, "µs", 1e-3],
+  [1e6, "ns", 0],
+];

@@ -18,64 +18,115 @@ import { Waterfall } from "./waterfall.js";
 const SMALL = 2000;
 
 export function Viewer({ picked, title, back }) {
-  const asked = useAsk(async (signal) => {
-    const answer = await get("spans/lanes", picked, signal);
-    return build(answer);
-  }, [JSON.stringify(picked)]);
+  const asked = useAsk(
+    async (signal) => {
+      const answer = await get("spans/lanes", picked, signal);
+      return build(answer);
+    },
+    [JSON.stringify(picked)],
+  );
   if (asked.error) {
-    return html`<div class="page"><${Head} title=${title} back=${back} /><div class="panel"><${Failure} error=${asked.error} again=${asked.again} /></div></div>`;
+    return html`<div class="page"><${Head} title=${title} back=${back} />
+      <div class="panel"><${Failure} error=${asked.error} again=${asked.again} /></div></div>`;
   }
-  if (!asked.value) return html`<div class="page"><${Head} title=${title} back=${back} /><${Loading} what="Reading the trace" /></div>`;
+  if (!asked.value)
+    return html`<div class="page"><${Head} title=${title} back=${back} /><${Loading} what="Reading the trace" /></div>`;
   return html`<${Shown} trace=${asked.value} picked=${picked} title=${title} back=${back} />`;
 }
 
 function Head({ title, back, children }) {
-  return html`<div class="page-head trace-head"><a class="icon-button" href=${back} aria-label="Back to the search"><span aria-hidden="true">←</span></a><h1>${title}</h1>${children}</div>`;
+  return html`<div class="page-head trace-head">
+    <a class="icon-button" href=${back} aria-label="Back to the search"><span aria-hidden="true">←</span></a>
+    <h1>${title}</h1>${children}</div>`;
 }
 
 function Shown({ trace, picked, title, back }) {
   const [kind, setKind] = useParam("view", trace.n > SMALL || trace.lanes.length > 1 ? "flame" : "waterfall");
-  const [spanId, setSpanId] = useParam("span"), [critical, setCritical] = useParam("critical");
+  const [spanId, setSpanId] = useParam("span"),
+    [critical, setCritical] = useParam("critical");
   const [view, setView] = useView(trace);
   const selected = trace.index.get(spanId) ?? -1;
   const select = useCallback((i) => setSpanId(i < 0 ? "" : trace.id[i]), [trace]);
   const next = useMemo(() => nextError(trace, selected), [trace, selected]);
-  const toError = () => { if (next >= 0) { select(next); setView(around(trace, next)); } };
+  const toError = () => {
+    if (next >= 0) {
+      select(next);
+      setView(around(trace, next));
+    }
+  };
   useKey("e", toError, [trace, selected]);
-  useKey("f", () => { if (selected >= 0) setView(around(trace, selected)); }, [trace, selected]);
+  useKey(
+    "f",
+    () => {
+      if (selected >= 0) setView(around(trace, selected));
+    },
+    [trace, selected],
+  );
   const shared = { trace, view, onView: setView, selected, onSelect: select, critical: critical === "1" };
   const root = trace.order[0];
   return html`<div class="page fill trace">
     <${Head} title=${title || trace.names[trace.name[root]]} back=${back}>
-      <p class="trace-sum"><b>${millis(trace.total)}</b> · ${count(trace.n)} spans${trace.more ? " (the first of more)" : ""} · ${trace.lanes.length} ${trace.lanes.length === 1 ? "lane" : "lanes"} ·${" "}
+      <p class="trace-sum">
+        <b>${millis(trace.total)}
+        </b> · ${count(trace.n)} spans${trace.more ? " (the first of more)" : ""} · ${trace.lanes.length} ${
+          trace.lanes.length === 1 ? "lane" : "lanes"
+        } ·${" "}
         <span class="muted">${clock(trace.begin)}</span></p>
       <span class="grow"></span>
-      ${trace.errors.length > 0 && html`<button type="button" class="button trace-bad" onClick=${toError} title="Go to the next failed span (e)">✕ ${count(trace.errors.length)} failed</button>`}
-      <${Switch} label="Critical path" on=${critical === "1"} onChange=${(on) => setCritical(on ? "1" : "")} title="Fade what nothing waited for" />
-      <${Choice} label="View" value=${kind} options=${[["waterfall", "Waterfall"], ["flame", "Flame"], ["names", "Names"]]} onChange=${setKind} />
-      <${IconButton} icon="wide" label="Show all of it" onClick=${() => setView(whole(trace))} disabled=${view.from === 0 && view.to === trace.total} />
+      ${
+        trace.errors.length > 0 &&
+        html`<button type="button" class="button trace-bad" onClick=${toError}
+            title="Go to the next failed span (e)">✕ ${count(trace.errors.length)} failed</button>`
+      }
+      <${Switch} label="Critical path" on=${critical === "1"} onChange=${(on) => setCritical(on ? "1" : "")}
+          title="Fade what nothing waited for" />
+      <${Choice} label="View" value=${kind} options=${[
+        ["waterfall", "Waterfall"],
+        ["flame", "Flame"],
+        ["names", "Names"],
+      ]} onChange=${setKind} />
+      <${IconButton} icon="wide" label="Show all of it" onClick=${() => setView(whole(trace))}
+          disabled=${view.from === 0 && view.to === trace.total} />
       <${Export} picked=${picked} />
     <//>
     ${kind !== "names" && html`<${Overview} trace=${trace} view=${view} onView=${setView} />`}
     <div class=${"trace-main" + (selected >= 0 ? " with-details" : "")}>
       <div class="trace-stage panel">
-        ${kind === "flame" ? html`<${Flame} ...${shared} />` : kind === "names" ? html`<${NameTable} trace=${trace} onSelect=${select} />` : html`<${Waterfall} ...${shared} />`}
+        ${
+          kind === "flame"
+            ? html`<${Flame} ...${shared} />`
+            : kind === "names"
+              ? html`<${NameTable} trace=${trace} onSelect=${select} />`
+              : html`<${Waterfall} ...${shared} />`
+        }
       </div>
-      ${selected >= 0 && html`<${Details} trace=${trace} i=${selected} onClose=${() => select(-1)} onSelect=${select} />`}
+      ${
+        selected >= 0 &&
+        html`<${Details} trace=${trace} i=${selected} onClose=${() => select(-1)} onSelect=${select} />`
+      }
     </div>
-    <p class="table-foot trace-keys">Ctrl + wheel zooms · Shift + wheel moves · <kbd>0</kbd> all · <kbd>f</kbd> fit the span · <kbd>e</kbd> next failed</p>
+    <p
+        class="table-foot trace-keys">Ctrl + wheel zooms · Shift + wheel moves ·${" "}
+      <kbd>0</kbd> all · <kbd>f</kbd> fit the span · <kbd>e</kbd> next failed</p>
   </div>`;
 }
 
 // The part of time that is seen; once it stands still it is in the address.
 function useView(trace) {
   const read = () => {
-    const query = route().query, from = Number(query.get("from")), to = Number(query.get("to"));
-    return query.has("to") && to > from && from >= 0 && to <= trace.total * 1.0001 ? { from, to: Math.min(to, trace.total) } : whole(trace);
+    const query = route().query,
+      from = Number(query.get("from")),
+      to = Number(query.get("to"));
+    return query.has("to") && to > from && from >= 0 && to <= trace.total * 1.0001
+      ? { from, to: Math.min(to, trace.total) }
+      : whole(trace);
   };
   const [view, setView] = useState(read);
   const first = useRef(true);
-  useEffect(() => { if (!first.current) setView(read()); first.current = false; }, [trace]);
+  useEffect(() => {
+    if (!first.current) setView(read());
+    first.current = false;
+  }, [trace]);
   useEffect(() => {
     const timer = setTimeout(() => {
       const all = view.from === 0 && view.to === trace.total;

@@ -22,37 +22,66 @@ export default function CompareView() {
     if (asked.value) document.title = `${asked.value.map((run) => run.name || run.id).join(", ")} · Stepscope`;
   }, [asked.value]);
   if (!wanted.length) {
-    return html`<div class="page"><${Empty} title="Pick runs to compare">Tick two or more in <a href=${href("runs")}>the table of runs</a>, or add one here.
+    return html`<div class="page">
+      <${Empty}
+          title="Pick runs to compare">Tick two or more in <a
+              href=${href("runs")}>the table of runs</a>, or add one here.
       <${Adder} taken=${[]} onAdd=${(id) => go(href("compare", { run: [id] }))} /><//></div>`;
   }
   return html`<div class="page compare">
     <${Asked} asked=${asked} what="Reading the runs">${(runs) => html`
       <ul class="compare-runs" aria-label="Runs">
-        ${runs.map((run, at) => html`<li key=${run.id}><i style=${{ background: seriesColour(at) }}></i><a href=${href("run", run.id)}>${run.name || run.id}</a><${Status} run=${run} />
-          <${IconButton} icon="close" label=${`Take ${run.name || run.id} out`} onClick=${() => change({ run: wanted.filter((id) => id !== run.id) })} /></li>`)}
-        ${wanted.length < MOST && html`<li><${Adder} taken=${wanted} onAdd=${(id) => change({ run: [...wanted, id] })} /></li>`}
+        ${runs.map(
+          (run, at) => html`<li key=${run.id}><i style=${{ background: seriesColour(at) }}></i>
+            <a href=${href("run", run.id)}>${run.name || run.id}</a><${Status} run=${run} />
+          <${IconButton} icon="close" label=${`Take ${run.name || run.id} out`}
+              onClick=${() => change({ run: wanted.filter((id) => id !== run.id) })} />
+          </li>`,
+        )}
+        ${
+          wanted.length < MOST &&
+          html`<li><${Adder} taken=${wanted} onAdd=${(id) => change({ run: [...wanted, id] })} /></li>`
+        }
       </ul>
       ${ids.length > MOST && html`<p class="muted">The first ${MOST} of ${ids.length} are compared.</p>`}
-      <nav class="tabs compare-tabs" aria-label="Parts of the comparison">${[["charts", "Charts"], ["config", "Configuration"]].map(([name, title]) => html`
-        <button key=${name} type="button" aria-current=${tab === name ? "page" : undefined} onClick=${() => setTab(name)}>${title}</button>`)}</nav>
-      ${tab === "config" ? html`<${Diff} runs=${runs} />` : html`<${Overlay} key=${wanted.join("\n")} runs=${runs} theme=${theme} />`}
+      <nav class="tabs compare-tabs" aria-label="Parts of the comparison">${[
+        ["charts", "Charts"],
+        ["config", "Configuration"],
+      ].map(
+        ([name, title]) => html`
+        <button key=${name} type="button" aria-current=${tab === name ? "page" : undefined}
+            onClick=${() => setTab(name)}>${title}</button>`,
+      )}</nav>
+      ${
+        tab === "config"
+          ? html`<${Diff} runs=${runs} />`
+          : html`<${Overlay} key=${wanted.join("\n")} runs=${runs} theme=${theme} />`
+      }
     `}<//></div>`;
 }
 
 async function readAll(ids, signal) {
-  return alike(await Promise.all(ids.map(async (id) => {
-    const [run, keys] = await Promise.all([get(runPath(id), {}, signal), get(runPath(id, "keys"), {}, signal)]);
-    return { ...run, keys: keys.keys };
-  })));
+  return alike(
+    await Promise.all(
+      ids.map(async (id) => {
+        const [run, keys] = await Promise.all([get(runPath(id), {}, signal), get(runPath(id, "keys"), {}, signal)]);
+        return { ...run, keys: keys.keys };
+      }),
+    ),
+  );
 }
 
 // Keys by the names under which they are compared: a run that has one metric under two spellings keeps both apart, and a
 // key without a category is the trainer's where other runs have it there.
 function alike(runs) {
   const own = runs.map((run) => new Set(run.keys.map((key) => key.name)));
-  return runs.map((run, at) => ({ ...run, keys: run.keys.map((key) => {
-    if (run.keys.some((each) => each !== key && each.name === key.name)) return { ...key, name: key.key };
-    const trainers = `trainer/${key.name}`, meant = !own[at].has(trainers) && own.some((names) => names.has(trainers));
-    return meant ? { ...key, name: trainers } : key;
-  }) }));
+  return runs.map((run, at) => ({
+    ...run,
+    keys: run.keys.map((key) => {
+      if (run.keys.some((each) => each !== key && each.name === key.name)) return { ...key, name: key.key };
+      const trainers = `trainer/${key.name}`,
+        meant = !own[at].has(trainers) && own.some((names) => names.has(trainers));
+      return meant ? { ...key, name: trainers } : key;
+    }),
+  }));
 }

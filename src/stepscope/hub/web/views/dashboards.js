@@ -10,77 +10,153 @@ import { Board } from "../dashboards/board.js";
 import { Editor } from "../dashboards/editor.js";
 import { matching } from "../dashboards/sources.js";
 
-const EACH = 4, ASKED = 50, LOOKED = 1000;   // names for a chart, names in all, and runs, when a run is looked for
+const EACH = 4,
+  ASKED = 50,
+  LOOKED = 1000; // names for a chart, names in all, and runs, when a run is looked for
 
 const NEW = {
-  name: "", builtin: false, mistake: null, dashboard: null,
-  yaml: "title: My dashboard\ncharts:\n  - title: Loss\n    keys: [\"*loss\"]\n  - title: Step time (p50, p99)\n    spans: [train.step]\n    quantiles: [0.5, 0.99]\n    wide: true\n",
+  name: "",
+  builtin: false,
+  mistake: null,
+  dashboard: null,
+  yaml: `title: My dashboard
+charts:
+  - title: Loss
+    keys: ["*loss"]
+  - title: Step time (p50, p99)
+    spans: [train.step]
+    quantiles: [0.5, 0.99]
+    wide: true
+`,
 };
 
 export default function Dashboards({ parts, query }) {
   const name = parts[0] || (query.get("new") ? "" : "rl");
   const [edit, setEdit] = useParam("edit");
   const list = useAsk((signal) => get("dashboards", {}, signal).then((answer) => answer.dashboards), []);
-  const one = useAsk((signal) => name ? get(`dashboards/${encodeURIComponent(name)}`, {}, signal) : Promise.resolve(NEW), [name]);
+  const one = useAsk(
+    (signal) => (name ? get(`dashboards/${encodeURIComponent(name)}`, {}, signal) : Promise.resolve(NEW)),
+    [name],
+  );
   const runs = useRuns();
   const [draft, setDraft] = useState(null);
   useEffect(() => setDraft(null), [name, edit]);
   const source = one.value && one.value.name === name ? one.value : null;
   const board = draft || source?.dashboard;
-  const kept = (as) => { list.again(); if (as === name) { one.again(); setEdit(""); } else go(href("dashboards", as, { run: query.get("run") })); };
+  const kept = (as) => {
+    list.again();
+    if (as === name) {
+      one.again();
+      setEdit("");
+    } else go(href("dashboards", as, { run: query.get("run") }));
+  };
   return html`<div class="page dash">
     <div class="page-head">
       <h1 class="sr">Dashboards</h1>
       <nav class="dash-tabs" aria-label="Dashboards">
-        ${(list.value || []).map((each) => html`<a key=${each.name} href=${href("dashboards", each.name, { run: query.get("run") })} aria-current=${each.name === name ? "page" : undefined}
-          class=${each.mistake ? "wrong" : ""} title=${each.mistake ? `Line ${each.mistake.line}: ${each.mistake.message}` : each.text}>${each.title}${each.mistake ? " ✕" : ""}</a>`)}
+        ${(list.value || []).map(
+          (each) => html`<a key=${each.name} href=${href("dashboards", each.name, { run: query.get("run") })}
+              aria-current=${each.name === name ? "page" : undefined}
+          class=${each.mistake ? "wrong" : ""}
+              title=${each.mistake ? `Line ${each.mistake.line}: ${each.mistake.message}` : each.text}>${each.title}
+                ${each.mistake ? " ✕" : ""}</a>`,
+        )}
         ${list.error && html`<span class="bad-text">${list.error.message}</span>`}
-        <a href=${href("dashboards", { new: 1, edit: 1, run: query.get("run") })} aria-current=${name ? undefined : "page"}>+ New</a>
+        <a href=${href("dashboards", { new: 1, edit: 1, run: query.get("run") })}
+            aria-current=${name ? undefined : "page"}>+ New</a>
       </nav>
     </div>
-    ${one.error ? html`<div class="panel"><${Failure} error=${one.error} again=${one.again} /></div>`
-      : !source ? html`<${Loading} what="Reading the dashboard" />`
-        : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${edit === "1" || !name} onEdit=${(on) => name ? setEdit(on ? "1" : "") : go(href("dashboards"))}
-            onDraft=${setDraft} onKept=${kept} onDeleted=${() => { list.again(); go(href("dashboards")); }} />`}
+    ${
+      one.error
+        ? html`<div class="panel"><${Failure} error=${one.error} again=${one.again} /></div>`
+        : !source
+          ? html`<${Loading} what="Reading the dashboard" />`
+          : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${edit === "1" || !name}
+              onEdit=${(on) => (name ? setEdit(on ? "1" : "") : go(href("dashboards")))}
+            onDraft=${setDraft} onKept=${kept} onDeleted=${() => {
+              list.again();
+              go(href("dashboards"));
+            }} />`
+    }
   </div>`;
 }
 
 function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }) {
-  const [run] = useParam("run"), [x] = useParam("x"), [empty, setEmpty] = useParam("empty");
+  const [run] = useParam("run"),
+    [x] = useParam("x"),
+    [empty, setEmpty] = useParam("empty");
   // A zoom belongs to a run and to what runs along x.
-  const setRun = (next) => change({ run: next, from: null, to: null }), setX = (next) => change({ x: next, from: null, to: null });
+  const setRun = (next) => change({ run: next, from: null, to: null }),
+    setX = (next) => change({ x: next, from: null, to: null });
   const best = useBest(run, runs.value, board);
   const shown = run || best;
   const known = runs.value?.find((each) => each.id === shown);
   return html`
     <div class="toolbar dash-bar" role="group" aria-label="What is shown">
-      <${RunField} value=${run} onChange=${setRun} runs=${runs.value} empty=${known && !run ? known.name || known.id : "newest run"} />
+      <${RunField} value=${run} onChange=${setRun} runs=${runs.value}
+          empty=${known && !run ? known.name || known.id : "newest run"} />
       ${known && html`<a href=${href("run", shown)} class="dash-run"><${Status} run=${known} /></a>`}
-      <${Choice} label="Along x" value=${x || board?.x || "step"} options=${[["step", "Step"], ["relative", "Relative"], ["time", "Time"]]} onChange=${(next) => setX(next === board?.x ? "" : next)} />
-      <${Switch} label="Empty charts" on=${empty === "show"} onChange=${(on) => setEmpty(on ? "show" : "")} title="Show the places of charts without data" />
+      <${Choice} label="Along x" value=${x || board?.x || "step"} options=${[
+        ["step", "Step"],
+        ["relative", "Relative"],
+        ["time", "Time"],
+      ]} onChange=${(next) => setX(next === board?.x ? "" : next)} />
+      <${Switch} label="Empty charts" on=${empty === "show"} onChange=${(on) => setEmpty(on ? "show" : "")}
+          title="Show the places of charts without data" />
       <span class="grow"></span>
-      ${!edit && html`<button type="button" class="button" onClick=${() => onEdit(true)}>${source.builtin ? "Make your own" : "Edit"}</button>`}
+      ${
+        !edit &&
+        html`<button type="button" class="button" onClick=${() => onEdit(true)}>
+          ${source.builtin ? "Make your own" : "Edit"}</button>`
+      }
     </div>
-    ${edit && html`<${Editor} key=${source.name} source=${source} onDraft=${onDraft} onKept=${onKept} onDeleted=${onDeleted} onClose=${() => onEdit(false)} />`}
-    ${!board ? !edit && html`<div class="panel"><${Empty} title="This dashboard cannot be read">${`Line ${source.mistake?.line}: ${source.mistake?.message}`}
+    ${
+      edit &&
+      html`<${Editor} key=${source.name} source=${source} onDraft=${onDraft} onKept=${onKept} onDeleted=${onDeleted}
+          onClose=${() => onEdit(false)} />`
+    }
+    ${
+      !board
+        ? !edit &&
+          html`<div class="panel">
+            <${Empty} title="This dashboard cannot be read">
+              ${`Line ${source.mistake?.line}: ${source.mistake?.message}`}
         <p><button type="button" class="button" onClick=${() => onEdit(true)}>Mend it</button></p><//></div>`
-      : runs.error && !shown ? html`<div class="panel"><${Failure} error=${runs.error} again=${runs.again} /></div>`
-        : !shown ? (runs.value && !runs.value.length ? html`<div class="panel"><${Empty} title="No runs yet">A dashboard shows any run; there is none to show. <a href=${href("runs")}>How to record one</a><//></div>`
-          : html`<${Loading} what="Looking for a run" />`)
-          : html`${board.text && html`<p class="muted dash-text-line">${board.text}</p>`}
-            <${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"} />`}`;
+        : runs.error && !shown
+          ? html`<div class="panel"><${Failure} error=${runs.error} again=${runs.again} /></div>`
+          : !shown
+            ? runs.value && !runs.value.length
+              ? html`<div class="panel">
+                <${Empty}
+                    title="No runs yet">A dashboard shows any run; there is none to show. <a
+                        href=${href("runs")}>How to record one</a>
+                <//>
+              </div>`
+              : html`<${Loading} what="Looking for a run" />`
+            : html`${board.text && html`<p class="muted dash-text-line">${board.text}</p>`}
+            <${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"} />`
+    }`;
 }
 
 // The newest run that has what a dashboard shows: half as many of its charts as any run has, or more.
 function useBest(chosen, runs, board) {
-  const asked = useAsk(async (signal) => {
-    if (chosen || !runs?.length || !board) return null;
-    const { metrics } = await get("fields", {}, signal), names = metrics.map((each) => each.name);
-    const wanted = [...new Set(board.charts.flatMap((chart) => matching(chart.keys, names).slice(0, EACH)))].slice(0, ASKED);
-    if (!wanted.length) return runs[0].id;
-    const found = await get("runs", { sort: "-seen", limit: LOOKED, metric: wanted }, signal);
-    const counts = found.runs.map(({ values }) => board.charts.filter((chart) => matching(chart.keys, Object.keys(values)).length).length);
-    return found.runs[counts.findIndex((many) => many >= Math.max(...counts) / 2)].id;
-  }, [chosen, runs?.length > 0, board?.title]);
+  const asked = useAsk(
+    async (signal) => {
+      if (chosen || !runs?.length || !board) return null;
+      const { metrics } = await get("fields", {}, signal),
+        names = metrics.map((each) => each.name);
+      const wanted = [...new Set(board.charts.flatMap((chart) => matching(chart.keys, names).slice(0, EACH)))].slice(
+        0,
+        ASKED,
+      );
+      if (!wanted.length) return runs[0].id;
+      const found = await get("runs", { sort: "-seen", limit: LOOKED, metric: wanted }, signal);
+      const counts = found.runs.map(
+        ({ values }) => board.charts.filter((chart) => matching(chart.keys, Object.keys(values)).length).length,
+      );
+      return found.runs[counts.findIndex((many) => many >= Math.max(...counts) / 2)].id;
+    },
+    [chosen, runs?.length > 0, board?.title],
+  );
   return asked.value || "";
 }

@@ -7,8 +7,15 @@ import { ago, bytes, count, lasting, number } from "../parts/format.js";
 import { Failure, Loading } from "../parts/states.js";
 import { href } from "../router.js";
 
-const EVERY_MS = 2000, KEPT = 90;
-const OUTCOMES = [["written", "taken"], ["stored", "stored"], ["retried", "asked to come again"], ["rejected", "refused"], ["dropped", "dropped"]];
+const EVERY_MS = 2000,
+  KEPT = 90;
+const OUTCOMES = [
+  ["written", "taken"],
+  ["stored", "stored"],
+  ["retried", "asked to come again"],
+  ["rejected", "refused"],
+  ["dropped", "dropped"],
+];
 
 export default function Health() {
   const health = useAsk((signal) => get("health", {}, signal), []);
@@ -17,27 +24,49 @@ export default function Health() {
   const past = useRef([]);
   const [, redraw] = useState(0);
   useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) { health.again(); pipeline.again(); } }, EVERY_MS);
+    const timer = setInterval(() => {
+      if (!document.hidden) {
+        health.again();
+        pipeline.again();
+      }
+    }, EVERY_MS);
     return () => clearInterval(timer);
   }, []);
   useEffect(() => {
     if (!health.value) return;
-    past.current = [...past.current, { at: Date.now() / 1000, rate: health.value.store.records_per_second, lag: health.value.lag.seconds }].slice(-KEPT);
+    past.current = [
+      ...past.current,
+      { at: Date.now() / 1000, rate: health.value.store.records_per_second, lag: health.value.lag.seconds },
+    ].slice(-KEPT);
     redraw((n) => n + 1);
   }, [health.value]);
   const value = health.value;
   return html`<div class="page health">
-    <div class="page-head"><h1>Health</h1>${value && html`<${Verdict} health=${value} pipeline=${pipeline.value} lost=${health.error} />`}</div>
-    ${!value && health.error ? html`<div class="panel"><${Failure} error=${health.error} again=${health.again} /></div>` : !value ? html`<${Loading} what="Asking the hub" />` : html`
+    <div class="page-head"><h1>Health</h1>
+      ${value && html`<${Verdict} health=${value} pipeline=${pipeline.value} lost=${health.error} />`}</div>
+    ${
+      !value && health.error
+        ? html`<div class="panel"><${Failure} error=${health.error} again=${health.again} /></div>`
+        : !value
+          ? html`<${Loading} what="Asking the hub" />`
+          : html`
       <div class="health-cards">
         <${Figure} title="Stored" value=${count(total(value, "stored"))} text="records since start" />
-        <${Figure} title="Rate" value=${number(value.store.records_per_second, 3)} text="records per second" line=${past.current.map((each) => each.rate)} />
-        <${Figure} title="Lag" value=${lasting(value.lag.seconds)} text=${`${bytes(value.lag.bytes)} waiting`} bad=${value.lag.seconds > 10} line=${past.current.map((each) => each.lag)} />
-        <${Figure} title="Refused" value=${count(total(value, "rejected"))} text="records, for ever" bad=${total(value, "rejected") > 0} />
-        <${Figure} title="Dropped" value=${count(total(value, "dropped"))} text="records or attributes" bad=${total(value, "dropped") > 0} />
-        <${Figure} title="Quarantine" value=${pipeline.value ? count(pipeline.value.quarantined) : "–"} text="lots set aside" bad=${pipeline.value?.quarantined > 0} />
-        <${Figure} title="Store" value=${bytes(value.store.bytes)} text=${value.store.expired_runs ? `${count(value.store.expired_runs)} runs expired` : "on disk"} />
-        <${Figure} title="Journal" value=${bytes(value.journal.bytes)} text=${`of ${bytes(value.journal.limit_bytes)} at most`} share=${value.journal.bytes / value.journal.limit_bytes} />
+        <${Figure} title="Rate" value=${number(value.store.records_per_second, 3)} text="records per second"
+            line=${past.current.map((each) => each.rate)} />
+        <${Figure} title="Lag" value=${lasting(value.lag.seconds)} text=${`${bytes(value.lag.bytes)} waiting`}
+            bad=${value.lag.seconds > 10} line=${past.current.map((each) => each.lag)} />
+        <${Figure} title="Refused" value=${count(total(value, "rejected"))} text="records, for ever"
+            bad=${total(value, "rejected") > 0} />
+        <${Figure} title="Dropped" value=${count(total(value, "dropped"))} text="records or attributes"
+            bad=${total(value, "dropped") > 0} />
+        <${Figure} title="Quarantine" value=${pipeline.value ? count(pipeline.value.quarantined) : "–"}
+            text="lots set aside" bad=${pipeline.value?.quarantined > 0} />
+        <${Figure} title="Store" value=${bytes(value.store.bytes)}
+            text=${value.store.expired_runs ? `${count(value.store.expired_runs)} runs expired` : "on disk"} />
+        <${Figure} title="Journal" value=${bytes(value.journal.bytes)}
+            text=${`of ${bytes(value.journal.limit_bytes)} at most`}
+            share=${value.journal.bytes / value.journal.limit_bytes} />
       </div>
       <div class="health-parts">
         <${Receivers} receivers=${value.receivers} />
@@ -45,64 +74,117 @@ export default function Health() {
         <${Sinks} asked=${pipeline} />
         <${Quarantine} asked=${pipeline} />
         <${Tables} asked=${tables} />
-      </div>`}
+      </div>`
+    }
   </div>`;
 }
 
-const total = (health, outcome) => Object.values(health.receivers).reduce((sum, receiver) => sum + amount(receiver[outcome]), 0);
-const amount = (told) => typeof told === "object" && told ? Object.values(told).reduce((sum, each) => sum + each, 0) : told || 0;
+const total = (health, outcome) =>
+  Object.values(health.receivers).reduce((sum, receiver) => sum + amount(receiver[outcome]), 0);
+const amount = (told) =>
+  typeof told === "object" && told ? Object.values(told).reduce((sum, each) => sum + each, 0) : told || 0;
 
 // One sentence that says whether anything needs a look.
 function Verdict({ health, pipeline, lost }) {
   const stuck = (pipeline?.sinks || []).filter((sink) => sink.trouble);
-  const found = lost ? ["bad", "The hub does not answer; these are its last words."]
-    : health.trouble ? ["bad", health.trouble]
-      : stuck.length ? ["warn", `${stuck.map((sink) => sink.sink).join(", ")}: ${stuck[0].trouble}`]
-        : total(health, "rejected") + total(health, "dropped") + (pipeline?.quarantined || 0) > 0 ? ["warn", "It runs well, but some records were refused, dropped or set aside."]
+  const found = lost
+    ? ["bad", "The hub does not answer; these are its last words."]
+    : health.trouble
+      ? ["bad", health.trouble]
+      : stuck.length
+        ? ["warn", `${stuck.map((sink) => sink.sink).join(", ")}: ${stuck[0].trouble}`]
+        : total(health, "rejected") + total(health, "dropped") + (pipeline?.quarantined || 0) > 0
+          ? ["warn", "It runs well, but some records were refused, dropped or set aside."]
           : ["good", "Everything that was taken is stored or on its way."];
   const sign = { good: "✓", warn: "!", bad: "✕" }[found[0]];
-  return html`<p class=${"health-verdict " + found[0]} role="status"><span aria-hidden="true">${sign}</span> ${found[1]}</p>
+  return html`<p class=${"health-verdict " + found[0]} role="status">
+    <span aria-hidden="true">${sign}</span> ${found[1]}</p>
     <span class="grow"></span><span class="muted">up ${lasting(health.uptime_seconds)}</span>`;
 }
 
 function Figure({ title, value, text, bad, line, share }) {
   return html`<div class=${"health-card panel" + (bad ? " bad" : "")}>
-    <span class="health-title">${title}</span><span class="health-value">${value}</span><span class="health-text">${text}</span>
+    <span class="health-title">${title}</span><span class="health-value">${value}</span>
+      <span class="health-text">${text}</span>
     ${line && html`<${Spark} values=${line} />`}
-    ${share !== undefined && html`<span class="trace-meter" aria-hidden="true"><span style=${{ width: Math.min(share, 1) * 100 + "%", background: share > 0.8 ? "var(--bad)" : "var(--accent)" }}></span></span>`}
+    ${
+      share !== undefined &&
+      html`<span class="trace-meter" aria-hidden="true">
+        <span
+            style=${{
+              width: Math.min(share, 1) * 100 + "%",
+              background: share > 0.8 ? "var(--bad)" : "var(--accent)",
+            }}>
+            </span>
+      </span>`
+    }
   </div>`;
 }
 
 function Spark({ values }) {
-  const most = Math.max(...values, 1e-9), width = 100, height = 22;
-  const points = values.map((value, at) => `${(at + KEPT - values.length) / (KEPT - 1) * width},${height - 1 - value / most * (height - 3)}`).join(" ");
-  return html`<svg class="health-spark" viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" aria-hidden="true"><polyline points=${points} /></svg>`;
+  const most = Math.max(...values, 1e-9),
+    width = 100,
+    height = 22;
+  const points = values
+    .map(
+      (value, at) =>
+        `${((at + KEPT - values.length) / (KEPT - 1)) * width},${height - 1 - (value / most) * (height - 3)}`,
+    )
+    .join(" ");
+  return html`<svg class="health-spark" viewBox="0 0 ${width} ${height}" preserveAspectRatio="none"
+      aria-hidden="true"><polyline points=${points} /></svg>`;
 }
 
 function Part({ title, note, children, wide }) {
-  return html`<section class=${"health-part panel" + (wide ? " wide" : "")}><header><h2>${title}</h2>${note && html`<span class="muted">${note}</span>`}</header>
+  return html`<section class=${"health-part panel" + (wide ? " wide" : "")}>
+    <header><h2>${title}</h2>${note && html`<span class="muted">${note}</span>`}</header>
     <div class="health-scroll" tabindex="0" role="region" aria-label=${title}>${children}</div></section>`;
 }
 
 function Receivers({ receivers }) {
   const names = Object.keys(receivers).sort();
   return html`<${Part} title="Ways in" note="records, by what became of them">
-    ${!names.length ? html`<p class="muted">Nothing has come in since the hub started.</p>` : html`<table class="plain"><thead><tr><th>receiver</th>
+    ${
+      !names.length
+        ? html`<p class="muted">Nothing has come in since the hub started.</p>`
+        : html`<table class="plain"><thead><tr><th>receiver</th>
       ${OUTCOMES.map(([key, said]) => html`<th key=${key} class="num">${said}</th>`)}</tr></thead>
-      <tbody>${names.map((name) => html`<tr key=${name}><th scope="row">${name}</th>${OUTCOMES.map(([key]) => html`<td key=${key} class=${"num" + (key !== "written" && key !== "stored" && amount(receivers[name][key]) ? " bad-text" : "")}>
-        ${amount(receivers[name][key]) ? count(amount(receivers[name][key])) : html`<span class="muted">–</span>`}</td>`)}</tr>
-        ${reasons(receivers[name]).map(([outcome, reason, many]) => html`<tr key=${name + outcome + reason} class="health-reason"><td></td><td colspan="5">${count(many)} ${outcome}: ${reason}</td></tr>`)}`)}</tbody></table>`}
+      <tbody>${names.map(
+        (name) => html`<tr key=${name}><th scope="row">${name}</th>${OUTCOMES.map(
+          ([key]) => html`<td key=${key}
+              class=${
+                "num" + (key !== "written" && key !== "stored" && amount(receivers[name][key]) ? " bad-text" : "")
+              }>
+        ${amount(receivers[name][key]) ? count(amount(receivers[name][key])) : html`<span class="muted">–</span>`}
+        </td>`,
+        )}</tr>
+        ${reasons(receivers[name]).map(
+          ([outcome, reason, many]) =>
+            html`<tr key=${name + outcome + reason} class="health-reason"><td></td>
+              <td colspan="5">${count(many)} ${outcome}: ${reason}</td></tr>`,
+        )}`,
+      )}</tbody></table>`
+    }
   <//>`;
 }
 
-const reasons = (receiver) => ["retried", "rejected", "dropped"].flatMap((outcome) =>
-  typeof receiver[outcome] === "object" ? Object.entries(receiver[outcome]).map(([reason, many]) => [outcome, reason, many]) : []);
+const reasons = (receiver) =>
+  ["retried", "rejected", "dropped"].flatMap((outcome) =>
+    typeof receiver[outcome] === "object"
+      ? Object.entries(receiver[outcome]).map(([reason, many]) => [outcome, reason, many])
+      : [],
+  );
 
 function Runs({ runs, writers }) {
   const states = Object.entries(runs).filter(([, many]) => many);
   return html`<${Part} title="Runs" note="heard of since the hub started">
     <table class="plain"><tbody>
-      ${states.map(([state, many]) => html`<tr key=${state}><th scope="row"><a href=${href("runs", { filter: `status = ${state}` })}>${state}</a></th><td class="num">${count(many)}</td></tr>`)}
+      ${states.map(
+        ([state, many]) =>
+          html`<tr key=${state}>
+            <th scope="row"><a href=${href("runs", { filter: `status = ${state}` })}>${state}</a></th>
+            <td class="num">${count(many)}</td></tr>`,
+      )}
       ${!states.length && html`<tr><td colspan="2" class="muted">None yet.</td></tr>`}
       <tr><th scope="row">journals followed on this machine</th><td class="num">${count(writers)}</td></tr>
     </tbody></table><//>`;
@@ -111,19 +193,53 @@ function Runs({ runs, writers }) {
 function Sinks({ asked }) {
   const sinks = asked.value?.sinks || [];
   return html`<${Part} title="Sinks" note="where this machine's records are delivered" wide>
-    ${asked.error && !asked.value ? html`<p class="bad-text">${asked.error.message}</p>` : !sinks.length ? html`<p class="muted">No delivery from this home was asked for. Set <code>sinks</code> to deliver to other places too.</p>`
-      : html`<table class="plain"><thead><tr><th>sink</th><th>to</th><th>host</th><th class="num">delivered</th><th class="num">refused</th><th class="num">dropped</th><th class="num">waiting</th><th>heard of</th><th>trouble</th></tr></thead>
-        <tbody>${sinks.map((sink) => html`<tr key=${sink.sink + sink.host}><th scope="row">${sink.sink}</th><td>${sink.place}</td><td>${sink.host}</td><td class="num">${count(sink.counts.written || 0)}</td>
-          <td class=${"num" + (sink.counts.rejected ? " bad-text" : "")}>${count(sink.counts.rejected || 0)}</td><td class=${"num" + (sink.counts.dropped ? " bad-text" : "")}>${count(sink.counts.dropped || 0)}</td>
-          <td class="num">${sink.unread < 0 ? "–" : bytes(sink.unread)}</td><td>${ago(sink.time)}</td><td class=${sink.trouble ? "warn-text" : "muted"}>${sink.trouble || "none"}</td></tr>`)}</tbody></table>`}
+    ${
+      asked.error && !asked.value
+        ? html`<p class="bad-text">${asked.error.message}</p>`
+        : !sinks.length
+          ? html`<p
+              class="muted">No delivery from this home was asked for. Set <code>sinks</code> to deliver to other places too.</p>`
+          : html`<table class="plain">
+            <thead>
+              <tr><th>sink</th><th>to</th><th>host</th><th class="num">delivered</th><th class="num">refused</th>
+                <th class="num">dropped</th><th class="num">waiting</th><th>heard of</th><th>trouble</th></tr>
+            </thead>
+        <tbody>${sinks.map(
+          (sink) => html`<tr key=${sink.sink + sink.host}><th scope="row">${sink.sink}</th><td>${sink.place}</td>
+            <td>${sink.host}</td><td class="num">${count(sink.counts.written || 0)}</td>
+          <td class=${"num" + (sink.counts.rejected ? " bad-text" : "")}>${count(sink.counts.rejected || 0)}</td>
+            <td class=${"num" + (sink.counts.dropped ? " bad-text" : "")}>${count(sink.counts.dropped || 0)}</td>
+          <td class="num">${sink.unread < 0 ? "–" : bytes(sink.unread)}</td><td>${ago(sink.time)}</td>
+            <td class=${sink.trouble ? "warn-text" : "muted"}>${sink.trouble || "none"}</td></tr>`,
+        )}</tbody></table>`
+    }
   <//>`;
 }
 
 function Quarantine({ asked }) {
   const lots = asked.value?.quarantine || [];
-  return html`<${Part} title="Quarantine" note=${lots.length ? `${count(asked.value.quarantined)} lots; stepscope quarantine retry offers them again` : "what sinks and store refused"} wide>
-    ${!lots.length ? html`<p class="muted">Nothing was set aside.</p>` : html`<table class="plain"><thead><tr><th>when</th><th>sink</th><th>run</th><th class="num">records</th><th>reason</th></tr></thead>
-      <tbody>${lots.map((lot) => html`<tr key=${lot.sink + lot.id}><td>${ago(lot.time)}</td><td>${lot.sink}</td><td><${RunLink} id=${lot.run} /></td><td class="num">${count(lot.records)}</td><td>${lot.reason}</td></tr>`)}</tbody></table>`}
+  return html`<${Part} title="Quarantine"
+      note=${
+        lots.length
+          ? `${count(asked.value.quarantined)} lots; stepscope quarantine retry offers them again`
+          : "what sinks and store refused"
+      }
+      wide>
+    ${
+      !lots.length
+        ? html`<p class="muted">Nothing was set aside.</p>`
+        : html`<table class="plain">
+          <thead><tr><th>when</th><th>sink</th><th>run</th><th class="num">records</th><th>reason</th></tr></thead>
+      <tbody>
+        ${lots.map(
+          (lot) =>
+            html`<tr key=${lot.sink + lot.id}><td>${ago(lot.time)}</td><td>${lot.sink}</td>
+              <td><${RunLink} id=${lot.run} /></td><td class="num">${count(lot.records)}</td><td>${lot.reason}</td>
+            </tr>`,
+        )}
+      </tbody>
+      </table>`
+    }
   <//>`;
 }
 
@@ -131,8 +247,23 @@ function Tables({ asked }) {
   const tables = (asked.value?.tables || []).filter((table) => table.rows).sort((a, b) => b.bytes - a.bytes);
   const most = Math.max(1, ...tables.map((table) => table.bytes));
   return html`<${Part} title="Store" note="by table" wide>
-    ${asked.error ? html`<p class="bad-text">${asked.error.message}</p>` : !tables.length ? html`<p class="muted">${asked.loading ? "Measuring…" : "It is empty."}</p>` : html`<table class="plain"><thead><tr><th>table</th><th class="num">rows</th><th class="num">bytes</th><th></th></tr></thead>
-      <tbody>${tables.map((table) => html`<tr key=${table.name}><th scope="row"><a href=${href("sql", { q: `SELECT * FROM ${table.name} LIMIT 100` })}>${table.name}</a></th><td class="num">${count(table.rows)}</td><td class="num">${bytes(table.bytes)}</td>
-        <td class="health-meter"><span class="trace-meter" aria-hidden="true"><span style=${{ width: table.bytes / most * 100 + "%", background: "var(--series-1)" }}></span></span></td></tr>`)}</tbody></table>`}
+    ${
+      asked.error
+        ? html`<p class="bad-text">${asked.error.message}</p>`
+        : !tables.length
+          ? html`<p class="muted">${asked.loading ? "Measuring…" : "It is empty."}</p>`
+          : html`<table class="plain">
+            <thead><tr><th>table</th><th class="num">rows</th><th class="num">bytes</th><th></th></tr></thead>
+      <tbody>${tables.map(
+        (table) => html`<tr key=${table.name}>
+          <th scope="row"><a href=${href("sql", { q: `SELECT * FROM ${table.name} LIMIT 100` })}>${table.name}</a></th>
+          <td class="num">${count(table.rows)}</td><td class="num">${bytes(table.bytes)}</td>
+        <td class="health-meter">
+          <span class="trace-meter" aria-hidden="true">
+            <span style=${{ width: (table.bytes / most) * 100 + "%", background: "var(--series-1)" }}></span></span>
+        </td>
+        </tr>`,
+      )}</tbody></table>`
+    }
   <//>`;
 }

@@ -11,15 +11,33 @@ import { edge, fits, joined, MOST, page, since } from "../log/lines.js";
 import { LineDetails, LogList } from "../log/list.js";
 import { RunBanner } from "../run/run_banner.js";
 
-const LEVELS = [["", "all severities"], ["DEBUG", "debug and up"], ["INFO", "info and up"], ["WARN", "warnings and up"], ["ERROR", "errors"]];
-const LATE = 2, LATER = 30;   // seconds by which lines may come after others of their time: usually, and after a gap
-const PATIENCE = 250;   // milliseconds in which what comes together is asked for together
-const KINDS = [["", "logs and events"], ["log", "logs"], ["event", "events"], ["alert", "alerts"]];
+const LEVELS = [
+  ["", "all severities"],
+  ["DEBUG", "debug and up"],
+  ["INFO", "info and up"],
+  ["WARN", "warnings and up"],
+  ["ERROR", "errors"],
+];
+const LATE = 2,
+  LATER = 30; // seconds by which lines may come after others of their time: usually, and after a gap
+const PATIENCE = 250; // milliseconds in which what comes together is asked for together
+const KINDS = [
+  ["", "logs and events"],
+  ["log", "logs"],
+  ["event", "events"],
+  ["alert", "alerts"],
+];
 
 export default function Logs() {
-  const [run, setRun] = useParam("run"), [q, setQ] = useParam("q"), [severity, setSeverity] = useParam("severity");
-  const [kind, setKind] = useParam("kind"), [step, setStep] = useParam("step"), [rank] = useParam("rank");
-  const [trace] = useParam("trace"), [span] = useParam("span"), [attrs, setAttrs] = useParams("attr");
+  const [run, setRun] = useParam("run"),
+    [q, setQ] = useParam("q"),
+    [severity, setSeverity] = useParam("severity");
+  const [kind, setKind] = useParam("kind"),
+    [step, setStep] = useParam("step"),
+    [rank] = useParam("rank");
+  const [trace] = useParam("trace"),
+    [span] = useParam("span"),
+    [attrs, setAttrs] = useParams("attr");
   const wanted = { run, q, severity, kind, step, rank, trace, span, attrs };
   const key = JSON.stringify(wanted);
   const runs = useRuns();
@@ -27,13 +45,28 @@ export default function Logs() {
   const [chosen, setChosen] = useState(null);
   const log = useLog(wanted, key, live);
   const [following, setFollowing] = useState(true);
-  useEffect(() => { setFollowing(true); setChosen(null); }, [key]);
+  useEffect(() => {
+    setFollowing(true);
+    setChosen(null);
+  }, [key]);
   const close = useCallback(() => setChosen(null), []);
   const searched = q || severity || kind || step || attrs.length;
   return html`<div class="page fill logs">
     <${RunBanner} id=${run} tab="logs" title="Logs">
-      <span class=${"log-state " + (live ? log.stream : "held")} role="status">${live ? (log.stream === "open" ? "live" : log.stream === "lost" ? "connection lost, coming back" : "connecting") : "held"}</span>
-      <${Switch} label=${live ? "Pause" : "Resume"} on=${!live} onChange=${(held) => setLive(!held)} title="Hold the tail; what comes meanwhile is shown on resuming" />
+      <span class=${"log-state " + (live ? log.stream : "held")}
+          role="status">
+            ${
+              live
+                ? log.stream === "open"
+                  ? "live"
+                  : log.stream === "lost"
+                    ? "connection lost, coming back"
+                    : "connecting"
+                : "held"
+            }
+          </span>
+      <${Switch} label=${live ? "Pause" : "Resume"} on=${!live} onChange=${(held) => setLive(!held)}
+          title="Hold the tail; what comes meanwhile is shown on resuming" />
     <//>
     <div class="toolbar search-bar" role="group" aria-label="Search">
       <${Search} label="Text" placeholder="Search the text" value=${q} onChange=${(next) => setQ(next)} />
@@ -43,14 +76,30 @@ export default function Logs() {
       <${Field} label="Step" value=${step} onChange=${setStep} placeholder="any" width="6em" type="number" />
       <${Attributes} values=${attrs} onChange=${setAttrs} />
     </div>
-    ${log.error && !log.lines.length ? html`<div class="panel log-none"><${Failure} error=${log.error} again=${log.again} /></div>`
-      : log.loading && !log.lines.length ? html`<div class="panel log-none"><${Loading} what="Reading the log" /></div>`
-        : !log.lines.length ? html`<div class="panel log-none"><${Empty} title=${searched ? "No line is like that" : "Nothing was logged yet"}>${searched
-            ? "Lines that come and fit will appear here." : html`Python's <code>logging</code> is recorded in every run, and <code>run.event("name")</code> adds events. They will appear here as they come.`}<//></div>`
-          : html`<${LogList} lines=${log.lines} following=${following} onFollow=${setFollowing} chosen=${chosen} onChoose=${setChosen}
-              onOlder=${log.older} more=${log.more} showRun=${!run} />`}
-    <p class="table-foot">${count(log.lines.length)} lines${log.more ? ", scroll up for older ones" : ""}${log.lines.length >= MOST ? ` (the newest ${count(MOST)})` : ""}${log.missing ? " · some lines are missing here, reading them again" : ""}</p>
-    ${chosen && html`<${Drawer} title=${clock(chosen.time, { exact: true })} label="The chosen line" onClose=${close}><${LineDetails} line=${chosen} /><//>`}
+    ${
+      log.error && !log.lines.length
+        ? html`<div class="panel log-none"><${Failure} error=${log.error} again=${log.again} /></div>`
+        : log.loading && !log.lines.length
+          ? html`<div class="panel log-none"><${Loading} what="Reading the log" /></div>`
+          : !log.lines.length
+            ? html`<div class="panel log-none">
+              <${Empty} title=${searched ? "No line is like that" : "Nothing was logged yet"}>${
+                searched
+                  ? "Lines that come and fit will appear here."
+                  : html`Python's <code>logging</code> and <code>run.event("name")</code> appear here as they are recorded.`
+              }<//></div>`
+            : html`<${LogList} lines=${log.lines} following=${following} onFollow=${setFollowing} chosen=${chosen}
+                onChoose=${setChosen}
+              onOlder=${log.older} more=${log.more} showRun=${!run} />`
+    }
+    <p class="table-foot">${count(log.lines.length)} lines${log.more ? ", scroll up for older ones" : ""}
+      ${log.lines.length >= MOST ? ` (the newest ${count(MOST)})` : ""}
+      ${log.missing ? " · some lines are missing here, reading them again" : ""}</p>
+    ${
+      chosen &&
+      html`<${Drawer} title=${clock(chosen.time, { exact: true })} label="The chosen line"
+          onClose=${close}><${LineDetails} line=${chosen} /><//>`
+    }
   </div>`;
 }
 
@@ -62,8 +111,13 @@ function useLog(wanted, key, live) {
   const empty = { lines: [], more: false, loading: true, error: null, missing: false };
   const [state, setState] = useState(empty);
   const [turn, setTurn] = useState(0);
-  const held = useRef([]), asking = useRef(false), latest = useRef(null), now = useRef({});
-  const due = useRef(null), busy = useRef(false), gone = useRef(false);   // due: the moment since when lines may be missing
+  const held = useRef([]),
+    asking = useRef(false),
+    latest = useRef(null),
+    now = useRef({});
+  const due = useRef(null),
+    busy = useRef(false),
+    gone = useRef(false); // due: the moment since when lines may be missing
   latest.current = wanted;
   now.current = { live, state, key };
   const again = useCallback(() => setTurn((n) => n + 1), []);
@@ -75,15 +129,26 @@ function useLog(wanted, key, live) {
     due.current = null;
     setState((old) => ({ ...empty, lines: old.key === key ? old.lines : [] }));
     page(wanted, null, control.signal).then(
-      (found) => { if (!gone) setState({ ...empty, ...found, key, loading: false }); },
-      (error) => { if (!gone && error.name !== "AbortError") setState({ ...empty, loading: false, error }); });
-    return () => { gone = true; control.abort(); };
+      (found) => {
+        if (!gone) setState({ ...empty, ...found, key, loading: false });
+      },
+      (error) => {
+        if (!gone && error.name !== "AbortError") setState({ ...empty, loading: false, error });
+      },
+    );
+    return () => {
+      gone = true;
+      control.abort();
+    };
   }, [key, turn]);
 
   const add = (lines) => {
     const fresh = lines.filter((line) => fits(line, latest.current));
     if (!fresh.length) return;
-    if (!now.current.live) { held.current.push(...fresh.slice(-MOST)); return; }
+    if (!now.current.live) {
+      held.current.push(...fresh.slice(-MOST));
+      return;
+    }
     setState((old) => ({ ...old, lines: joined(old.lines, fresh) }));
   };
 
@@ -95,32 +160,58 @@ function useLog(wanted, key, live) {
     if (busy.current || !now.current.live || due.current === null) return;
     busy.current = true;
     await pause(PATIENCE);
-    const mine = now.current.key, last = now.current.state.lines.at(-1)?.time;
+    const mine = now.current.key,
+      last = now.current.state.lines.at(-1)?.time;
     const moment = due.current === -Infinity && last !== undefined ? last - LATE : due.current;
     if (moment !== null && !now.current.state.loading) {
       due.current = null;
-      await since(latest.current, Number.isFinite(moment) ? moment : null).then(({ whole, lines, more }) => setState((old) => old.key !== mine ? old
-        : { ...old, missing: false, ...(whole ? { lines: joined(old.lines, lines) } : { lines, more }) }),
-      () => {
-        due.current = Math.min(moment, due.current ?? Infinity);
-        return pause(8 * PATIENCE);
-      });
+      await since(latest.current, Number.isFinite(moment) ? moment : null).then(
+        ({ whole, lines, more }) =>
+          setState((old) =>
+            old.key !== mine
+              ? old
+              : { ...old, missing: false, ...(whole ? { lines: joined(old.lines, lines) } : { lines, more }) },
+          ),
+        () => {
+          due.current = Math.min(moment, due.current ?? Infinity);
+          return pause(8 * PATIENCE);
+        },
+      );
     }
     busy.current = false;
     if (!gone.current) catchUp();
   };
-  useEffect(() => () => { gone.current = true; }, []);
+  useEffect(
+    () => () => {
+      gone.current = true;
+    },
+    [],
+  );
   useEffect(() => {
     if (!live) return;
     if (held.current.length) add(held.current.splice(0));
     catchUp();
   }, [live]);
-  const stream = useLive(wanted.run ? { run: wanted.run, kind: ["log", "event", "alert"] } : {}, {
-    hello: () => { lack(LATE); catchUp(); },
-    records: (data) => add([...(data.logs || []), ...(data.events || []), ...(data.alerts || [])]),
-    runs: () => { lack(LATE); catchUp(); },
-    gap: () => { lack(LATER); setState((old) => ({ ...old, missing: true })); catchUp(); },
-  }, [wanted.run]);
+  const stream = useLive(
+    wanted.run ? { run: wanted.run, kind: ["log", "event", "alert"] } : {},
+    {
+      hello: () => {
+        lack(LATE);
+        catchUp();
+      },
+      records: (data) => add([...(data.logs || []), ...(data.events || []), ...(data.alerts || [])]),
+      runs: () => {
+        lack(LATE);
+        catchUp();
+      },
+      gap: () => {
+        lack(LATER);
+        setState((old) => ({ ...old, missing: true }));
+        catchUp();
+      },
+    },
+    [wanted.run],
+  );
 
   const older = async () => {
     if (asking.current || !now.current.state.lines.length) return;
@@ -128,8 +219,12 @@ function useLog(wanted, key, live) {
     const mine = key;
     try {
       const found = await page(latest.current, edge(now.current.state.lines));
-      setState((old) => old.key !== mine ? old : { ...old, lines: [...found.lines, ...old.lines], more: found.more });
-    } catch (error) { setState((old) => ({ ...old, error })); } finally { asking.current = false; }
+      setState((old) => (old.key !== mine ? old : { ...old, lines: [...found.lines, ...old.lines], more: found.more }));
+    } catch (error) {
+      setState((old) => ({ ...old, error }));
+    } finally {
+      asking.current = false;
+    }
   };
   return { ...state, stream, older, again };
 }

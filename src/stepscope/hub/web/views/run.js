@@ -10,7 +10,7 @@ import { RunHead } from "../run/head.js";
 import { Overview } from "../run/overview.js";
 import { StepDrawer } from "../step/drawer.js";
 
-const FLAGS = 1000;   // alerts and events that are flagged at most
+const FLAGS = 1000; // alerts and events that are flagged at most
 const NONE = [];
 
 export default function RunView({ parts }) {
@@ -24,12 +24,25 @@ function OneRun({ id }) {
   const keys = useAsk((signal) => get(runPath(id, "keys"), {}, signal).then((answer) => answer.keys), [id]);
   const feeds = useRef(new Set());
   const notes = useAsk((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
-  const findings = useAsk((signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)).then((answer) => answer.findings), [id, run.value?.status]);
+  const findings = useAsk(
+    (signal) =>
+      drawn(feeds.current, signal)
+        .then(() => get(runPath(id, "findings"), {}, signal))
+        .then((answer) => answer.findings),
+    [id, run.value?.status],
+  );
   const [tab, setTab] = useParam("tab", "charts");
-  const goodput = useAsk((signal) => readGoodput(run.value, tab === "overview" ? null : feeds.current, signal), [id, run.value?.attempts, run.value?.status]);
+  const goodput = useAsk(
+    (signal) => readGoodput(run.value, tab === "overview" ? null : feeds.current, signal),
+    [id, run.value?.attempts, run.value?.status],
+  );
   const [step, at, attempt] = [useWhole("step"), useWhole("at"), useWhole("attempt")];
   const watching = useWatching(id, { run, keys, notes, findings, feeds });
-  const open = useMemo(() => (number, rank, attempt) => change({ step: number, at: rank ?? null, attempt: attempt ?? null }, { replace: step !== null }), [step]);
+  const open = useMemo(
+    () => (number, rank, attempt) =>
+      change({ step: number, at: rank ?? null, attempt: attempt ?? null }, { replace: step !== null }),
+    [step],
+  );
   const close = useMemo(() => () => change({ step: null, at: null, attempt: null }), []);
   const going = run.value && ["running", "stalled", "importing"].includes(run.value.status);
   usePace(going, run.value?.status === "importing" ? 2000 : 10000, [run, goodput, findings]);
@@ -39,13 +52,21 @@ function OneRun({ id }) {
   }, [run.value?.name]);
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Asked} asked=${run} what="Reading the run">${(found) => html`
-      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} tab=${tab} setTab=${setTab} onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, told)} />
-      ${tab === "overview"
-        ? html`<${Overview} run=${found} goodput=${goodput} />`
-        : html`<${Asked} asked=${keys} what="Reading its metrics">${(list) => html`
-            <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE} left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}<//>`}
+      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} tab=${tab} setTab=${setTab}
+          onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, told)} />
+      ${
+        tab === "overview"
+          ? html`<${Overview} run=${found} goodput=${goodput} />`
+          : html`<${Asked} asked=${keys} what="Reading its metrics">${(list) => html`
+            <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE}
+                left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}
+            <//>`
+      }
     `}<//>
-    ${step !== null && html`<${StepDrawer} run=${id} step=${step} at=${at} attempt=${attempt} onStep=${open} onClose=${close} />`}
+    ${
+      step !== null &&
+      html`<${StepDrawer} run=${id} step=${step} at=${at} attempt=${attempt} onStep=${open} onClose=${close} />`
+    }
   </div>`;
 }
 
@@ -55,7 +76,9 @@ function usePace(going, ms, asked) {
   const latest = useRef(asked);
   latest.current = asked;
   useEffect(() => {
-    const ask = () => { if (!document.hidden) latest.current.filter((each) => !each.loading).forEach((each) => each.again()); };
+    const ask = () => {
+      if (!document.hidden) latest.current.filter((each) => !each.loading).forEach((each) => each.again());
+    };
     const timer = going ? setInterval(ask, ms) : 0;
     return () => clearInterval(timer);
   }, [going, ms]);
@@ -101,7 +124,10 @@ function newest(records, left) {
 function useWatching(id, { run, keys, notes, findings, feeds }) {
   const later = useRef({});
   const soon = (name, act, ms = 800) => {
-    later.current[name] ??= setTimeout(() => { later.current[name] = undefined; act(); }, ms);
+    later.current[name] ??= setTimeout(() => {
+      later.current[name] = undefined;
+      act();
+    }, ms);
   };
   const progress = useRef({});
   const [, redraw] = useState(0);
@@ -109,33 +135,65 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
   const begun = useRef(false);
   const latest = useRef(findings);
   latest.current = findings;
-  const judge = () => { if (latest.current.loading) soon("findings", judge, 1200); else findings.again(); };
-  return useLive({ run: id, kind: ["metric", "event", "alert"] }, {
-    hello: () => {
-      if (!begun.current) for (const feed of feeds.current) feed.begin();
-      begun.current = true;
+  const judge = () => {
+    if (latest.current.loading) soon("findings", judge, 1200);
+    else findings.again();
+  };
+  return useLive(
+    { run: id, kind: ["metric", "event", "alert"] },
+    {
+      hello: () => {
+        if (!begun.current) for (const feed of feeds.current) feed.begin();
+        begun.current = true;
+      },
+      records: (data) => {
+        let unknown = false;
+        for (const feed of feeds.current) feed.take(data);
+        for (const [key, { step, time }] of Object.entries(data.points || {})) {
+          if (keys.value && !keys.value.some((each) => each.key === key)) unknown = true;
+          note(progress.current, step, time);
+        }
+        if (unknown) soon("keys", keys.again);
+        const news = [...(data.alerts || []), ...(data.events || [])];
+        if (news.length)
+          soon(
+            "run",
+            () => {
+              run.again();
+              judge();
+            },
+            1200,
+          );
+        const shown = news.filter(ofTheUser);
+        if (shown.length) notes.set((old) => newest([...(old?.records || []), ...shown], old?.left));
+        soon(
+          "facts",
+          () => {
+            const { step, time } = progress.current;
+            run.set(
+              (old) =>
+                old && {
+                  ...old,
+                  step: Math.max(old.step ?? 0, step ?? 0),
+                  seen: Math.max(old.seen || 0, time || 0),
+                  duration: old.started && time ? Math.max(old.duration || 0, time - old.started) : old.duration,
+                },
+            );
+            redraw((n) => n + 1);
+          },
+          500,
+        );
+      },
+      gap: () => {
+        for (const feed of feeds.current) feed.refresh();
+        run.again();
+        keys.again();
+        notes.again();
+        judge();
+      },
     },
-    records: (data) => {
-      let unknown = false;
-      for (const feed of feeds.current) feed.take(data);
-      for (const [key, { step, time }] of Object.entries(data.points || {})) {
-        if (keys.value && !keys.value.some((each) => each.key === key)) unknown = true;
-        note(progress.current, step, time);
-      }
-      if (unknown) soon("keys", keys.again);
-      const news = [...(data.alerts || []), ...(data.events || [])];
-      if (news.length) soon("run", () => { run.again(); judge(); }, 1200);
-      const shown = news.filter(ofTheUser);
-      if (shown.length) notes.set((old) => newest([...(old?.records || []), ...shown], old?.left));
-      soon("facts", () => {
-        const { step, time } = progress.current;
-        run.set((old) => old && { ...old, step: Math.max(old.step ?? 0, step ?? 0), seen: Math.max(old.seen || 0, time || 0),
-          duration: old.started && time ? Math.max(old.duration || 0, time - old.started) : old.duration });
-        redraw((n) => n + 1);
-      }, 500);
-    },
-    gap: () => { for (const feed of feeds.current) feed.refresh(); run.again(); keys.again(); notes.again(); judge(); },
-  }, [id]);
+    [id],
+  );
 }
 
 function note(progress, steps, times) {

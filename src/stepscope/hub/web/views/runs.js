@@ -30,8 +30,15 @@ export default function RunsView() {
   const [chosen, setChosen] = useKept("columns", DEFAULTS);
   const asked = useAsk((signal) => get("fields", {}, signal), []);
   const fields = asked.value || NO_FIELDS;
-  const ids = useMemo(() => chosen.flatMap((id) => id === "metrics" ? usualMetrics(fields.metrics).map((key) => "metrics." + key) : [id]), [chosen, fields]);
-  const metrics = useMemo(() => asked.value || asked.error ? ids.filter((id) => id.startsWith("metrics.")).map((id) => id.slice(8)) : null, [ids, asked.value, asked.error]);
+  const ids = useMemo(
+    () =>
+      chosen.flatMap((id) => (id === "metrics" ? usualMetrics(fields.metrics).map((key) => "metrics." + key) : [id])),
+    [chosen, fields],
+  );
+  const metrics = useMemo(
+    () => (asked.value || asked.error ? ids.filter((id) => id.startsWith("metrics.")).map((id) => id.slice(8)) : null),
+    [ids, asked.value, asked.error],
+  );
   const runs = useRuns({ filter, sort, metrics, archived });
   const now = useNow(5000);
   const [sparks, seeSparks] = useSparks(metrics);
@@ -39,11 +46,22 @@ export default function RunsView() {
   const last = useRef(0);
   useEffect(() => {
     // A first run brings the first names.
-    if (runs.total && !fields.metrics.length && Date.now() - last.current > 3000) { last.current = Date.now(); asked.again(); }
+    if (runs.total && !fields.metrics.length && Date.now() - last.current > 3000) {
+      last.current = Date.now();
+      asked.again();
+    }
   }, [runs.rows]);
-  const toggle = (run) => setPicked((old) => { const made = new Set(old); if (!made.delete(run.id)) made.add(run.id); return made; });
+  const toggle = (run) =>
+    setPicked((old) => {
+      const made = new Set(old);
+      if (!made.delete(run.id)) made.add(run.id);
+      return made;
+    });
   const rows = useMemo(() => grouped(runs.rows, group, closed), [runs.rows, group, closed]);
-  const columns = useMemo(() => columnsOf(ids, { sparks, rates, now, picked, toggle }), [ids.join(), sparks, rates, now, picked]);
+  const columns = useMemo(
+    () => columnsOf(ids, { sparks, rates, now, picked, toggle }),
+    [ids.join(), sparks, rates, now, picked],
+  );
   const seen = (shown) => {
     const own = shown.filter((row) => !row.heading);
     runs.see(own);
@@ -51,42 +69,94 @@ export default function RunsView() {
     if (ids.includes("rate")) seeRates(own);
   };
 
-  if (runs.total === 0 && !filter && !archived && !runs.archived) return html`<div class="page"><${FirstRun} home=${asked.value?.home} /></div>`;
+  if (runs.total === 0 && !filter && !archived && !runs.archived)
+    return html`<div class="page"><${FirstRun} home=${asked.value?.home} /></div>`;
   const wrong = runs.error?.status === 400 ? runs.error.message : "";
   return html`<div class="page fill runs">
     <div class="runs-bar">
-      <${Filter} value=${filter} onChange=${(text) => change({ filter: text.trim() })} problem=${wrong} fields=${names(fields)} valuesOf=${(field) => valuesOf(field, runs.rows, fields)} />
+      <${Filter} value=${filter} onChange=${(text) => change({ filter: text.trim() })} problem=${wrong}
+          fields=${names(fields)} valuesOf=${(field) => valuesOf(field, runs.rows, fields)} />
       <${Toolbar} label="Table">
         <${Select} label="group" hidden=${false} value=${group} onChange=${(by) => change({ group: by })}
-          options=${[["", "not grouped"], ["project", "project"], ["status", "status"], ["hosts", "host"], ["group", "group"], ...fields.tags.slice(0, 30).map(({ name }) => ["tag." + name, `tag ${name}`]), ...fields.config.slice(0, 60).map(({ name }) => ["config." + name, name])]} />
+          options=${[
+            ["", "not grouped"],
+            ["project", "project"],
+            ["status", "status"],
+            ["hosts", "host"],
+            ["group", "group"],
+            ...fields.tags.slice(0, 30).map(({ name }) => ["tag." + name, `tag ${name}`]),
+            ...fields.config.slice(0, 60).map(({ name }) => ["config." + name, name]),
+          ]} />
         <${Archived} value=${archived} count=${runs.archived || 0} />
-        <${Menu} label="Columns" icon="columns" align="right"><${Chooser} chosen=${ids} fields=${fields} onChange=${setChosen} onReset=${() => setChosen(DEFAULTS)} /><//>
+        <${Menu} label="Columns" icon="columns" align="right">
+          <${Chooser} chosen=${ids} fields=${fields} onChange=${setChosen} onReset=${() => setChosen(DEFAULTS)} /><//>
         <button type="button" class=${"button" + (picked.size > 1 ? " primary" : "")} disabled=${picked.size < 2}
-          onClick=${() => go(href("compare", { run: [...picked] }))}>Compare${picked.size ? ` ${picked.size}` : ""}</button>
-        <${Manage} picked=${picked} onDone=${() => { setPicked(new Set()); runs.again(); asked.again(); }} />
+          onClick=${() => go(href("compare", { run: [...picked] }))}>Compare${picked.size ? ` ${picked.size}` : ""}
+          </button>
+        <${Manage} picked=${picked} onDone=${() => {
+          setPicked(new Set());
+          runs.again();
+          asked.again();
+        }} />
       <//>
       <p class="runs-count muted" role="status">${countWords(runs, filter)}</p>
     </div>
-    ${runs.error && !wrong && !runs.rows.length ? html`<${Failure} error=${runs.error} again=${runs.again} />`
-      : wrong && runs.total === null ? null : runs.total === null ? html`<${Loading} what="Reading the runs" />`
-        : html`<${VirtualTable} label="Runs" columns=${columns} rows=${rows} keyOf=${(row) => row.heading ? "group " + row.heading : row.id} sort=${sort} question=${[filter, group, archived].join("\n")}
-            onSort=${(next) => change({ sort: next === "-started" ? null : next })} onSeen=${seen} onToggle=${(row) => row.heading ? fold(row, setClosed) : toggle(row)}
-            onOpen=${(row) => row.heading ? fold(row, setClosed) : go(href("run", row.id))} rowClass=${(row) => row.heading ? "heading" : picked.has(row.id) ? "on" : ""} />`}
-    ${runs.total > 0 && !runs.rows.length && !runs.loading && !wrong && html`<p class="runs-none muted">No run matches this filter. <a href=${href("runs")}>Show all ${count(runs.total)}</a></p>`}
+    ${
+      runs.error && !wrong && !runs.rows.length
+        ? html`<${Failure} error=${runs.error} again=${runs.again} />`
+        : wrong && runs.total === null
+          ? null
+          : runs.total === null
+            ? html`<${Loading} what="Reading the runs" />`
+            : html`<${VirtualTable} label="Runs" columns=${columns} rows=${rows}
+                keyOf=${(row) => (row.heading ? "group " + row.heading : row.id)} sort=${sort}
+                question=${[filter, group, archived].join("\n")}
+            onSort=${(next) => change({ sort: next === "-started" ? null : next })} onSeen=${seen}
+                onToggle=${(row) => (row.heading ? fold(row, setClosed) : toggle(row))}
+            onOpen=${(row) => (row.heading ? fold(row, setClosed) : go(href("run", row.id)))}
+                rowClass=${(row) => (row.heading ? "heading" : picked.has(row.id) ? "on" : "")} />`
+    }
+    ${
+      runs.total > 0 &&
+      !runs.rows.length &&
+      !runs.loading &&
+      !wrong &&
+      html`<p class="runs-none muted">No run matches this filter. <a href=${href("runs")}>Show all ${count(runs.total)}
+      </a>
+      </p>`
+    }
   </div>`;
 }
 
 function columnsOf(ids, given) {
-  const box = { id: "pick", title: "Pick", head: html`<span class="sr">Pick to compare</span>`, width: "34px",
-    cell: (run) => run.heading ? null : html`<input type="checkbox" tabindex="-1" aria-label=${`Pick ${run.name || run.id}`} checked=${given.picked.has(run.id)} onChange=${() => given.toggle(run)} />` };
+  const box = {
+    id: "pick",
+    title: "Pick",
+    head: html`<span class="sr">Pick to compare</span>`,
+    width: "34px",
+    cell: (run) =>
+      run.heading
+        ? null
+        : html`<input type="checkbox" tabindex="-1" aria-label=${`Pick ${run.name || run.id}`}
+            checked=${given.picked.has(run.id)} onChange=${() => given.toggle(run)} />`,
+  };
   // On a phone the sign of a state is enough; the word stays for those who listen.
-  const narrow = matchMedia("(max-width: 640px)").matches, small = { status: "32px", name: "minmax(150px, 2fr)", step: "64px" };
-  const made = ids.map((id) => column(id, given)).filter(Boolean).map((each) => narrow && small[each.id] ? { ...each, width: small[each.id] } : each);
-  const named = made.map((each) => ({ ...each, cell: (row) => row.heading ? (each.id === "name" ? heading(row) : null) : each.cell(row) }));
+  const narrow = matchMedia("(max-width: 640px)").matches,
+    small = { status: "32px", name: "minmax(150px, 2fr)", step: "64px" };
+  const made = ids
+    .map((id) => column(id, given))
+    .filter(Boolean)
+    .map((each) => (narrow && small[each.id] ? { ...each, width: small[each.id] } : each));
+  const named = made.map((each) => ({
+    ...each,
+    cell: (row) => (row.heading ? (each.id === "name" ? heading(row) : null) : each.cell(row)),
+  }));
   return [box, ...named];
 }
 
-const heading = (row) => html`<span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} />${row.heading}<span class="muted">${count(row.size)}</span></span>`;
+const heading = (row) =>
+  html`<span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} />${row.heading}
+    <span class="muted">${count(row.size)}</span></span>`;
 
 function grouped(rows, by, closed) {
   if (!by) return rows;
@@ -96,20 +166,38 @@ function grouped(rows, by, closed) {
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(run);
   }
-  return [...groups].flatMap(([name, list]) => [{ heading: name, size: list.length, open: !closed.has(name) }, ...(closed.has(name) ? [] : list)]);
+  return [...groups].flatMap(([name, list]) => [
+    { heading: name, size: list.length, open: !closed.has(name) },
+    ...(closed.has(name) ? [] : list),
+  ]);
 }
 
-const fold = (row, setClosed) => setClosed((old) => { const made = new Set(old); if (!made.delete(row.heading)) made.add(row.heading); return made; });
+const fold = (row, setClosed) =>
+  setClosed((old) => {
+    const made = new Set(old);
+    if (!made.delete(row.heading)) made.add(row.heading);
+    return made;
+  });
 
 function countWords({ rows, matched, total, loading, state }, filter) {
   if (total === null) return "";
   const part = filter ? `${count(matched)} of ${count(total)} runs` : `${count(total)} runs`;
-  return part + (loading && rows.length < matched ? `, ${count(rows.length)} read` : "") + (state === "lost" ? " · reconnecting" : "");
+  return (
+    part +
+    (loading && rows.length < matched ? `, ${count(rows.length)} read` : "") +
+    (state === "lost" ? " · reconnecting" : "")
+  );
 }
 
 function names(fields) {
-  return [...fields.plain.map((name) => ({ name, hint: "" })), ...tagFields(fields), ...fields.metrics.filter(({ name }) => !name.startsWith("stepscope/")).map(({ name, runs }) => ({ name: "metrics." + name, hint: `${count(runs)} runs` })),
-    ...fields.config.map(({ name, runs }) => ({ name: "config." + name, hint: `${count(runs)} runs` }))];
+  return [
+    ...fields.plain.map((name) => ({ name, hint: "" })),
+    ...tagFields(fields),
+    ...fields.metrics
+      .filter(({ name }) => !name.startsWith("stepscope/"))
+      .map(({ name, runs }) => ({ name: "metrics." + name, hint: `${count(runs)} runs` })),
+    ...fields.config.map(({ name, runs }) => ({ name: "config." + name, hint: `${count(runs)} runs` })),
+  ];
 }
 
 function valuesOf(field, rows, fields) {
@@ -118,7 +206,13 @@ function valuesOf(field, rows, fields) {
   const tags = tagValues(field, rows, fields);
   if (tags) return tags;
   if (!/^(name|id|hosts|group|job_type|config\..*)$/.test(field)) return [];
-  return [...new Set(rows.slice(0, 2000).map((run) => field.startsWith("config.") ? groupOf(run, field) : plainOf(run, field)))].filter((value) => value && value !== "–").slice(0, 200);
+  return [
+    ...new Set(
+      rows.slice(0, 2000).map((run) => (field.startsWith("config.") ? groupOf(run, field) : plainOf(run, field))),
+    ),
+  ]
+    .filter((value) => value && value !== "–")
+    .slice(0, 200);
 }
 
-const plainOf = (run, field) => field === "hosts" ? run.hosts[0] : run[field];
+const plainOf = (run, field) => (field === "hosts" ? run.hosts[0] : run[field]);

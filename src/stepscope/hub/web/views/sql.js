@@ -10,20 +10,45 @@ import { Schema } from "../sql/schema.js";
 import { asCsv, download, isNumber, ResultChart, ResultTable } from "../sql/results.js";
 
 const EXAMPLES = [
-  ["Metrics of each run", "SELECT r.id AS run, s.key AS key, count() AS points, min(m.value) AS least, max(m.value) AS most\nFROM metrics AS m\nINNER JOIN series AS s ON s.series = m.series\nINNER JOIN runs AS r ON r.run = s.run\nGROUP BY run, key ORDER BY run, key"],
-  ["Slowest kinds of spans", "SELECT name, count() AS spans, quantile(0.5)(duration) / 1e6 AS p50_ms, quantile(0.99)(duration) / 1e6 AS p99_ms\nFROM spans GROUP BY name ORDER BY p99_ms DESC LIMIT 50"],
-  ["Step time along a run", "SELECT step, max(duration) / 1e6 AS slowest_ms, min(duration) / 1e6 AS fastest_ms\nFROM spans WHERE name = 'train.step' AND step >= 0\nGROUP BY step ORDER BY step"],
-  ["Values that are not finite", "SELECT s.key AS key, m.step AS step, m.value AS value\nFROM metrics AS m INNER JOIN series AS s ON s.series = m.series\nWHERE NOT isFinite(m.value) ORDER BY step LIMIT 1000"],
-  ["Errors in the logs", "SELECT run, rank, step, body FROM logs WHERE severity >= 17 ORDER BY time DESC LIMIT 200"],
+  [
+    "Metrics of each run",
+    `SELECT r.id AS run, s.key AS key, count() AS points, min(m.value) AS least, max(m.value) AS most
+FROM metrics AS m
+INNER JOIN series AS s ON s.series = m.series
+INNER JOIN runs AS r ON r.run = s.run
+GROUP BY run, key ORDER BY run, key`,
+  ],
+  [
+    "Slowest kinds of spans",
+    `SELECT name, count() AS spans, quantile(0.5)(duration) / 1e6 AS p50_ms, quantile(0.99)(duration) / 1e6 AS p99_ms
+FROM spans GROUP BY name ORDER BY p99_ms DESC LIMIT 50`,
+  ],
+  [
+    "Step time along a run",
+    `SELECT step, max(duration) / 1e6 AS slowest_ms, min(duration) / 1e6 AS fastest_ms
+FROM spans WHERE name = 'train.step' AND step >= 0
+GROUP BY step ORDER BY step`,
+  ],
+  [
+    "Values that are not finite",
+    `SELECT s.key AS key, m.step AS step, m.value AS value
+FROM metrics AS m INNER JOIN series AS s ON s.series = m.series
+WHERE NOT isFinite(m.value) ORDER BY step LIMIT 1000`,
+  ],
+  ["Errors in the logs", `SELECT run, rank, step, body FROM logs WHERE severity >= 17 ORDER BY time DESC LIMIT 200`],
 ];
 
 export default function Sql() {
-  const [shared, setShared] = useParam("q"), [view, setView] = useParam("view", "table"), [rows, setRows] = useParam("rows", "1000");
+  const [shared, setShared] = useParam("q"),
+    [view, setView] = useParam("view", "table"),
+    [rows, setRows] = useParam("rows", "1000");
   const [text, setText] = useState(shared || EXAMPLES[1][1]);
   const [history, setHistory] = useKept("sql", []);
   const [state, setState] = useState({ answer: null, error: null, busy: false, took: 0 });
   const tables = useAsk((signal) => get("sql/tables", {}, signal), []);
-  const area = useRef(null), control = useRef(null), ran = useRef("");
+  const area = useRef(null),
+    control = useRef(null),
+    ran = useRef("");
   const run = async (statement = text) => {
     control.current?.abort();
     control.current = new AbortController();
@@ -39,42 +64,106 @@ export default function Sql() {
       if (error.name !== "AbortError") setState({ answer: null, error, busy: false, took: 0 });
     }
   };
-  // The address may be changed by hand, by a link or by going back. A link only fills the box: whoever follows it reads the statement first.
-  useEffect(() => { if (shared && shared !== ran.current) setText(shared); }, [shared]);
+  // The address changes by hand, by a link or by going back. A link only fills the box: the statement is read before it runs.
+  useEffect(() => {
+    if (shared && shared !== ran.current) setText(shared);
+  }, [shared]);
   useEffect(() => () => control.current?.abort(), []);
   const insert = (word) => {
     const { selectionStart: at, selectionEnd: end } = area.current;
     setText(text.slice(0, at) + word + text.slice(end));
-    requestAnimationFrame(() => { area.current.focus(); area.current.setSelectionRange(at + word.length, at + word.length); });
+    requestAnimationFrame(() => {
+      area.current.focus();
+      area.current.setSelectionRange(at + word.length, at + word.length);
+    });
   };
-  const keys = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); run(); } };
-  const choose = (statement) => { setText(statement); run(statement); };
+  const keys = (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      run();
+    }
+  };
+  const choose = (statement) => {
+    setText(statement);
+    run(statement);
+  };
   const { answer, error, busy } = state;
   return html`<div class="page fill sql">
-    <div class="page-head"><h1>SQL</h1><span class="muted">ClickHouse's dialect, SELECT only</span><span class="grow"></span>
-      <${Menu} label="Examples" align="right">${(close) => EXAMPLES.map(([name, statement]) => html`<button type="button" class="item" key=${name} onClick=${() => { close(); choose(statement); }}>${name}</button>`)}<//>
-      <${Menu} label="History" align="right">${(close) => history.length ? history.map((statement) => html`<button type="button" class="item sql-past mono" key=${statement} title=${statement} onClick=${() => { close(); choose(statement); }}>${statement.replace(/\s+/g, " ").slice(0, 70)}</button>`)
-        : html`<p class="muted sql-words">What you run is kept here, in this browser.</p>`}<//>
+    <div class="page-head"><h1>SQL</h1><span class="muted">ClickHouse's dialect, SELECT only</span>
+      <span class="grow"></span>
+      <${Menu} label="Examples" align="right">${(close) =>
+        EXAMPLES.map(
+          ([name, statement]) =>
+            html`<button type="button" class="item" key=${name} onClick=${() => {
+              close();
+              choose(statement);
+            }}>${name}</button>`,
+        )}<//>
+      <${Menu} label="History" align="right">${(close) =>
+        history.length
+          ? history.map(
+              (statement) =>
+                html`<button type="button" class="item sql-past mono" key=${statement} title=${statement}
+                    onClick=${() => {
+                      close();
+                      choose(statement);
+                    }}>${statement.replace(/\s+/g, " ").slice(0, 70)}</button>`,
+            )
+          : html`<p class="muted sql-words">What you run is kept here, in this browser.</p>`}<//>
     </div>
     <div class="sql-main">
       <${Schema} asked=${tables} onInsert=${insert} />
       <div class="sql-work">
         <div class=${"sql-editor panel" + (error ? " wrong" : "")}>
-          <textarea ref=${area} class="mono" rows="7" value=${text} aria-label="Statement" aria-invalid=${String(!!error)} aria-describedby="sql-said" spellcheck=${false}
+          <textarea ref=${area} class="mono" rows="7" value=${text} aria-label="Statement"
+              aria-invalid=${String(!!error)} aria-describedby="sql-said" spellcheck=${false}
             onInput=${(event) => setText(event.target.value)} onKeyDown=${keys}></textarea>
           <div class="sql-bar">
-            <button type="button" class="button primary" onClick=${() => run()} disabled=${busy || !text.trim()} title="Ctrl + Enter">Run</button>
-            <${Select} label="At most" hidden=${false} value=${rows} options=${[["100", "100 rows"], ["1000", "1 000 rows"], ["10000", "10 000 rows"]]} onChange=${setRows} />
-            <span id="sql-said" class=${"sql-said " + (error ? "bad-text" : "muted")} role=${error ? "alert" : "status"}>${error ? error.message : busy ? "Running…" : answer ? `${count(answer.rows.length)} rows${answer.more ? ", and more were left off" : ""} in ${millis(state.took)}` : "Ctrl + Enter runs it"}</span>
+            <button type="button" class="button primary" onClick=${() => run()} disabled=${busy || !text.trim()}
+                title="Ctrl + Enter">Run</button>
+            <${Select} label="At most" hidden=${false} value=${rows} options=${[
+              ["100", "100 rows"],
+              ["1000", "1 000 rows"],
+              ["10000", "10 000 rows"],
+            ]} onChange=${setRows} />
+            <span id="sql-said" class=${"sql-said " + (error ? "bad-text" : "muted")}
+                role=${error ? "alert" : "status"}>
+                  ${
+                    error
+                      ? error.message
+                      : busy
+                        ? "Running…"
+                        : answer
+                          ? `${count(answer.rows.length)} rows${answer.more ? ", and more were left off" : ""} in ${millis(state.took)}`
+                          : "Ctrl + Enter runs it"
+                  }
+                </span>
             <span class="grow"></span>
-            ${answer && html`<${Choice} label="Show as" value=${view} options=${[["table", "Table"], ["chart", "Chart"]]} onChange=${setView} />
-              <button type="button" class="button" onClick=${() => download("stepscope.csv", asCsv(answer), "text/csv")}>CSV</button>`}
+            ${
+              answer &&
+              html`<${Choice} label="Show as" value=${view} options=${[
+                ["table", "Table"],
+                ["chart", "Chart"],
+              ]} onChange=${setView} />
+              <button type="button" class="button"
+                  onClick=${() => download("stepscope.csv", asCsv(answer), "text/csv")}>CSV</button>`
+            }
           </div>
         </div>
-        <div class=${"sql-results" + (busy ? " busy" : "")}>${answer
-          ? view === "chart" && answer.columns.some((column) => isNumber(column.type)) ? html`<div class="panel sql-panel"><${ResultChart} answer=${answer} /></div>` : html`<${ResultTable} answer=${answer} />`
-          : html`<div class="panel sql-panel">${busy ? html`<${Loading} what="Asking the store" />` : error ? html`<${Empty} title="No answer">What is wrong is said under the statement.<//>`
-            : html`<${Empty} title="Ask anything of what was recorded">Write a SELECT, or begin with an example.<//>`}</div>`}</div>
+        <div class=${"sql-results" + (busy ? " busy" : "")}>${
+          answer
+            ? view === "chart" && answer.columns.some((column) => isNumber(column.type))
+              ? html`<div class="panel sql-panel"><${ResultChart} answer=${answer} /></div>`
+              : html`<${ResultTable} answer=${answer} />`
+            : html`<div class="panel sql-panel">${
+                busy
+                  ? html`<${Loading} what="Asking the store" />`
+                  : error
+                    ? html`<${Empty} title="No answer">What is wrong is said under the statement.<//>`
+                    : html`<${Empty}
+                        title="Ask anything of what was recorded">Write a SELECT, or begin with an example.<//>`
+              }</div>`
+        }</div>
       </div>
     </div>
   </div>`;

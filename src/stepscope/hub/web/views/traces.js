@@ -4,10 +4,13 @@ import { SpanSearch } from "../trace/search.js";
 import { backToSearch, Viewer } from "../trace/viewer.js";
 
 export default function Traces({ query }) {
-  const trace = query.get("trace"), run = query.get("run"), at = query.get("at");
+  const trace = query.get("trace"),
+    run = query.get("run"),
+    at = query.get("at");
   if (trace) return html`<${Viewer} key=${trace} picked=${{ trace_id: trace }} back=${backToSearch(query)} />`;
   if (run && at) {
-    return html`<${Viewer} key=${run + " " + at} picked=${{ run, step: at, last: query.get("last") }} title=${`${run}, step ${at}`} back=${backToSearch(query)} />`;
+    return html`<${Viewer} key=${run + " " + at} picked=${{ run, step: at, last: query.get("last") }}
+        title=${`${run}, step ${at}`} back=${backToSearch(query)} />`;
   }
   return html`<${SpanSearch} />`;
 }
