@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("src", "tests", "tools", "benchmarks")
 SUFFIXES = {".py", ".js", ".mjs", ".css", ".html", ".sh"}
 FILE_LINES = 400
+LINE_LENGTHS = {".js": 140, ".mjs": 140}
 FUNCTION_LINES = 60
 EMPTY_WORDS = {"manager", "helper", "util", "base", "common", "handler"}
 # A name such as HTTPServer or journal_v2 falls apart into its words.
@@ -58,6 +59,14 @@ def code_problems(path: Path, text: str) -> Iterator[str]:
             yield from (f"{where} is called '{word}', which says nothing" for word in empty_words(node.name))
 
 
+def line_problems(path: Path, text: str) -> Iterator[str]:
+    """Yield the lines that are longer than files of this kind allow; Python's are the formatter's business."""
+    most = LINE_LENGTHS.get(path.suffix)
+    for number, line in enumerate(text.splitlines(), 1):
+        if most is not None and len(line) > most:
+            yield f"{path}:{number} has {len(line)} characters, more than {most}"
+
+
 def file_problems(path: Path, root: Path) -> Iterator[str]:
     """Yield what is wrong with one file: its name, its length, and what stands in it."""
     shown = path.relative_to(root)
@@ -65,6 +74,7 @@ def file_problems(path: Path, root: Path) -> Iterator[str]:
     count = len(text.splitlines())
     if count > FILE_LINES:
         yield f"{shown} has {count} lines, more than {FILE_LINES}"
+    yield from line_problems(shown, text)
     name = path.parent.name if path.stem == "__init__" else path.stem
     if not name.startswith("test_"):
         yield from (f"{shown} is called '{word}', which says nothing" for word in empty_words(name))
@@ -77,7 +87,9 @@ def problems(root: Path) -> Iterator[str]:
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             parts = path.relative_to(root).parts
-            ours = "vendor" not in parts and not any(part.startswith((".", "__pycache__")) for part in parts)
+            ours = not {"vendor", "node_modules"} & set(parts) and not any(
+                part.startswith((".", "__pycache__")) for part in parts
+            )
             if ours and path.is_file() and path.suffix in SUFFIXES:
                 yield from file_problems(path, root)
 

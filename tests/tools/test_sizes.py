@@ -24,10 +24,18 @@ def test_a_file_may_have_400_lines_and_no_more(tmp_path: Path, name: str) -> Non
     assert found(tmp_path, name, "\n" * 401) == [f"{name} has 401 lines, more than 400"]
 
 
-@pytest.mark.parametrize("name", ["src/vendor/uplot.js", "src/.cache/a.py", "src/data.json", "docs/a.py"])
+@pytest.mark.parametrize(
+    "name", ["src/vendor/a.js", "tools/page/node_modules/a.js", "src/.cache/a.py", "src/data.json", "docs/a.py"]
+)
 def test_what_is_not_our_code_is_not_measured(tmp_path: Path, name: str) -> None:
     """Vendored files, caches, data and other folders may be of any length."""
     assert found(tmp_path, name, "\n" * 500) == []
+
+
+def test_a_line_of_the_page_may_have_140_characters_and_no_more(tmp_path: Path) -> None:
+    """Long lines of JavaScript are named with their numbers."""
+    assert found(tmp_path, "src/w/a.js", "x" * 140) == []
+    assert found(tmp_path, "src/w/a.js", "\n" + "x" * 141) == ["src/w/a.js:2 has 141 characters, more than 140"]
 
 
 @pytest.mark.parametrize("start", ["def work():\n", "async def work():\n"])
