@@ -1,10 +1,14 @@
 """Disabled, or without a run, nothing happens."""
 
+import inspect
 from pathlib import Path
 
 import pytest
 
 import stepscope
+from stepscope.sdk.delivery_status import NOTHING_LEFT
+from stepscope.sdk.off import OFF_SPAN, OffRun
+from stepscope.sdk.run import Run
 
 
 def test_disabled_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +66,17 @@ def test_without_a_run_async_spans_are_harmless() -> None:
     import asyncio
 
     asyncio.run(_use())
+
+
+PUBLIC = sorted(name for name, call in vars(Run).items() if not name.startswith("_") and inspect.isfunction(call))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_disabled_run_has_every_call_of_a_run(name: str) -> None:
+    """Each public method of Run is a no-op with the same signature; a new one cannot be forgotten."""
+    assert name in vars(OffRun)
+    assert inspect.signature(getattr(OffRun, name)) == inspect.signature(getattr(Run, name))
+    assert getattr(OffRun(), name)("any", "arguments", colour="red") in (None, OFF_SPAN, NOTHING_LEFT) or name in (
+        "goodput",
+        "on_finish",
+    )

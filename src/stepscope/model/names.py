@@ -103,6 +103,12 @@ CATEGORIES = {
 _WORDS_OF = {meant: [word for word, each in CATEGORIES.items() if each == meant] for meant in CATEGORIES.values()}
 
 
+def category_of(word: object) -> str:
+    """The key prefix of a category word: the one it is an alias of, else itself in lower case."""
+    text = str(word).strip().strip("/").lower()
+    return CATEGORIES.get(text, text or "misc")
+
+
 def canonical_key(key: str) -> str:
     """A metric's key with its category by its one name: `train/loss` and `trainer/loss` are both `trainer/loss`."""
     category, slash, rest = key.partition("/")

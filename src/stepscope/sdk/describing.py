@@ -32,44 +32,36 @@ def tag(run: Described, /, *tags: str, **named: Any) -> None:
 
     Tags that people change later, on the page or with a command, win over these.
     """
-    if _is_on(run):
-        try:
-            _edit(run, {"tags": {**read_tags(tags), **read_tags(named)}})
-        except Exception as error:
-            run.outcomes.reject("tag", type(error).__name__)
+    try:
+        _edit(run, {"tags": {**read_tags(tags), **read_tags(named)}})
+    except Exception as error:
+        run.outcomes.reject("tag", type(error).__name__)
 
 
 def untag(run: Described, /, *names: str, **unknown: Any) -> None:
     """Remove tags from the run, by name."""
-    if _is_on(run):
-        run.outcomes.reject_arguments("untag", unknown)
-        _edit(run, {"tags": {text_of(name).strip(): None for name in names}})
+    run.outcomes.reject_arguments("untag", unknown)
+    _edit(run, {"tags": {text_of(name).strip(): None for name in names}})
 
 
 def note(run: Described, /, text: str | None = None, **unknown: Any) -> None:
     """Set the notes of the run, in place of those it had."""
-    if _is_on(run):
-        run.outcomes.reject_arguments("note", unknown)
-        if text is None:
-            run.outcomes.reject("note", "no text was given")
-            return
-        _edit(run, {"notes": text_of(text)[:LONGEST_NOTES]})
+    run.outcomes.reject_arguments("note", unknown)
+    if text is None:
+        run.outcomes.reject("note", "no text was given")
+        return
+    _edit(run, {"notes": text_of(text)[:LONGEST_NOTES]})
 
 
 def rename(run: Described, /, name: str = "", **unknown: Any) -> None:
     """Give the run another name; its id stays."""
-    if _is_on(run):
-        run.outcomes.reject_arguments("rename", unknown)
-        wanted = text_of(name).strip()[:LONGEST_NAME]
-        if not wanted:
-            run.outcomes.reject("rename", "a name must not be empty")
-            return
-        run.name = wanted
-        _edit(run, {"name": wanted})
-
-
-def _is_on(run: Described) -> bool:
-    return run.status != "disabled"
+    run.outcomes.reject_arguments("rename", unknown)
+    wanted = text_of(name).strip()[:LONGEST_NAME]
+    if not wanted:
+        run.outcomes.reject("rename", "a name must not be empty")
+        return
+    run.name = wanted
+    _edit(run, {"name": wanted})
 
 
 def _edit(run: Described, change: dict[str, Any]) -> None:

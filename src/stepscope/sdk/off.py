@@ -1,21 +1,24 @@
 """A run that records nothing: what `init` returns when Stepscope is disabled."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from opentelemetry import trace
 
-from stepscope.model.goodput import Goodput, Sums, conclude
+from stepscope.model.goodput import Sums, conclude
 from stepscope.sdk.context import NOWHERE, Mark
-from stepscope.sdk.delivery_status import NOTHING_LEFT, DeliveryStatus
+from stepscope.sdk.delivery_status import NOTHING_LEFT
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 class OffSpan(Span):
-    """A span that is nowhere: every call does nothing."""
+    """A span that is not recorded: every call does nothing."""
 
     __slots__ = ()
 
@@ -34,11 +37,21 @@ class OffSpan(Span):
         return None
 
     def get_span_context(self) -> trace.SpanContext:
-        """No ids."""
+        """Return the invalid context: this span has no ids."""
         return trace.INVALID_SPAN_CONTEXT
 
 
 OFF_SPAN = OffSpan()
+
+
+def _off(call: F, answer: Any = None) -> F:
+    """Return a method with the signature of one of Run's that does nothing but return an answer."""
+
+    @functools.wraps(call)
+    def off(self: Run, *args: Any, **given: Any) -> Any:
+        return answer
+
+    return cast(F, off)
 
 
 class OffRun(Run):
@@ -54,7 +67,7 @@ class OffRun(Run):
 
     @property
     def home(self) -> Path:
-        """Nowhere."""
+        """A folder that does not exist."""
         return Path("disabled")
 
     @property
@@ -62,62 +75,26 @@ class OffRun(Run):
         """No step."""
         return NOWHERE
 
-    def log(
-        self,
-        metrics: Mapping[str, Any] | None = None,
-        step: int | None = None,
-        category: str | None = None,
-        axis: str | None = None,
-        **unknown: Any,
-    ) -> None:
-        """Do nothing."""
-
-    def step(self, n: int | None = None, name: str = "step", **unknown: Any) -> Span:
-        """Open no span."""
-        return OFF_SPAN
-
-    def span(self, name: str | None = None, /, **attrs: Any) -> Span:
-        """Open no span."""
-        return OFF_SPAN
-
-    def event(
-        self,
-        name: str | None = None,
-        data: Mapping[str, Any] | None = None,
-        severity: str = "INFO",
-        *,
-        step: int | None = None,
-        **unknown: Any,
-    ) -> None:
-        """Do nothing."""
-
-    def alert(
-        self,
-        name: str | None = None,
-        severity: str = "WARN",
-        message: str = "",
-        *,
-        step: int | None = None,
-        **attrs: Any,
-    ) -> None:
-        """Do nothing."""
-
-    def exception(self, error: BaseException | None = None, *, severity: str = "ERROR", **attrs: Any) -> None:
-        """Do nothing."""
-
-    def goodput(self) -> Goodput:
-        """No time was recorded."""
-        return conclude(Sums())
-
-    def flush(self, timeout: float | None = None, **unknown: Any) -> DeliveryStatus:
-        """Nothing waits."""
-        return NOTHING_LEFT
-
-    def finish(
-        self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
-    ) -> DeliveryStatus:
-        """Nothing ends."""
-        return NOTHING_LEFT
+    log = _off(Run.log)
+    log_system = _off(Run.log_system)
+    measure = _off(Run.measure)
+    step = _off(Run.step, OFF_SPAN)
+    span = _off(Run.span, OFF_SPAN)
+    event = _off(Run.event)
+    alert = _off(Run.alert)
+    exception = _off(Run.exception)
+    tag = _off(Run.tag)
+    untag = _off(Run.untag)
+    note = _off(Run.note)
+    rename = _off(Run.rename)
+    on_finish = _off(Run.on_finish, lambda: False)
+    count = _off(Run.count)
+    reject = _off(Run.reject)
+    warn = _off(Run.warn)
+    goodput = _off(Run.goodput, conclude(Sums()))
+    flush = _off(Run.flush, NOTHING_LEFT)
+    finish = _off(Run.finish, NOTHING_LEFT)
+    after_fork = _off(Run.after_fork)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OffRun, ()

@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
-from stepscope.sdk import describing, periodic, seen_exceptions, values
+from stepscope.sdk import describing, extensions, periodic, seen_exceptions, values
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -132,7 +132,7 @@ class Run:
             if axis is not None and type(axis) is not str:
                 axis = text_of(axis)
             if category is not None:
-                category = _known_category(category) or _category(category)
+                category = _known_category(category) or names.category_of(category)
             if unknown:
                 self.outcomes.reject_arguments("log", unknown)
             # One addition in C tells whether all values are plain numbers. With arrays and tensors it would compute,
@@ -171,7 +171,7 @@ class Run:
             if self._plain and not _ADD_NOTHING.issuperset(map(type, metrics.values())):
                 self._plain = False
             flat, held = values.flatten(metrics, self.outcomes.reject)
-            row = Row(_time_ns(), number, axis, None if category is None else _category(category), flat)
+            row = Row(_time_ns(), number, axis, None if category is None else names.category_of(category), flat)
             if held:
                 self.periodic.hold(row)
             elif flat:
@@ -205,6 +205,11 @@ class Run:
     untag = describing.untag
     note = describing.note
     rename = describing.rename
+    measure = extensions.measure
+    on_finish = extensions.on_finish
+    count = extensions.count
+    reject = extensions.reject
+    warn = extensions.warn
 
     def event(
         self, name: str | None = None, data: Mapping[str, Any] | None = None, severity: str = "INFO", *,
@@ -384,7 +389,7 @@ class Run:
         return f"<Run {self.id} ({self.status}) rank {self.rank} in {self.home}>"
 
     def _repr_html_(self) -> str | None:
-        """Show the run in a notebook; None, for which it shows `repr`, when that does not work."""
+        """Return the card a notebook shows; None, for which it shows `repr`, when there is none."""
         try:
             from stepscope.sdk.notebook import card  # only a notebook needs it
 
@@ -392,9 +397,3 @@ class Run:
             return card(self)
         except Exception:
             return None
-
-
-def _category(word: Any) -> str:
-    """The prefix a category word means: its own name in lower case, unless it is an alias."""
-    text = str(word).strip().strip("/").lower()
-    return names.CATEGORIES.get(text, text or "misc")

@@ -6,6 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from stepscope.sdk import tensors
 from stepscope.sdk.context import text_of
 from stepscope.sdk.scalars import Number, Refused, plain
@@ -17,6 +18,7 @@ MOST_NESTED = 10_000
 
 Reader = Callable[[str, Any], "Number | tensors.Held"]
 _readers: dict[type, Reader] = {}
+_DISTRIBUTIONS = (Histogram, ExponentialHistogram, Summary)
 
 
 def read(key: str, value: Any) -> "Number | tensors.Held":
@@ -89,6 +91,8 @@ def _reader_for(kind: type) -> Reader:
 def _choose(kind: type) -> Reader:
     if kind is float or kind is bool:
         return _as_is
+    if kind in _DISTRIBUTIONS:
+        return _whole
     if issubclass(kind, int):
         return _integer
     if issubclass(kind, (float, Decimal, Fraction)):
@@ -124,6 +128,10 @@ def _refuse(reason: str) -> Reader:
         raise Refused(reason)
 
     return refuse
+
+
+def _whole(key: str, value: Any) -> Any:
+    return value
 
 
 def _as_is(key: str, value: Any) -> Number:
