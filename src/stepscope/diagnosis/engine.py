@@ -94,6 +94,11 @@ class Diagnosis:
         elif isinstance(record, Alert):
             self._presence.moved(rank, record.time, record.step)
 
+    def feed_many(self, rank: int, records: Iterable[Record], attempt: int = 1, host: str = "") -> None:
+        """Take records of one rank, in the order they were written."""
+        for record in records:
+            self.feed(rank, record, attempt, host)
+
     def _ending(self, rank: int, record: Record, attempt: int) -> None:
         if isinstance(record, Event):
             self._exits.event(rank, attempt, record)
