@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from stepscope.hub.query import runs
-from stepscope.hub.query.expression import ExpressionError, parse
+from stepscope.hub.questions import run_table as runs
+from stepscope.hub.questions.expression import ExpressionError, parse
 from stepscope.hub.run_states import RunStatus
-from stepscope.hub.store.read.runs import Ending, Latest, RunRow
+from stepscope.hub.store.run_catalog import Ending, Latest, RunRow
 
 _COUNTS = dict.fromkeys(("points", "spans", "logs", "events", "alerts", "rejected"), 3)
 _CONFIG = {

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stepscope.hub.api.routes import mount
 from stepscope.hub.limits import Limits
+from stepscope.hub.questions.routes import mount
 from stepscope.hub.serve import serve
 from stepscope.hub.service import HubOptions
 from stepscope.hub.store.embedded import Chdb

@@ -14,9 +14,9 @@ import grpc
 import pytest
 from starlette.routing import Route
 
-from stepscope.hub.api.routes import mount
 from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
+from stepscope.hub.questions.routes import mount
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions, open_kept
 from tests.hub.conftest import JSON, RunningHub

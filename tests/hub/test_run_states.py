@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
 from stepscope.cli.glance import glance
-from stepscope.hub.api.findings import evidence
 from stepscope.hub.home import HubHome
-from stepscope.hub.query.findings import find
+from stepscope.hub.questions.finding_rules import find
+from stepscope.hub.questions.findings import evidence
 from stepscope.hub.run_states import RunStatus
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
-from stepscope.hub.store.read.runs import RunRow, list_runs
+from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import open_store
 from stepscope.model import names
 from stepscope.model.records import Event, Record

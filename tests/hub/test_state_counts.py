@@ -8,7 +8,7 @@ import pytest
 from stepscope.hub.presence import Presence
 from stepscope.hub.run_states import STORE_SECONDS, Journals, RunStates, StateCounts
 from stepscope.hub.sources import ReceivedBatch
-from stepscope.hub.store.read.runs import Ending, RunRow
+from stepscope.hub.store.run_catalog import Ending, RunRow
 from stepscope.journal.cursors import Cursors
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric

@@ -39,7 +39,7 @@ BAD = [
     ("model.heavy", "import numpy", "model needs the standard library and msgspec"),
     ("journal.proto", "import google.protobuf", "protobuf only in wire"),
     ("sinks.hub", "import grpc", "grpc only in *_grpc.py"),
-    ("hub.query", "import pyarrow", "The engine only in hub/store"),
+    ("hub.questions", "import pyarrow", "The engine only in hub/store"),
     ("sdk.app", "import uvicorn", "The web framework only in hub"),
     ("sdk.shown", "import rich", "The terminal's library only where something is shown"),
     ("hub.agents", "import mcp", "Model Context Protocol only in its command"),

@@ -81,7 +81,7 @@ def _add_tokens(made: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     """Run the hub until it is told to stop."""
     try:
-        from stepscope.hub.api.routes import mount
+        from stepscope.hub.questions.routes import mount
         from stepscope.hub.serve import serve
         from stepscope.hub.service import HubOptions
     except ImportError as error:

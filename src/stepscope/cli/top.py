@@ -13,7 +13,7 @@ from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.keyboard import keyboard
 from stepscope.cli.watching.screen import Styled, View, frame
 from stepscope.cli.watching.watched import Watched
-from stepscope.hub.query.findings import as_json, find
+from stepscope.hub.questions.finding_rules import as_json, find
 from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import ConfigError
 

@@ -180,8 +180,8 @@ class LocalClient:
         return json.loads(json.dumps(self._answer(path, params, packed, method)))
 
     def _answer(self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET") -> Any:
-        from stepscope.hub.api.params import check
-        from stepscope.hub.api.table import endpoint_of
+        from stepscope.hub.questions.params import check
+        from stepscope.hub.questions.table import endpoint_of
         from stepscope.hub.refusals import Refused
 
         endpoint = endpoint_of(path, method)
@@ -195,7 +195,7 @@ class LocalClient:
 @contextlib.contextmanager
 def _opened(home: Path) -> Iterator[LocalClient]:
     try:
-        from stepscope.hub.api.endpoint import Reader
+        from stepscope.hub.questions.endpoint import Reader
         from stepscope.hub.security.tokens import Tokens
         from stepscope.hub.service import Hub, HubOptions, open_kept
     except ImportError as error:

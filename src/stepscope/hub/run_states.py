@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stepscope.hub.presence import Presence
-from stepscope.hub.store.read.runs import RunRow
+from stepscope.hub.store.run_catalog import RunRow
 from stepscope.journal import layout
 from stepscope.journal.cursors import Cursors
 from stepscope.journal.living import process_alive

@@ -24,7 +24,7 @@ from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.sources import GroupReader, IntakeReader
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.store.maintenance import lost, retain
-from stepscope.hub.store.read.runs import RunRow, list_runs
+from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import Store, open_store
 from stepscope.hub.store_pump import SINK, StorePump, StoreSink
 from stepscope.hub.threads import Periodic, Workers

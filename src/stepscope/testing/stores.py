@@ -4,13 +4,13 @@ import math
 import struct
 from collections.abc import Iterable
 
-from stepscope.hub.store.read.distributions import read_distributions
-from stepscope.hub.store.read.keys import list_keys
-from stepscope.hub.store.read.logs import LogQuestion, find_alerts, find_logs
-from stepscope.hub.store.read.runs import list_runs, read_writers, run_number
-from stepscope.hub.store.read.series import Question, Series, read_series
-from stepscope.hub.store.read.spans import SpanQuestion, find_spans, open_spans, read_trace
-from stepscope.hub.store.read.steps import read_step
+from stepscope.hub.questions.distributions import read_distributions
+from stepscope.hub.questions.logs import LogQuestion, find_alerts, find_logs
+from stepscope.hub.questions.series import Question, Series, read_series
+from stepscope.hub.questions.spans import SpanQuestion, find_spans, open_spans, read_trace
+from stepscope.hub.questions.step_rows import read_step
+from stepscope.hub.store.run_catalog import list_runs, read_writers, run_number
+from stepscope.hub.store.series_catalog import list_keys
 from stepscope.hub.store.store import Store
 from stepscope.model import names
 from stepscope.model.errors import Reject

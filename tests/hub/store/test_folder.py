@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from stepscope.hub.questions.logs import LogQuestion, find_logs
+from stepscope.hub.questions.spans import SpanQuestion, find_spans
 from stepscope.hub.store import schema, tables
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.folder import Folder
-from stepscope.hub.store.read.keys import list_keys
-from stepscope.hub.store.read.logs import LogQuestion, find_logs
-from stepscope.hub.store.read.spans import SpanQuestion, find_spans
+from stepscope.hub.store.series_catalog import list_keys
 from stepscope.hub.store.store import open_store
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from stepscope.hub.query.evidence import Course, Stretch
+from stepscope.hub.questions.evidence import Course, Stretch
 
 MOST = 512
 """Stretches; when there would be more, each becomes twice as long."""

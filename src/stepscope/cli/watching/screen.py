@@ -7,7 +7,7 @@ from stepscope.cli import text
 from stepscope.cli.lines import line
 from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.watched import KEPT, Watched
-from stepscope.hub.query.evidence import Finding
+from stepscope.hub.questions.evidence import Finding
 from stepscope.journal.series import importance
 from stepscope.model import formatting
 from stepscope.model.records import Alert, Event, Log

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stepscope.cli.watching.course import KeyCourse
-from stepscope.hub.query import alarms
-from stepscope.hub.query.evidence import Alarm, Evidence, Failure, Process, told
-from stepscope.hub.query.findings import kl_target
+from stepscope.hub.questions import alarms
+from stepscope.hub.questions.evidence import Alarm, Evidence, Failure, Process, told
+from stepscope.hub.questions.finding_rules import kl_target
 from stepscope.journal import layout
 from stepscope.journal.living import files_of, process_alive
 from stepscope.journal.read import Tail, find_writer

@@ -2,14 +2,30 @@
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from stepscope.hub.store import attrs, exact
-from stepscope.hub.store.read.points import Points
+from stepscope.hub.store.series_catalog import Line
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points by series and step; `which` says for each one the place of its series in `lines`."""
+
+    lines: list[Line]
+    which: npt.NDArray[np.int32]
+    step: npt.NDArray[Any]
+    time: npt.NDArray[Any]
+    attempt: npt.NDArray[Any]
+    value: npt.NDArray[Any]
+    rest: npt.NDArray[Any]
+    """By how much each value is off the integer it stands for."""
 
 
 def pyarrow() -> Any:

@@ -1,0 +1,164 @@
+"""Endpoints of dashboards: the list, one of them, keeping and deleting a user's own, and checking a text."""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from stepscope.hub.dashboards.folder import BUILTIN, Folder, Source
+from stepscope.hub.dashboards.shape import LONGEST, Mistake, parse
+from stepscope.hub.questions.endpoint import Endpoint, Reader
+from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, many, maybe, thing
+from stepscope.hub.refusals import Refusal, Refused
+
+
+class Text(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that brings a dashboard."""
+
+    yaml: str
+
+
+_decode = msgspec.json.Decoder(Text).decode
+
+
+def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/dashboards`."""
+    folder = _folder(reader)
+    found = [source for name in folder.names() if (source := folder.read(name)) is not None]
+    return {"dashboards": [_described(source) for source in found]}
+
+
+def _described(source: Source) -> dict[str, Any]:
+    try:
+        made = parse(source.text)
+    except Mistake as mistake:
+        return {**_who(source), "title": source.name, "text": "", "charts": 0, "mistake": _told(mistake)}
+    return {**_who(source), "title": made.title, "text": made.text, "charts": len(made.charts), "mistake": None}
+
+
+def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/dashboards/{name}`."""
+    source = _folder(reader).read(given["name"])
+    if source is None:
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no dashboard {given['name']}"))
+    return {**_who(source), "yaml": source.text, **_checked(source.text)}
+
+
+def keep(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `PUT /api/dashboards/{name}`."""
+    name, text = _changeable(reader, given), _text(given)
+    try:
+        parse(text)
+    except Mistake as mistake:
+        raise bad(f"line {mistake.line}: {mistake}") from None
+    try:
+        _folder(reader).write(name, text)
+    except OSError as error:
+        raise bad(f"the dashboard cannot be kept: {error.strerror or error}") from None
+    return one(reader, given)
+
+
+def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `DELETE /api/dashboards/{name}`."""
+    name = _changeable(reader, given)
+    if not _folder(reader).delete(name):
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no dashboard {name}"))
+    return {"name": name, "deleted": True}
+
+
+def check(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/dashboards`: tell what a text says, without keeping it."""
+    return _checked(_text(given))
+
+
+def _checked(text: str) -> dict[str, Any]:
+    try:
+        return {"dashboard": msgspec.to_builtins(parse(text)), "mistake": None}
+    except Mistake as mistake:
+        return {"dashboard": None, "mistake": _told(mistake)}
+
+
+def _folder(reader: Reader) -> Folder:
+    if reader.home is None:
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "dashboards are kept by a hub, and none runs here"))
+    return Folder(reader.home)
+
+
+def _changeable(reader: Reader, given: dict[str, Any]) -> str:
+    name: str = given["name"]
+    if reader.project is not None:
+        raise Refused(Refusal(HTTPStatus.FORBIDDEN, "dashboards are for all projects and this token reaches one only"))
+    if name in BUILTIN:
+        raise bad(f"{name} is built in: keep yours under another name")
+    return name
+
+
+def _text(given: dict[str, Any]) -> str:
+    try:
+        return _decode(given["body"]).yaml
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad(f'send {{"yaml": "title: ..."}}: {error}') from None
+
+
+def _who(source: Source) -> dict[str, Any]:
+    return {"name": source.name, "builtin": source.builtin}
+
+
+def _told(mistake: Mistake) -> dict[str, Any]:
+    return {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
+
+
+_NAME = Param("name", "name", "the name of a dashboard", required=True, place="path")
+_MISTAKE = maybe(thing(line=INTEGER, column=INTEGER, message=TEXT))
+_DASHBOARD = {"type": ["object", "null"], "description": "The dashboard as data; null when the text is none."}
+_ONE = thing(name=TEXT, builtin=BOOLEAN, yaml=TEXT, dashboard=_DASHBOARD, mistake=_MISTAKE)
+_BODY = {
+    "type": "object",
+    "properties": {"yaml": {"type": "string", "maxLength": LONGEST}},
+    "required": ["yaml"],
+    "additionalProperties": False,
+}
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/dashboards",
+        "listDashboards",
+        "The dashboards: the built-in ones, then those in the home folder.",
+        listing,
+        thing(
+            dashboards=many(
+                thing(name=TEXT, builtin=BOOLEAN, title=TEXT, text=TEXT, charts=INTEGER, mistake=_MISTAKE),
+            )
+        ),
+    ),
+    Endpoint(
+        "/api/dashboards",
+        "checkDashboard",
+        "What a text says as a dashboard, or where it is wrong; nothing is kept.",
+        check,
+        thing(dashboard=_DASHBOARD, mistake=_MISTAKE),
+        method="POST",
+        body=_BODY,
+    ),
+    Endpoint("/api/dashboards/{name}", "readDashboard", "One dashboard, as text and as data.", one, _ONE, (_NAME,)),
+    Endpoint(
+        "/api/dashboards/{name}",
+        "keepDashboard",
+        "Keep a dashboard in the home folder; a text that is none is refused with the line.",
+        keep,
+        _ONE,
+        (_NAME,),
+        method="PUT",
+        body=_BODY,
+    ),
+    Endpoint(
+        "/api/dashboards/{name}",
+        "deleteDashboard",
+        "Delete a dashboard from the home folder.",
+        delete,
+        thing(name=TEXT, deleted=BOOLEAN),
+        (_NAME,),
+        method="DELETE",
+    ),
+)

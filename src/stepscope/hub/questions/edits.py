@@ -1,0 +1,163 @@
+"""Endpoints that change a run: its name, notes, tags, whether it is archived; its edits; and its deletion."""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from stepscope.hub.questions import shapes
+from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.params import bad
+from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, RUN_FIELDS, SECONDS, TEXT, many, thing
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.journal.deleting import GOING
+from stepscope.journal.edits import Edits
+from stepscope.model.edits import (
+    LARGEST_TAG,
+    LONGEST_NAME,
+    LONGEST_NOTES,
+    LONGEST_TAG,
+    MOST_TAGS,
+    Change,
+    Description,
+    Edit,
+    apply,
+    in_order,
+    undo,
+)
+
+_decode = msgspec.json.Decoder(Change).decode
+
+
+def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `PATCH /api/runs/{run}`."""
+    edits, recorded = _edits(reader), reader.recorded(given["run"])
+    wanted = _change(given["body"])
+    row = reader.described(recorded)
+    before = Description(row.name or None, row.notes, row.tags, row.archived)
+    if len(apply(before, [Edit(run=row.id, time=0, id="", change=wanted)]).tags) > MOST_TAGS:
+        raise Refused(Refusal(HTTPStatus.CONFLICT, f"a run has at most {MOST_TAGS} tags: remove some first"))
+    latest = max((edit.time for edit in recorded.told), default=0)
+    try:
+        edit = edits.append(recorded.id, reader.who, wanted, after=latest)
+    except OSError as error:
+        why = f"the edit cannot be written: {error.strerror or error}"
+        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 5.0)) from None
+    now = reader.described(recorded)
+    return {
+        "run": shapes.run(now, reader.states.status(now), {}),
+        "edit": _shape(edit),
+        "undo": msgspec.to_builtins(undo(recorded.recorded, before, wanted)),
+    }
+
+
+def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/runs/{run}/edits`."""
+    row = reader.recorded(given["run"])
+    found = in_order([*row.told, *_edits(reader).of(row.id)])
+    return {"edits": [_shape(edit) for edit in reversed(found)]}
+
+
+def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `DELETE /api/runs/{run}`."""
+    row = reader.run(given["run"])
+    state = reader.states.state(row)
+    if state in GOING:
+        raise Refused(Refusal(HTTPStatus.CONFLICT, f"the run {row.id} is {state}: end it before you delete it"))
+    if reader.delete is None:
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "runs are deleted by a hub, and none runs here"))
+    try:
+        freed = reader.delete(row, reader.who)
+    except OSError as error:
+        why = f"the run cannot be deleted: {error.strerror or error}"
+        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 5.0)) from None
+    return {"run": row.id, "deleted": True, "bytes": freed.bytes, "freed": msgspec.to_builtins(freed)}
+
+
+def _edits(reader: Reader) -> Edits:
+    if reader.edits is None:
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "edits are kept in a home folder, and there is none here"))
+    return reader.edits
+
+
+def _change(body: bytes) -> Change:
+    try:
+        wanted = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad(
+            f'send {{"name": "...", "notes": "...", "tags": {{"name": true}}, "archived": true}}: {error}'
+        ) from None
+    if not wanted:
+        raise bad("this changes nothing: send a name, notes, tags or archived")
+    if isinstance(wanted.name, str) and not wanted.name.strip():
+        raise bad("a name must not be blank")
+    return wanted
+
+
+def _shape(edit: Edit) -> dict[str, Any]:
+    return {
+        "id": edit.id,
+        "time": shapes.seconds(edit.time),
+        "who": edit.who,
+        "change": msgspec.to_builtins(edit.change),
+    }
+
+
+_CHANGE = {
+    "type": "object",
+    "description": "What is left out stays. Null restores the recorded name or notes, and removes a tag.",
+    "minProperties": 1,
+    "properties": {
+        "name": {"type": ["string", "null"], "minLength": 1, "maxLength": LONGEST_NAME, "pattern": r"\S"},
+        "notes": {"type": ["string", "null"], "maxLength": LONGEST_NOTES},
+        "tags": {
+            "type": "object",
+            "maxProperties": MOST_TAGS,
+            "propertyNames": {"minLength": 1, "maxLength": LONGEST_TAG},
+            "additionalProperties": {
+                "type": ["boolean", "number", "string", "null"],
+                "maxLength": LONGEST_TAG,
+                "minimum": -LARGEST_TAG,
+                "maximum": LARGEST_TAG,
+            },
+        },
+        "archived": BOOLEAN,
+    },
+    "additionalProperties": False,
+}
+_EDIT = thing(id=TEXT, time=SECONDS, who=TEXT, change=_CHANGE)
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs/{run}/edits",
+        "listEdits",
+        "What was changed about a run since it started: who, when and what, the newest first.",
+        listing,
+        thing(edits=many(_EDIT)),
+        (RUN,),
+    ),
+    Endpoint(
+        "/api/runs/{run}",
+        "editRun",
+        "Change the name, notes or tags of a run, or archive it; `undo` of the answer is what takes it back.",
+        change,
+        thing(run=thing(**RUN_FIELDS), edit=_EDIT, undo=_CHANGE),
+        (RUN,),
+        method="PATCH",
+        body=_CHANGE,
+    ),
+    Endpoint(
+        "/api/runs/{run}",
+        "deleteRun",
+        "Delete a run that has ended: its journals, quarantined records and stored rows. It does not come back.",
+        delete,
+        thing(
+            run=TEXT,
+            deleted=BOOLEAN,
+            bytes=INTEGER,
+            freed=thing(journals=INTEGER, quarantine=INTEGER, store=INTEGER),
+        ),
+        (RUN,),
+        method="DELETE",
+    ),
+)

@@ -1,0 +1,126 @@
+"""The endpoint `/api/live`: server-sent events of what is being stored."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from stepscope.hub.live import Live, Moment, TooMany, Watcher
+from stepscope.hub.questions import news, params
+from stepscope.hub.questions.openapi import errors, parameters
+from stepscope.hub.questions.params import Param
+from stepscope.hub.refusals import Refusal, Refused, error_response
+from stepscope.hub.security.guard import Access
+from stepscope.hub.security.middleware import access_of
+from stepscope.model.records import KINDS
+
+PATH = "/api/live"
+BEAT_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
+"""Between two looks at whether a client may still watch."""
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+PARAMS = (
+    Param("run", "text", "a run; without it only which runs moved is told"),
+    Param("kind", "choice", "records of this kind only", many=len(KINDS), choices=KINDS),
+    Param("key", "text", "points of this metric only", many=64),
+    Param("cursor", "text", "go on after this event; Last-Event-ID means the same"),
+)
+
+
+def describe() -> dict[str, Any]:
+    """Describe the endpoint for OpenAPI."""
+    text = (
+        "Server-sent events. `hello` comes first; `records` bring points by key, logs, events, alerts and spans of a "
+        "run, `runs` tells which runs moved, `beat` comes when nothing else does, and `gap` says that records were "
+        "left out, because the cursor is too old or this client too slow: load anew. After it a slow client is let go."
+    )
+    good = {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    made = {"operationId": "watch", "summary": "What is being stored, as it comes.", "description": text}
+    return {PATH: {"get": {**made, "parameters": parameters(PARAMS), "responses": {"200": good, **errors()}}}}
+
+
+class Watching:
+    """Answers requests for live events."""
+
+    def __init__(
+        self, live: Live, still_valid: Callable[[Access], bool] = lambda access: True, beat: float = BEAT_SECONDS
+    ) -> None:
+        self._live = live
+        self._still_valid = still_valid
+        self._beat = beat
+
+    async def answer(self, request: Request) -> Response:
+        """Begin a stream of events."""
+        try:
+            given = params.check(PARAMS, {}, request.query_params.multi_items(), attrs=False)
+        except Refused as refused:
+            return error_response(refused.refusal)
+        loop, news_came = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(news_came.set)
+
+        cursor = given["cursor"] or request.headers.get("last-event-id")
+        access = access_of(request.scope)
+        client = access.token.id if access.token is not None else str(request.client.host if request.client else "")
+        try:
+            watcher, forgot = self._live.watch(
+                wake, run=given["run"], project=access.project, cursor=cursor, client=client
+            )
+        except TooMany as error:
+            return error_response(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), 10.0))
+        events = self._events(watcher, news_came, given, access, forgot=forgot)
+        return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
+
+    async def _events(
+        self, watcher: Watcher, news_came: asyncio.Event, given: dict[str, Any], access: Access, *, forgot: bool
+    ) -> AsyncIterator[bytes]:
+        try:
+            _, _, cursor = self._live.drain(watcher) if forgot else ([], 0, self._live.cursor(watcher.number))
+            yield b"retry: 2000\n" + event("hello", {"cursor": cursor}, None)
+            if forgot:
+                yield event("gap", {"missed": None, "reason": "the cursor is too old"}, cursor)
+            while not self._live.closed and self._still_valid(access):
+                moments, missed, cursor = self._live.drain(watcher)
+                if missed:
+                    yield event("gap", {"missed": missed, "reason": "this client is too slow"}, cursor)
+                    return
+                for moment in moments:
+                    for piece in self._told(moment, given):
+                        yield piece
+                if not await self._wait(news_came, access):
+                    yield event("beat", {}, cursor)
+                news_came.clear()
+        finally:
+            self._live.leave(watcher)
+
+    async def _wait(self, news_came: asyncio.Event, access: Access) -> bool:
+        """Wait for news for as long as a beat, and for as long as the client may watch; tell whether there is any."""
+        until = time.monotonic() + self._beat
+        while (left := until - time.monotonic()) > 0 and self._still_valid(access):
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(news_came.wait(), min(left, _LOOK_SECONDS))
+        return False
+
+    def _told(self, moment: Moment, given: dict[str, Any]) -> Iterator[bytes]:
+        cursor = self._live.cursor(moment.number)
+        if given["run"] is None:
+            yield event("runs", news.of_all(moment.batches), cursor)
+            return
+        for batch in moment.batches:
+            found = news.of_run(batch, given["kind"] or KINDS, given["key"])
+            if found is not None:
+                yield event("records", found, cursor)
+
+
+def event(name: str, data: Any, cursor: str | None) -> bytes:
+    """Write one event."""
+    id = "" if cursor is None else f"id: {cursor}\n"
+    return f"{id}event: {name}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"

@@ -1,0 +1,97 @@
+"""The OpenAPI document of the JSON API, made from the endpoints themselves."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from stepscope.hub.questions.endpoint import Endpoint
+from stepscope.hub.questions.params import Param
+from stepscope.hub.questions.schemas import ERROR
+
+_ERRORS = {
+    "400": "The request makes no sense; the message says what does.",
+    "401": "A token is needed.",
+    "403": "This token may not do that.",
+    "404": "There is no such thing.",
+    "409": "Not while the run is in this state.",
+    "429": "Too many requests; Retry-After says when to come again.",
+    "500": "A part of the store is damaged; asking again does not help.",
+    "503": "Not now; Retry-After says when to come again.",
+}
+
+
+def document(endpoints: Iterable[Endpoint], version: str, extra: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Describe endpoints; `extra` holds the paths that are described elsewhere."""
+    paths: dict[str, Any] = dict(extra or {})
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Stepscope hub",
+            "version": version,
+            "description": "What training runs recorded. Times are in seconds since 1970.",
+        },
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": {"Error": ERROR},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "summary": endpoint.text,
+        "parameters": parameters(endpoint.params),
+        "responses": {
+            "200": {
+                "description": "The answer.",
+                "content": {media_type: {"schema": endpoint.schema} for media_type in endpoint.media_types},
+            },
+            **errors(),
+        },
+    }
+    if endpoint.attrs:
+        made["parameters"].append(_ATTRS)
+    if endpoint.body is not None:
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": endpoint.body}}}
+    return made
+
+
+def errors() -> dict[str, Any]:
+    """The refusals that any endpoint may answer with."""
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {status: {"description": text, "content": content} for status, text in _ERRORS.items()}
+
+
+def parameters(params: Iterable[Param]) -> list[dict[str, Any]]:
+    """Describe parameters."""
+    return [_parameter(param) for param in params]
+
+
+def _parameter(param: Param) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "name": param.name,
+        "in": param.place,
+        "required": param.required,
+        "description": param.text,
+        "schema": param.schema(),
+    }
+    return {**made, "style": "form", "explode": True} if param.many else made
+
+
+_ATTRS = {
+    "name": "attr",
+    "in": "query",
+    "required": False,
+    "description": "Attributes by name, compared as text: attr[KEY]=VALUE, or attr.KEY=VALUE.",
+    "style": "deepObject",
+    "explode": True,
+    "schema": {
+        "type": "object",
+        "propertyNames": {"minLength": 1, "maxLength": 4096},
+        "additionalProperties": {"type": "string", "maxLength": 4096},
+    },
+}

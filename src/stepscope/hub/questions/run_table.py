@@ -1,0 +1,264 @@
+"""The table of runs: their fields, how they fare, sorting, and pages."""
+
+import base64
+import binascii
+import datetime
+import difflib
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from stepscope.hub.questions.expression import (
+    Among,
+    Compare,
+    Expression,
+    ExpressionError,
+    Not,
+    Search,
+    Value,
+    fields_of,
+    words_of,
+)
+from stepscope.hub.questions.matching import holds
+from stepscope.hub.questions.metric_choice import MEANINGS
+from stepscope.hub.run_states import RunStatus
+from stepscope.hub.store.run_catalog import Latest, RunRow
+from stepscope.model import names
+from stepscope.model.edits import spell_tag
+from stepscope.model.errors import StepscopeError
+
+TIMES = ("created", "started", "seen", "received")
+PLAIN = ("id", "project", "name", "step", "attempts", "ranks", "world_size", "hosts", "notes", "group", "job_type")
+COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
+FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
+"""What a run can be picked and sorted by; `config.X`, `metrics.X` and `tag.X` too."""
+ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
+_OPEN = ("config.", "metrics.", "tag.", "tags.")
+Meant = Mapping[str, Sequence[str]]
+"""The keys that each name of a metric may mean, the likeliest first."""
+
+StatusOf = Callable[[RunRow], RunStatus]
+
+
+class CursorError(StepscopeError, ValueError):
+    """The cursor is none of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the runs that match; `following` leads to the next ones."""
+
+    rows: list[RunRow]
+    matched: int
+    following: str | None
+
+
+def remembering(state: StatusOf) -> StatusOf:
+    """The same, asked once for each run."""
+    known: dict[int, RunStatus] = {}
+
+    def look(row: RunRow) -> RunStatus:
+        found = known.get(row.number)
+        if found is None:
+            found = known[row.number] = state(row)
+        return found
+
+    return look
+
+
+def metric_names(fields: Sequence[str]) -> list[str]:
+    """The names of the metrics among some fields."""
+    return [field.removeprefix("metrics.") for field in fields if field.startswith("metrics.")]
+
+
+def value_of(row: RunRow, keys: Sequence[str]) -> list[tuple[str, Latest]]:
+    """The first of some metrics that a run has, with its latest value; empty when it has none of them."""
+    return [(key, row.values[key]) for key in keys if key in row.values][:1]
+
+
+def check_present(
+    fields: Iterable[tuple[str, int]], rows: Sequence[RunRow], meant: Meant, known: Callable[[], list[str]]
+) -> None:
+    """ExpressionError for a metric or setting that no run has, with those that are most like it."""
+    for field, position in fields if rows else ():
+        field = ALIASES.get(field, field)
+        kind, _, rest = field.partition(".")
+        if kind not in ("metrics", "config") or field in FIELDS:
+            continue
+        look = getter(field, lambda row: RunStatus("finished"), meant)
+        if any(look(row) is not None for row in rows):
+            continue
+        others = [*MEANINGS, *known()] if kind == "metrics" else _settings(rows)
+        near = [f"{kind}.{name}" for name in nearest(rest, others)]
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ExpressionError(f"no run has {field}{hint}", position)
+
+
+def nearest(name: str, others: Sequence[str]) -> list[str]:
+    """The names most like one: the same letters in another spelling of the category, or in almost the same order."""
+    bare = {other.rpartition("/")[2]: other for other in reversed(others)}
+    found = difflib.get_close_matches(name, others, 2, 0.6)
+    found += [bare[close] for close in difflib.get_close_matches(name.rpartition("/")[2], bare, 2, 0.6)]
+    return list(dict.fromkeys(found))[:2]
+
+
+def _settings(rows: Sequence[RunRow]) -> list[str]:
+    return list(dict.fromkeys(path for row in rows for path in paths(row.beginning.get("config"))))
+
+
+def paths(settings: Any, prefix: str = "") -> list[str]:
+    """The dotted paths of nested settings."""
+    if not isinstance(settings, dict):
+        return []
+    found = []
+    for name, value in settings.items():
+        inside = paths(value, f"{prefix}{name}.")
+        found += inside or [f"{prefix}{name}"]
+    return found
+
+
+def check_field(field: str, position: int) -> str:
+    """The field that is meant; ExpressionError for one that runs do not have."""
+    field = ALIASES.get(field, field)
+    if field in FIELDS or (field.startswith(_OPEN) and not field.endswith(".")):
+        return field
+    known = ", ".join((*FIELDS, *(f"{prefix}X" for prefix in _OPEN[:3])))
+    raise ExpressionError(f"runs have no field {field!r}; they have {known}", position)
+
+
+def check(expression: Expression) -> list[str]:
+    """Name the fields of an expression; ExpressionError for one that runs do not have, or that stands alone."""
+    for word in words_of(expression):
+        if word.text in ("status", "state") or word.text.startswith(_OPEN):
+            raise ExpressionError(f"expected one of = != < <= > >= ~ or `in` after {word.text!r}", word.position)
+    return [check_field(field, position) for field, position in fields_of(expression)]
+
+
+def getter(field: str, state: StatusOf, meant: Meant) -> Callable[[RunRow], Any]:
+    """Make the function that reads a field of runs; None where a run has none. Times are seconds since 1970."""
+    field = ALIASES.get(field, field)
+    if field in PLAIN:
+        return operator.attrgetter(field)
+    if field in TIMES:
+        return lambda row: getattr(row, field) / 1e9 or None
+    if field == "status":
+        return lambda row: state(row).state
+    if field == "duration":
+        return duration
+    if field == "archived":
+        return operator.attrgetter("archived")
+    if field == "tags":
+        return tag_words
+    if field in COUNTS:
+        return lambda row: row.counts.get(field, 0)
+    kind, _, rest = field.partition(".")
+    if kind == "metrics":
+        keys = meant.get(rest) or names.spellings(rest)
+        return lambda row: next((latest.value for _, latest in value_of(row, keys)), None)
+    if kind == "config":
+        return lambda row: _inside(row.beginning.get("config"), rest)
+    return lambda row: _tag(row, rest)
+
+
+def duration(row: RunRow) -> float | None:
+    """How long a run lasted until its latest record, in seconds; None when it has none."""
+    return (row.seen - row.started) / 1e9 if row.seen > 0 and row.started else None
+
+
+def tag_words(row: RunRow) -> list[str] | None:
+    """The tags of a run, each by its name and, where it has a value, as `name=value` too; None for no tags."""
+    words = [*row.tags, *(spell_tag(name, value) for name, value in row.tags.items() if value is not True)]
+    return words or None
+
+
+def _tag(row: RunRow, name: str) -> Any:
+    tagged = _inside(row.tags, name)
+    return _inside(row.beginning, name) if tagged is None else tagged
+
+
+def _inside(value: Any, path: str) -> Any:
+    """Follow a dotted path into nested settings; a setting whose own name has dots is found too."""
+    if not isinstance(value, Mapping):
+        return None
+    if path in value:
+        return value[path]
+    first, dot, rest = path.partition(".")
+    return _inside(value.get(first), rest) if dot else None
+
+
+def pick(rows: Sequence[RunRow], expression: Expression, state: StatusOf, meant: Meant) -> list[RunRow]:
+    """The rows for which an expression holds."""
+    dated = _dated(expression)
+    getters = {field: getter(field, state, meant) for field, _ in fields_of(expression)}
+
+    def matches(row: RunRow) -> bool:
+        return holds(dated, lambda field: getters[field](row))
+
+    return [row for row in rows if matches(row)]
+
+
+def _dated(expression: Expression) -> Expression:
+    """Turn dates that times are compared with into numbers."""
+    if isinstance(expression, Compare) and expression.field in TIMES:
+        return replace(expression, value=_moment(expression.value, expression.position))
+    if isinstance(expression, Among) and expression.field in TIMES:
+        values = tuple(_moment(value, expression.position) for value in expression.values)
+        return replace(expression, values=values)
+    if isinstance(expression, Not):
+        return Not(_dated(expression.inner))
+    if isinstance(expression, (Compare, Among, Search)):
+        return expression
+    return replace(expression, parts=tuple(map(_dated, expression.parts)))
+
+
+def _moment(value: Value, position: int) -> Value:
+    if value.number is not None:
+        return value
+    try:
+        moment = datetime.datetime.fromisoformat(value.text)
+        return Value(value.text, moment.timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise ExpressionError(f"{value.text!r} is no date: write 2026-11-15 or seconds", position) from None
+
+
+def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StatusOf, meant: Meant) -> Page:
+    """Sort rows by a field (`-` in front: the highest first, runs without it last) and cut out a page."""
+    look = getter(sort.removeprefix("-"), state, meant)
+    keyed = [(_sortable(look(row)), row) for row in rows]
+    present = sorted(
+        ((key, row) for key, row in keyed if key is not None),
+        key=lambda pair: (pair[0], pair[1].number),
+        reverse=sort.startswith("-"),
+    )
+    ordered = [*present, *((key, row) for key, row in keyed if key is None)]
+    start = 0 if cursor is None else _after(ordered, cursor)
+    shown = [row for _, row in ordered[start : start + limit]]
+    more = start + limit < len(ordered)
+    return Page(shown, len(ordered), _cursor(start + limit, shown[-1].number) if more and shown else None)
+
+
+def _sortable(value: Any) -> tuple[int, Any] | None:
+    """A key that can be compared with any other: numbers, then texts."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return (0, value) if isinstance(value, (int, float)) else (1, str(value))
+
+
+def _cursor(position: int, number: int) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([position, number])).decode().rstrip("=")
+
+
+def _after(ordered: Sequence[tuple[Any, RunRow]], cursor: str) -> int:
+    """Where the page behind a cursor begins: after its run, or where that was when the run is gone."""
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        position, number = msgspec.json.decode(text, type=tuple[int, int])
+    except (ValueError, binascii.Error, msgspec.MsgspecError):
+        raise CursorError("this cursor is not one that the hub gave") from None
+    found: Iterator[int] = (at for at, (_, row) in enumerate(ordered) if row.number == number)
+    at = next(found, None)
+    return max(position, 0) if at is None else at + 1

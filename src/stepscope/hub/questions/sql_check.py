@@ -1,0 +1,212 @@
+"""Read-only SQL for people: a statement is read token by token, and only what is known to be harmless passes."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from stepscope.hub.questions import sql_words as vocabulary
+from stepscope.hub.store.engine import Engine, EngineError, Limits, Stop, Table
+from stepscope.hub.store.tables import PUBLIC
+from stepscope.model.errors import StepscopeError
+
+LONGEST = 20_000
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+)
+    |(?P<number>(?:0x[0-9A-Fa-f]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![A-Za-z0-9_.]))
+    |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<text>'(?:[^'\\]|\\.|'')*')
+    |(?P<mark>->|::|\|\||<=|>=|<>|!=|==|[()\[\],.+\-*/%=<>?:])""",
+    re.VERBOSE | re.DOTALL,
+)
+_ENDS_FROM = frozenset(
+    ("WHERE", "PREWHERE", "GROUP", "ORDER", "LIMIT", "HAVING", "UNION", "EXCEPT", "INTERSECT", "OFFSET", "WINDOW")
+)
+
+
+class Forbidden(StepscopeError):
+    """The statement is not allowed; the message says what of it."""
+
+
+class Token(NamedTuple):
+    """A piece of a statement."""
+
+    kind: str
+    text: str
+
+    @property
+    def word(self) -> str:
+        """The word in capitals; nothing for other kinds."""
+        return self.text.upper() if self.kind == "word" else ""
+
+
+def ask(engine: Engine, statement: str, limits: Limits | None = None, stop: Stop | None = None) -> Table:
+    """Run a SELECT over the store's tables; Forbidden when it is anything else, EngineError when it fails.
+
+    The engine reads any file with `file()` and fetches any `url()`, in read-only sessions too. So things are not
+    forbidden but allowed: one SELECT, our own tables, listed functions, no quoted names, no comments, no settings.
+    Then the engine's own parser is asked what it understood, and its tree must hold nothing but that either.
+    """
+    statement = statement.strip().removesuffix(";").rstrip()
+    check(statement)
+    _check_tree(engine, statement)
+    return engine.ask(statement, limits or Limits(), stop)
+
+
+def check(statement: str) -> None:
+    """Raise Forbidden unless every part of a statement is known to be harmless."""
+    if len(statement) > LONGEST:
+        raise Forbidden(f"the statement is longer than {LONGEST} characters")
+    tokens = list(_tokens(statement))
+    if not tokens or tokens[0].word != "SELECT":
+        raise Forbidden("only SELECT is allowed")
+    _check_words(tokens)
+    _check_tables(tokens)
+
+
+def _tokens(statement: str) -> Iterator[Token]:
+    at = 0
+    while at < len(statement):
+        found = _TOKEN.match(statement, at)
+        if found is None or found.lastgroup is None:
+            raise Forbidden(f"{statement[at : at + 1]!r} is not allowed at position {at}")
+        if statement.startswith(("--", "/*", "//"), at):
+            raise Forbidden("comments are not allowed")
+        if found.lastgroup != "space":
+            yield Token(found.lastgroup, found[0])
+        at = found.end()
+
+
+def _check_words(tokens: list[Token]) -> None:
+    """Names before a parenthesis are listed functions; no word is one that leads out of the store."""
+    for token, following in zip(tokens, [*tokens[1:], Token("end", "")], strict=True):
+        if token.kind == "text" and following.kind == "text":
+            raise Forbidden("two strings in a row are not allowed")
+        if (token.word, following.word) == ("WITH", "TOTALS"):
+            raise Forbidden("WITH TOTALS is not allowed: its row would be lost; use WITH ROLLUP")
+        if token.kind != "word":
+            continue
+        if token.word in vocabulary.CLOSED:
+            raise Forbidden(f"{token.text} is not allowed")
+        if following.kind == "text" and token.word not in vocabulary.KEYWORDS:
+            raise Forbidden(f"{token.text} before a string is not allowed")
+        called = following.text == "("
+        if called and token.word not in vocabulary.KEYWORDS and token.text.lower() not in vocabulary.FUNCTIONS:
+            raise Forbidden(f"the function {token.text} is not allowed")
+
+
+def _check_tables(tokens: list[Token]) -> None:
+    """Where a table is named it is one of ours or a subquery; a dot follows only names that we know."""
+    expecting = [False]
+    in_from = [False]
+    aliases = _aliases(tokens)
+    for index, token in enumerate(tokens):
+        if expecting[-1] and not (token.text == "(" or token.text in PUBLIC):
+            raise Forbidden(f"{token.text!r} is not a table of the store: {', '.join(PUBLIC)}")
+        expecting[-1] = False
+        before = tokens[index - 1].word if index else ""
+        if token.text == "(":
+            if before == "FROM" or before == "JOIN" or (in_from[-1] and tokens[index - 1].text == ","):
+                _check_subquery(tokens, index)
+            expecting.append(False)
+            in_from.append(False)
+        elif token.text == ")":
+            if len(expecting) == 1:
+                raise Forbidden("a parenthesis is closed that was not opened")
+            expecting.pop()
+            in_from.pop()
+        elif token.word == "FROM" or (token.word == "JOIN" and before != "ARRAY"):
+            expecting[-1] = in_from[-1] = True
+        elif token.word == "ARRAY" or token.word in _ENDS_FROM or token.word == "SELECT":
+            in_from[-1] = False
+        elif token.text == "," and in_from[-1]:
+            expecting[-1] = True
+        elif token.text == "." and index and tokens[index - 1].kind == "word":
+            _check_dot(tokens, index, aliases)
+        elif before == "IN":
+            raise Forbidden("IN must be followed by a parenthesis")
+    if len(expecting) > 1 or expecting[-1]:
+        raise Forbidden("the statement ends too early")
+
+
+def _check_subquery(tokens: list[Token], index: int) -> None:
+    if index + 1 >= len(tokens) or tokens[index + 1].word not in ("SELECT", "FROM"):
+        raise Forbidden("a parenthesis after FROM or JOIN must hold a SELECT")
+
+
+def _aliases(tokens: list[Token]) -> set[str]:
+    """Words that name something inside the statement: behind AS, behind a table, behind a parenthesis."""
+    found = set(PUBLIC)
+    for before, token in pairwise(tokens):
+        named = before.word == "AS" or before.text == ")" or before.text in PUBLIC
+        if token.kind == "word" and named and token.word not in vocabulary.KEYWORDS:
+            found.add(token.text)
+    return found
+
+
+def _check_dot(tokens: list[Token], index: int, aliases: set[str]) -> None:
+    if tokens[index - 1].text not in aliases:
+        raise Forbidden(f"{tokens[index - 1].text} is neither a table of the store nor a name given in the statement")
+
+
+_NODE = re.compile(r"^ *(\w+)(?: (.*?))?(?: \(alias .*\))?(?: \(children \d+\))?$", re.DOTALL)
+
+
+def _check_tree(engine: Engine, statement: str) -> None:
+    """Compare with what the engine's parser makes of it: nodes, functions and tables must be known ones."""
+    try:
+        tree = engine.tree(statement)
+    except EngineError as error:
+        raise Forbidden(f"the statement can not be parsed: {error}") from error
+    nodes = [_node(line) for line in (tree or "").split("\n") if line]
+    for index, node in enumerate(nodes):
+        kind, name = node.kind, node.name
+        if kind not in vocabulary.NODES or (kind != "ExpressionList" and node.depth == 1):
+            raise Forbidden(f"{kind} is not allowed here")
+        if kind == "Function" and name.lower() not in vocabulary.FUNCTIONS | vocabulary.OPERATORS:
+            raise Forbidden(f"the function {name} is not allowed")
+        if kind == "Function" and name.lower() in ("cast", "arrayreduce"):
+            _check_named(name.lower(), _arguments(nodes, index))
+        if kind == "TableIdentifier" and name not in PUBLIC:
+            raise Forbidden(f"{name!r} is not a table of the store")
+        if kind == "Identifier" and name.partition(".")[0].upper() in vocabulary.CLOSED:
+            raise Forbidden(f"{name!r} is not allowed")
+
+
+class Node(NamedTuple):
+    """A line of the engine's syntax tree."""
+
+    depth: int
+    kind: str
+    name: str
+
+
+def _node(line: str) -> Node:
+    found = _NODE.match(line)
+    kind, name = (found[1], found[2] or "") if found else (line, "")
+    return Node(len(line) - len(line.lstrip(" ")), kind, name)
+
+
+def _arguments(nodes: list[Node], index: int) -> list[Node]:
+    """The arguments of a function, which lie two levels below it."""
+    found = []
+    for node in nodes[index + 1 :]:
+        if node.depth <= nodes[index].depth:
+            break
+        if node.depth == nodes[index].depth + 2:
+            found.append(node)
+    return found
+
+
+def _check_named(function: str, arguments: list[Node]) -> None:
+    """A type or an aggregate function that is named by a string: written out, and a known one.
+
+    The states of aggregate functions are read without any check, so no string may become one.
+    """
+    place, known, what = (1, vocabulary.TYPES, "type") if function == "cast" else (0, vocabulary.REDUCERS, "function")
+    named = arguments[place] if len(arguments) > place else Node(0, "", "")
+    if named.kind != "Literal":
+        raise Forbidden(f"{function} needs the name of a {what} as it is, not computed")
+    for word in re.findall(r"[^\W\d]\w*", named.name):
+        if word.lower() not in known:
+            raise Forbidden(f"the {what} {word} is not allowed in {function}")

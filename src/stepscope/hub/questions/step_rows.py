@@ -1,0 +1,232 @@
+"""The step inspector: everything the store knows about one step of a run, on all ranks."""
+
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from stepscope.hub.questions.logs import LogQuestion, LogRow, find_alerts, find_logs
+from stepscope.hub.questions.spans import (
+    SpanQuestion,
+    SpanRow,
+    find_spans,
+    open_spans,
+    usual_durations,
+)
+from stepscope.hub.store import exact, literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.series_catalog import Line, read_lines, span_of
+from stepscope.hub.store.tables import NO_STEP
+
+WINDOW = 50
+"""Steps before this one that say what is usual."""
+NEAR_NS = 15 * 10**9
+"""How far around a step system metrics are looked for."""
+MOST = 10_000
+"""Spans, logs and alerts of one step; more are left off."""
+NEAR_STEPS, FAR_STEPS = 250, 1_000_000
+"""How far around a step its neighbours are looked for at first, and then."""
+FIRST_STEP, LAST_STEP = NO_STEP + 1, 2**63 - 1
+Sides = tuple[int | None, int | None]
+"""A step before and one after; None where there is none."""
+Row = TypeVar("Row", SpanRow, LogRow)
+
+
+class StepValue(Struct, frozen=True):
+    """The value of a metric at a step in an attempt, the latest when it was logged more than once."""
+
+    line: Line
+    attempt: int
+    time: int
+    value: float
+    logged: int
+    mean: float
+    std: float
+    before: int
+    """How many finite values of the steps before make up `mean` and `std`."""
+
+
+class Reading(Struct, frozen=True):
+    """A system metric that has no step of its own, around this one: its latest value and its extremes."""
+
+    line: Line
+    time: int
+    value: float
+    low: float
+    high: float
+    points: int
+
+
+class StepView(Struct, frozen=True):
+    """What happened at a step. `begin` and `end` bound its spans and values; both 0 when there are no records.
+
+    A rank's spans are those of one attempt: the time between two is no time of the step. Where an attempt was named,
+    everything is of that one; it may be none of `attempts`.
+    """
+
+    step: int
+    attempt: int
+    attempts: list[int]
+    """All attempts that came to this step, whichever was named."""
+    begin: int
+    end: int
+    values: list[StepValue]
+    spans: list[SpanRow]
+    open: list[SpanRow]
+    usual: dict[str, float]
+    logs: list[LogRow]
+    alerts: list[LogRow]
+    system: list[Reading]
+    previous: int | None
+    following: int | None
+
+
+def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, attempt: int | None = None) -> StepView:
+    """Read everything about a step in the attempt named, else in all: values and spans of a rank are of its newest."""
+    lines = read_lines(engine, run)
+    values = _values(engine, run, step, window, lines, attempt)
+    spans = find_spans(engine, SpanQuestion(run=run, step=step, limit=MOST))
+    spans.sort(key=lambda row: (row.rank, row.span.time, row.span.span_id))
+    begun = open_spans(engine, run, step=step, limit=MOST)
+    logs = find_logs(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
+    alerts = find_alerts(engine, LogQuestion(run=run, step=step, oldest=True, limit=MOST))
+    came, near = _around(engine, run, step, attempt)
+    came |= {row.attempt for row in (*spans, *begun)}
+    came |= {row.attempt for row in (*logs, *alerts)}
+    spans = _newest(spans) if attempt is None else _of(attempt, spans)
+    begun, logs, alerts = _of(attempt, begun), _of(attempt, logs), _of(attempt, alerts)
+    times = [row.span.time for row in spans] + [value.time for value in values]
+    times = times or [row.record.time for row in (*logs, *alerts)]
+    ends = [row.span.time + (row.span.duration or 0) for row in spans]
+    begin, end = min(times, default=0), max(times + ends, default=0)
+    previous, following = _neighbours(engine, run, step, attempt, near)
+    return StepView(
+        step=step,
+        attempt=attempt or max(came, default=1),
+        attempts=sorted(came),
+        begin=begin,
+        end=end,
+        values=values,
+        spans=spans,
+        open=begun,
+        usual=usual_durations(engine, run, step - window, step - 1),
+        logs=logs,
+        alerts=alerts,
+        system=_system(engine, run, begin, end, lines) if times else [],
+        previous=previous,
+        following=following,
+    )
+
+
+def _around(engine: Engine, run: int, step: int, attempt: int | None) -> tuple[set[int], Sides]:
+    """The attempts that logged a value at a step, superseded ones too, and the steps with values close by."""
+    low, high = max(step - NEAR_STEPS, FIRST_STEP), min(step + NEAR_STEPS, LAST_STEP)
+    sides = _sides(step, "1" if attempt is None else f"attempt = {attempt}")
+    found = engine.query(
+        f"""SELECT groupUniqArrayIf(attempt, step = {step}), {sides}
+        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {high}"""
+    )
+    ((came, *beside),) = found.rows()
+    return set(came), _told(*beside)
+
+
+def _newest(spans: list[SpanRow]) -> list[SpanRow]:
+    newest: dict[int, int] = {}
+    for row in spans:
+        newest[row.rank] = max(row.attempt, newest.get(row.rank, 0))
+    return [row for row in spans if row.attempt == newest[row.rank]]
+
+
+def _of(attempt: int | None, rows: list[Row]) -> list[Row]:
+    return [row for row in rows if attempt in (None, row.attempt)]
+
+
+def _values(
+    engine: Engine, run: int, step: int, window: int, lines: dict[int, Line], attempt: int | None
+) -> list[StepValue]:
+    low = max(step - window, NO_STEP + 1)
+    # What is usual in an attempt is also what those before it did, up to where it began again.
+    known = "1" if attempt is None else f"(attempt = {attempt} OR attempt < {attempt} AND step < {step})"
+    one_each = f"""SELECT series, step, argMax(value, (attempt, time)) AS v, argMax(time, (attempt, time)) AS t,
+            max(attempt) AS a, count() AS logged
+        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} AND {known} GROUP BY series, step"""
+    found = engine.query(
+        f"""SELECT series, maxIf(a, step = {step}) AS attempt, maxIf(t, step = {step}) AS time,
+            argMaxIf(v, step, step = {step}) AS value, sumIf(logged, step = {step}) AS logged,
+            avgIf(v, step < {step} AND isFinite(v)) AS mean, stddevPopIf(v, step < {step} AND isFinite(v)) AS std,
+            countIf(step < {step} AND isFinite(v)) AS before
+        FROM ({one_each}) GROUP BY series HAVING logged > 0 ORDER BY series"""
+    )
+    rows = [StepValue(lines[series], *rest) for series, *rest in found.rows() if series in lines]
+    rows = _exact(engine, f"step = {step} AND {known}", rows)
+    return sorted(rows, key=lambda value: (value.line.key, value.line.rank, value.line.scope))
+
+
+def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]:
+    """Give integers beyond 2**53 all their digits."""
+    large = [row.line.series for row in rows if exact.is_large(row.value)]
+    if not large:
+        return rows
+    found = engine.query(
+        f"""SELECT series, argMax(rest, (attempt, time)) AS rest FROM metrics
+        WHERE series IN {literal.integers(large)} AND {where} GROUP BY series"""
+    )
+    rests = dict(found.rows("series", "rest"))
+    return [structs.replace(row, value=exact.whole(row.value, rests.get(row.line.series, 0))) for row in rows]
+
+
+def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: Sides) -> Sides:
+    """The nearest steps on either side that have a record of any kind; of the attempt, where one is named.
+
+    `near` has those that have a metric, from close by: most often nothing can be nearer.
+    """
+    if near == (step - 1, step + 1):
+        return near
+    mine = "" if attempt is None else f" AND attempt = {attempt}"
+    series, own = span_of(run) + mine, f"run = {run}{mine}"
+    for reach in (FAR_STEPS, LAST_STEP - FIRST_STEP):
+        if None in near:
+            low, high = (
+                step if side is not None else far for side, far in zip(near, (step - reach, step + reach), strict=True)
+            )
+            near = _nearest(near, _beside(engine, step, {"metrics": series}, low, high))
+    rest = {"histograms": series, **dict.fromkeys(("spans", "open_spans", "logs", "alerts"), own)}
+    low, high = FIRST_STEP if near[0] is None else near[0], LAST_STEP if near[1] is None else near[1]
+    return _nearest(near, _beside(engine, step, rest, low, high))
+
+
+def _beside(engine: Engine, step: int, tables: dict[str, str], low: int, high: int) -> Sides:
+    """The last step before one and the first after it between two, in some tables with a condition each."""
+    between = f"step BETWEEN {max(low, FIRST_STEP)} AND {min(high, LAST_STEP)}"
+    parts = [f"SELECT {_sides(step)} FROM {table} WHERE {where} AND {between}" for table, where in tables.items()]
+    found: Sides = (None, None)
+    for row in engine.query(" UNION ALL ".join(parts)).rows():
+        found = _nearest(found, _told(*row))
+    return found
+
+
+def _sides(step: int, of: str = "1") -> str:
+    """The columns that tell the steps beside one, of the rows for which a condition holds."""
+    before, after = f"step < {step} AND {of}", f"step > {step} AND {of}"
+    return f"countIf({before}), maxIf(step, {before}), countIf({after}), minIf(step, {after})"
+
+
+def _told(some_before: int, before: int, some_after: int, after: int) -> Sides:
+    return (before if some_before else None), (after if some_after else None)
+
+
+def _nearest(one: Sides, other: Sides) -> Sides:
+    befores, afters = ([each for each in side if each is not None] for side in zip(one, other, strict=True))
+    return max(befores, default=None), min(afters, default=None)
+
+
+def _system(engine: Engine, run: int, begin: int, end: int, lines: dict[int, Line]) -> list[Reading]:
+    wanted = {series: line for series, line in lines.items() if line.key.startswith("system/")}
+    if not wanted:
+        return []
+    found = engine.query(
+        f"""SELECT series, max(time) AS latest, argMax(value, time) AS last, min(value) AS low, max(value) AS high,
+            count() AS points
+        FROM metrics WHERE series IN {literal.integers(wanted)} AND step = {NO_STEP}
+            AND time BETWEEN {begin - NEAR_NS} AND {end + NEAR_NS} GROUP BY series ORDER BY series"""
+    )
+    return [Reading(wanted[series], *rest) for series, *rest in found.rows()]

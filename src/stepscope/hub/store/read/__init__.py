@@ -1,1 +1,0 @@
-"""Questions to the store, as typed functions of an engine."""

@@ -1,0 +1,66 @@
+"""A real hub with generated runs, and a client that speaks to its application."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("chdb", reason="the hub's store needs chDB")
+httpx = pytest.importorskip("httpx", reason="the API is asked through httpx")
+
+from stepscope.hub.app import build_app  # noqa: E402
+from stepscope.hub.home import HubHome  # noqa: E402
+from stepscope.hub.questions.routes import mount  # noqa: E402
+from stepscope.hub.security.tokens import Tokens  # noqa: E402
+from stepscope.hub.service import Hub, HubOptions  # noqa: E402
+from stepscope.hub.store.store import open_store  # noqa: E402
+from tests.hub.questions.world import fill  # noqa: E402
+
+Get = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """A hub whose store holds the world of `world.py`; its pump does not run."""
+    place: Path = tmp_path_factory.mktemp("home") / "home"
+    home = HubHome(place)
+    store = open_store(home.store)
+    fill(store.write)
+    made = Hub(HubOptions(home=place), home, store, Tokens(home.tokens))
+    yield made
+    made.close(0.1)
+
+
+@pytest.fixture(scope="module")
+def app(hub: Hub) -> Any:
+    """The application of the hub."""
+    return build_app(hub, mount(hub, "test"))
+
+
+@pytest.fixture(scope="module")
+def ask(app: Any) -> Callable[..., Any]:
+    """Send a request and return the response."""
+
+    def send(method: str, path: str, **options: Any) -> Any:
+        async def exchange() -> Any:
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4318") as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(exchange())
+
+    return send
+
+
+@pytest.fixture(scope="module")
+def get(ask: Callable[..., Any]) -> Get:
+    """Ask for JSON; the status must be the expected one."""
+
+    def read(path: str, expect: int = 200, **params: Any) -> Any:
+        response = ask("GET", path, params=params)
+        assert response.status_code == expect, response.text[:500]
+        return response.json()
+
+    return read

@@ -1,0 +1,57 @@
+"""Who may see what: without a token nothing, with one for a project that project only."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stepscope.hub.service import Hub
+from tests.hub.questions.world import trace_of
+
+
+@pytest.fixture(scope="module")
+def seen_by(hub: Hub, ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Ask with a token that reaches the project `tiny`, `gpt`, or all."""
+    tokens = hub.guard.tokens
+    known = {
+        "tiny": tokens.create(["read"], project="tiny")[1],
+        "gpt": tokens.create(["read"], project="gpt")[1],
+        "all": tokens.create(["read"])[1],
+        "writer": tokens.create(["ingest"])[1],
+    }
+
+    def send(who: str, path: str, method: str = "GET", **options: Any) -> Any:
+        headers = {"Authorization": f"Bearer {known[who]}"} if who else {}
+        return ask(method, path, headers=headers, **options)
+
+    return send
+
+
+def test_a_token_is_needed(seen_by: Callable[..., Any]) -> None:
+    """Nobody reads without a token of scope read."""
+    assert seen_by("", "/api/runs").status_code == 401
+    assert seen_by("writer", "/api/runs").status_code == 403
+    assert seen_by("all", "/api/runs").json()["total"] == 14
+
+
+def test_one_project_only(seen_by: Callable[..., Any]) -> None:
+    """A token of a project sees neither runs nor records of another."""
+    assert {run["project"] for run in seen_by("tiny", "/api/runs").json()["runs"]} == {"tiny"}
+    paths = ("", "/keys", "/series?key=trainer/loss", "/steps/1", "/export")
+    for path in paths:
+        assert seen_by("tiny", f"/api/runs/big{path}").status_code == 404, path
+        assert seen_by("gpt", f"/api/runs/big{path}").status_code == 200, path
+    for path in ("/api/spans", "/api/logs", "/api/alerts"):
+        assert seen_by("tiny", path).status_code == 403
+        assert seen_by("tiny", f"{path}?run=big").status_code == 404
+        assert seen_by("gpt", f"{path}?run=big").status_code == 200
+    trace = f"/api/traces/{trace_of(3, 1).hex()}"
+    assert seen_by("tiny", trace).status_code == 404
+    assert seen_by("gpt", trace).status_code == 200
+
+
+def test_sql_needs_every_project(seen_by: Callable[..., Any]) -> None:
+    """SQL cannot be kept to a project, so such a token has none."""
+    question = {"sql": "SELECT count() AS n FROM runs"}
+    assert seen_by("gpt", "/api/sql", "POST", json=question).status_code == 403
+    assert seen_by("all", "/api/sql", "POST", json=question).json()["rows"] == [[14]]

@@ -1,0 +1,58 @@
+"""`/api/runs/{run}/findings`: what went wrong in the runs of `world.py`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.hub.service import Hub
+from stepscope.model.ports import Batch
+from stepscope.model.records import Alert, Record
+from stepscope.model.writer import Writer
+from tests.hub.questions.world import BAD, FAILED, SPIKE, START, began, ended
+
+Get = Callable[..., Any]
+
+
+def test_what_went_wrong_is_named(get: Get) -> None:
+    """The spike, the NaN, the slow step and the failed span, with their steps and ranks."""
+    found = {each["kind"]: each for each in get("/api/runs/big/findings")["findings"]}
+    assert found.keys() == {"spike", "not_finite", "slow_step", "error"}
+    assert (found["spike"]["step"], found["spike"]["key"], found["spike"]["ranks"]) == (SPIKE, "trainer/loss", [0, 1])
+    assert (found["not_finite"]["step"], found["not_finite"]["rank"]) == (BAD, 1)
+    assert (found["slow_step"]["step"], found["slow_step"]["span"]) == (SPIKE, "train.backward")
+    assert (found["error"]["step"], found["error"]["rank"], found["error"]["span"]) == (FAILED, 0, "train.backward")
+
+
+def test_a_restart_is_named(get: Get) -> None:
+    """With where it went on."""
+    first = get("/api/runs/again/findings")["findings"][0]
+    assert (first["kind"], first["attempt"]) == ("crash", 1)
+    assert "attempt 2 resumed at step 50, 50 steps were done again" in first["text"]
+
+
+def test_a_quiet_run_has_none_and_an_unknown_one_is_refused(get: Get) -> None:
+    """An empty list is an answer."""
+    assert get("/api/runs/small-2/findings")["findings"] == []
+    get("/api/runs/nobody/findings", expect=404)
+
+
+def test_a_slow_step_says_why(get: Get) -> None:
+    """The inspector names the span that took the time; an ordinary step has nothing to say."""
+    why = get(f"/api/runs/big/steps/{SPIKE}")["slow"]
+    assert (why["span"], why["rank"]) == ("train.backward", None)
+    assert why["text"].startswith(f"step {SPIKE} took 900 ms (usually 300 ms)")
+    assert get(f"/api/runs/big/steps/{SPIKE + 1}")["slow"] is None
+
+
+def test_alerts_are_named(get: Get, hub: Hub) -> None:
+    """Seven hundred of one name are one finding; what a run says outside its steps is there, what it notes is not."""
+    records: list[Record] = [began({})]
+    records += [Alert(START + step, step, None, None, None, 17, "mine", f"at {step}") for step in range(700)]
+    records.append(Alert(START, None, None, None, None, 21, "disk full", "no room on /data"))
+    records += [Alert(START, 3, None, None, None, 9, "by the way"), ended(START + 700)]
+    hub.store.write(Batch(Writer(id="w", run="loud", project="gpt", wall_ns=START), 1, records))
+    full, mine = get("/api/runs/loud/findings")["findings"]
+    assert (full["kind"], full["severity"], full["step"]) == ("alert", "FATAL", None)
+    assert full["text"] == "alert disk full: no room on /data"
+    assert (mine["severity"], mine["step"], mine["first_step"], mine["last_step"]) == ("ERROR", 0, 0, 699)
+    assert mine["text"] == "alert mine: at 0, 700 times in steps 0 to 699"
+    assert (mine["attempt"], mine["rank"]) == (1, 0)

@@ -1,0 +1,103 @@
+"""Goodput, asked over HTTP: the same as out of the journal."""
+
+from collections import defaultdict
+
+import pytest
+
+from stepscope.hub.service import Hub
+from stepscope.model import names
+from stepscope.model.goodput import conclude
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric, Record, Span
+from stepscope.model.writer import Writer
+from stepscope.sdk.goodput import Folding
+from tests.hub.questions.conftest import Get
+from tests.hub.questions.world import SECOND, START, STEPS, fill
+
+
+def test_shares_of_a_run(get: Get) -> None:
+    """Two ranks of 120 s, of which 250 ms of each second were productive, and 750 ms of the slow one."""
+    found = get("/api/runs/big/goodput")
+    assert found["seconds"] == pytest.approx(240.0, rel=0.01)
+    assert found["buckets"]["productive"] == pytest.approx(2 * (STEPS * 0.25 + 0.5))
+    assert found["goodput"] == found["shares"]["productive"] == pytest.approx(0.252, rel=0.01)
+    assert sum(found["shares"].values()) == pytest.approx(1.0)
+    assert found["phases"]["train.forward"] == pytest.approx(2 * (STEPS * 0.1 + 0.2))
+    assert (found["steps"], found["tokens"], found["tokens_per_second"]) == (STEPS, 0.0, None)
+    assert found["steps_per_second"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_an_unknown_run(get: Get) -> None:
+    """It is not found."""
+    get("/api/runs/nobody/goodput", expect=404)
+
+
+def nested() -> Batch:
+    """A run whose bucketed spans lie in each other, with tokens and a bucket that nobody knows."""
+
+    def span(name: str, start: int, lasts: int, id: int, parent: int | None, bucket: str | None = None) -> Span:
+        above = None if parent is None else parent.to_bytes(8, "big")
+        attrs = {} if bucket is None else {names.ATTR_BUCKET: bucket, "other": 1}
+        place = id.to_bytes(8, "big")
+        time, lasted = START + start * SECOND, lasts * SECOND
+        return Span(time, lasted, 1, None, b"n" * 16, place, above, name, 1, 0, "", attrs)
+
+    records: list[Record] = [
+        span("train.data_load", 1, 2, 1, 9),
+        span("batch_processing", 3, 5, 2, 9, "nonsense"),
+        span("mine", 8, 1, 3, 9, "wasted"),
+        span("outer", 1, 9, 9, 10, "overhead"),
+        span("train.step", 0, 20, 10, None),
+        Metric(START + SECOND, 1, None, "trainer", {"tokens": 4000, "loss": 1.0}),
+        Metric(START + 2 * SECOND, 1, "policy_version", None, {"num_tokens": float("nan")}),
+    ]
+    return Batch(Writer(id="w", run="nested", project="p", wall_ns=START), 1, records)
+
+
+def test_nested_buckets(hub: Hub, get: Get) -> None:
+    """A span's own time is what the bucketed ones right below it did not take."""
+    hub.store.write(nested())
+    found = get("/api/runs/nested/goodput")
+    assert found["buckets"] == {"productive": 5.0, "overhead": 1.0, "idle": 2.0, "wasted": 1.0, "unaccounted": 11.0}
+    assert (found["tokens"], found["tokens_per_second"]) == (4000.0, 200.0)
+
+
+def test_journal_and_store_agree(hub: Hub, get: Get) -> None:
+    """Every run of the world has the same goodput by both ways."""
+    batches: defaultdict[str, list[Batch]] = defaultdict(list)
+    fill(lambda batch: batches[batch.writer.run].append(batch))
+    hub.store.write(nested())  # a second time changes nothing
+    batches["nested"] = [nested()]
+    for run, those in batches.items():
+        folding = Folding(hub.home.home, run)
+        for batch in those:
+            part = batch.writer.rank, batch.writer.attempt
+            if batch.writer.wall_ns:
+                folding.sums.reach(part, batch.writer.wall_ns, batch.writer.wall_ns)
+            folding.take(part, batch.records)
+        ours, theirs = conclude(folding.sums), get(f"/api/runs/{run}/goodput")
+        assert theirs["buckets"] == pytest.approx(ours.buckets), run
+        assert (theirs["steps"], theirs["seconds"]) == (ours.steps, pytest.approx(ours.seconds)), run
+        assert theirs["steps_per_second"] == ours.steps_per_second
+        assert theirs["tokens"] == ours.tokens
+
+
+def test_a_counter_of_tokens_is_counted_by_its_increase(hub: Hub, get: Get) -> None:
+    """The store tells a counter as the journal does, over two attempts of which the later goes back a little."""
+    for attempt, first, last in ((1, 0, 100), (2, 80, 200)):
+        records: list[Record] = [
+            Metric(START + n * SECOND, n, None, "trainer", {"tokens": 512 * (n + 1), "num_tokens": 512})
+            for n in range(first, last)
+        ]
+        writer = Writer(id=f"c{attempt}", run="counter", project="p", attempt=attempt, wall_ns=START + first * SECOND)
+        hub.store.write(Batch(writer, 1, records))
+    found = get("/api/runs/counter/goodput")
+    assert found["tokens"] == pytest.approx(2 * 220 * 512)
+    assert found["tokens_counted"] is True
+
+
+def test_a_run_lasts_until_its_last_span_ends(hub: Hub, get: Get) -> None:
+    """A long span at the end of a run is part of its duration."""
+    span = Span(START + SECOND, 30 * SECOND, None, None, b"l" * 16, b"l" * 8, None, "checkpoint", 1, 0, "", {})
+    hub.store.write(Batch(Writer(id="l", run="lasting", project="p", wall_ns=START), 1, [span]))
+    assert get("/api/runs/lasting")["duration"] == 31.0

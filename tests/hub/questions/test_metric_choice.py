@@ -1,0 +1,110 @@
+"""The table of runs shows for each run the metric that people mean, however its code spells it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stepscope.hub.service import Hub
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric, Record
+from stepscope.model.writer import Writer
+from tests.hub.questions.world import SECOND, START, began, ended
+
+Get = Callable[..., Any]
+SPELLINGS = {
+    "category": ("trainer", "loss", "trainer/loss"),
+    "prefix": (None, "train/loss", "train/loss"),
+    "bare": (None, "loss", "loss"),
+    "lightning": (None, "train_loss", "train_loss"),
+    "cleanrl": (None, "losses/policy_loss", "losses/policy_loss"),
+    "evaluated": ("evaluator", "loss", "evaluator/loss"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runs(hub: Hub) -> None:
+    """A run for each spelling, all with the same values."""
+    for number, (run, (category, key, _)) in enumerate(SPELLINGS.items()):
+        start = START + (90_000 + number) * SECOND
+        writer = Writer(id="w", run=run, project="spelled", name=f"the {run} one", wall_ns=start, host="d")
+        points: list[Record] = [
+            Metric(start + step * SECOND, step, None, category, {key: 1.0 + number + step / 10}) for step in range(5)
+        ]
+        points += [Metric(start, 0, None, None, {"val_loss": 99.0, "max_loss": 99.0})]
+        hub.store.write(Batch(writer, 1, [began({"lr": 0.1}, start), *points, ended(start + 9 * SECOND)]))
+
+
+def test_the_loss_of_every_run_is_shown(get: Get) -> None:
+    """The value and which metric it is; what is evaluated or a record stands back behind what is trained on."""
+    found = get("/api/runs", filter="project = spelled", metric="loss")["runs"]
+    assert {run["id"]: run["values"]["loss"]["key"] for run in found} == {
+        run: key for run, (_, _, key) in SPELLINGS.items()
+    }
+    assert {run["id"]: run["values"]["loss"]["value"] for run in found} == {
+        run: pytest.approx(1.4 + number) for number, run in enumerate(SPELLINGS)
+    }
+
+
+def test_the_small_lines_are_of_the_same_metrics(get: Get) -> None:
+    """The line in a row is of the metric whose value stands beside it."""
+    found = get("/api/sparks", run=list(SPELLINGS), metric="loss")["sparks"]
+    assert {each["run"]: each["key"] for each in found} == {run: key for run, (_, _, key) in SPELLINGS.items()}
+
+
+@pytest.mark.parametrize("name", ["trainer/loss", "train/loss"])
+def test_a_category_has_one_meaning(get: Get, name: str) -> None:
+    """By any of its words, and without one; filter and order go by it too."""
+    found = get("/api/runs", filter=f"project = spelled and metrics.{name} > 0", sort=f"metrics.{name}", metric=name)
+    assert [run["id"] for run in found["runs"]] == ["category", "prefix", "bare"]
+    assert [run["values"][name]["key"] for run in found["runs"]] == ["trainer/loss", "train/loss", "loss"]
+
+
+def test_keys_have_one_name(get: Get) -> None:
+    """By which runs are compared, whatever they were recorded as."""
+    named = {run: {key["key"]: key["name"] for key in get(f"/api/runs/{run}/keys")["keys"]} for run in SPELLINGS}
+    assert named["category"]["trainer/loss"] == named["prefix"]["train/loss"] == "trainer/loss"
+    assert named["bare"]["loss"] == "loss"
+
+
+def test_an_unknown_metric_is_said(get: Get) -> None:
+    """With the one that was meant, also for settings; nothing found is not the same as nothing there."""
+    for text, meant in (("metrics.los < 5", "metrics.loss"), ("metrics.trainer/lss < 5", "metrics.trainer/loss")):
+        message = get("/api/runs", expect=400, filter=text)["error"]["message"]
+        assert f"no run has {text.split()[0]}; did you mean " in message
+        assert meant in message
+    assert "config.lr" in get("/api/runs", expect=400, filter="config.lrs = 1")["error"]["message"]
+    assert "no run has metrics.zzzz" in get("/api/runs", expect=400, sort="metrics.zzzz")["error"]["message"]
+    assert get("/api/runs", filter="metrics.loss > 1e9 and project = spelled")["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("cleanrl", {"cleanrl"}),
+        ("THE bare", {"bare"}),
+        ("spelled one", set(SPELLINGS)),
+        ("spelled metrics.loss < 2", {"category"}),
+        ("team=nobody-has-it or lightning", {"lightning"}),
+    ],
+)
+def test_plain_words_find_runs(get: Get, text: str, ids: set[str]) -> None:
+    """By name, id, project or tag."""
+    text = text.replace("team=nobody-has-it", '"team=nobody-has-it"')
+    assert {run["id"] for run in get("/api/runs", filter=text)["runs"]} == ids
+
+
+def test_tags_are_searched(get: Get) -> None:
+    """A tag with a value is found by both."""
+    assert get("/api/runs", filter='"team=red" cleanrl')["matched"] == 1
+
+
+def test_a_field_alone_is_no_search(get: Get) -> None:
+    """Who forgot the operator is told so."""
+    assert "after 'status'" in get("/api/runs", expect=400, filter="status running")["error"]["message"]
+
+
+def test_the_newest_start_comes_first(get: Get) -> None:
+    """However late a run came to the hub."""
+    started = [run["started"] for run in get("/api/runs", limit=1000)["runs"]]
+    assert started == sorted(started, reverse=True)

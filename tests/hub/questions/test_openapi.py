@@ -1,0 +1,83 @@
+"""The OpenAPI document says what the API does: schemathesis asks everything it describes."""
+
+from typing import Any
+
+import pytest
+
+from stepscope.hub.questions.endpoint import Endpoint
+from stepscope.hub.questions.table import ENDPOINTS
+from tests.hub.questions.conftest import Get
+
+schemathesis = pytest.importorskip("schemathesis", reason="the API is fuzzed with schemathesis")
+hypothesis = pytest.importorskip("hypothesis")
+
+
+def test_every_endpoint_is_described(get: Get, app: Any) -> None:
+    """Each endpoint, and the stream, is in the document with its parameters, and each has a name of its own."""
+    found = get("/api/openapi.json")
+    described = {
+        (path, method): operation for path, methods in found["paths"].items() for method, operation in methods.items()
+    }
+    expected = {(endpoint.path, endpoint.method.lower()) for endpoint in ENDPOINTS}
+    assert set(described) == expected | {("/api/live", "get")}
+    assert len({operation["operationId"] for operation in described.values()}) == len(described)
+    for endpoint in ENDPOINTS:
+        names = {param["name"] for param in described[endpoint.path, endpoint.method.lower()]["parameters"]}
+        assert names >= {param.name for param in endpoint.params}
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")
+def test_answers_are_as_described(app: Any, get: Get, endpoint: Endpoint) -> None:
+    """Whatever the document allows is answered without a server error and in the described shape."""
+    document = get("/api/openapi.json")
+    document["paths"] = {
+        endpoint.path: {endpoint.method.lower(): document["paths"][endpoint.path][endpoint.method.lower()]}
+    }
+    _make_known(document)
+    schema = schemathesis.openapi.from_dict(document)
+    schema.app = app
+    (result,) = schema.get_all_operations()
+    _fuzz(result.ok())
+
+
+def _make_known(document: dict[str, Any]) -> None:
+    """Let the fuzzer meet runs and traces that exist."""
+    known = {
+        "run": ["big", "again", "small-3", "none"],
+        "key": ["trainer/loss", "trainer/lr"],
+        "step": [0, 70, 90, 119],
+    }
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            for param in operation["parameters"]:
+                if param["name"] in known and param["schema"]["type"] != "array":
+                    param["schema"] = {"enum": known[param["name"]]}
+
+
+OWN_WORDS = (
+    *("/api/runs", "/api/runs/{run}/series", "/api/runs/{run}/quantiles", "/api/sql"),
+    *("/api/spans/lanes", "/api/spans/export", "/api/spans/import", "/api/dashboards/{name}"),
+)
+"""Endpoints whose texts have a grammar of their own, which a schema does not know."""
+
+
+def _fuzz(operation: Any) -> None:
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    left_out = [positive_data_acceptance] if operation.path in OWN_WORDS else []
+
+    @hypothesis.given(case=operation.as_strategy())
+    @hypothesis.settings(
+        max_examples=25,
+        phases=[hypothesis.Phase.generate],
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    def ask(case: Any) -> None:
+        response = case.call(base_url="http://127.0.0.1:4318")
+        assert response.status_code < 500, response.text
+        case.validate_response(response, excluded_checks=left_out)
+
+    ask()

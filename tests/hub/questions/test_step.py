@@ -1,0 +1,144 @@
+"""The step inspector, asked over HTTP."""
+
+import math
+
+import pytest
+
+from stepscope.hub.service import Hub
+from stepscope.model.ports import Batch
+from stepscope.model.records import Alert, Log, Metric, Record, Span
+from stepscope.model.writer import Writer
+from tests.hub.questions.conftest import Get
+from tests.hub.questions.world import BAD, FAILED, SPIKE, START, STEPS
+
+
+def test_values_against_the_steps_before(get: Get) -> None:
+    """A spike is many deviations away from the fifty steps before it, on each rank."""
+    found = get(f"/api/runs/big/steps/{SPIKE}")
+    loss, lr = found["metrics"]
+    assert (loss["key"], lr["key"]) == ("trainer/loss", "trainer/lr")
+    assert [value["rank"] for value in loss["values"]] == [0, 1]
+    for value in loss["values"]:
+        assert (value["value"], value["before"]) == (50.0, 50)
+        assert value["delta"] == pytest.approx(50.0 - value["mean"])
+        assert value["z"] > 100
+    assert [value["z"] for value in lr["values"]] == [None, None]
+
+
+def test_span_trees(get: Get) -> None:
+    """Each rank has its tree, with durations against the usual ones and the critical path."""
+    found = get(f"/api/runs/big/steps/{SPIKE}")
+    assert [lane["rank"] for lane in found["ranks"]] == [0, 1]
+    assert sum(lane["critical"] for lane in found["ranks"]) == 1
+    root, forward, backward = found["ranks"][0]["spans"]
+    assert [span["depth"] for span in (root, forward, backward)] == [0, 1, 1]
+    assert (root["duration_ms"], root["usual_ms"], root["ratio"]) == (900.0, 300.0, 3.0)
+    assert backward["offset_ms"] == 360.0
+    assert sum(span["critical_ms"] for span in (root, forward, backward)) == pytest.approx(900.0)
+    assert found["ranks"][0]["critical_path"][0] == root["span_id"]
+
+
+def test_logs_alerts_and_the_machine(get: Get) -> None:
+    """What else happened at the step is there, and the machine's state around it."""
+    found = get(f"/api/runs/big/steps/{BAD}")
+    assert [alert["name"] for alert in found["alerts"]] == ["nan"]
+    assert sorted((log["rank"], log["body"]) for log in found["logs"]) == [
+        (0, f"step {BAD} done"),
+        (1, f"step {BAD} done"),
+    ]
+    assert {(reading["key"], reading["rank"], reading["value"]) for reading in found["system"]} == {
+        ("system/gpu_util", 0, 90.0),
+        ("system/gpu_util", 1, 91.0),
+    }
+    (bad,) = [value for value in found["metrics"][0]["values"] if value["rank"] == 1]
+    assert (bad["value"], bad["delta"], bad["z"]) == ("NaN", None, None)
+
+
+def test_the_way_to_other_steps(get: Get) -> None:
+    """The steps beside it, and the nearest ones at which something was wrong."""
+    found = get("/api/runs/big/steps/95")
+    assert (found["previous"], found["next"]) == (94, 96)
+    assert found["previous_anomaly"]["step"] == BAD
+    assert found["next_anomaly"] == {"step": FAILED, "reason": "failed span", "attempt": 1}
+    first, last = get("/api/runs/big/steps/0"), get(f"/api/runs/big/steps/{STEPS - 1}")
+    assert (first["previous"], first["previous_anomaly"]) == (None, None)
+    assert (last["next"], last["next_anomaly"]) == (None, None)
+
+
+def test_a_step_that_never_was(get: Get) -> None:
+    """An unknown step is empty and still tells the way; an unknown run is not found."""
+    found = get("/api/runs/big/steps/100000")
+    assert (found["metrics"], found["ranks"], found["begin"]) == ([], [], None)
+    assert found["previous"] == STEPS - 1
+    get("/api/runs/none/steps/1", expect=404)
+    assert "must be an integer" in get("/api/runs/big/steps/x", expect=400)["error"]["message"]
+
+
+def test_all_of_a_step_is_of_the_attempt_that_is_named(get: Get) -> None:
+    """Values, what is usual, time and neighbours; all attempts that came to the step are told, whichever is named."""
+    newest = get("/api/runs/again/steps/60")
+    assert (newest["attempt"], newest["attempts"]) == (2, [1, 2])
+    assert [value["value"] for value in newest["metrics"][0]["values"]] == [2.0]
+    first = get("/api/runs/again/steps/60", attempt=1)
+    (value,) = first["metrics"][0]["values"]
+    assert (first["attempt"], first["attempts"]) == (1, [1, 2])
+    assert (value["attempt"], value["value"], value["mean"], value["logged"]) == (1, 1.0, 1.0, 1)
+    assert newest["begin"] - first["begin"] == 1000.0
+    assert (get("/api/runs/again/steps/99", attempt=1)["next"], get("/api/runs/again/steps/99")["next"]) == (None, 100)
+    assert get("/api/runs/again/steps/50", attempt=2)["previous"] is None
+
+
+def test_an_attempt_that_never_came_to_a_step_is_refused(get: Get) -> None:
+    """With those that did."""
+    said = get("/api/runs/again/steps/120", attempt=1, expect=404)["error"]["message"]
+    assert said == "attempt 1 never came to step 120; attempt 2 did"
+    assert "attempts 1, 2 did" in get("/api/runs/again/steps/60", attempt=7, expect=404)["error"]["message"]
+
+
+def test_a_step_counts_whatever_it_recorded(get: Get, hub: Hub) -> None:
+    """One comes to the step of a crash and away from it, though it has a span only, and across any gap."""
+
+    def keep(attempt: int, *records: Record) -> None:
+        writer = Writer(id=f"c{attempt}", run="crashed", project="gpt", attempt=attempt, wall_ns=START)
+        hub.store.write(Batch(writer, 1, list(records)))
+
+    def metric(step: int) -> Metric:
+        return Metric(START + step, step, None, "trainer", {"loss": 1.0})
+
+    def beside(step: int, **given: int) -> tuple[int | None, int | None]:
+        found = get(f"/api/runs/crashed/steps/{step}", **given)
+        return found["previous"], found["next"]
+
+    failed = Span(START, 5, 10, None, b"t" * 16, b"s" * 8, None, "train.step", status=2, message="gone")
+    far = (5_000, 10_000_000)
+    said = Log(START, 7_000, None, None, None, 9, "between"), Alert(START, 8_000, None, None, None, 9, "a")
+    begun = Span(START, None, 20_000_000, None, b"t" * 16, b"o" * 8, None, "train.step")
+    keep(1, *map(metric, range(10)), failed)
+    keep(2, *map(metric, range(5, 20)), *map(metric, far), *said, begun)
+    assert (beside(10, attempt=1), beside(9, attempt=1)) == ((9, None), (8, 10))
+    assert (beside(9), beside(4, attempt=1), beside(5, attempt=2)) == ((8, 10), (3, 5), (None, 6))
+    assert (beside(19), beside(5_000), beside(7_500), beside(8_000)) == (
+        (18, 5_000), (19, 7_000), (7_000, 8_000), (7_000, 10_000_000)
+    )  # fmt: skip
+    assert (beside(10_000_000), beside(20_000_000)) == ((8_000, 20_000_000), (10_000_000, None))
+    assert get("/api/runs/crashed/steps/3")["next_anomaly"] == {"step": 10, "reason": "failed span", "attempt": 1}
+
+
+def test_what_was_wrong_at_a_step_is_told_alike_from_either_side(get: Get, hub: Hub) -> None:
+    """Several things were, in several attempts: the first in one order is told, of its newest attempt."""
+    for attempt in (1, 2):
+        writer = Writer(id=f"d{attempt}", run="doubly", project="gpt", attempt=attempt, wall_ns=START)
+        bad = Metric(START, 5, None, "trainer", {"loss": math.nan})
+        log = Log(START, 5, None, None, None, 17, "NaN!")
+        hub.store.write(Batch(writer, 1, [bad, log]))
+    alert = Alert(START, 5, None, None, None, 17, "nan")
+    hub.store.write(Batch(Writer(id="d3", run="doubly", project="gpt", attempt=3, wall_ns=START), 1, [bad]))
+    places = [get(f"/api/runs/doubly/steps/{step}") for step in (1, 9)]
+    assert [places[0]["next_anomaly"], places[1]["previous_anomaly"]] == [
+        {"step": 5, "reason": "not finite", "attempt": 3}
+    ] * 2
+    hub.store.write(Batch(Writer(id="d1", run="doubly", project="gpt", attempt=1, wall_ns=START), 2, [alert]))
+    places = [get(f"/api/runs/doubly/steps/{step}") for step in (1, 9)]
+    assert [places[0]["next_anomaly"], places[1]["previous_anomaly"]] == [
+        {"step": 5, "reason": "alert", "attempt": 1}
+    ] * 2

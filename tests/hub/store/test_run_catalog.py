@@ -1,0 +1,97 @@
+"""The list of runs is read anew only where commits touched it, and is never stale."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from stepscope.hub.questions.run_table import duration
+from stepscope.hub.store import run_catalog as runs
+from stepscope.hub.store.maintenance import retain
+from stepscope.hub.store.run_catalog import list_runs, read_writers
+from stepscope.hub.store.store import Store, open_store
+from stepscope.model.ports import Batch
+from stepscope.model.records import Log, Metric
+from stepscope.testing.stores import T, losses, writer
+
+pytest.importorskip("chdb")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An open store."""
+    made = open_store(tmp_path / "store")
+    yield made
+    made.close()
+
+
+def steps(store: Store, *keys: str) -> dict[str, int | None]:
+    """The furthest step of each run in the list."""
+    return {row.id: row.step for row in list_runs(store.engine, keys=keys)}
+
+
+def test_what_was_touched_is_read_again_and_the_rest_is_not(store: Store) -> None:
+    """New records, new runs and new metrics show at once; a run without any is the same row as before."""
+    for run in ("a", "b"):
+        store.write(Batch(writer(run), 0, losses([(1, 2.0)])))
+    before = {row.id: row for row in list_runs(store.engine)}
+    assert steps(store, "trainer/loss") == {"a": 1, "b": 1}
+    store.write_many([Batch(writer("a"), 1, losses([(5, 3.0)])), Batch(writer("c"), 0, losses([(9, 1.0)]))])
+    after = {row.id: row for row in list_runs(store.engine)}
+    assert {run: row.step for run, row in after.items()} == {"a": 5, "b": 1, "c": 9}
+    assert after["b"] is before["b"]
+    assert {row.id: row.values["trainer/loss"].value for row in list_runs(store.engine, keys=["trainer/loss"])} == {
+        "a": 3.0,
+        "b": 2.0,
+        "c": 1.0,
+    }
+
+
+def test_many_runs_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where more was touched than is worth picking out, all is read, and nothing is missing or twice."""
+    monkeypatch.setattr(runs, "_FEW", 3)
+    for count in (2, 4, 9):
+        store.write_many([Batch(writer(f"r{index}"), count, losses([(count, 2.0)])) for index in range(count)])
+        assert steps(store) == dict.fromkeys([f"r{index}" for index in range(count)], count)
+
+
+def test_the_newest_comes_first_in_every_project(store: Store) -> None:
+    """The order is that of the runs' beginnings, also after an old one was touched."""
+    for run in ("a", "b", "c"):
+        store.write(Batch(writer(run), 0, losses([(1, 2.0)])))
+    store.write(Batch(writer("a"), 1, losses([(2, 2.0)])))
+    assert list(steps(store)) == ["c", "b", "a"]
+    assert [row.id for row in list_runs(store.engine, project=writer("a").project)] == ["c", "b", "a"]
+    assert list_runs(store.engine, project="another") == []
+
+
+def test_a_run_that_was_dropped_is_gone(store: Store) -> None:
+    """And one of the same name that comes later is a new one."""
+    store.write(Batch(writer("a"), 0, losses([(7, 2.0)])))
+    assert steps(store) == {"a": 7}
+    assert retain(store, keep=1.0, clock=lambda: 2**62).runs == 1
+    assert steps(store) == {}
+    store.write(Batch(writer("a"), 1, losses([(8, 2.0)])))
+    assert steps(store) == {"a": 8}
+
+
+def test_a_run_starts_with_its_first_record_when_that_is_earlier(store: Store) -> None:
+    """Also when older records come later; its duration is never negative."""
+    late = structs.replace(writer("a"), wall_ns=T + 10**12)
+    store.write(Batch(late, 0, [Metric(T + 5, 1, None, None, {"k": 1.0}), Metric(T + 9, 2, None, None, {"k": 1.0})]))
+    (row,) = list_runs(store.engine)
+    assert (row.started, row.seen, duration(row)) == (T + 5, T + 9, 4e-9)
+    store.write(Batch(late, 1, [Log(T, None, None, None, None, 9, "x"), Log(0, None, None, None, None, 9, "no time")]))
+    (row,) = list_runs(store.engine)
+    assert (row.started, row.seen) == (T, T + 9)
+    (who,) = read_writers(store.engine, row.number)
+    assert (who.started, who.writer.wall_ns) == (T, T + 10**12)
+
+
+def test_a_run_stored_before_first_records_were_known(store: Store) -> None:
+    """It started at its latest record at the latest."""
+    store.write(Batch(structs.replace(writer("a"), wall_ns=T + 10**12), 0, losses([(1, 2.0)])))
+    store.engine.execute("ALTER TABLE ledger UPDATE began = 0 WHERE 1")
+    (row,) = list_runs(store.engine, ids=["a"])
+    assert (row.started, duration(row)) == (T, 0.0)
