@@ -31,7 +31,7 @@ class HubProcess:
         folder.mkdir(parents=True, exist_ok=True)
         self.home = folder / "home"
         self._said = (folder / "hub-said").open("w+")
-        line = [sys.executable, "-m", "stepscope.cli.main", "hub", "--port", "0", "--grpc-port", "0"]
+        line = [sys.executable, "-m", "stepscope", "hub", "--port", "0", "--grpc-port", "0"]
         self._process = subprocess.Popen(
             [*line, "--home", str(self.home)], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=self._said, text=True, start_new_session=True,

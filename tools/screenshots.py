@@ -50,7 +50,7 @@ SHOTS = (
 @contextmanager
 def served(home: Path) -> Iterator[str]:
     """Serve a home folder and tell where."""
-    line = [sys.executable, "-m", "stepscope.cli.main", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
+    line = [sys.executable, "-m", "stepscope", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
     hub = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     try:
         assert hub.stdout is not None
@@ -64,7 +64,7 @@ def served(home: Path) -> Iterator[str]:
 
 def demo(home: Path) -> None:
     """Train what there is to see."""
-    subprocess.run([sys.executable, "-m", "stepscope.cli.main", "demo", "--exit", "--home", str(home)], check=True)
+    subprocess.run([sys.executable, "-m", "stepscope", "demo", "--exit", "--home", str(home)], check=True)
 
 
 def ask(url: str, path: str) -> Any:

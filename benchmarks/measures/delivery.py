@@ -127,7 +127,7 @@ def _write(home: Path, kind: str, rows: int, width: int) -> None:
 
 @contextlib.contextmanager
 def _hub(folder: Path) -> Iterator[tuple[str, int]]:
-    line = [sys.executable, "-m", "stepscope.cli.main", "hub", "--home", str(folder / "hub")]
+    line = [sys.executable, "-m", "stepscope", "hub", "--home", str(folder / "hub")]
     process = subprocess.Popen(
         [*line, "--port", "0", "--grpc-port", "0"],
         env=environment(folder),

@@ -26,7 +26,7 @@ def stepscope(home: Path, *arguments: str, code: int = 0, **given: Any) -> str:
     """Run the command and return what it printed."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
     done = subprocess.run(
-        [sys.executable, "-m", "stepscope.cli.main", *arguments, "--home", str(home)],
+        [sys.executable, "-m", "stepscope", *arguments, "--home", str(home)],
         env={**kept, "PYTHONPATH": str(PACKAGE)},
         capture_output=True,
         text=True,

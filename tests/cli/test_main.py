@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.cli.main import COMMANDS, main, parser
+from stepscope.cli.main import main, parser
 from tests.cli.journals import log, metric, write
 
 
 def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     """Run the command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "stepscope.cli.main", *arguments],
+        [sys.executable, "-m", "stepscope", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -35,7 +35,7 @@ def test_python_runs_the_package() -> None:
 def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     """`stepscope tail R | head -1` says nothing about the pipe."""
     write(tmp_path, "R", [metric(n, loss=1.0) for n in range(20_000)])
-    line = f"{sys.executable} -m stepscope.cli.main tail R -n 20000 --home {tmp_path} | head -1"
+    line = f"{sys.executable} -m stepscope tail R -n 20000 --home {tmp_path} | head -1"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, env=env, check=False)
     assert done.stderr == ""
@@ -45,7 +45,7 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     """Output that nobody can take is told in a line."""
     write(tmp_path, "R", [metric(n, loss=1.0) for n in range(20_000)])
-    line = f"{sys.executable} -m stepscope.cli.main tail R -n 20000 --home {tmp_path} > /dev/full"
+    line = f"{sys.executable} -m stepscope tail R -n 20000 --home {tmp_path} > /dev/full"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, env=env, check=False)
     assert (done.returncode, done.stderr) == (2, "stepscope: No space left on device\n")
@@ -98,13 +98,17 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("stepscope 0.")
 
 
-LIST_NOTHING = {"hub", "mcp", "ship"}
+def command_names() -> list[str]:
+    """The names of all commands, in the order of `stepscope --help`."""
+    return [name for action in parser()._subparsers._group_actions for name in action.choices]  # type: ignore
+
+
+LIST_NOTHING = {"hub", "ui", "mcp", "ship"}
 
 
 def test_every_command_has_help_and_home_and_every_listing_json(capsys: pytest.CaptureFixture[str]) -> None:
     """The options that commands share are on all of them that can use them."""
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
+    for name in command_names():
         with pytest.raises(SystemExit):
             parser().parse_args([name, "--help"])
         out = capsys.readouterr().out

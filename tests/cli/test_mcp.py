@@ -45,7 +45,7 @@ Ask = Callable[..., Awaitable[Any]]
 def conversation(home: Path, talk: Callable[[Any, Ask], Awaitable[None]]) -> None:
     """Start the server as an agent does, and talk to it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = ["-m", "stepscope.cli.main", "mcp", "--home", str(home)]
+    arguments = ["-m", "stepscope", "mcp", "--home", str(home)]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
 
     async def run() -> None:
@@ -121,13 +121,13 @@ def test_an_attempt_can_be_named(home: Path, python: Any) -> None:
 def test_with_a_hub(home: Path, python: Any, until: Callable[..., None]) -> None:
     """The hub that has the home open is asked over HTTP."""
     assert python(PROGRAM).returncode == 0
-    line = [sys.executable, "-m", "stepscope.cli.main", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
+    line = [sys.executable, "-m", "stepscope", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     hub = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert hub.stdout is not None
         assert "stepscope hub: http://127.0.0.1:" in hub.stdout.readline()
-        show = [sys.executable, "-m", "stepscope.cli.main", "step", "two", "59", "--json", "--home", str(home)]
+        show = [sys.executable, "-m", "stepscope", "step", "two", "59", "--json", "--home", str(home)]
         until(lambda: b'"step": 59' in subprocess.run(show, env=environment, capture_output=True, check=False).stdout)
         conversation(home, everything)
     finally:

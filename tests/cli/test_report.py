@@ -65,7 +65,7 @@ def page(home: Path, python: Any, tmp_path: Path) -> tuple[_Page, str]:
     assert python(PROGRAM).returncode == 0
     target = tmp_path / "run.html"
     arguments = ["report", "latest", "-o", str(target), "--home", str(home), "--json"]
-    line = [sys.executable, "-m", "stepscope.cli.main", *arguments]
+    line = [sys.executable, "-m", "stepscope", *arguments]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(line, capture_output=True, text=True, timeout=100, env=env, check=False)
     assert done.returncode == 0, done.stderr

@@ -40,7 +40,7 @@ def cli(home: Path, python: Any) -> Cli:
     assert python(PROGRAM).returncode == 0
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        line = [sys.executable, "-m", "stepscope.cli.main", *arguments, "--home", str(home)]
+        line = [sys.executable, "-m", "stepscope", *arguments, "--home", str(home)]
         return subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=False)
 
     return run
@@ -100,7 +100,7 @@ def test_where_the_copy_goes(cli: Cli, tmp_path: Path) -> None:
 
 def test_with_a_hub(cli: Cli, home: Path, tmp_path: Path, until: Callable[..., None]) -> None:
     """The hub that has the home folder open is asked."""
-    line = [sys.executable, "-m", "stepscope.cli.main", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
+    line = [sys.executable, "-m", "stepscope", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
     hub = subprocess.Popen(line, env=_environment(), stdout=subprocess.PIPE, text=True)
     try:
         assert hub.stdout is not None
@@ -125,7 +125,7 @@ def test_the_attempt_that_is_named(tmp_path: Path) -> None:
         write(tmp_path, "R", records, attempt=attempt, token=f"a{attempt}")
 
     def step(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        line = [sys.executable, "-m", "stepscope.cli.main", "step", "R", *arguments, "--home", str(tmp_path)]
+        line = [sys.executable, "-m", "stepscope", "step", "R", *arguments, "--home", str(tmp_path)]
         return subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=False)
 
     first = step("5", "--attempt", "1")
@@ -148,7 +148,7 @@ def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
         write(tmp_path, "R", [*values, line], rank=rank, name="named", token=f"a{rank}")
 
     def step(*arguments: str) -> str:
-        line = [sys.executable, "-m", "stepscope.cli.main", "step", "R", *arguments, "--home", str(tmp_path)]
+        line = [sys.executable, "-m", "stepscope", "step", "R", *arguments, "--home", str(tmp_path)]
         done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -176,7 +176,7 @@ def test_histograms_are_copied(tmp_path: Path) -> None:
         {"key": "weights", "step": step, "count": 3, "sum": 6.0, "counts": [2, 1]} for step in (1, 2)
     ]
     assert read("R", home=tmp_path)["key"].to_pylist() == ["trainer/loss"]
-    line = [sys.executable, "-m", "stepscope.cli.main", "export", "R", "--what", "histograms", "-o", "-"]
+    line = [sys.executable, "-m", "stepscope", "export", "R", "--what", "histograms", "-o", "-"]
     line += ["--format", "jsonl", "--home", str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=True)
     assert [json.loads(row)["bounds"] for row in done.stdout.splitlines()] == [[2.0], [2.0]]

@@ -105,7 +105,7 @@ def test_follow_in_a_real_process_until_ctrl_c(tmp_path: Path) -> None:
     who = Writer(id="r0-a1-h-1-abc", run="R", project="p")
     journal = Journal(tmp_path / "runs" / "R" / who.id, who)
     journal.append([msgspec.msgpack.encode(Metric(START, 1, None, None, {"x": 1}))])
-    command = [sys.executable, "-m", "stepscope.cli.main", "tail", "R", "--follow", "--json", "--home", str(tmp_path)]
+    command = [sys.executable, "-m", "stepscope", "tail", "R", "--follow", "--json", "--home", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["step"] == 1

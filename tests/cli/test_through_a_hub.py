@@ -106,7 +106,7 @@ def following(start_hub: StartHub) -> Iterator[tuple[RunningHub, "subprocess.Pop
     """A hub with a run from elsewhere, and a command that follows it."""
     hub = start_hub()
     send(hub, 0, RECORDS[2])
-    line = [sys.executable, "-m", "stepscope.cli.main", "tail", "far", "-f", "--json", "--home", str(hub.home)]
+    line = [sys.executable, "-m", "stepscope", "tail", "far", "-f", "--json", "--home", str(hub.home)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         yield hub, process
         process.kill()

@@ -220,7 +220,7 @@ def terminal(*arguments: str, rows: int = 24, columns: int = 80) -> Iterator[tup
     here, there = pty.openpty()
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
-    line = [sys.executable, "-m", "stepscope.cli.main", *arguments]
+    line = [sys.executable, "-m", "stepscope", *arguments]
     process = subprocess.Popen(line, stdin=there, stdout=there, stderr=there, env=env, start_new_session=True)
     os.close(there)
     try:

@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(*arguments: str, home: Path = tmp_path / "home") -> Any:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
         process = subprocess.Popen(
-            [sys.executable, "-m", "stepscope.cli.main", "demo", "--home", str(home), *arguments],
+            [sys.executable, "-m", "stepscope", "demo", "--home", str(home), *arguments],
             env={**kept, "PYTHONPATH": str(Path(stepscope.__file__).parents[1])},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

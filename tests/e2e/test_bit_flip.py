@@ -107,7 +107,7 @@ def stepscope(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     """Run a command of the CLI on a home."""
     pytest.importorskip("stepscope.cli.main", reason="there is no command line yet")
     environment = {"PYTHONPATH": ":".join(sys.path), "STEPSCOPE_HOME": str(home), "PATH": "/usr/bin:/bin"}
-    line = [sys.executable, "-m", "stepscope.cli.main", *arguments]
+    line = [sys.executable, "-m", "stepscope", *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=30, env=environment)
 
 

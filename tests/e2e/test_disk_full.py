@@ -187,7 +187,7 @@ def test_a_question_where_the_store_has_no_room(python: Any, tight_disk: Path) -
     home = tight_disk / "home"
     source = "import stepscope; run = stepscope.init(run_id='r'); run.log({'a': 1.0}, step=3); run.finish()"
     assert python(source, env={"STEPSCOPE_HOME": str(home)}).returncode == 0
-    line = [sys.executable, "-m", "stepscope.cli.main", "step", "latest", "3", "--home", str(home)]
+    line = [sys.executable, "-m", "stepscope", "step", "latest", "3", "--home", str(home)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert "the newest records are not in the answer: the store's disk has" in done.stderr
     assert "Traceback" not in done.stderr

@@ -31,7 +31,7 @@ TRAIN = """
 
 
 def _cli(home: Path, *words: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "stepscope.cli.main", *words, "--home", str(home)]
+    line = [sys.executable, "-m", "stepscope", *words, "--home", str(home)]
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("STEPSCOPE_")}
     given = {**inherited, "PYTHONPATH": str(PACKAGE), **(env or {})}
     return subprocess.run(line, env=given, capture_output=True, text=True, timeout=90)

@@ -76,7 +76,7 @@ _PATHS = [
 
 
 def _cli(home: Path, *words: str) -> str:
-    line = [sys.executable, "-m", "stepscope.cli.main", *words, "--home", str(home)]
+    line = [sys.executable, "-m", "stepscope", *words, "--home", str(home)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout

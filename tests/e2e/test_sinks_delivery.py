@@ -75,7 +75,7 @@ def command(home: Path, *arguments: str, env: dict[str, str] | None = None) -> "
     """Run `stepscope`."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
     return subprocess.run(
-        [sys.executable, "-m", "stepscope.cli.main", arguments[0], "--home", str(home), *arguments[1:]],
+        [sys.executable, "-m", "stepscope", arguments[0], "--home", str(home), *arguments[1:]],
         env={**kept, "PYTHONPATH": str(PACKAGE), **(env or {})},
         capture_output=True,
         text=True,
@@ -152,7 +152,7 @@ def test_killed_shippers_lose_nothing(
     kills = 0
     for _ in range(3):
         shipper = subprocess.Popen(
-            [sys.executable, "-m", "stepscope.cli.main", "ship", "--home", str(home), "--sink", sinks(server)],
+            [sys.executable, "-m", "stepscope", "ship", "--home", str(home), "--sink", sinks(server)],
             env={**os.environ, "PYTHONPATH": str(PACKAGE)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

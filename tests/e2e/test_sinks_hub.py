@@ -32,7 +32,7 @@ def test_once_whoever_is_killed(
     hub = start_hub(home=tmp_path / "hub")
     chance = random.Random(5)
     sink = json.dumps([{"hub": {"url": hub.url}}])
-    line = [sys.executable, "-m", "stepscope.cli.main", "ship", "--home", str(home), "--sink", sink]
+    line = [sys.executable, "-m", "stepscope", "ship", "--home", str(home), "--sink", sink]
     env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
     cursors = home / "cursors"
     for life in range(4):
@@ -72,7 +72,7 @@ def test_a_hub_is_no_tinker_service(python: Python, home: Path, tmp_path: Path, 
     assert (done.returncode, done.stdout.strip()) == (0, "False True"), done.stderr
     assert not [path for path in (home / "quarantine").rglob("*") if path.is_file()]
     env = {**os.environ, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_SINKS": json.dumps([{"tinker": {"url": hub.url}}])}
-    line = [sys.executable, "-m", "stepscope.cli.main", "doctor", "--home", str(home), "--sink", "tinker"]
+    line = [sys.executable, "-m", "stepscope", "doctor", "--home", str(home), "--sink", "tinker"]
     told = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert "is not a Tinker service" in told.stdout + told.stderr
     assert hub.stop() == 0

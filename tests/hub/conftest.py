@@ -44,7 +44,7 @@ class RunningHub:
     env: dict[str, str] = field(default_factory=dict)
     port: int = 0
     grpc_port: int = 0
-    program: tuple[str, ...] = ("-m", "stepscope.cli.main")
+    program: tuple[str, ...] = ("-m", "stepscope")
     process: "subprocess.Popen[str] | None" = None
 
     def start(self) -> "RunningHub":
@@ -122,7 +122,7 @@ def spawn(
     home: Path,
     *arguments: str,
     env: Mapping[str, str] | None = None,
-    program: Sequence[str] = ("-m", "stepscope.cli.main"),
+    program: Sequence[str] = ("-m", "stepscope"),
 ) -> "subprocess.Popen[str]":
     """Start `stepscope hub`, or another program with its arguments."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}

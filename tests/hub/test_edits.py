@@ -238,7 +238,7 @@ def test_late_batches_of_a_deleted_run_are_dropped_and_counted(start_hub: StartH
     ship = [
         sys.executable,
         "-m",
-        "stepscope.cli.main",
+        "stepscope",
         "ship",
         "--home",
         str(there),
@@ -305,7 +305,7 @@ def test_a_half_sent_run_is_deleted_beside_another(start_hub: StartHub, tmp_path
     trained(there, "one", "two")
     hub = start_hub(home=tmp_path / "home")
     sink = json.dumps({"hub": {"url": hub.url}})
-    command = [sys.executable, "-m", "stepscope.cli.main"]
+    command = [sys.executable, "-m", "stepscope"]
     ship = [*command, "ship", "--home", str(there), "--sink", sink]
     subprocess.run(ship, check=True, timeout=60, capture_output=True)
     trained(there, "one", "two")  # a second attempt, of which nothing is sent yet

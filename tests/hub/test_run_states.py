@@ -205,6 +205,6 @@ def test_a_killed_trainer_is_seen_at_once(
     program.process.wait()
     until(lambda: status() == ["crashed"], seconds=10)
     told = subprocess.run(
-        [sys.executable, "-m", "stepscope.cli.main", "runs", "--home", str(home)], capture_output=True, text=True
+        [sys.executable, "-m", "stepscope", "runs", "--home", str(home)], capture_output=True, text=True
     ).stdout
     assert "crashed" in told

@@ -316,7 +316,7 @@ def test_trainers_and_their_shipper(peer: MlflowPeer, start: Start, python: Pyth
 def ship_line(home: Path, *servers: tuple[str, str]) -> list[str]:
     """The command that delivers a home to servers and experiments."""
     sinks = [{"mlflow": {"uri": url, "experiment": experiment}} for url, experiment in servers]
-    line = [sys.executable, "-m", "stepscope.cli.main", "ship", "--home", str(home), "--json"]
+    line = [sys.executable, "-m", "stepscope", "ship", "--home", str(home), "--json"]
     return [*line, "--sink", json.dumps(sinks)]
 
 

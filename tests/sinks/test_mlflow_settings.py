@@ -101,7 +101,7 @@ def doctor(home: Path, uri: str, **options: Any) -> tuple[int, list[str]]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "MLFLOW_"))}
     sinks = json.dumps([{"mlflow": {"uri": uri, "timeout": 5, **options}}])
     done = subprocess.run(
-        [sys.executable, "-m", "stepscope.cli.main", "doctor", "--home", str(home), "--sink", "mlflow"],
+        [sys.executable, "-m", "stepscope", "doctor", "--home", str(home), "--sink", "mlflow"],
         env={**kept, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_SINKS": sinks},
         capture_output=True,
         text=True,

@@ -13,12 +13,12 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
-from stepscope.cli.plain import dumps
 from stepscope.cli.progress import Show, progress
 from stepscope.cli.served import serving
 from stepscope.hub.client import TOKEN_VARIABLE, HttpClient
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, StepscopeError
+from stepscope.wire.plain import dumps
 
 STORED_SECONDS = 60.0
 """How long the hub may take to store what was recorded."""

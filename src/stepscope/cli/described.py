@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.cli import text
-from stepscope.cli.elsewhere import described_lines
-from stepscope.cli.lines import clock, pairs
+from stepscope.cli.hub_runs import described_lines
+from stepscope.cli.record_lines import clock, pairs
 from stepscope.journal import layout
 from stepscope.journal.living import Files, files_of, process_alive
 from stepscope.journal.read import find_writer

@@ -18,7 +18,6 @@ import msgspec
 from stepscope import __version__
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
-from stepscope.cli.plain import dumps
 from stepscope.cli.probe import advise
 from stepscope.cli.probe import probe as probe_sink
 from stepscope.journal import layout
@@ -31,6 +30,7 @@ from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
 from stepscope.sdk.sink_worker import Report
 from stepscope.wire import frames
+from stepscope.wire.plain import dumps
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _PACKAGES = ("msgspec", "opentelemetry-api", "PyYAML", "psutil", "torch")

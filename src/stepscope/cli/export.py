@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from stepscope.cli.asking import asking
-from stepscope.cli.options import Commands, add_command, home_of, whole
-from stepscope.cli.plain import dumps
+from stepscope.cli.hub_runs import asking
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whole
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
+from stepscope.wire.plain import dumps
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
 WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
@@ -22,7 +22,7 @@ WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "export", "copy a run to a file", command)
-    made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
+    made.add_argument("run", metavar="RUN", help=RUN_HELP)
     made.add_argument("-o", "--output", required=True, metavar="FILE", help="where to; `-` is standard output")
     made.add_argument("--format", choices=FORMATS, help="the ending of FILE says it too")
     made.add_argument("--what", choices=WHAT, default="metrics", help="what is copied (metrics)")

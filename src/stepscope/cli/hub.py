@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from stepscope import __version__
 from stepscope.cli.options import Commands, home_of
-from stepscope.cli.plain import dumps
 from stepscope.model.errors import ConfigError
 from stepscope.model.formatting import size as shown
+from stepscope.wire.plain import dumps
 
 _NEEDED = "the hub needs more packages: pip install 'stepscope[hub]'"
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

@@ -8,23 +8,19 @@ from collections.abc import Sequence
 
 from stepscope import __version__
 from stepscope.cli import (
-    archive,
-    delete,
     demo,
     doctor,
+    edit,
     export,
     hub,
     mcp,
-    note,
     quarantine,
-    rename,
     report,
     runs,
     ship,
     show,
     step,
     store,
-    tag,
     tail,
     top,
 )
@@ -32,10 +28,9 @@ from stepscope.model.errors import StepscopeError
 
 COMMANDS = (
     *(demo, hub, runs, show, tail, top, report, step, export),
-    *(tag, note, rename, archive, delete),
-    *(mcp, store, ship, quarantine, doctor),
+    *(edit, mcp, store, ship, quarantine, doctor),
 )
-"""Each is a module with `add(commands)`, which registers its arguments and its function."""
+"""Each is a module with `add(commands)`, which registers its command or commands."""
 
 OK, WRONG_USE, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
 
@@ -77,7 +72,3 @@ def parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         command.add(commands)
     return top
-
-
-if __name__ == "__main__":
-    sys.exit(main())

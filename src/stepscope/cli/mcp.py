@@ -2,15 +2,17 @@
 
 import argparse
 import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from stepscope import __version__
+from stepscope.cli.described import flatten
 from stepscope.cli.options import Commands, home_of
-from stepscope.cli.plain import dumps
-from stepscope.cli.questions import ALL, Questions
+from stepscope.hub.client import HubClient, open_client, resolve_run
 from stepscope.model.errors import ConfigError, StepscopeError
+from stepscope.wire.plain import dumps
 
 _TOLD = (
     "Stepscope records training runs: metrics by step, spans, logs, events, alerts, on every rank. Begin with `runs` "
@@ -61,3 +63,187 @@ def _plainly(question: Callable[..., Any], refusal: type[Exception]) -> Callable
             raise refusal(str(error)) from None
 
     return asked
+
+
+MOST_ROWS = 500
+_COMPARED = ("id", "name", "status", "step", "duration")
+
+
+class Questions:
+    """Everything that can be asked of one home folder. A run is named by its id, the beginning of one, or its name."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._one_at_a_time = threading.Lock()
+
+    def runs(self, filter: str = "", sort: str = "-created", metrics: list[str] | None = None, limit: int = 20) -> Any:
+        """List training runs, the newest first: status, step, ranks, attempts, duration, configuration, counts.
+
+        `filter` picks runs, such as `status = running and metrics.loss < 0.5 and config.lr = 3e-4 or name ~ "base"`.
+        `metrics` names metrics whose latest value is wanted; `sort` is a field, with `-` in front: the highest first.
+        """
+        with self._asking() as client:
+            return client.get("/api/runs", filter=filter or None, sort=sort, metric=metrics or [], limit=limit)
+
+    def run(self, run: str = "latest") -> Any:
+        """Describe one run: configuration, environment, processes and endings, and its metrics with their extremes."""
+        with self._asking() as client:
+            id = resolve_run(client, self._home, run)
+            return {**client.get("/api/runs/{run}", run=id), **client.get("/api/runs/{run}/keys", run=id)}
+
+    def findings(self, run: str = "latest") -> Any:
+        """Say what went wrong in a run, worst first: crashes, NaN, spikes, KL, slow steps, stragglers, alerts.
+
+        Each finding names the step, attempt, rank, and metric or span. Start here, then ask `step` for the details.
+        """
+        return self._of_run(run, "/api/runs/{run}/findings")
+
+    def series(
+        self,
+        keys: list[str],
+        run: str = "latest",
+        points: int = 200,
+        x: Literal["step", "time", "relative"] = "step",
+        start: float | None = None,
+        end: float | None = None,
+        by_rank: bool = False,
+        rank: int | None = None,
+        attempt: int | None = None,
+    ) -> Any:
+        """Read metrics as lines of at most about `points` marks; every spike is kept (min and max of each bucket).
+
+        `start` and `end` bound x (steps, or seconds), to see a stretch in full. `by_rank` gives each rank its line,
+        `rank` that of one; `attempt` is what one attempt logged, where later ones did the same steps again.
+        """
+        which = {"from": start, "to": end, "by_rank": _truth(by_rank), "rank": rank, "attempts": attempt}
+        return self._of_run(run, "/api/runs/{run}/series", key=keys, points=points, x=x, **which)
+
+    def step(self, step: int, run: str = "latest", attempt: int | None = None) -> Any:
+        """Show everything at one step on all ranks: values against the steps before (z), span trees against the usual
+        durations, the critical path, logs, events, alerts, the machine's state, and the nearest anomalies.
+
+        `attempt` is what one attempt did, such as the one that crashed; without it, the newest that came to the step.
+        """
+        return self._of_run(run, "/api/runs/{run}/steps/{step}", step=step, attempt=attempt)
+
+    def spans(
+        self,
+        run: str = "latest",
+        name: str | None = None,
+        step: int | None = None,
+        rank: int | None = None,
+        min_ms: float | None = None,
+        error: bool | None = None,
+        slowest: bool = True,
+        limit: int = 50,
+    ) -> Any:
+        """Search spans (timed operations) by name, step, rank, least duration or failure; the slowest first."""
+        sort = "slowest" if slowest else "newest"
+        with self._asking() as client:
+            id = resolve_run(client, self._home, run)
+            given = {"name": name, "step": step, "rank": rank, "min_ms": min_ms, "error": _truth(error)}
+            return client.get("/api/spans", run=id, sort=sort, limit=limit, **given)
+
+    def trace(self, trace_id: str) -> Any:
+        """Read a whole trace as a tree, parents first, with each span's own and critical time."""
+        with self._asking() as client:
+            return client.get("/api/traces/{trace_id}", trace_id=trace_id)
+
+    def logs(
+        self,
+        run: str = "latest",
+        text: str | None = None,
+        severity: str | None = None,
+        step: int | None = None,
+        rank: int | None = None,
+        limit: int = 50,
+    ) -> Any:
+        """Search logs and events by text, least severity (INFO, WARN, ERROR), step or rank; the newest first."""
+        with self._asking() as client:
+            id = resolve_run(client, self._home, run)
+            return client.get("/api/logs", run=id, q=text, severity=severity, step=step, rank=rank, limit=limit)
+
+    def alerts(
+        self,
+        run: str = "latest",
+        severity: str | None = None,
+        step: int | None = None,
+        rank: int | None = None,
+        limit: int = 50,
+    ) -> Any:
+        """List the alerts that a run raised, by least severity, step or rank; the newest first."""
+        with self._asking() as client:
+            id = resolve_run(client, self._home, run)
+            return client.get("/api/alerts", run=id, severity=severity, step=step, rank=rank, limit=limit)
+
+    def diff(self, run: str, other: str) -> Any:
+        """Compare two runs: settings that differ, last values of metrics that both have, and what each alone has."""
+        with self._asking() as client:
+            ids = [resolve_run(client, self._home, each) for each in (run, other)]
+            abouts = [client.get("/api/runs/{run}", run=id) for id in ids]
+            keys = [{row["name"]: row for row in client.get("/api/runs/{run}/keys", run=id)["keys"]} for id in ids]
+        return {
+            "runs": [{field: about[field] for field in _COMPARED} for about in abouts],
+            "config": _differences(*(dict(flatten(about["config"])) for about in abouts)),
+            "environment": _differences(*(dict(flatten(about["environment"])) for about in abouts)),
+            "metrics": {
+                key: [{part: rows[key][part] for part in ("last", "min", "max", "points")} for rows in keys]
+                for key in keys[0]
+                if key in keys[1]
+            },
+            "only": [sorted(keys[at].keys() - keys[1 - at].keys()) for at in (0, 1)],
+        }
+
+    def sql(self, sql: str, rows: int = 100) -> Any:
+        """Run a read-only SELECT in ClickHouse's dialect over the store's tables.
+
+        Tables: runs, writers, series (run, series, key, rank), metrics (series, step, time, attempt, value),
+        histograms, spans, open_spans, logs, alerts, lifecycle, totals, traces, ledger. `runs.run` is the number that
+        others use; times are ns.
+        """
+        with self._asking() as client:
+            return client.post("/api/sql", {"sql": sql, "rows": min(max(rows, 1), MOST_ROWS)})
+
+    def _of_run(self, run: str, path: str, **given: Any) -> Any:
+        with self._asking() as client:
+            return client.get(path, run=resolve_run(client, self._home, run), **given)
+
+    def _asking(self) -> "_Asking":
+        return _Asking(self._home, self._one_at_a_time)
+
+
+class _Asking:
+    """The client, open for one question: an engine in this process cannot be opened twice."""
+
+    def __init__(self, home: Path, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._client = open_client(home)
+
+    def __enter__(self) -> HubClient:
+        self._lock.acquire()
+        try:
+            return self._client.__enter__()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            self._client.__exit__(*raised)
+        finally:
+            self._lock.release()
+
+
+def _truth(given: bool | None) -> str | None:
+    """A yes or no as the API spells it."""
+    return None if given is None else str(given).lower()
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The settings that are not the same, each with both values; None where it is missing."""
+    keys = sorted({*one, *other})
+    return {key: [one.get(key), other.get(key)] for key in keys if one.get(key) != other.get(key)}
+
+
+ALL = ("runs", "run", "findings", "series", "step", "spans", "trace", "logs", "alerts", "diff", "sql")
+"""The names of all questions."""

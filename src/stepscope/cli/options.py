@@ -1,4 +1,4 @@
-"""What the commands share of their arguments: the home folder, `--json`, and whole numbers."""
+"""Arguments that several commands share: the home folder, `--json`, a run, and whole numbers."""
 
 import argparse
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import TypeAlias
 from stepscope.sdk import settings
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+RUN_HELP = "a run id, the beginning of one, a name, or `latest`"
 
 
 def add_command(

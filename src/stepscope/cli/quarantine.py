@@ -10,7 +10,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
-from stepscope.cli.plain import dumps, record_line
+from stepscope.cli.record_lines import json_line
 from stepscope.cli.ship import chosen_sinks
 from stepscope.hub.client import TOKEN_VARIABLE
 from stepscope.hub.home import address_of
@@ -20,6 +20,7 @@ from stepscope.model.ports import Batch, Sink
 from stepscope.sdk import registrations
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.registry import Chosen
+from stepscope.wire.plain import dumps
 
 STORE = "store"
 """The quarantine of the hub's own store."""
@@ -96,7 +97,7 @@ def show_lot(args: argparse.Namespace) -> int:
         if not args.json:
             print(f"{lot.id}: {sink}: {text.clean(lot.note.reason)}")
         for record in lot.batch.records:
-            print(record_line(lot.batch.writer, record))
+            print(json_line(lot.batch.writer, record))
     return 0
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from stepscope import __version__
-from stepscope.cli.asking import asking
 from stepscope.cli.export import replacing
 from stepscope.cli.html.page import page
-from stepscope.cli.options import Commands, add_command, home_of, whole
-from stepscope.cli.plain import dumps
+from stepscope.cli.hub_runs import asking
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whole
 from stepscope.hub.client import HubClient
 from stepscope.journal.series import importance
 from stepscope.model import formatting
+from stepscope.wire.plain import dumps
 
 MOST_KEYS = 120
 """Metrics that are drawn; those that say most first."""
@@ -24,7 +24,7 @@ LOGS = 200
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "report", "write one HTML file of a run, to mail", command)
-    made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
+    made.add_argument("run", metavar="RUN", help=RUN_HELP)
     made.add_argument("-o", "--output", required=True, metavar="FILE", help="where to, such as run.html")
     made.add_argument("--points", type=whole(2), default=400, metavar="N", help="marks of each chart at most (400)")
 

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.elsewhere import known
 from stepscope.cli.glance import Glance, glance
+from stepscope.cli.hub_runs import known
 from stepscope.cli.options import Commands, add_command, home_of, whole
-from stepscope.cli.plain import dumps, plain
 from stepscope.hub.client import MOST
 from stepscope.journal.edits import Edits
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.model import formatting
 from stepscope.model.edits import Description, apply, spell_tag
 from stepscope.model.records import Value
+from stepscope.wire.plain import dumps, plain
 
 SHOWN = 50
 _HEAD = ("RUN", "PROJECT/NAME", "STATUS", ">STEP", ">ATT", ">RANKS", "STARTED", ">LASTED", ">SIZE")

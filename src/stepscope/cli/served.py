@@ -51,7 +51,7 @@ def _free(port: int) -> int:
 
 
 def _start(home: Path, port: int, grpc_port: int) -> "subprocess.Popen[str]":
-    line = [sys.executable, "-m", "stepscope.cli.main", "hub", "--home", str(home), "--host", HOST]
+    line = [sys.executable, "-m", "stepscope", "hub", "--home", str(home), "--host", HOST]
     return subprocess.Popen(
         [*line, "--port", str(port), "--grpc-port", str(grpc_port)],
         stdin=subprocess.DEVNULL,

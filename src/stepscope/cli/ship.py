@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.cli.options import Commands, add_command, home_of
-from stepscope.cli.plain import dumps
 from stepscope.journal.layout import host_name
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
@@ -19,6 +18,7 @@ from stepscope.sdk.shipper import Lock, Taken
 from stepscope.sdk.shipping import GIVE_UP_SECONDS, Shipping, ship
 from stepscope.sdk.sink_worker import Report
 from stepscope.sinks import registry
+from stepscope.wire.plain import dumps
 
 PRIORITY = 10
 STOP_SECONDS = 15.0

@@ -3,19 +3,19 @@
 import argparse
 from typing import Any
 
-from stepscope.cli import elsewhere, text
+from stepscope.cli import hub_runs, text
 from stepscope.cli.described import Shown, look, report
-from stepscope.cli.options import Commands, add_command, home_of
-from stepscope.cli.plain import dumps
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.series import KeySummary, SpanSummary
 from stepscope.journal.summary import WriterSummary
+from stepscope.wire.plain import dumps
 
 
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "show", "describe one run", command)
-    made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
+    made.add_argument("run", metavar="RUN", help=RUN_HELP)
 
 
 def command(args: argparse.Namespace) -> int:
@@ -24,10 +24,10 @@ def command(args: argparse.Namespace) -> int:
     try:
         run = find_run(home, args.run)
     except UnknownRun:
-        found = elsewhere.describe(home, args.run)
+        found = hub_runs.describe(home, args.run)
         if found is None:
             raise
-        print(dumps(found) if args.json else "\n".join(elsewhere.report(found)))
+        print(dumps(found) if args.json else "\n".join(hub_runs.report(found)))
         return 0
     shown = look(home, run)
     print(dumps(as_json(shown)) if args.json else report(shown, text.width()))

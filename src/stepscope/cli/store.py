@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
-from stepscope.cli.plain import dumps, plain
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
+from stepscope.wire.plain import dumps, plain
 
 if TYPE_CHECKING:
     from stepscope.hub.store.maintenance import Info

@@ -1,21 +1,25 @@
 """`stepscope top`: watch a run on a terminal, from its folder alone: charts, what went wrong, open spans, last logs."""
 
 import argparse
+import contextlib
+import os
+import select
 import shutil
 import sys
+import termios
 import time
-from collections.abc import Callable
+import tty
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from stepscope.cli.options import Commands, add_command, home_of
-from stepscope.cli.plain import dumps
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.text import WIDTH, width
-from stepscope.cli.watching.keyboard import keyboard
 from stepscope.cli.watching.screen import Styled, View, frame
 from stepscope.cli.watching.watched import Watched
 from stepscope.hub.questions.finding_rules import as_json, find
 from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import ConfigError
+from stepscope.wire.plain import dumps
 
 ROWS = 40
 """Lines of one frame where there is no terminal, and no LINES."""
@@ -26,7 +30,7 @@ FIND_SECONDS = 5.0
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "top", "watch a run on the terminal, live, without a hub", command)
-    made.add_argument("run", metavar="RUN", help="a run id, the beginning of one, a name, or `latest`")
+    made.add_argument("run", metavar="RUN", help=RUN_HELP)
     made.add_argument("--once", action="store_true", help="print one frame and end")
     made.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between frames (1)")
 
@@ -113,3 +117,20 @@ def _live(watched: Watched, console: Any, interval: float) -> int:
                     return 0
                 view.page += {"n": 1, " ": 1, "p": -1}.get(key, 0)
                 view.log ^= key == "l"
+
+
+@contextlib.contextmanager
+def keyboard() -> Iterator[Callable[[float], str]]:
+    """A function that waits at most so long for keys and returns them; the terminal is as before at the end."""
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    tty.setcbreak(number)
+    try:
+        yield lambda seconds: _keys(number, seconds)
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _keys(number: int, seconds: float) -> str:
+    ready, _, _ = select.select([number], [], [], seconds)
+    return os.read(number, 64).decode("utf-8", "replace") if ready else ""

@@ -152,7 +152,7 @@ def start(home: Path) -> "subprocess.Popen[bytes]":
     log = os.open(registrations.folder(home) / f"{host_name()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "stepscope.cli.main", "ship", "--background", "--home", str(home)],
+            [sys.executable, "-m", "stepscope", "ship", "--background", "--home", str(home)],
             env=env,
             cwd=home,
             stdin=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 from stepscope.cli import text
-from stepscope.cli.lines import line
+from stepscope.cli.record_lines import line
 from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.watched import KEPT, Watched
 from stepscope.hub.questions.evidence import Finding

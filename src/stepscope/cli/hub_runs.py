@@ -1,5 +1,6 @@
 """Runs as the hub of a home folder knows them, those too that came over the network and have no journals here."""
 
+import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,15 @@ from stepscope.model.edits import spell_tag
 PROJECTS = 8
 """So many projects are asked for the keys that lead in them."""
 _MOST_KEYS = 50
+
+
+@contextlib.contextmanager
+def asking(home: Path, text: str) -> Iterator[tuple[HubClient, str]]:
+    """Open the hub of a home folder, or its engine when no hub runs, and find a run by id, name or `latest`."""
+    with open_client(home) as client:
+        if client.trouble:
+            print(f"stepscope: the newest records are not in the answer: {client.trouble}", file=sys.stderr)
+        yield client, resolve_run(client, home, text)
 
 
 class Known(NamedTuple):

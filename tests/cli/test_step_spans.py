@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from stepscope.cli.lanes import critical_path, merged, side_by_side
+from stepscope.cli.step import critical_path, merged, side_by_side
 
 
 def span(name: str, depth: int, at: float, took: float, usual: float | None = 10.0) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One record on one line of text."""
+"""One record on one line: text for people, JSON for programs."""
 
 import time
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from stepscope.cli import text
 from stepscope.model import formatting, names
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value, kind
 from stepscope.model.writer import Writer
+from stepscope.wire.plain import dumps, plain
 
 
 def line(writer: Writer, record: Record) -> str:
@@ -15,6 +16,12 @@ def line(writer: Writer, record: Record) -> str:
     step = "" if record.step is None else f"{record.axis or 'step'} {record.step}"
     front = f"{clock(record.time)} r{writer.rank} {step:<12} {kind(record):<6}"
     return text.clean(f"{front} {_WHAT[type(record)](record)}")
+
+
+def json_line(writer: Writer, record: Record) -> str:
+    """Write a record and its writer as one line of JSON."""
+    who = {"run": writer.run, "writer": writer.id, "rank": writer.rank, "attempt": writer.attempt}
+    return dumps({**who, **plain(record)}, indent=None)
 
 
 def clock(ns: int) -> str:

@@ -1,6 +1,5 @@
-"""How commands change a run: through the hub that has the home open, else in the home's own files."""
+"""Changing a run: through the hub that has the home open, else in the files of the home."""
 
-import argparse
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any, Protocol
 import msgspec
 
 from stepscope.cli.glance import glance
-from stepscope.cli.plain import dumps
 from stepscope.hub.client import RUNS, HubClient, open_client, open_http_client, resolve_run, user
 from stepscope.journal.deleting import GOING, delete_files
 from stepscope.journal.edits import Edits
@@ -18,8 +16,6 @@ from stepscope.model.edits import Change, Description
 from stepscope.model.errors import StepscopeError
 
 _RUN = f"{RUNS}/{{run}}"
-MEANT = "a run id, the beginning of one, a name, or `latest`"
-"""What a command takes for a run."""
 
 
 class StillRunning(StepscopeError):
@@ -119,11 +115,3 @@ def _delete_stored(home: Path, run: str) -> dict[str, int]:
 
 def _description(row: dict[str, Any]) -> Description:
     return Description(row["name"], row["notes"], row["tags"], row["archived"])
-
-
-def say(args: argparse.Namespace, run: str, now: Description, words: str) -> None:
-    """Print how a run is described now, for people or for programs."""
-    if args.json:
-        print(dumps({"run": run, "name": now.name, "notes": now.notes, "tags": now.tags, "archived": now.archived}))
-    else:
-        print(words)
