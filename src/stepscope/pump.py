@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from stepscope.journal.quarantine import Full, Quarantine
-from stepscope.model.errors import Reject, Retry
-from stepscope.model.ports import Batch, Sink
+from stepscope.model.errors import Reject, Retry, ServerError
+from stepscope.model.ports import Batch, Sink, offer_key
 
 GROUP_BYTES = 1024 * 1024
 """Bytes of journal that are offered in one go."""
@@ -22,6 +22,12 @@ OPEN_AFTER = 5
 """Failures in a row after which a sink counts as dead."""
 HOPELESS = 8
 """Lots set aside, with nothing taken in between, after which nobody looks for the one record to blame any more."""
+SEARCH_AFTER = OPEN_AFTER + 1
+"""Server errors in a row after which one record is looked for that may cause them."""
+SEARCH_DEPTH = 16
+"""Server errors in a row, while looking, after which it is the server, which is waited for."""
+TRIES_ALONE = 5
+"""Server errors on one record alone for which it is blamed, if the server took others of the group before."""
 
 _JOURNAL = "the journal"
 
@@ -107,6 +113,16 @@ class Pump:
         """Whether nothing of the group under way has been settled yet."""
         self._refusals = 0
         """Lots set aside since the sink last took something."""
+        self._server_errors = 0
+        """In a row, since the sink last took something."""
+        self._searching = False
+        """Whether a record of the group under way is looked for that makes the server fail."""
+        self._accepted = 0
+        """Records of the group under way that the sink took."""
+        self._suspects: dict[tuple[object, ...], tuple[int, int]] = {}
+        """Records of the group under way that failed alone: how often, and what was accepted before the first time."""
+        self._alone = False
+        """Whether the group under way was one record on which the server fails: the next is as large as it may be."""
         self._not_before = float("-inf")
         self._promised = False
         """Whether the sink said when to come back."""
@@ -162,7 +178,8 @@ class Pump:
 
     def _gather(self) -> bool:
         most = self._group_bytes
-        batches = self._source.read(min(PROBE_BYTES, most) if self._patience.is_open else most)
+        probing = self._patience.is_open and not self._alone
+        batches = self._source.read(min(PROBE_BYTES, most) if probing else most)
         if self.trouble.startswith(_JOURNAL):
             self.trouble = ""
             self._patience.succeed()
@@ -173,12 +190,15 @@ class Pump:
                 self._source.settle()
             return False
         self._pieces, self._whole = [full], True
+        self._accepted, self._suspects, self._searching = 0, {}, False
         return True
 
     def _offer(self, piece: list[Batch]) -> float:
         """Offer the first piece and deal with the answer; the seconds to wait before the next."""
         try:
             refused = self._sink.write(piece)
+        except ServerError as error:
+            return self._fail(piece, error)
         except Retry as error:
             return self._retry(piece, error)
         except Reject as error:
@@ -198,7 +218,10 @@ class Pump:
             self._count("rejected", number, reason)
             with contextlib.suppress(OSError, ValueError):
                 self._quarantine.note(piece[0], reason, number)
-        self._count("written", max(_size(piece) - sum(refused.values()), 0))
+        size = _size(piece)
+        self._count("written", max(size - sum(refused.values()), 0))
+        self._accepted += size
+        self._server_errors, self._alone = 0, False
         self._on_outcome("written", piece, "")
         self._refusals = 0
         self._patience.succeed()
@@ -210,10 +233,54 @@ class Pump:
         self.trouble = str(error)
         self._promised = error.after is not None
         wait = self._patience.fail(error.after)
-        if self._patience.is_open and self._whole:
-            self._pieces.clear()
-            self._source.rewind()
+        if self._patience.is_open and self._whole and self._server_errors < SEARCH_AFTER:
+            self._regroup()
         return wait
+
+    def _regroup(self) -> None:
+        """Give the group under way up, of which nothing is settled, to read another."""
+        self._pieces.clear()
+        self._source.rewind()
+
+    def _fail(self, piece: list[Batch], error: ServerError) -> float:
+        """Wait for a server that fails; if it keeps failing, find the record that makes it fail."""
+        where, total = set(error.where), _size(piece)
+        if len(where) < total:
+            rest = _select(piece, set(range(total)) - where)
+            piece = _select(piece, where)
+            self._pop(piece)
+            self._written(rest, error.counted)
+        self._server_errors += 1
+        wait = self._retry(piece, error)
+        self._searching |= self._server_errors >= SEARCH_AFTER
+        return self._search(piece, str(error), wait) if self._searching else wait
+
+    def _search(self, piece: list[Batch], reason: str, wait: float) -> float:
+        """Split the first piece, or suspect it when it is one record; the seconds to wait before the next.
+
+        A record is blamed only if the server takes others: if every part fails it is the server, and all is kept.
+        """
+        if not self._is_single(piece):
+            if self._server_errors > SEARCH_DEPTH and self._server_errors % SEARCH_DEPTH:
+                self._pieces.append(self._pieces.pop(0))
+                return wait
+            self._pop(*_halves(piece, self._sink.divisible))
+            return 0.0
+        if self._whole:  # nothing to compare it with: read on, for other records may have come
+            self._alone, self._server_errors = True, SEARCH_AFTER - 1
+            self._regroup()
+            return wait
+        key = offer_key(piece)
+        tries, accepted = self._suspects.get(key, (0, self._accepted))
+        self._suspects[key] = tries + 1, accepted
+        others = [each for each in self._pieces if offer_key(each) not in self._suspects]
+        taken_since = tries > 0 and self._accepted > accepted
+        if taken_since or (tries + 1 >= TRIES_ALONE and not others and len(self._suspects) <= self._accepted):
+            self._set_aside(reason, hold=True)
+            self.trouble = ""
+            return 0.0
+        self._pieces.append(self._pieces.pop(0))
+        return 0.0 if others and self._server_errors <= SEARCH_DEPTH else wait
 
     def _reject(self, piece: list[Batch], error: Reject) -> float:
         where = set(error.where)
@@ -240,10 +307,11 @@ class Pump:
         self._set_aside(self.trouble, hold=True)
         return self._patience.fail()
 
+    def _is_single(self, piece: Sequence[Batch]) -> bool:
+        return len(piece) < 2 and (not self._sink.divisible or _size(piece) < 2)
+
     def _can_split(self, piece: Sequence[Batch]) -> bool:
-        if len(piece) < 2 and (not self._sink.divisible or _size(piece) < 2):
-            return False
-        return self._refusals < HOPELESS
+        return not self._is_single(piece) and self._refusals < HOPELESS
 
     def _set_aside(self, reason: str, *, hold: bool = False) -> None:
         """Quarantine the first piece; where the disk does not take it, it is offered again later.
@@ -294,4 +362,4 @@ def _halves(piece: Sequence[Batch], divisible: bool) -> tuple[list[Batch], list[
     assert divisible, "an indivisible batch is never split"
     (batch,) = piece
     middle = len(batch.records) // 2
-    return [batch._replace(records=batch.records[:middle])], [batch._replace(records=batch.records[middle:])]
+    return [batch.part(0, middle)], [batch.part(middle, len(batch.records))]

@@ -4,16 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.hub.receivers.ingest import OTHER_PROJECT
 from stepscope.hub.security.tokens import Tokens
+from stepscope.journal.following import Following
 from stepscope.model.ports import Batch
-from stepscope.model.records import Metric
+from stepscope.model.records import Metric, Record
 from stepscope.model.writer import Writer
 from stepscope.sinks.hub import Hub
 from tests.conftest import PACKAGE, RUN, Python
-from tests.hub.conftest import StartHub, start_hub
+from tests.hub.conftest import StartHub, start_hub, stored_columns
 from tests.sinks.servers import Reply, Server
 
 __all__ = ["start_hub"]
@@ -60,6 +62,40 @@ def test_a_run_of_another_project(python: Python, home: Path, tmp_path: Path, st
     # Nobody says where the sink is: it is asked again with the settings of the run.
     retried = _cli(home, "quarantine", "retry", "--json")
     assert [row["reason"] for row in json.loads(retried.stdout)] == [OTHER_PROJECT] * len(lots)
+
+
+def test_refused_mended_retried_and_stored(python: Python, home: Path, tmp_path: Path, start_hub: StartHub) -> None:
+    """Of two runs a hub refuses one: all that was offered is counted; with a token that may, retry stores the rest."""
+    place = tmp_path / "hub"
+    tokens = Tokens(place / "hub" / "tokens.json")
+    anyone, mine = tokens.create(["ingest", "admin"])[1], tokens.create(["ingest"], project="mine")[1]
+    hub = start_hub(home=place)
+    theirs = Hub(url=hub.url, token=anyone).open()
+    theirs.write([Batch(Writer(id="w", run=RUN, project="theirs"), 0, [])])
+    theirs.close()
+    for run in (RUN, "welcome"):
+        python(TRAIN, COUNT, env={"STEPSCOPE_RUN_ID": run, "STEPSCOPE_SHIPPER": "none"}, timeout=110)
+    known = {"STEPSCOPE_SINKS": json.dumps([{"hub": {"url": hub.url, "token": mine}}])}
+    shipped = json.loads(_cli(home, "ship", "--json", "--timeout", "60", env=known).stdout)
+    (report,) = shipped["sinks"]
+    counts, offered = report["counts"], sum(1 for _ in _offered(home))
+    assert counts["written"] + counts["rejected"] + counts.get("dropped", 0) == offered
+    assert counts["rejected"] > COUNT
+    mended = {"STEPSCOPE_SINKS": json.dumps([{"hub": {"url": hub.url, "token": anyone}}])}
+    retried = _cli(home, "quarantine", "retry", "--json", env=mended)
+    rows = json.loads(retried.stdout)
+    assert retried.returncode == 0, retried.stderr
+    assert sum(row["records"] for row in rows if row["taken"]) == counts["rejected"]
+    assert json.loads(_cli(home, "quarantine", "list", "--json").stdout) == []
+    assert hub.stop() == 0
+    sql = "SELECT count() AS n FROM metrics WHERE series IN (SELECT series FROM series WHERE key = 'trainer/loss')"
+    assert int(stored_columns(hub.home, sql)["n"][0]) == 2 * COUNT
+
+
+def _offered(home: Path) -> Iterator[Record]:
+    """All records in the journals of a home."""
+    for batch in Following(home, "reader").read(1 << 30):
+        yield from batch.records
 
 
 def test_a_server_that_fails_refuses_nothing(python: Python, home: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from stepscope.testing.sinks import closing, example_batches
 from stepscope.wire.datadog.translate import Spelling, Translator
 from stepscope.wire.otlp.replies import Status
 from tests.sinks.faults import Relay, blackhole, refused, silent
-from tests.sinks.servers import Reply, Server, http_date
+from tests.sinks.servers import Received, Reply, Server, http_date
 from tests.sinks.test_hub import HubPeer
 from tests.sinks.test_otlp_grpc import GrpcPeer
 from tests.sinks.test_otlp_http import OtlpPeer
@@ -134,6 +135,20 @@ def write_journal(home: Path) -> None:
     journal.close()
 
 
+def write_poison(home: Path) -> None:
+    """A journal of three records, the second of which is the poison."""
+    name = "r1-a1-host-2-abc"
+    journal = Journal(home / "runs" / "run" / name, Writer(id=name, run="run", project="p", rank=1))
+    records = [Metric(COUNT + 1, COUNT, None, "trainer", {key: 1.0}) for key in ("before", "poison", "after")]
+    journal.append([msgspec.msgpack.encode(record) for record in records])
+    journal.close()
+
+
+def plain(got: Received) -> bytes:
+    """The body of a request, inflated if need be."""
+    return zlib.decompress(got.body) if got.headers.get("content-encoding") == "deflate" else got.body
+
+
 def deliver(home: Path, sink: Sink, seconds: float = 3600.0) -> tuple[Pump, float]:
     """Pump until nothing is left, on a clock that jumps over the waits; the pump, and the longest wait."""
     now = longest = 0.0
@@ -220,6 +235,28 @@ DENIALS: dict[str, tuple[Callable[[], Any], Callable[[str], Sink], Any]] = {
     "datadog": (Accepting, open_intake, Reply(403, {}, b'{"errors": ["not you"]}')),
 }
 """A server of each kind, the sink for it, and how it says that a token is wrong; MLflow has tests of its own."""
+
+
+@pytest.mark.parametrize("kind", [each for each in DENIALS if each != "otlp_grpc"])
+def test_a_record_that_breaks_the_server(tmp_path: Path, kind: str) -> None:
+    """A server that answers 500 whenever one record is in a request gets all others, and that one is quarantined."""
+    start, open_sink, _ = DENIALS[kind]
+    with contextlib.ExitStack() as undo:
+        peer = start()
+        undo.callback(peer.stop)
+        write_journal(tmp_path)
+        write_poison(tmp_path)
+        peer.decide = lambda got: Reply(500, {}, b"oops") if b"poison" in plain(got) else peer.success
+        sink = undo.enter_context(closing(open_sink(peer.url)))
+        pump, _ = deliver(tmp_path, sink)
+        (lot,) = Quarantine(tmp_path, "s").lots()
+        assert [record.values for record in lot.batch.records if isinstance(record, Metric)] == [{"poison": 1.0}]
+        assert "500" in lot.note.reason
+        assert (pump.counts["written"], pump.counts["rejected"]) == (COUNT + 2, 1)
+        peer.decide = None
+        before = len(peer.received)
+        assert not sink.write([lot.batch])
+        assert len(peer.received) == before + 1
 
 
 @pytest.mark.parametrize("kind", DENIALS)

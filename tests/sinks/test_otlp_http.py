@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.model.errors import ConfigError, Reject, Retry
+from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Log, Metric, Record
 from stepscope.sinks.otlp import Otlp, OtlpSink
@@ -67,14 +67,23 @@ def test_all_signals_arrive_on_one_connection_each(peer: OtlpPeer, sink: Sink) -
     assert "Stepscope" in peer.received[0].headers["user-agent"]
 
 
-@pytest.mark.parametrize("status", [401, 403, 407, 408, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [401, 403, 407, 408, 425, 429, 502, 503, 504])
 def test_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
-    """The statuses of OTLP, a failing server and those about who we are mean try again; no other does."""
+    """The statuses of OTLP and those about who we are mean try again."""
     peer.replies = [Reply(status)]
     with pytest.raises(Retry, match=str(status)) as caught:
         sink.write(example_batches())
     assert caught.value.after is None
     assert not sink.write(example_batches())
+    assert peer.steps() == list(range(10))
+
+
+def test_a_server_error_names_its_records(peer: OtlpPeer, sink: Sink) -> None:
+    """HTTP 500 means that the records of this one request are offered again; those of the others were taken."""
+    peer.decide = lambda got: Reply(500, {"Retry-After": "3"}) if got.path == "/v1/logs" else Reply()
+    with pytest.raises(ServerError, match="500") as caught:
+        sink.write(example_batches())
+    assert (caught.value.where, caught.value.after) == ((5, 12), 3.0)
     assert peer.steps() == list(range(10))
 
 

@@ -15,7 +15,7 @@ from stepscope.cli.ship import chosen_sinks
 from stepscope.hub.client import TOKEN_VARIABLE
 from stepscope.hub.home import address_of
 from stepscope.journal.quarantine import Full, Lot, Quarantine, Unreadable, quarantined
-from stepscope.model.errors import ConfigError, Reject, Retry
+from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch, Sink
 from stepscope.sdk import registrations
 from stepscope.sinks.hub import Hub
@@ -207,14 +207,15 @@ def _retry(sink: Sink, name: str, quarantine: Quarantine, lot: Lot) -> str:
     batch = _renumbered(lot) if name == STORE else lot.batch
     try:
         refused = sink.write([batch])
-    except Reject as error:
+    except (Reject, ServerError) as error:
         return _refused(name, quarantine, lot, error)
     except Retry as error:
         return str(error)
     except Exception as error:
         return f"the sink stumbled: {error!r}"
-    if not refused:
-        quarantine.discard(lot)
+    for reason, count in refused.items():
+        quarantine.note(batch, reason, count)
+    quarantine.discard(lot)
     return "; ".join(f"{count} refused: {reason}" for reason, count in refused.items())
 
 
@@ -223,7 +224,7 @@ def _renumbered(lot: Lot) -> Batch:
     return lot.batch._replace(seq=int(lot.id) | 1 << 63)
 
 
-def _refused(name: str, quarantine: Quarantine, lot: Lot, error: Reject) -> str:
+def _refused(name: str, quarantine: Quarantine, lot: Lot, error: Reject | ServerError) -> str:
     """Keep what was refused: as a lot of its own where the rest was taken, and where its number is used up."""
     count = len(lot.batch.records)
     records = [lot.batch.records[index] for index in error.where if index < count]

@@ -3,6 +3,7 @@
 StepscopeError
 ├── ConfigError   a wrong setting; only `init` and commands raise it
 ├── Retry         not now: the same batch may be offered again after `after` seconds
+│   └── ServerError   the destination failed on the records at `where`; one of them may be the cause
 └── Reject        never: the records at `where` are bad, the others were taken
 """
 
@@ -23,6 +24,26 @@ class Retry(StepscopeError):
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
         self.after = after
+
+
+class ServerError(Retry):
+    """The destination failed on the records at `where`, as with HTTP 500; the rest of the batch is safe.
+
+    It may be down, or one record may be the cause: the pump offers them again, and if that keeps failing it looks for
+    that record. `counted` is how many of the rest were refused, by reason, without saying which.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        where: Sequence[int],
+        after: float | None = None,
+        *,
+        counted: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(reason, after)
+        self.counted = dict(counted or {})
+        self.where = tuple(where)
 
 
 class Reject(StepscopeError):

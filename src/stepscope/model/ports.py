@@ -1,6 +1,7 @@
 """The one shape every stage speaks: a batch goes in, returning means it is safe."""
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from stepscope.model.records import Record
@@ -18,6 +19,15 @@ class Batch(NamedTuple):
     def key(self) -> tuple[str, str, int]:
         """What tells it from all others: the run, the writer in it, the number."""
         return self.writer.run, self.writer.id, self.seq
+
+    def part(self, start: int, stop: int) -> "Batch":
+        """Return some of the records under a number of their own, the same whenever the batch is split there.
+
+        So a destination that ignores numbers it has seen takes each part of a batch, and takes it once.
+        """
+        digest = blake2b(f"{self.seq}/{start}".encode(), digest_size=8).digest()
+        number = 1 << 62 | int.from_bytes(digest) >> 3
+        return self._replace(seq=number, records=self.records[start:stop])
 
 
 def offer_key(batches: "Sequence[Batch]") -> tuple[object, ...]:

@@ -23,9 +23,10 @@ from stepscope.sinks.proxies import find_proxy
 MOST_ANSWER = 1024 * 1024
 DENIED = frozenset({401, 403, 407})
 """The statuses about who we are: no record is to blame, so all of them wait until somebody mends the token."""
-RETRYABLE = DENIED | {408, 425, 429, 500, 502, 503, 504}
-"""The statuses that are waited for: those about us, those that OTLP lets a client try again after, which the hub uses
-too, and 500, which servers answer when their disk or database fails, whatever was sent."""
+SERVER_ERROR = 500
+"""The status of a server whose disk or database fails, whatever was sent, or that breaks on one record."""
+RETRYABLE = DENIED | {408, 425, 429, SERVER_ERROR, 502, 503, 504}
+"""The statuses after which a request is sent again: those about us, those that OTLP names, and 500."""
 BLAMES_A_RECORD = frozenset({400, 413, 422})
 """The statuses for which one record, or their number, may be to blame; others are about the address."""
 

@@ -1,4 +1,4 @@
-"""The sink of our own hub: journal frames to POST /v1/stepscope, told by number, so stored once."""
+"""The sink of our own hub: journal frames to POST /v1/stepscope; sequence numbers make retries idempotent."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import structs
 
-from stepscope.model.errors import ConfigError, Reject, Retry
+from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch
 from stepscope.sinks.http import (
     BLAMES_A_RECORD,
     RETRYABLE,
+    SERVER_ERROR,
     Answer,
     Connection,
     Tls,
@@ -73,7 +74,7 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class HubSink:
     """Sends batches as frames, a head for each writer. Not thread-safe."""
 
-    divisible = False
+    divisible = True
 
     def __init__(self, config: Hub) -> None:
         self.timeout = config.timeout
@@ -96,9 +97,11 @@ class HubSink:
         answer = self._connection.post(self._path, body, self._headers, self.timeout)
         if 200 <= answer.status < 300:
             return _rejected(answer, batches)
+        count = sum(len(batch.records) for batch in batches)
+        if answer.status == SERVER_ERROR:
+            raise ServerError(_reason(answer), range(count), retry_after(answer.headers))
         if answer.status in RETRYABLE:
             raise Retry(_reason(answer), retry_after(answer.headers))
-        count = sum(len(batch.records) for batch in batches)
         raise Reject(_reason(answer), range(count), together=answer.status in BLAMES_A_RECORD)
 
     def close(self) -> None:

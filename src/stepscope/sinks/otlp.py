@@ -1,14 +1,14 @@
 """The OTLP sink: traces, metrics and logs to any OpenTelemetry server, over HTTP or gRPC as each signal wants."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
-from stepscope.model.errors import ConfigError, Reject, Retry
-from stepscope.model.ports import Batch, offer_key
+from stepscope.model.errors import ConfigError, Reject, ServerError
+from stepscope.model.ports import Batch
+from stepscope.sinks.delivery import Delivery
 from stepscope.sinks.http import without_secrets
 from stepscope.sinks.otlp_variables import OtlpOptions, Target, targets
 from stepscope.sinks.record_filter import OWN_RECORDS
@@ -98,18 +98,6 @@ def _sender(signal: Signal, target: Target) -> Send:
     return HttpSend(target)
 
 
-class _Delivery:
-    """How far the batches under way have come, so that a second offer sends only what is left."""
-
-    def __init__(self, key: tuple[object, ...]) -> None:
-        self.key = key
-        self.done: set[int] = set()
-        self.where: list[int] = []
-        self.together = False
-        self.reasons: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
-
-
 class OtlpSink:
     """Sends records as OTLP requests of at most 4 MiB. Not thread-safe."""
 
@@ -125,49 +113,40 @@ class OtlpSink:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.timeout = timeout
-        self._senders, self._temporality, self._steps, self._clock = senders, temporality, steps, clock
-        self._under_way = _Delivery(())
+        self._senders, self._temporality, self._steps = senders, temporality, steps
+        self._delivery: Delivery[Request] = Delivery(clock)
+        self._metrics_failed = False
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send what is not sent yet. Spans still open are passed over: they come again when they end."""
-        deadline = self._clock() + self.timeout
-        key = offer_key(batches)
-        if self._under_way.key != key:
-            self._under_way = _Delivery(key)
-        way = self._under_way
-        pairs = [(batch.writer, batch.records) for batch in batches]
-        requests, skipped = encode(pairs, temporality=self._temporality, steps=self._steps)
-        for number, request in enumerate(requests):
-            if number not in way.done:
-                left = deadline - self._clock()
-                if left <= 0:
-                    raise Retry("slow: the time for one delivery was over; it goes on", after=0.0)
-                self._send(request, left, way)
-                way.done.add(number)
-        self._under_way = _Delivery(())
-        if self._temporality is not None:
+        delivery = self._delivery
+        if delivery.begin(batches, self.timeout):
+            self._metrics_failed = False
+            pairs = [(batch.writer, batch.records) for batch in batches]
+            delivery.parts, skipped = encode(pairs, temporality=self._temporality, steps=self._steps)
+            for reason, count in skipped.items():
+                if reason != OPEN_SPAN:
+                    delivery.refuse(reason, count)
+        delivery.send(self._send)
+        if self._temporality is not None and not self._metrics_failed:
             self._temporality.commit()
-        lost = {reason: count for reason, count in skipped.items() if reason != OPEN_SPAN}
-        refused = {**way.refused, **lost}
-        if way.where:
-            raise Reject("; ".join(way.reasons), way.where, together=way.together, counted=refused)
-        return refused
+        return delivery.end()
 
     def close(self) -> None:
         """Close all connections."""
         for send in self._senders.values():
             send.close()
 
-    def _send(self, request: Request, timeout: float, way: _Delivery) -> None:
+    def _send(self, request: Request, timeout: float) -> None:
         try:
             partial = self._senders[request.signal](request, timeout)
+        except ServerError as error:
+            self._delivery.fail(error, request.where)
+            self._metrics_failed |= request.signal == "metrics"
         except Reject as error:
-            way.where += error.where
-            way.together |= error.together
-            way.reasons[str(error)] += 1
-            return
-        if partial.rejected >= request.count:
-            way.where += request.where
-            way.reasons[partial.message or "refused as a whole"] += 1
-        elif partial.rejected:
-            way.refused[partial.message or "partial success"] += partial.rejected
+            self._delivery.reject(str(error), error.where, together=error.together)
+        else:
+            if partial.rejected >= request.count:
+                self._delivery.reject(partial.message or "refused as a whole", request.where, together=False)
+            else:
+                self._delivery.refuse(partial.message or "partial success", partial.rejected)

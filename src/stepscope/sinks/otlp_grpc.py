@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from stepscope.model.errors import ConfigError, Reject, Retry
+from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.sinks.http import Tls
 from stepscope.sinks.otlp_variables import Target
 from stepscope.sinks.proxies import is_here
@@ -22,14 +22,13 @@ _RETRYABLE = frozenset(
         grpc.StatusCode.OUT_OF_RANGE,
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DATA_LOSS,
-        # Not in the specification: servers answer so when their disk or database fails, whatever was sent.
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
         # Not in the specification: these are about who we are, and no record is to blame.
         grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.PERMISSION_DENIED,
     }
 )
+_SERVER_ERRORS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN})
+"""Not retryable in the specification: but servers answer so when their disk or database fails, whatever was sent."""
 _BLAMES_A_RECORD = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED})
 
 
@@ -67,6 +66,8 @@ def _refusal(error: Any, request: Request) -> Retry | Reject:
     status = read_status("protobuf", trailing.get("grpc-status-details-bin", b""))
     reason = f"gRPC {code.name}: {str(error.details() or status.message)[:200]}"
     throttled = code is grpc.StatusCode.RESOURCE_EXHAUSTED and status.retry_after is not None
+    if code in _SERVER_ERRORS:
+        return ServerError(reason, request.where, status.retry_after)
     if code in _RETRYABLE or throttled:
         return Retry(reason, status.retry_after)
     return Reject(reason, request.where, together=code in _BLAMES_A_RECORD)

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from stepscope.model.errors import Reject, Retry
-from stepscope.sinks.http import BLAMES_A_RECORD, RETRYABLE, Answer, Connection, compress, retry_after
+from stepscope.model.errors import Reject, Retry, ServerError
+from stepscope.sinks.http import BLAMES_A_RECORD, RETRYABLE, SERVER_ERROR, Answer, Connection, compress, retry_after
 from stepscope.sinks.otlp_variables import Target
 from stepscope.wire.otlp.encode.request import Request
 from stepscope.wire.otlp.names import CONTENT_TYPES, Encoding
@@ -41,6 +41,8 @@ class HttpSend:
         if 200 <= answer.status < 300:
             return read_reply(request.signal, self._answer_encoding(answer), answer.body)
         reason = self._reason(answer)
+        if answer.status == SERVER_ERROR:
+            raise ServerError(reason, request.where, retry_after(answer.headers, self._now))
         if answer.status in RETRYABLE:
             raise Retry(reason, retry_after(answer.headers, self._now))
         raise Reject(reason, request.where, together=answer.status in BLAMES_A_RECORD)

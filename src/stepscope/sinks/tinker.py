@@ -11,20 +11,31 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import structs
 
-from stepscope.model.errors import ConfigError, Reject, Retry
-from stepscope.model.ports import Batch, offer_key
+from stepscope.model.errors import ConfigError, Retry
+from stepscope.model.ports import Batch
 from stepscope.model.records import KINDS, Span, kind
 from stepscope.model.writer import Writer
-from stepscope.sinks.http import DENIED, Answer, Connection, Tls, check_address, retry_after, sendable, without_secrets
+from stepscope.sinks.delivery import Delivery
+from stepscope.sinks.http import (
+    BLAMES_A_RECORD,
+    DENIED,
+    SERVER_ERROR,
+    Answer,
+    Connection,
+    Tls,
+    check_address,
+    retry_after,
+    sendable,
+    without_secrets,
+)
 from stepscope.sinks.record_filter import OWN_RECORDS
 from stepscope.sinks.registry import convert
 from stepscope.wire import tinker as wire
 
 Kind = Literal["metric", "span", "log", "event", "alert"]
 _WAIT = DENIED | {408, 409, 425, 429}
-_LOT = frozenset({400, 413, 422})
 _NO_SERVICE = frozenset({404, 405, 501})
-"""What a server answers that has no such path: no record is to blame, so all of them wait for the right address."""
+"""The statuses of a server that has no such path: no record is to blame, so all of them wait for the right address."""
 
 
 class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,11 +86,6 @@ class _Waiting(NamedTuple):
     session: str
     event: dict[str, Any]
 
-    @property
-    def sender(self) -> tuple[str, str]:
-        """What the events of one request have in common: the process and the session."""
-        return self.writer.id, self.session
-
 
 class TinkerSink:
     """Sends events, at most a hundred of one session of one process in a request. Not thread-safe."""
@@ -98,7 +104,7 @@ class TinkerSink:
         self._connection = Connection(config.url, Tls(certificate=config.certificate))
         self._place = config.place
         self._path = urlsplit(config.url).path.rstrip("/") + wire.PATH
-        self._now, self._clock = now, clock
+        self._now = now
         self._headers = {"content-type": "application/json", "accept": "application/json", "user-agent": "Stepscope"}
         if config.api_key:
             self._headers["x-api-key"] = config.api_key
@@ -106,36 +112,24 @@ class TinkerSink:
         self._numbers: dict[str, int] = {}
         """Events of each process that are settled; another shipper begins at 0 again, and ids tell repeated ones."""
         self._fresh: dict[str, int] = {}
-        self._key: tuple[object, ...] | None = None
-        self._waiting: list[_Waiting] = []
-        self._where: list[int] = []
-        self._together = False
-        self._reasons: dict[str, None] = {}
+        self._delivery: Delivery[list[_Waiting]] = Delivery(clock)
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send what is not sent yet; kinds that were not asked for, and spans still open, are passed over."""
-        deadline = self._clock() + self.timeout
-        key = offer_key(batches)
-        if key != self._key:
-            self._begin(batches)
-            self._key = key
-        while self._waiting:
-            left = deadline - self._clock()
-            if left <= 0:
-                raise Retry("slow: the time for one delivery was over; it goes on", after=0.0)
-            self._send(left)
-        self._key = None
+        if self._delivery.begin(batches, self.timeout):
+            self._delivery.parts = self._requests(batches)
+        self._delivery.send(self._send)
         self._numbers.update(self._fresh)
-        if self._where:
-            raise Reject("; ".join(self._reasons), self._where, together=self._together)
-        return {}
+        return self._delivery.end()
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
-    def _begin(self, batches: Sequence[Batch]) -> None:
-        self._waiting, self._where, self._together, self._reasons, self._fresh = [], [], False, {}, {}
+    def _requests(self, batches: Sequence[Batch]) -> list[list[_Waiting]]:
+        """Write the events of batches, and part them into requests of one session of one process."""
+        self._fresh = {}
+        found: dict[tuple[str, str], list[_Waiting]] = {}
         indices = itertools.count()
         for batch in batches:
             for record, where in zip(batch.records, indices, strict=False):
@@ -146,31 +140,30 @@ class TinkerSink:
                         self._fresh[batch.writer.id] = number + 1
                     event = wire.event_of(batch.writer, record, number)
                     session = wire.session_of(batch.writer, record)
-                    self._waiting.append(_Waiting(where, batch.writer, session, event))
-        senders = {sender: at for at, sender in enumerate(dict.fromkeys(each.sender for each in self._waiting))}
-        self._waiting.sort(key=lambda each: senders[each.sender])  # few requests, also where sessions take turns
+                    alike = found.setdefault((batch.writer.id, session), [])
+                    alike.append(_Waiting(where, batch.writer, session, event))
+        most = wire.MOST_EVENTS
+        return [alike[start : start + most] for alike in found.values() for start in range(0, len(alike), most)]
 
-    def _send(self, timeout: float) -> None:
-        """Send the next events of one session of one process, and take what was settled off the front."""
-        first = self._waiting[0]
-        alike = itertools.takewhile(lambda each: each.sender == first.sender, self._waiting)
-        lot = list(itertools.islice(alike, wire.MOST_EVENTS))
-        events = [each.event for each in lot]
+    def _send(self, lot: list[_Waiting], timeout: float) -> None:
+        """Send one request; what becomes of its events is noted in the delivery."""
+        first, events = lot[0], [each.event for each in lot]
         headers = {**self._headers, "x-idempotency-key": wire.idempotency_key(events)}
         content = wire.body(first.writer, first.session, events, self._platform, self._version)
         answer = self._connection.post(self._path, content, headers, timeout)
         if 200 <= answer.status < 300:
             _must_be_accepted(answer)
+            return
+        reason, where = _reason(answer), [each.where for each in lot]
+        if answer.status in _NO_SERVICE:
+            raise Retry(f"{self._place} is not a Tinker service ({reason}): set `url` or TINKER_BASE_URL")
+        again = Retry(reason, retry_after(answer.headers, self._now))
+        if answer.status == SERVER_ERROR:
+            self._delivery.fail(again, where)
+        elif answer.status in _WAIT or answer.status > SERVER_ERROR:
+            raise again
         else:
-            reason = _reason(answer)
-            if answer.status in _NO_SERVICE:
-                raise Retry(f"{self._place} is not a Tinker service ({reason}): set `url` or TINKER_BASE_URL")
-            if answer.status in _WAIT or answer.status >= 500:
-                raise Retry(reason, retry_after(answer.headers, self._now))
-            self._where += [each.where for each in lot]
-            self._together |= answer.status in _LOT
-            self._reasons[reason] = None
-        del self._waiting[: len(lot)]
+            self._delivery.reject(reason, where, together=answer.status in BLAMES_A_RECORD)
 
 
 def _must_be_accepted(answer: Answer) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
-from stepscope.sinks.datadog.delivery import Delivery
+from stepscope.sinks.datadog.delivery import ItemDelivery
 from stepscope.sinks.http import explain
 from stepscope.wire.datadog.items import Item
 from stepscope.wire.datadog.lines import LONGEST_LINE, UDP_BYTES, UNIX_BYTES, pack, write_line, write_plain_line
@@ -105,45 +105,43 @@ class DogStatsdSink:
     ) -> None:
         self.timeout = timeout
         self._agent, self._most_bytes, self._plain = agent, most_bytes, plain
-        self._now, self._clock, self._sleep = now, clock, sleep
-        self._delivery = Delivery(translator, now)
+        self._now, self._sleep = now, sleep
+        self._delivery = ItemDelivery(translator, now, clock)
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send what is not sent yet. Spans and logs are passed over: DogStatsD has no place for them."""
-        deadline = self._clock() + self.timeout
-        way = self._delivery
-        way.begin(batches)
-        lines = self._lines(way)
+        delivery = self._delivery
+        delivery.translate(batches, self.timeout)
+        lines = self._lines(delivery)
         sent = 0
         try:
             for number, (datagram, count) in enumerate(pack(lines, self._most_bytes)):
-                if self._clock() > deadline:
-                    raise Retry("slow: the time for one delivery was over; it goes on", after=0.0)
+                delivery.time_left()
                 if number and number % BURST == 0:
                     self._sleep(PAUSE_SECONDS)
                 self._send(datagram, progressed=sent > 0)
                 sent += count
         finally:
-            del way.items[:sent]
-        return way.end()
+            del delivery.parts[:sent]
+        return delivery.finish()
 
     def close(self) -> None:
         """Close the socket."""
         self._agent.close()
 
-    def _lines(self, way: Delivery) -> list[bytes]:
+    def _lines(self, delivery: ItemDelivery) -> list[bytes]:
         """Write the lines of all items, and keep the items that have one."""
         now = self._now()
         kept: list[tuple[Item, bytes]] = []
-        for item in way.items:
+        for item in delivery.parts:
             line = write_plain_line(item) if self._plain else write_line(item, now)
             if line is None:
                 continue
             if len(line) > LONGEST_LINE:
-                way.refuse(TOO_LONG)
+                delivery.refuse(TOO_LONG)
             else:
                 kept.append((item, line))
-        way.items = [item for item, _ in kept]
+        delivery.parts = [item for item, _ in kept]
         return [line for _, line in kept]
 
     def _send(self, datagram: bytes, *, progressed: bool) -> None:

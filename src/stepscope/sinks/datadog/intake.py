@@ -8,13 +8,12 @@ import msgspec
 
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
-from stepscope.sinks.datadog.delivery import Delivery
-from stepscope.sinks.http import DENIED, Answer, Connection, retry_after, without_secrets
+from stepscope.sinks.datadog.delivery import ItemDelivery
+from stepscope.sinks.http import BLAMES_A_RECORD, DENIED, SERVER_ERROR, Answer, Connection, retry_after, without_secrets
 from stepscope.wire.datadog.bodies import ROUTES, SETS, next_body, route_of
 from stepscope.wire.datadog.items import Item
 from stepscope.wire.datadog.translate import Translator
 
-_LOT = frozenset({400, 413, 422})
 _WAIT = DENIED | {408, 429}
 
 
@@ -35,8 +34,8 @@ class IntakeSink:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.timeout = timeout
-        self._url, self._now, self._clock = url, now, clock
-        self._delivery = Delivery(translator, now)
+        self._url, self._now = url, now
+        self._delivery = ItemDelivery(translator, now, clock)
         main = Connection(url)
         self._connections = dict.fromkeys(ROUTES, main)
         self._paths = {name: urlsplit(url).path.rstrip("/") + route.path for name, route in ROUTES.items()}
@@ -47,26 +46,22 @@ class IntakeSink:
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send what is not sent yet. Spans are passed over: they go to Datadog as OTLP."""
-        deadline = self._clock() + self.timeout
-        way = self._delivery
-        way.begin(batches)
+        delivery = self._delivery
+        delivery.translate(batches, self.timeout)
         queues: dict[str, list[Item]] = {name: [] for name in ROUTES}
-        for item in way.items:
+        for item in delivery.parts:
             name = route_of(item)
             if name is None:
-                way.refuse(SETS)
+                delivery.refuse(SETS)
             else:
                 queues[name].append(item)
         try:
             for name, items in queues.items():
                 while items:
-                    left = deadline - self._clock()
-                    if left <= 0:
-                        raise Retry("slow: the time for one delivery was over; it goes on", after=0.0)
-                    self._send(name, items, left)
+                    self._send(name, items, delivery.time_left())
         finally:
-            way.items = [item for items in queues.values() for item in items]
-        return way.end()
+            delivery.parts = [item for items in queues.values() for item in items]
+        return delivery.finish()
 
     def close(self) -> None:
         """Close the connections."""
@@ -83,10 +78,15 @@ class IntakeSink:
                 self._delivery.refuse(error)
             del items[: body.held]
             return
-        reason = self._reason(answer)
-        if answer.status in _WAIT or answer.status >= 500:
-            raise Retry(reason, self._after(answer))
-        self._delivery.reject(reason, items[: body.held], together=answer.status in _LOT)
+        reason, sent = self._reason(answer), items[: body.held]
+        again = Retry(reason, self._after(answer))
+        if answer.status == SERVER_ERROR:
+            self._delivery.fail_items(again, sent)
+        elif answer.status in _WAIT or answer.status > SERVER_ERROR:
+            raise again
+        else:
+            where = [item.where for item in sent]
+            self._delivery.reject(reason, where, together=answer.status in BLAMES_A_RECORD)
         del items[: body.held]
 
     def _after(self, answer: Answer) -> float | None:

@@ -2,14 +2,14 @@
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from stepscope.model.errors import Reject, Retry
-from stepscope.model.ports import Batch, offer_key
+from stepscope.model.errors import Retry
+from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span
 from stepscope.model.writer import Writer
-from stepscope.sinks.http import compress
+from stepscope.sinks.delivery import Delivery
+from stepscope.sinks.http import SERVER_ERROR, compress
 from stepscope.sinks.mlflow.entries import Entry, by_run
 from stepscope.sinks.mlflow.runs import Found, Runs
 from stepscope.sinks.mlflow.server import NoAnswer, NoRestApi, Refused, Server
@@ -20,10 +20,8 @@ from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_R
 
 MOST_SPANS = 500
 """Spans of whole traces in one request; MLflow stores all of a request or nothing."""
-TRIES = 3
-"""MLflow says 422 for a locked database as well as for a span it cannot read."""
-BLAME_SECONDS = 60.0
-"""For so long after that nobody waits for the database, while the span to blame is looked for."""
+SERVER_ERRORS = frozenset({422, SERVER_ERROR})
+"""MLflow answers 422 for a locked database as well as for a span it cannot read."""
 LINK_SECONDS, LOOK_SECONDS = 4.0, 10.0
 """How long spans wait for their run to be created, and how often it is looked for afterwards."""
 AFTERWARDS_SECONDS = 2.0
@@ -32,18 +30,6 @@ LEAVE_SECONDS = 5.0
 """How long the last links may take."""
 MOST_LINKS = 100
 MOST_UNLINKED = 10_000
-
-
-class _Delivery:
-    """How far the batches under way have come."""
-
-    def __init__(self, key: tuple[object, ...]) -> None:
-        self.key = key
-        self.done: set[tuple[str, int]] = set()
-        self.tries: Counter[tuple[str, int]] = Counter()
-        self.where: list[int] = []
-        self.together = False
-        self.reasons: Counter[str] = Counter()
 
 
 class TracesSink:
@@ -61,33 +47,29 @@ class TracesSink:
         self._clock = clock
         self._server = Server(target, clock)
         self._runs = Runs(self._server, target, clock=clock)
-        self._under_way = _Delivery(())
+        self._delivery: Delivery[list[Entry]] = Delivery(clock)
         self._waiting: dict[str, float] = {}
         """When the run of some spans was first looked for in vain."""
         self._looked: dict[str, float] = {}
         self._unlinked: dict[str, tuple[Writer, list[str]]] = {}
         """Traces that MLflow has without their run, and who wrote there."""
-        self._blaming = float("-inf")
         self._no_rest_api = float("-inf")
         """When the REST API was last found missing."""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
         """Send the spans that have ended and are not sent yet. A span sent twice is stored once: it has an id."""
         self._server.allow(self.timeout)
-        key = offer_key(batches)
-        if self._under_way.key != key:
-            self._under_way = _Delivery(key)
-        way, bad = self._under_way, 0
-        for name, entries in by_run(batches).items():
-            spans = [entry for entry in entries if isinstance(entry.record, Span) and entry.record.duration is not None]
-            sound = [entry for entry in spans if _has_ids(entry.record)]
-            bad += len(spans) - len(sound)
-            if sound:
-                self._deliver(name, sound, way)
-        self._under_way = _Delivery(())
-        if way.where:
-            raise Reject("; ".join(way.reasons), way.where, together=way.together)
-        return {BAD_IDS: bad} if bad else {}
+        if self._delivery.begin(batches, self.timeout):
+            for entries in by_run(batches).values():
+                spans = [
+                    entry for entry in entries if isinstance(entry.record, Span) and entry.record.duration is not None
+                ]
+                sound = [entry for entry in spans if _has_ids(entry.record)]
+                self._delivery.refuse(BAD_IDS, len(spans) - len(sound))
+                if sound:
+                    self._delivery.parts.append(sound)
+        self._delivery.send(self._deliver)
+        return self._delivery.end()
 
     def close(self) -> None:
         """Link what is not linked yet, if the runs are there by now, and close the connection."""
@@ -99,8 +81,8 @@ class TracesSink:
         self._unlinked.clear()
         self._server.close()
 
-    def _deliver(self, name: str, entries: list[Entry], way: _Delivery) -> None:
-        """Deliver the spans of one run."""
+    def _deliver(self, entries: list[Entry], timeout: float) -> None:
+        """Deliver the spans of one run; the server was told how long all of them may take."""
         writer = entries[0].writer
         run, experiment = self._target_of(writer)
         headers = {
@@ -110,9 +92,10 @@ class TracesSink:
             **({HEADER_RUN: run.id} if run is not None else {}),
         }
         for number, request in enumerate(_requests(entries)):
-            if (name, number) not in way.done:
-                self._send((name, number), request, headers, way)
-                way.done.add((name, number))
+            step = writer.run, number
+            if step not in self._delivery.done:
+                self._send(request, headers)
+                self._delivery.done.add(step)
         spans = [entry.record for entry in entries if isinstance(entry.record, Span)]
         self._link(writer, run, [f"tr-{span.trace_id.hex()}" for span in spans if not span.parent_id])
         if run is None and self._runs.experiments.given is not None:
@@ -169,30 +152,21 @@ class TracesSink:
             del self._waiting[writer.run], self._looked[writer.run]
         return run
 
-    def _send(self, step: tuple[str, int], request: Request, headers: Mapping[str, str], way: _Delivery) -> None:
+    def _send(self, request: Request, headers: Mapping[str, str]) -> None:
         try:
             self._server.send("POST", TRACES, compress(request.body), headers)
         except Refused as error:
             if error.status == 422 and HEADER_EXPERIMENT not in headers:
                 raise Retry(f"{error}: MLflow's REST API does not answer; give `experiment_id`") from error
-            if error.status == 422:
-                self._try_again(step, error, way)
+            if error.status in SERVER_ERRORS:
+                self._delivery.fail(Retry(str(error)), request.where)
             elif error.is_absent:
                 self._runs.experiments.forget()
                 raise Retry(str(error)) from error
-            elif error.status not in (400, 404, 405, 413, 415, 501):
+            elif error.status in (400, 404, 405, 413, 415, 501):
+                self._delivery.reject(str(error), request.where, together=error.status in (400, 413))
+            else:
                 raise Retry(str(error)) from error
-            way.where += request.where
-            way.together |= error.status in (400, 413, 422)
-            way.reasons[str(error)] += 1
-
-    def _try_again(self, step: tuple[str, int], error: Refused, way: _Delivery) -> None:
-        """Ask for another try, a few times; then it is a span's fault, and each half is asked for once."""
-        way.tries[step] += 1
-        now = self._clock()
-        if way.tries[step] < TRIES and now - self._blaming > BLAME_SECONDS:
-            raise Retry(str(error)) from error
-        self._blaming = now
 
     def _link(self, writer: Writer, run: Found | None, traces: Sequence[str] = ()) -> None:
         """Remember traces without a run; link them once it is there. That it cannot be done now stops nothing."""
