@@ -83,8 +83,8 @@ def adapted(content: bytes, replaced: dict[str, str]) -> bytes:
 
 
 def sums(folder: Path) -> str:
-    """The checksums of a folder's files, in the manner of sha256sum."""
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
+    """The checksums of a folder's fetched files, in the format of sha256sum; type declarations are our own."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS and path.suffix != ".ts")
     return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
 
 

@@ -117,7 +117,7 @@ def test_a_module_that_is_broken_does_not_reload_for_ever(there: RunningHub, sho
     page.get_by_text("short").first.wait_for()
     loads: list[Any] = []
     page.on("load", lambda loaded: loads.append(loaded))
-    page.route("**/views/health.js", lambda route: route.fulfill(status=404))
+    page.route("**/health/view.js", lambda route: route.fulfill(status=404))
     page.evaluate("location.hash = '#/health'")
     wait_for(lambda: page.wait_for_timeout(100) or loads)
     page.get_by_text("This view cannot be loaded").wait_for()

@@ -24,6 +24,9 @@ export function address(path, params = {}) {
   return "api/" + path + (search ? "?" + search : "");
 }
 
+// A value as the filter language of runs writes it.
+export const quoted = (value) => (/^[\w.+-]+$/.test(String(value)) ? String(value) : JSON.stringify(String(value)));
+
 // The path of a run: an id may hold anything but is one part of the path.
 export const runPath = (id, ...rest) => ["runs", encodeURIComponent(id), ...rest].join("/");
 

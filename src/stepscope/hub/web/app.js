@@ -2,13 +2,12 @@
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./h.js";
 import { ask, get } from "./api.js";
 import { go, href, useRoute } from "./router.js";
-import { Reach } from "./parts/reach.js";
-import { useRunName } from "./parts/run_names.js";
-import { Empty, Failure, Loading } from "./parts/states.js";
-import { Toasts } from "./parts/toast.js";
-import { IconButton } from "./parts/toolbar.js";
-import { nextTheme, useTheme } from "./theme.js";
 import { keep, kept } from "./use.js";
+import { nextTheme, useTheme } from "./theme.js";
+import { IconButton } from "./parts/controls.js";
+import { Toasts } from "./parts/overlays.js";
+import { useRunName } from "./parts/run_names.js";
+import { Empty, Failure, Loading, Reach } from "./parts/states.js";
 import { VIEWS } from "./views.js";
 
 const ICON = new URL("icon.svg", import.meta.url).href;

@@ -5,5 +5,5 @@
   const path = "api/runs/" + run[1];
   window.early = new Map([path, path + "/keys"].map((url) => [url, fetch(url)]));
   for (const asked of window.early.values()) asked.catch(() => {}); // whoever takes the answer says what is wrong
-  import("./views/run.js");
+  import("./run/view.js");
 })();

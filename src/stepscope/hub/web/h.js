@@ -1,6 +1,6 @@
 // Preact and htm under one roof: every module of the page takes them from here.
-import { h } from "./vendor/preact.js";
 import htm from "./vendor/htm.js";
+import { h } from "./vendor/preact.js";
 
 export { Fragment, render, createContext } from "./vendor/preact.js";
 export {

@@ -1,11 +1,11 @@
 // A chart as a card: name, value under the cursor, the plot, and how much of the data is on screen.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
-import { count, quantity } from "../parts/format.js";
-import { IconButton } from "../parts/toolbar.js";
 import { useShownTheme } from "../theme.js";
-import { Plot, covers } from "./plot.js";
+import { IconButton } from "../parts/controls.js";
+import { count, quantity } from "../parts/format.js";
+import { inSight } from "./painter.js";
+import { covers, Plot } from "./plot.js";
 import { belowLog, sayX } from "./scales.js";
-import { inSight } from "./sight.js";
 
 // `source` gives lines: watch(told) -> stop, and read() -> { lines, loading, error, superseded, unit }.
 // `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover }.

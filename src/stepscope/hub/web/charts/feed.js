@@ -1,8 +1,8 @@
 // The lines of one run for all charts that show it: asked for together, kept up to date by the live stream.
 import { get, runPath } from "../api.js";
-import { real } from "../parts/format.js";
 import { seriesColour } from "../theme.js";
-import { EXACT, Marks, coarse, marksOf, over, stepsWithin } from "./marks.js";
+import { real } from "../parts/format.js";
+import { coarse, EXACT, Marks, marksOf, over, stepsWithin } from "./marks.js";
 
 const AT_ONCE = 3; // lines in one question
 const AGAIN_MS = 3000; // between two readings of lines over another metric, which the stream cannot continue

@@ -1,5 +1,6 @@
 // Someone pointed at a mark: which step, on which rank?
-import { resolve } from "./resolve.js";
+import { get, runPath } from "../api.js";
+import { real } from "../parts/format.js";
 
 export async function pick(run, key, mark, plot, view, onStep) {
   const { line, i } = mark,
@@ -22,4 +23,62 @@ export async function pick(run, key, mark, plot, view, onStep) {
   ).catch(() => null);
   if (found && found.step !== null) return onStep(found.step, found.rank);
   return kind === "step" ? onStep(Math.round(first), line.rank) : undefined;
+}
+
+// From a mark to the one step and rank behind it: a stretch of many steps is asked for again, narrower, until it is one.
+// Returns { step, rank } of the value that stands out in the mark, or null. `value` says which value is meant.
+export async function resolve(run, key, { from, to, x = "step", rank = null, scope }, wanted) {
+  for (let round = 0; round < 6; round++) {
+    const params = {
+      key,
+      x,
+      from,
+      to,
+      points: 20000,
+      ...(typeof rank === "number" ? { rank } : {}),
+      ...(scope ? { scope } : {}),
+    };
+    const line = (await get(runPath(run, "series"), params)).series[0];
+    if (!line || !line.total) return null;
+    if (line.shape === "raw") return picked(line.columns, wanted);
+    const at = bucketOf(line.columns, wanted);
+    from = line.columns.x[at];
+    to = line.columns.x_last[at];
+  }
+  return { step: Math.round(from), rank };
+}
+
+// Which bucket holds what is wanted: "NaN", or the number nearest to one.
+function bucketOf(columns, wanted) {
+  if (wanted === "flag")
+    return Math.max(
+      0,
+      columns.flags.findIndex((flag) => flag > 0),
+    );
+  let best = 0,
+    away = Infinity;
+  for (let i = 0; i < columns.x.length; i++) {
+    for (const value of [columns.min[i], columns.max[i]]) {
+      if (value !== null && Math.abs(real(value) - wanted) < away) {
+        away = Math.abs(real(value) - wanted);
+        best = i;
+      }
+    }
+  }
+  return best;
+}
+
+function picked(columns, wanted) {
+  let best = -1,
+    away = Infinity;
+  for (let i = 0; i < columns.value.length; i++) {
+    const value = real(columns.value[i]);
+    const off = wanted === "flag" ? (Number.isFinite(value) ? Infinity : 0) : Math.abs(value - wanted);
+    if (off < away) {
+      away = off;
+      best = i;
+    }
+  }
+  if (best < 0) best = 0;
+  return { step: columns.step[best], rank: columns.rank[best] };
 }

@@ -1,9 +1,8 @@
 // One chart on uPlot: it has the axes, the cursor and the selection; lines are drawn from marks in draw.js.
-import uPlot from "../vendor/uplot.js";
 import { colour } from "../theme.js";
+import uPlot from "../vendor/uplot.js";
 import { drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
-import { join, point } from "./crosshair.js";
-import { forget, repaint } from "./painter.js";
+import { forget, join, point, repaint } from "./painter.js";
 import { factorY, logTicks, rangeX, rangeY, roomX, roomY, spanY, tickLog, tickX, tickY } from "./scales.js";
 
 const FONT = "11px Inter, system-ui, sans-serif";

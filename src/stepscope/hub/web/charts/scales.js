@@ -1,6 +1,5 @@
 // Axes: what range to show, where ticks stand and how they are written.
 import { bytes, bytesOf, clock, count, lasting, number, ordinal, stepTicks, ticks } from "../parts/format.js";
-import { smooth } from "./smooth.js";
 
 // The extent of x over all lines.
 export function spanX(lines) {
@@ -143,4 +142,30 @@ export function sayX(kind, x) {
   if (kind === "time") return clock(x, { exact: true });
   if (kind === "relative") return lasting(x);
   return kind === "step" ? "step " + ordinal(Math.round(x)) : number(x, 5);
+}
+
+// Smoothing: an exponential mean that owes nothing to its start, drawn over the raw band and never instead of it.
+export function smooth(marks, weight) {
+  if (
+    marks.smoothed?.weight === weight &&
+    marks.smoothed.version === marks.version &&
+    marks.smoothed.length === marks.length
+  ) {
+    return marks.smoothed.values;
+  }
+  const values = new Array(marks.length);
+  let mean = 0,
+    share = 0;
+  for (let i = 0; i < marks.length; i++) {
+    const value = marks.mid[i];
+    if (value === null) {
+      values[i] = null;
+      continue;
+    }
+    mean = weight * mean + (1 - weight) * value;
+    share = weight * share + (1 - weight);
+    values[i] = mean / share;
+  }
+  marks.smoothed = { weight, version: marks.version, length: marks.length, values };
+  return values;
 }

@@ -1,8 +1,8 @@
 // Configurations side by side; what differs comes first.
 import { html, useState } from "../h.js";
 import { href } from "../router.js";
-import { flat, lasting, count, plain } from "../parts/format.js";
-import { Switch } from "../parts/toolbar.js";
+import { Switch } from "../parts/controls.js";
+import { count, flat, lasting, plain } from "../parts/format.js";
 import { Empty } from "../parts/states.js";
 
 export function Diff({ runs }) {

@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef } from "../h.js";
 import { change, go, href, useParam } from "../router.js";
 import { useLive, useSettled } from "../use.js";
 import { seriesColour } from "../theme.js";
-import { Search, Select, Switch, Toolbar } from "../parts/toolbar.js";
+import { Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { Empty } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { Feed } from "../charts/feed.js";

@@ -1,7 +1,7 @@
 // Where a dashboard's charts get their lines: metrics of a run by key, or quantiles along it.
 import { get, runPath } from "../api.js";
-import { marksOf } from "../charts/marks.js";
 import { seriesColour } from "../theme.js";
+import { marksOf } from "../charts/marks.js";
 
 export const POINTS = 800;
 const AGAIN_MS = 4000,

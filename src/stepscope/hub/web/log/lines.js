@@ -1,8 +1,8 @@
 // The lines of a log: what was stored before, older ones on demand, and what comes, each once, in the order of time.
 import { get } from "../api.js";
-import { plain } from "../parts/format.js";
 import { spelled } from "../parts/exact.js";
-import { attrParams } from "../search/fields.js";
+import { attrParams } from "../parts/fields.js";
+import { plain } from "../parts/format.js";
 
 export const MOST = 50000;
 const PAGE = 400,

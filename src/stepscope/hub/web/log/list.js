@@ -1,12 +1,12 @@
 // Lines below each other, the newest at the end; only those in sight are drawn, and nothing moves while one reads.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
-import { RunLink, RunName } from "../parts/run_names.js";
 import { href } from "../router.js";
 import { useSize } from "../use.js";
-import { Severity } from "../parts/toolbar.js";
-import { count, plain } from "../parts/format.js";
+import { Severity } from "../parts/controls.js";
 import { Exact, spelled } from "../parts/exact.js";
-import { instant } from "../search/time.js";
+import { instant } from "../parts/fields.js";
+import { count, plain } from "../parts/format.js";
+import { RunLink, RunName } from "../parts/run_names.js";
 import { text } from "./lines.js";
 
 const ROW = 22,

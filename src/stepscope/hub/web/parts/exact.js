@@ -1,5 +1,4 @@
 // Numbers to the last digit: JSON read without rounding what people wrote, and values spelled as the hub stores them.
-
 // A number that a double cannot hold, or that was written otherwise than JavaScript would; it counts as its nearest double.
 export class Exact extends Number {
   #text;

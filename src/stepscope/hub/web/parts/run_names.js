@@ -1,8 +1,7 @@
 // The names of runs by their ids: asked for together, once, and shown wherever only an id is known.
 import { html, useEffect, useState } from "../h.js";
-import { get } from "../api.js";
+import { get, quoted } from "../api.js";
 import { href } from "../router.js";
-import { quoted } from "../runs/completion.js";
 
 const SOON = 30,
   MOST = 100;

@@ -1,17 +1,16 @@
 // All charts of a run, by category, under one set of controls; only those near the screen are drawn.
 import { html, useEffect, useMemo } from "../h.js";
-import { change, useParam } from "../router.js";
+import { change, href, useParam } from "../router.js";
 import { useKept, useSettled } from "../use.js";
 import { useShownTheme } from "../theme.js";
+import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
-import { Icon } from "../parts/icons.js";
 import { Empty } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
+import { flagsOf } from "../charts/draw.js";
 import { Feed } from "../charts/feed.js";
-import { flagsOf } from "../charts/flags.js";
 import { pick } from "../charts/pick.js";
-import { axisOf, ends } from "./axis.js";
-import { Controls } from "./controls.js";
+import { sayX } from "../charts/scales.js";
 
 const POINTS = 800;
 const FIRST = ["trainer", "actor", "evaluator"],
@@ -208,3 +207,90 @@ function grouped(keys, pins) {
 const weight = (key) =>
   /(^|\/)(train_?)?loss$/.test(key) ? 0 : /loss/.test(key) ? 1 : /reward|accuracy/.test(key) ? 2 : 3;
 const short = (key) => (key.includes("/") ? key.slice(key.indexOf("/") + 1) : key);
+
+// What runs along x, as the address has it: steps, one of two times, or a metric by its name.
+const PLAIN = ["step", "time", "relative"],
+  METRIC = "metric:";
+
+// The address's word for a metric: its name, marked where the name alone would mean something else.
+export const axisText = (key) => (PLAIN.includes(key) || key.startsWith(METRIC) ? METRIC + key : key);
+
+export function axisOf(text) {
+  if (PLAIN.includes(text)) return { x: text, xKey: null, xText: text };
+  const xKey = text.startsWith(METRIC) ? text.slice(METRIC.length) : text;
+  return { x: "metric", xKey, xText: axisText(xKey) };
+}
+
+// The ends of a zoom as the address has them: whole steps, or as many figures as its width needs.
+export function ends(low, high, x) {
+  if (x === "step") return { from: String(Math.floor(low)), to: String(Math.ceil(high)) };
+  const most = Math.max(Math.abs(low), Math.abs(high)),
+    digits = Math.ceil(Math.log10(most / (high - low))) + 5;
+  const written = (value) => String(Number(value.toPrecision(Math.max(5, Math.min(17, digits || 5)))));
+  return { from: written(low), to: written(high) };
+}
+
+// The controls over a run's charts.
+// `flags`: how many alerts and events are flagged where there are more, else null.
+export function Controls({ view, keys, run, shown, flags }) {
+  const ranks = [...new Set(keys.flatMap((key) => key.ranks))].sort((a, b) => a - b);
+  const again = keys.some((key) => key.attempts.length > 1);
+  const along = keys.filter((key) => key.first_step !== null && !key.key.startsWith("stepscope/"));
+  const axes = [
+    ["step", "step"],
+    ["relative", "time since start"],
+    ["time", "wall time"],
+    ...along.map(({ key }) => option(key)),
+  ];
+  if (!axes.some(([x]) => x === view.xText)) axes.push(option(view.xKey));
+  return html`<div class="controls">
+    <${Toolbar} label="Charts">
+      <${Search} label="Find a metric" placeholder="Find a metric  /" value=${view.q}
+          onChange=${(q) => change({ q })} />
+      <${Select} label="x" hidden=${false} value=${view.xText}
+          onChange=${(x) => change({ x: x === "step" ? null : x, from: null, to: null })} options=${axes} />
+      <${Smoothing} value=${view.smooth} />
+      <${Switch} label="log" title="A logarithmic y axis" on=${view.log} onChange=${(on) => change({ log: on })} />
+      ${
+        ranks.length > 1 &&
+        html`<${Select} label="ranks" hidden=${false} value=${String(view.ranks)}
+            onChange=${(rank) => change({ rank: rank === "all" ? null : rank })}
+        options=${[
+          ["all", "mean and range"],
+          ["each", "each rank"],
+          ...ranks.map((rank) => [String(rank), "rank " + rank]),
+        ]} />`
+      }
+      ${
+        again &&
+        html`<${Switch} label="superseded" title="Show, in grey, what a later attempt did again" on=${view.ghosts}
+        onChange=${(on) => change({ superseded: on ? null : "0" })} />`
+      }
+    <//>
+    <span class="controls-note muted">
+      ${view.window && html`<button type="button" class="button" onClick=${view.reset}>${zoomWords(view)} ✕</button>`}
+      ${
+        flags !== null &&
+        view.x !== "metric" &&
+        html`<a href=${href("logs", { run: run.id })}
+            title="All of them are among the logs">Flags: the newest ${count(flags)} alerts and events</a>`
+      }
+      ${view.q && html`<span>${count(shown)} of ${count(keys.length)}</span>`}
+    </span>
+  </div>`;
+}
+
+// A metric as a choice of x; one that is called as the others are is told from them.
+const option = (key) => [axisText(key), axisText(key) === key ? key : `${key} (metric)`];
+
+function zoomWords({ window: [from, to], x }) {
+  return `${from === null ? "…" : sayX(x, from)} to ${to === null ? "…" : sayX(x, to).replace("step ", "")}`;
+}
+
+function Smoothing({ value }) {
+  return html`<label class="smoothing" title="Smoothing; the raw band stays visible">
+    <span class="select-label">smooth</span>
+    <input type="range" min="0" max="0.99" step="0.01" value=${value} aria-valuetext=${value ? String(value) : "off"}
+      onInput=${(event) => change({ smooth: Number(event.target.value) || null })} />
+    <output class="mono">${value ? value.toFixed(2) : "off"}</output></label>`;
+}

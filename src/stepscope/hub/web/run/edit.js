@@ -1,12 +1,11 @@
 // What people call a run and say about it: its name, tags, notes, and the menu that archives or deletes it.
 import { html, useState } from "../h.js";
-import { remove } from "../edits.js";
+import { address, ask, get, runPath, quoted } from "../api.js";
 import { go, href } from "../router.js";
-import { quoted } from "../runs/completion.js";
-import { Confirm } from "../parts/dialog.js";
-import { count } from "../parts/format.js";
-import { IconButton, Menu } from "../parts/toolbar.js";
-import { Tags } from "./tags.js";
+import { useAsk } from "../use.js";
+import { Icon, IconButton, Menu } from "../parts/controls.js";
+import { bytes, clock, count, plain } from "../parts/format.js";
+import { Confirm, toast } from "../parts/overlays.js";
 
 const GOING = ["running", "stalled", "importing"];
 
@@ -110,3 +109,148 @@ export function Manage({ run, onEdit }) {
 }
 
 const stored = ({ points, spans, logs }) => `${count(points)} points, ${count(spans)} spans, ${count(logs)} logs`;
+
+// The tags of a run: shown as links to the runs that share them, removed by a cross, added in a field.
+export const tagText = (name, value) => (value === true ? name : `${name}=${plain(value)}`);
+const filterOf = (name, value) =>
+  value === true
+    ? `tag = ${quoted(name)}`
+    : `tag.${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)} = ${quoted(plain(value))}`;
+
+// The tags that a text names: `a, team=red`.
+export function readTags(text) {
+  const found = {};
+  for (const part of text.split(",")) {
+    const [name, ...value] = part.split("=");
+    if (name.trim()) found[name.trim()] = value.length ? value.join("=").trim() : true;
+  }
+  return found;
+}
+
+export function Tags({ run, onEdit }) {
+  const [adding, setAdding] = useState(false);
+  const [known, setKnown] = useState([]);
+  const begin = () => {
+    setAdding(true);
+    get("fields").then(
+      (fields) => setKnown(fields.tags.map(({ name }) => name)),
+      () => {},
+    );
+  };
+  const add = (event) => {
+    event.preventDefault();
+    const tags = readTags(new FormData(event.target).get("tag"));
+    setAdding(false);
+    if (Object.keys(tags).length)
+      onEdit(
+        { tags },
+        `Tagged ${Object.entries(tags)
+          .map(([name, value]) => tagText(name, value))
+          .join(", ")}.`,
+      );
+  };
+  return html`<ul class="tags" aria-label="Tags">
+    ${Object.entries(run.tags).map(
+      ([name, value]) => html`<li class="chip tag" key=${name}>
+      <a href=${href("runs", { filter: filterOf(name, value) })} title="Runs with this tag">${tagText(name, value)}</a>
+      <button type="button" aria-label=${`Remove the tag ${tagText(name, value)}`} title="Remove"
+          onClick=${() => onEdit({ tags: { [name]: null } }, `Removed the tag ${tagText(name, value)}.`)}>
+            <${Icon} name="close" size=${9} /></button>
+      </li>`,
+    )}
+    <li>${
+      adding
+        ? html`<form onSubmit=${add}>
+          <input name="tag" class="tag-field" aria-label="New tags, NAME or NAME=VALUE"
+              placeholder="name or name=value" list="known-tags" autocomplete="off" maxlength="256"
+          ref=${(element) => element?.focus()} onKeyDown=${(event) => {
+            if (event.key === "Escape") setAdding(false);
+          }} onBlur=${(event) => {
+            if (!event.target.value.trim()) setAdding(false);
+          }} />
+          <datalist id="known-tags">${known.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
+          </form>`
+        : html`<button type="button" class="chip add" onClick=${begin}><${Icon} name="plus" size=${10} />tag</button>`
+    }</li>
+  </ul>`;
+}
+
+// What was changed about a run since it started: who, when, what.
+export function Edits({ run }) {
+  const asked = useAsk(
+    (signal) => get(runPath(run.id, "edits"), {}, signal),
+    [run.id, run.name, run.notes, run.archived, JSON.stringify(run.tags)],
+  );
+  const edits = asked.value?.edits || [];
+  if (!edits.length) return null;
+  return html`<section class="panel box" aria-label="Edits"><header class="box-head"><h2>Edits</h2></header>
+    <div class="box-body" tabindex="0" role="region"
+        aria-label="Table of edits">
+          <table class="plain"><thead><tr><th>when</th><th>who</th><th>what</th></tr></thead><tbody>
+      ${edits.slice(0, 200).map(
+        (each) =>
+          html`<tr key=${each.id}><td class="nowrap">${clock(each.time)}</td><td>${each.who}</td>
+              <td class="anywhere">${words(each.change)}</td></tr>`,
+      )}
+    </tbody></table></div></section>`;
+}
+
+function words({ name, notes, tags, archived }) {
+  const said = [];
+  if (name !== undefined) said.push(name === null ? "restored the recorded name" : `renamed to “${name}”`);
+  for (const [tag, value] of Object.entries(tags || {}))
+    said.push(
+      value === null ? `removed the tag ${tag}` : `tagged ${tagText(tag, plain(value) === "true" ? true : value)}`,
+    );
+  if (notes !== undefined)
+    said.push(notes === null ? "restored the recorded notes" : notes ? `noted “${notes}”` : "removed the notes");
+  if (archived !== undefined) said.push(archived ? "archived it" : "unarchived it");
+  return said.join("; ");
+}
+
+// Changes to runs: their names, notes, tags, whether they are archived, and their deletion; each said, with its undo.
+const send = (method, id, body) =>
+  ask(address(runPath(id)), {
+    method,
+    ...(body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}),
+  });
+
+// Change a run; `told(run)` is given the run as it is then, also after an undo. A failure is said, not thrown.
+export async function edit(run, change, words, told, label = "Undo") {
+  try {
+    const answer = await send("PATCH", run.id, change);
+    told(answer.run);
+    const undone = label === "Undo";
+    toast(words, {
+      label,
+      undo: () => edit(answer.run, answer.undo, undone ? "Undone." : "Redone.", told, undone ? "Redo" : "Undo"),
+    });
+  } catch (error) {
+    toast(`Not changed: ${error.message}`, { bad: true });
+  }
+}
+
+// Change several runs alike; one undo takes back all.
+export async function editAll(ids, change, words, told) {
+  const made = await Promise.allSettled(ids.map((id) => send("PATCH", id, change)));
+  const done = made.filter((each) => each.status === "fulfilled").map((each) => each.value);
+  told();
+  const undo = async () => {
+    await Promise.allSettled(done.map((answer) => send("PATCH", answer.run.id, answer.undo)));
+    told();
+    toast("Undone.");
+  };
+  if (done.length) toast(words(done.length), { undo });
+  else toast(`Not changed: ${made[0].reason.message}`, { bad: true });
+}
+
+// Delete runs one after the other; throws what the hub said of the first that it kept.
+export async function remove(ids) {
+  let freed = 0,
+    count = 0;
+  for (const id of ids) {
+    freed += (await send("DELETE", id)).bytes;
+    count += 1;
+  }
+  toast(`Deleted ${count === 1 ? ids[0] : `${count} runs`}. ${bytes(freed)} freed.`);
+}

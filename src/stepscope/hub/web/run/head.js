@@ -1,12 +1,12 @@
 // The head of a run's page: who it is, how it fares, and what went wrong, each a click from its step.
 import { html, useState } from "../h.js";
-import { href } from "../router.js";
+import { get, runPath, quoted } from "../api.js";
+import { go, href } from "../router.js";
+import { useAsk, useNow } from "../use.js";
+import { Icon, Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
-import { Icon } from "../parts/icons.js";
-import { Status } from "../parts/toolbar.js";
-import { rate } from "../runs/rates.js";
-import { useNow } from "../use.js";
-import { Described, Manage, Name } from "./edit.js";
+import { Described, edit, Manage, Name } from "./edit.js";
+import { rate } from "../runs/sparks.js";
 
 export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onEdit }) {
   const now = useNow(run.status === "running" ? 1000 : 10000);
@@ -89,4 +89,23 @@ function Findings({ findings, attempts, onStep }) {
 }
 
 const tone = (finding) => (/^(ERROR|FATAL)/.test(finding.severity) ? "bad" : "warn");
-export const quoted = (text) => (/^[\w.-]+$/.test(text) ? text : JSON.stringify(text));
+
+// The head of a run over the views that are its tabs, Traces and Logs; without a run, or one nobody knows, their own title.
+// `children` are the actions of the view.
+export function RunBanner({ id, tab, title, children }) {
+  const plain = html`<h1>${title}</h1>`;
+  return html`${id ? html`<${Banner} key=${id} id=${id} tab=${tab} title=${title} />` : null}
+    <div class="page-head">${id ? null : plain}<span class="grow"></span>${children}</div>`;
+}
+
+function Banner({ id, tab, title }) {
+  const run = useAsk((signal) => get(runPath(id), {}, signal), [id]);
+  const findings = useAsk((signal) => get(runPath(id, "findings"), {}, signal).then((answer) => answer.findings), [id]);
+  const goodput = useAsk((signal) => get(runPath(id, "goodput"), {}, signal), [id]);
+  if (!run.value) return html`<h1>${title}</h1>`;
+  const told = (now) => run.set((old) => old && { ...old, ...now, values: old.values });
+  const open = (step, at, attempt) => go(href("run", id, { step, at, attempt }));
+  return html`<${RunHead} run=${run.value} goodput=${goodput.value} findings=${findings.value} tab=${tab} live=""
+    setTab=${(name) => go(href("run", id, name === "charts" ? {} : { tab: name }))} onStep=${open}
+    onEdit=${(wanted, words) => edit(run.value, wanted, words, told)} />`;
+}

@@ -1,11 +1,10 @@
 // The columns of the table of runs: which there are, how each is drawn, and which of them are shown.
-import { html } from "../h.js";
+import { html, useState } from "../h.js";
 import { href } from "../router.js";
+import { Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, number, ordinal, plain } from "../parts/format.js";
-import { Status } from "../parts/toolbar.js";
-import { rate } from "./rates.js";
-import { Spark } from "./spark.js";
-import { tagCell } from "./tags.js";
+import { tagText } from "../run/edit.js";
+import { rate, Spark } from "./sparks.js";
 
 const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
 
@@ -155,3 +154,84 @@ export const groupOf = (run, by) =>
       : by === "hosts"
         ? run.hosts.join(", ")
         : plain(run[by]);
+
+// Which columns the table has.
+export function Chooser({ chosen, fields, onChange, onReset }) {
+  const [search, setSearch] = useState("");
+  const fits = (name) => name.toLowerCase().includes(search.toLowerCase());
+  const toggle = (id) => onChange(chosen.includes(id) ? chosen.filter((each) => each !== id) : placed(chosen, id));
+  const group = (title, list) =>
+    list.length > 0 &&
+    html`<h3>${title}</h3>${list.slice(0, 80).map(
+      ([id, text, hint]) => html`<label key=${id}>
+    <input type="checkbox" checked=${chosen.includes(id)} disabled=${id === "name"} onChange=${() => toggle(id)} />
+      <span class="wide-name" title=${text}>${text}</span><span class="muted">${hint}</span></label>`,
+    )}`;
+  return html`<div class="chooser">
+    <input type="search" aria-label="Find a column" placeholder="Find a column" value=${search}
+        onInput=${(event) => setSearch(event.target.value)} />
+    ${group(
+      "Run",
+      Object.entries(FIXED)
+        .filter(([, each]) => fits(each.title))
+        .map(([id, each]) => [id, each.title, ""]),
+    )}
+    ${group(
+      "Metrics",
+      fields.metrics.filter(({ name }) => fits(name)).map(({ name, runs }) => ["metrics." + name, name, count(runs)]),
+    )}
+    ${group(
+      "Configuration",
+      fields.config.filter(({ name }) => fits(name)).map(({ name, runs }) => ["config." + name, name, count(runs)]),
+    )}
+    <button type="button" class="item" onClick=${onReset}>As it was</button></div>`;
+}
+
+// A metric goes beside the other metrics, anything else to the end.
+function placed(chosen, id) {
+  if (!id.startsWith("metrics.")) return [...chosen, id];
+  const at =
+    Math.max(
+      chosen.findLastIndex((each) => each.startsWith("metrics.")),
+      chosen.indexOf("rate"),
+      chosen.indexOf("step"),
+      0,
+    ) + 1;
+  return [...chosen.slice(0, at), id, ...chosen.slice(at)];
+}
+
+// Tags in the table of runs: the cell, and what the filter completes.
+const SHOWN = 3;
+
+export function tagCell(run) {
+  const tags = Object.entries(run.tags || {}).map(([name, value]) => tagText(name, value));
+  return html`${run.archived && html`<span class="chip warn" key="archived">archived</span>`}
+    ${tags.slice(0, SHOWN).map((text) => html`<span class="chip" key=${text} title=${text}>${text}</span>`)}
+    ${
+      tags.length > SHOWN &&
+      html`<span class="muted" title=${tags.slice(SHOWN).join(", ")}>+${tags.length - SHOWN}</span>`
+    }`;
+}
+
+const spelled = (name) => (/^[\w.-]+$/.test(name) ? name : JSON.stringify(name));
+
+export const tagFields = (fields) => [
+  { name: "tag", hint: "has the tag" },
+  ...(fields.tags || []).map(({ name, runs }) => ({ name: "tag." + spelled(name), hint: `${count(runs)} runs` })),
+];
+
+// The values that a field of tags has in some rows; undefined when it is no such field.
+export function tagValues(field, rows, fields) {
+  if (field === "tag" || field === "tags") return (fields.tags || []).map(({ name }) => name);
+  if (!field.startsWith("tag.")) return undefined;
+  const name = field[4] === '"' ? JSON.parse(field.slice(4)) : field.slice(4);
+  return [
+    ...new Set(
+      rows
+        .slice(0, 2000)
+        .map((run) => run.tags?.[name])
+        .filter((value) => value !== undefined)
+        .map(plain),
+    ),
+  ].slice(0, 200);
+}

@@ -1,9 +1,8 @@
 // The rows of the table: read page by page, then kept up to date from the live stream, run by run; which rows there are,
 // and in which order, only the hub can tell, so it is asked again when something moved that may change it.
 import { useCallback, useEffect, useMemo, useRef, useState } from "../h.js";
-import { get } from "../api.js";
+import { get, quoted } from "../api.js";
 import { useLive, useReturn } from "../use.js";
-import { quoted } from "./completion.js";
 
 const FIRST = 200,
   PAGE = 2000,

@@ -1,6 +1,7 @@
 // Small lines for the rows in sight, asked for together when the table stands still, and again as runs go on.
-import { useEffect, useMemo, useRef, useState } from "../h.js";
-import { get } from "../api.js";
+import { html, useEffect, useMemo, useRef, useState } from "../h.js";
+import { get, runPath } from "../api.js";
+import { number } from "../parts/format.js";
 
 const STILL = 120,
   FRESH = 5000;
@@ -54,4 +55,84 @@ export function useSparks(metrics) {
     [],
   );
   return [sparks, see];
+}
+
+// A line in a cell: the extremes of each stretch, so that a spike is there too.
+const WIDTH = 110,
+  HEIGHT = 22;
+
+export function Spark({ spark }) {
+  if (!spark || !spark.x.length)
+    return html`<svg class="spark" width=${WIDTH} height=${HEIGHT} aria-hidden="true"></svg>`;
+  const low = Math.min(...spark.min),
+    high = Math.max(...spark.max),
+    first = spark.x[0],
+    span = spark.x.at(-1) - first || 1;
+  const x = (i) => (1 + ((spark.x[i] - first) / span) * (WIDTH - 2)).toFixed(1);
+  const y = (value) => (HEIGHT - 2 - (high > low ? (value - low) / (high - low) : 0.5) * (HEIGHT - 4)).toFixed(1);
+  const middle = spark.x.map((_, i) => `${x(i)},${y((spark.min[i] + spark.max[i]) / 2)}`);
+  const area = [
+    ...spark.x.map((_, i) => `${x(i)},${y(spark.max[i])}`),
+    ...spark.x.map((_, i) => `${x(i)},${y(spark.min[i])}`).reverse(),
+  ];
+  return html`<svg class="spark" width=${WIDTH} height=${HEIGHT} viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} role="img"
+      aria-label=${`${spark.key}: from ${number(low, 3)} to ${number(high, 3)}`}>
+    <polygon points=${area.join(" ")} /><polyline points=${middle.join(" ")} /></svg>`;
+}
+
+// Steps a second: lately while a run goes on, else over all of it, by the steps that were made, as its goodput counts them.
+const RATE_STILL = 150,
+  RATE_FRESH = 15000;
+
+export function rate(run, whole) {
+  const found = run.status === "running" && run.lately !== undefined ? run.lately : whole;
+  return found === null || found === undefined ? "–" : number(found, 3);
+}
+
+// The rates over the whole run of the rows in sight, asked for one after the other while the table stands still.
+// Returns [Map of run to rate, see(rows)].
+export function useRates() {
+  const [rates, setRates] = useState(() => new Map());
+  const known = useRef(new Map()),
+    rows = useRef([]),
+    timer = useRef(0),
+    busy = useRef(false);
+
+  function next() {
+    const now = Date.now();
+    return rows.current.find((run) => {
+      const old = known.current.get(run.id);
+      if (run.step === null || (run.status === "running" && run.lately !== undefined)) return false;
+      return !old || ((old.step !== run.step || old.status !== run.status) && now - old.at > RATE_FRESH);
+    });
+  }
+
+  async function ask() {
+    if (busy.current) return;
+    busy.current = true;
+    for (let run = next(); run; run = next()) {
+      const { step, status } = run;
+      const found = await get(runPath(run.id, "goodput")).catch(() => null);
+      known.current.set(run.id, { step, status, at: Date.now(), rate: found?.steps_per_second });
+      setRates(new Map([...known.current].map(([id, each]) => [id, each.rate])));
+    }
+    busy.current = false;
+  }
+
+  useEffect(
+    () => () => {
+      clearTimeout(timer.current);
+      rows.current = [];
+    },
+    [],
+  );
+  const see = useMemo(
+    () => (shown) => {
+      rows.current = shown;
+      clearTimeout(timer.current);
+      timer.current = setTimeout(ask, RATE_STILL);
+    },
+    [],
+  );
+  return [rates, see];
 }

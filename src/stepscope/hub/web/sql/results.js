@@ -1,12 +1,12 @@
 // What a statement answered: a table of only the rows in sight, a chart of its columns, and the same as CSV.
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../h.js";
-import uPlot from "../vendor/uplot.js";
 import { useSize } from "../use.js";
-import { Select } from "../parts/toolbar.js";
+import { colour, seriesColour, useShownTheme } from "../theme.js";
+import uPlot from "../vendor/uplot.js";
+import { Select } from "../parts/controls.js";
+import { Exact, spelled } from "../parts/exact.js";
 import { Empty } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
-import { Exact, spelled } from "../parts/exact.js";
-import { colour, seriesColour, useShownTheme } from "../theme.js";
 
 const text = (cell) => (cell === null ? "null" : typeof cell === "object" ? spelled(cell) : String(cell));
 export const isNumber = (type) => /^(Nullable\()?(U?Int|Float|Decimal)/.test(type);

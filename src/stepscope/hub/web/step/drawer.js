@@ -3,16 +3,12 @@ import { html, useEffect, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { href } from "../router.js";
 import { useAsk, useKey } from "../use.js";
+import { Icon, IconButton, Select } from "../parts/controls.js";
 import { clock, millis } from "../parts/format.js";
-import { Drawer } from "../parts/drawer.js";
+import { Drawer } from "../parts/overlays.js";
 import { Asked, Empty, Failure } from "../parts/states.js";
-import { IconButton, Select } from "../parts/toolbar.js";
-import { useAnomalies } from "./anomalies.js";
-import { Findings } from "./findings.js";
-import { Lanes } from "./lanes.js";
-import { Records } from "./records.js";
-import { SpanTable } from "./spans.js";
-import { System } from "./system.js";
+import { Records, System } from "./records.js";
+import { Lanes, SpanTable } from "./spans.js";
 import { Values } from "./values.js";
 
 export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
@@ -94,3 +90,56 @@ function Attempts({ found, onChange }) {
 
 const isBare = (step) =>
   !step.metrics.length && !step.ranks.length && !step.logs.length && !step.alerts.length && !step.open_spans.length;
+
+// What was unusual about a step, in the hub's own sentences.
+const ICONS = { alert: "flag", value: "warn", error: "close", slow_step: "warn" };
+
+export function Findings({ step }) {
+  return html`<section class="findings" aria-label="What was unusual">
+    <ul>${
+      step.findings.length
+        ? step.findings.map(
+            (each, at) => html`<li key=${at} class=${each.severity === "WARN" ? "warn" : "bad"}>
+      <${Icon} name=${ICONS[each.kind]} /><span>${each.text}</span></li>`,
+          )
+        : html`<li class="good"><${Icon} name="check" />
+          <span>Nothing unusual against the ${step.window} steps before.</span></li>`
+    }</ul>
+  </section>`;
+}
+
+// The nearest steps at which something was wrong: those that the step's answer tells, and those that findings name.
+const KEPT_MS = 30000;
+let kept = { run: null, until: 0, found: null };
+
+// Findings are of the whole run and may take the hub a while: what was found just now is found again.
+function findings(run) {
+  if (kept.run !== run || kept.until < Date.now()) {
+    const found = get(runPath(run, "findings")).then((answer) => answer.findings);
+    kept = { run, until: Date.now() + KEPT_MS, found };
+    found.catch(() => {
+      kept = { ...kept, until: 0 };
+    });
+  }
+  return kept.found;
+}
+
+// Returns [previous, next] of a step's answer, each { step, reason, attempt } or null.
+export function useAnomalies(run, now) {
+  const named = useAsk(() => findings(run), [run]).value || [];
+  if (!now) return [null, null];
+  const places = named
+    .filter(({ step }) => step !== null)
+    .map(({ step, kind, attempt }) => ({ step, reason: kind.replace("_", " "), attempt }));
+  const nearest = (told, wanted) =>
+    [told, ...places]
+      .filter((place) => place && wanted(place.step))
+      .reduce(
+        (best, place) => (best && Math.abs(best.step - now.step) <= Math.abs(place.step - now.step) ? best : place),
+        null,
+      );
+  return [
+    nearest(now.previous_anomaly, (step) => step < now.step),
+    nearest(now.next_anomaly, (step) => step > now.step),
+  ];
+}

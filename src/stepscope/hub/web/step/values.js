@@ -1,8 +1,7 @@
 // The values of a step: what is usual, and what each rank had; the stranger a value, the stronger its colour.
-import { html, useState } from "../h.js";
+import { html, useLayoutEffect, useRef, useState } from "../h.js";
+import { Switch } from "../parts/controls.js";
 import { number, real, signed } from "../parts/format.js";
-import { Switch } from "../parts/toolbar.js";
-import { Matrix } from "./matrix.js";
 
 const MOST = 8;
 
@@ -86,4 +85,21 @@ function columnsOf(rows, rank) {
     .sort((a, b) => (b[0] === rank) - (a[0] === rank) || b[1] - a[1] || a[0] - b[0])
     .slice(0, MOST);
   return strange.map(([each]) => each).sort((a, b) => a - b);
+}
+
+// The scrolling frame of a table with a column for each rank; what matters is brought into sight on narrow screens.
+export function Matrix({ label, focus, children }) {
+  const ref = useRef(null);
+  useLayoutEffect(() => {
+    const box = ref.current,
+      cell = box.querySelector("td.cause, td.odd-3, td.at, td.odd-2"),
+      head = box.querySelector("tbody th");
+    if (!cell || box.scrollWidth <= box.clientWidth) return;
+    box.scrollLeft =
+      cell.offsetLeft +
+      cell.offsetWidth -
+      box.clientWidth +
+      (head && cell.offsetWidth + head.offsetWidth > box.clientWidth ? -8 : 8);
+  }, [focus]);
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label} ref=${ref}>${children}</div>`;
 }

@@ -4,9 +4,8 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../
 import { useSize } from "../use.js";
 import { useShownTheme } from "../theme.js";
 import { millis } from "../parts/format.js";
-import { laneTitle } from "./model.js";
-import { fitted, palette, prepare } from "./paint.js";
-import { moved, ticks, zoomed } from "./scale.js";
+import { fitted, palette, prepare } from "./colours.js";
+import { laneTitle, moved, ticks, zoomed } from "./model.js";
 
 const ROW = 19,
   HEAD = 21,

@@ -3,16 +3,15 @@ import { html, useMemo } from "../h.js";
 import { get } from "../api.js";
 import { go, href, useParam, useParams } from "../router.js";
 import { useAsk, useFirst } from "../use.js";
-import { Choice, Select } from "../parts/toolbar.js";
+import { Choice, Select } from "../parts/controls.js";
+import { Attributes, attrParams, Field, instant, RunField, useRuns } from "../parts/fields.js";
 import { clock, count, millis } from "../parts/format.js";
-import { Empty, Failure, Loading } from "../parts/states.js";
 import { RunLink } from "../parts/run_names.js";
+import { Empty, Failure, Loading } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
-import { Attributes, attrParams, Field, RunField, useRuns } from "../search/fields.js";
-import { instant } from "../search/time.js";
-import { RunBanner } from "../run/run_banner.js";
-import { Import } from "./files.js";
-import { spanColour } from "./hues.js";
+import { RunBanner } from "../run/head.js";
+import { spanColour } from "./colours.js";
+import { Import } from "./details.js";
 
 const LIMIT = 500;
 

@@ -1,11 +1,10 @@
 // The waterfall: a row for each span, parents above children, folded and unfolded; only rows in sight are drawn.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../h.js";
 import { useSize } from "../use.js";
-import { Icon } from "../parts/icons.js";
+import { Icon } from "../parts/controls.js";
 import { millis } from "../parts/format.js";
-import { spanColour } from "./hues.js";
-import { moved, ticks, zoomed } from "./scale.js";
-import { laneTitle } from "./model.js";
+import { spanColour } from "./colours.js";
+import { laneTitle, moved, ticks, zoomed } from "./model.js";
 
 const ROW = 24,
   SPARE = 6,

@@ -1,14 +1,14 @@
 // Runs over each other: their curves in one set of charts, and how their configurations differ.
-import { html, useEffect } from "../h.js";
+import { html, useEffect, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, go, href, useParam, useParams } from "../router.js";
-import { useAsk } from "../use.js";
-import { useShownTheme, seriesColour } from "../theme.js";
+import { useAsk, useSettled } from "../use.js";
+import { seriesColour, useShownTheme } from "../theme.js";
+import { IconButton, Menu, Status } from "../parts/controls.js";
+import { ago } from "../parts/format.js";
 import { Asked, Empty } from "../parts/states.js";
-import { IconButton, Status } from "../parts/toolbar.js";
-import { Adder } from "../compare/adder.js";
-import { Diff } from "../compare/diff.js";
-import { Overlay } from "../compare/overlay.js";
+import { Diff } from "./diff.js";
+import { Overlay } from "./overlay.js";
 
 const MOST = 12;
 
@@ -84,4 +84,39 @@ function alike(runs) {
       return meant ? { ...key, name: trainers } : key;
     }),
   }));
+}
+
+// Add a run to a comparison: type a part of its name.
+export function Adder({ taken, onAdd }) {
+  return html`<${Menu} label="Add a run">${(close) =>
+    html`<${Choices} taken=${taken} onAdd=${(id) => {
+      close();
+      onAdd(id);
+    }} />`}<//>`;
+}
+
+function Choices({ taken, onAdd }) {
+  const [text, setText] = useState("");
+  const wanted = useSettled(text, 150);
+  const asked = useAsk(
+    (signal) =>
+      get(
+        "runs",
+        { limit: 30, filter: wanted ? `name ~ ${JSON.stringify(wanted)} or id ~ ${JSON.stringify(wanted)}` : "" },
+        signal,
+      ),
+    [wanted],
+  );
+  const runs = (asked.value?.runs || []).filter((run) => !taken.includes(run.id));
+  return html`<div class="chooser">
+    <input type="search" aria-label="Find a run" placeholder="Find a run" value=${text}
+        onInput=${(event) => setText(event.target.value)} />
+    ${runs.map(
+      (run) =>
+        html`<button key=${run.id} type="button" class="item"
+            onClick=${() => onAdd(run.id)}><${Status} run=${run} />
+              <span class="wide-name" title=${run.name || run.id}>${run.name || run.id}</span>
+              <span class="muted">${ago(run.started)}</span></button>`,
+    )}
+    ${asked.value && !runs.length && html`<p class="muted note-line">No other run.</p>`}</div>`;
 }

@@ -3,11 +3,10 @@ import { html, useEffect, useRef, useState } from "../h.js";
 import { get, post } from "../api.js";
 import { useParam } from "../router.js";
 import { useAsk, useKept } from "../use.js";
-import { Choice, Menu, Select } from "../parts/toolbar.js";
+import { Choice, Icon, Menu, Select } from "../parts/controls.js";
 import { count, millis } from "../parts/format.js";
-import { Empty, Loading } from "../parts/states.js";
-import { Schema } from "../sql/schema.js";
-import { asCsv, download, isNumber, ResultChart, ResultTable } from "../sql/results.js";
+import { Empty, Failure, Loading } from "../parts/states.js";
+import { asCsv, download, isNumber, ResultChart, ResultTable } from "./results.js";
 
 const EXAMPLES = [
   [
@@ -168,3 +167,40 @@ export default function Sql() {
     </div>
   </div>`;
 }
+
+// The tables that may be asked, their columns and sizes; a click puts a name where the cursor is.
+export function Schema({ asked, onInsert }) {
+  const [open, setOpen] = useState({ metrics: false });
+  const tables = asked.value?.tables || [];
+  return html`<nav class="sql-schema panel" aria-label="Tables">
+    <h2>Tables</h2>
+    ${
+      asked.error
+        ? html`<${Failure} error=${asked.error} again=${asked.again} />`
+        : !asked.value
+          ? html`<p class="muted">Reading…</p>`
+          : html`<ul>${tables.map(
+              (table) => html`<li key=${table.name}>
+      <div class="sql-table">
+        <button type="button" class="sql-open" aria-expanded=${String(!!open[table.name])}
+            onClick=${() => setOpen({ ...open, [table.name]: !open[table.name] })} title=${table.text}>
+        <${Icon} name=${open[table.name] ? "down" : "right"} size=${10} /><span>${table.name}</span>
+          <span class="muted">${count(table.rows, { brief: true })}</span></button>
+        </div>
+      ${
+        open[table.name] &&
+        html`<p class="sql-words">${table.text}</p><ul class="sql-columns">${table.columns.map(
+          (column) => html`<li key=${column.name}>
+        <button type="button" onClick=${() => onInsert(column.name)}
+            title=${`Insert ${column.name}`}><span>${column.name}</span>
+              <span class="muted">${brief(column.type)}</span></button>
+        </li>`,
+        )}</ul>`
+      }
+    </li>`,
+            )}</ul>`
+    }
+  </nav>`;
+}
+
+const brief = (type) => type.replace(/AggregateFunction\((\w+),.*\)/, "state of $1");

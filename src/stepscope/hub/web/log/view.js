@@ -2,14 +2,14 @@
 import { html, useCallback, useEffect, useRef, useState } from "../h.js";
 import { useParam, useParams } from "../router.js";
 import { useLive, useReturn } from "../use.js";
-import { Drawer } from "../parts/drawer.js";
-import { Empty, Failure, Loading } from "../parts/states.js";
-import { Search, Select, Switch } from "../parts/toolbar.js";
+import { Search, Select, Switch } from "../parts/controls.js";
+import { Attributes, Field, RunField, useRuns } from "../parts/fields.js";
 import { clock, count } from "../parts/format.js";
-import { Attributes, Field, RunField, useRuns } from "../search/fields.js";
-import { edge, fits, joined, MOST, page, since } from "../log/lines.js";
-import { LineDetails, LogList } from "../log/list.js";
-import { RunBanner } from "../run/run_banner.js";
+import { Drawer } from "../parts/overlays.js";
+import { Empty, Failure, Loading } from "../parts/states.js";
+import { edge, fits, joined, MOST, page, since } from "./lines.js";
+import { LineDetails, LogList } from "./list.js";
+import { RunBanner } from "../run/head.js";
 
 const LEVELS = [
   ["", "all severities"],

@@ -3,20 +3,16 @@ import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
 import { useAsk, useKept, useNow } from "../use.js";
+import { Code, Icon, Menu, Select, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
+import { Confirm } from "../parts/overlays.js";
 import { Failure, Loading } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
-import { Menu, Select, Toolbar } from "../parts/toolbar.js";
-import { Icon } from "../parts/icons.js";
-import { Chooser } from "../runs/chooser.js";
-import { DEFAULTS, column, groupOf, usualMetrics } from "../runs/columns.js";
-import { Filter } from "../runs/filter.js";
-import { FirstRun } from "../runs/first.js";
-import { Archived, Manage } from "../runs/manage.js";
-import { useRates } from "../runs/rates.js";
-import { useRuns } from "../runs/rows.js";
-import { useSparks } from "../runs/sparks.js";
-import { tagFields, tagValues } from "../runs/tags.js";
+import { editAll, remove } from "../run/edit.js";
+import { Chooser, column, DEFAULTS, groupOf, tagFields, tagValues, usualMetrics } from "./columns.js";
+import { Filter } from "./filter.js";
+import { useRuns } from "./rows.js";
+import { useRates, useSparks } from "./sparks.js";
 
 const NO_FIELDS = { plain: [], metrics: [], config: [], tags: [], projects: [] };
 
@@ -216,3 +212,68 @@ function valuesOf(field, rows, fields) {
 }
 
 const plainOf = (run, field) => (field === "hosts" ? run.hosts[0] : run[field]);
+
+// What a new user sees: the lines to paste, and that the page is waiting for them.
+const LINES = `import stepscope
+
+run = stepscope.init(project="gpt", config={"lr": 3e-4})
+run.log({"loss": loss}, step=i, category="trainer")   # in your loop
+run.finish()`;
+
+export function FirstRun({ home }) {
+  return html`<div class="first">
+    <h1>No runs yet</h1>
+    <p>Put three lines into your training code. They need no account and no server, and they cannot slow your loop:</p>
+    <${Code} text=${LINES} />
+    <p>Start it, and the run appears here by itself. ${
+      home
+        ? html`The hub reads <code>${home}
+        </code>; a program that writes elsewhere needs <code>STEPSCOPE_HOME=${home}</code>.`
+        : "The hub reads the folder in which your program writes."
+    }</p>
+    <h2>Or look around first</h2>
+    <p>The demo trains a small model in which things go wrong on purpose.</p>
+    <${Code} text="stepscope demo" />
+    <h2>Already sending OpenTelemetry?</h2>
+    <p>Point it here; metrics, spans and logs are understood as they are.</p>
+    <${Code} text=${`export OTEL_EXPORTER_OTLP_ENDPOINT=${location.origin}`} />
+    <p class="muted" role="status"><span class="pulse" aria-hidden="true"></span> Waiting for a first record…</p>
+  </div>`;
+}
+
+// The runs that are picked: archived, shown again or deleted together; and which archived runs the table shows.
+const many = (n) => `${count(n)} ${n === 1 ? "run" : "runs"}`;
+
+export function Manage({ picked, onDone }) {
+  const [asking, setAsking] = useState(false);
+  if (!picked.size) return null;
+  const ids = [...picked];
+  const archive = (close, archived) => {
+    close();
+    editAll(ids, { archived }, (n) => `${archived ? "Archived" : "Unarchived"} ${many(n)}.`, onDone);
+  };
+  return html`<${Menu} label="Manage" align="right">${(close) => html`
+      <button type="button" class="item" onClick=${() => archive(close, true)}>Archive ${many(ids.length)}</button>
+      <button type="button" class="item" onClick=${() => archive(close, false)}>Unarchive ${many(ids.length)}</button>
+      <button type="button" class="item bad-text" onClick=${() => {
+        close();
+        setAsking(true);
+      }}>Delete ${many(ids.length)}…</button>`}<//>
+    ${
+      asking &&
+      html`<${Confirm} title=${`Delete ${many(ids.length)}?`} action="Delete" onClose=${() => setAsking(false)}
+          act=${() => remove(ids).finally(onDone)}>
+      <p>Their journals and stored records are removed from this hub's disk. This cannot be undone. A run that is running is kept.</p>
+      <//>`
+    }`;
+}
+
+export function Archived({ value, count: there }) {
+  if (!there && !value) return null;
+  return html`<${Select} label="Archived runs" value=${value} onChange=${(next) => change({ archived: next })}
+    options=${[
+      ["", "without archived"],
+      ["show", `with ${count(there)} archived`],
+      ["only", "archived only"],
+    ]} />`;
+}

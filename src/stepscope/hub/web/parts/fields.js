@@ -2,7 +2,7 @@
 import { html, useEffect, useId, useState } from "../h.js";
 import { get } from "../api.js";
 import { useAsk, useFirst } from "../use.js";
-import { Icon } from "../parts/icons.js";
+import { Icon } from "./controls.js";
 
 // A field that tells its value when it is left, on Enter, or when a suggestion is taken; `suggestions` are [value, text?].
 export function Field({ label, value, onChange, placeholder, suggestions, width = "12em", type = "text", mono }) {
@@ -105,3 +105,14 @@ export const attrParams = (values) =>
       return [`attr.${each.slice(0, at)}`, each.slice(at + 1)];
     }),
   );
+
+// Moments to the millisecond, short: the day is told when it is not today.
+const two = (n) => String(n).padStart(2, "0");
+
+export function instant(time) {
+  if (!time) return "–";
+  const at = new Date(time * 1000);
+  const hour = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  if (at.toDateString() !== new Date().toDateString()) return `${two(at.getMonth() + 1)}-${two(at.getDate())} ${hour}`;
+  return `${hour}.${String(at.getMilliseconds()).padStart(3, "0")}`;
+}

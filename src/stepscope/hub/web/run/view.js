@@ -1,13 +1,13 @@
 // One run: its facts, what went wrong, its charts, and the step that someone pointed at.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
-import { edit } from "../edits.js";
 import { change, href, useParam } from "../router.js";
 import { useAsk, useLive } from "../use.js";
 import { Asked, Empty } from "../parts/states.js";
-import { Charts } from "../run/charts.js";
-import { RunHead } from "../run/head.js";
-import { Overview } from "../run/overview.js";
+import { Charts } from "./charts.js";
+import { edit } from "./edit.js";
+import { RunHead } from "./head.js";
+import { Overview } from "./overview.js";
 import { StepDrawer } from "../step/drawer.js";
 
 const FLAGS = 1000; // alerts and events that are flagged at most

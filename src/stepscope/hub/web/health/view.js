@@ -1,11 +1,11 @@
 // Health: is everything that was recorded arriving, and what became of what did not.
 import { html, useEffect, useRef, useState } from "../h.js";
-import { RunLink } from "../parts/run_names.js";
 import { get } from "../api.js";
+import { href } from "../router.js";
 import { useAsk } from "../use.js";
 import { ago, bytes, count, lasting, number } from "../parts/format.js";
+import { RunLink } from "../parts/run_names.js";
 import { Failure, Loading } from "../parts/states.js";
-import { href } from "../router.js";
 
 const EVERY_MS = 2000,
   KEPT = 90;

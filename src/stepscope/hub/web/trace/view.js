@@ -3,16 +3,14 @@ import { html, useCallback, useEffect, useMemo, useRef, useState } from "../h.js
 import { get } from "../api.js";
 import { change, href, route, useParam } from "../router.js";
 import { useAsk, useKey } from "../use.js";
-import { Choice, IconButton, Switch } from "../parts/toolbar.js";
-import { Failure, Loading } from "../parts/states.js";
+import { Choice, IconButton, Switch } from "../parts/controls.js";
 import { clock, count, millis } from "../parts/format.js";
-import { Details } from "./details.js";
-import { Export } from "./files.js";
+import { Failure, Loading } from "../parts/states.js";
+import { Details, Export } from "./details.js";
 import { Flame } from "./flame.js";
-import { build } from "./model.js";
-import { NameTable } from "./names.js";
-import { Overview } from "./overview.js";
-import { around, whole } from "./scale.js";
+import { around, build, whole } from "./model.js";
+import { NameTable, Overview } from "./overview.js";
+import { SpanSearch } from "./search.js";
 import { Waterfall } from "./waterfall.js";
 
 const SMALL = 2000;
@@ -148,3 +146,16 @@ export const backToSearch = (query) => {
   for (const key of ["trace", "span", "view", "critical", "from", "to", "at"]) kept.delete(key);
   return href("traces", kept);
 };
+
+// Traces: spans found by anything they carry, and one trace, or one step on all ranks, drawn.
+export default function Traces({ query }) {
+  const trace = query.get("trace"),
+    run = query.get("run"),
+    at = query.get("at");
+  if (trace) return html`<${Viewer} key=${trace} picked=${{ trace_id: trace }} back=${backToSearch(query)} />`;
+  if (run && at) {
+    return html`<${Viewer} key=${run + " " + at} picked=${{ run, step: at, last: query.get("last") }}
+        title=${`${run}, step ${at}`} back=${backToSearch(query)} />`;
+  }
+  return html`<${SpanSearch} />`;
+}

@@ -1,0 +1,111 @@
+// A panel that slides in beside the page: it takes the focus, gives it back, and leaves with Escape.
+import { html, useEffect, useRef, useState } from "../h.js";
+import { IconButton } from "./controls.js";
+
+export function Drawer({ title, label, onClose, children, actions }) {
+  const ref = useRef(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    ref.current.focus({ preventScroll: true });
+    return () => {
+      if (before?.isConnected) before.focus({ preventScroll: true });
+    };
+  }, []);
+  useEffect(() => {
+    const pressed = (event) => {
+      if (
+        event.key === "Escape" &&
+        !event.defaultPrevented &&
+        !event.target.closest?.("input, select, textarea, .menu-place")
+      )
+        onClose();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, [onClose]);
+  return html`<aside class="drawer" role="dialog" aria-label=${label} tabindex="-1" ref=${ref}>
+    <header class="drawer-head"><h2>${title}</h2><div class="drawer-actions">${actions}
+      <${IconButton} icon="close" label="Close" shortcut="Esc" onClick=${onClose} /></div></header>
+    <div class="drawer-body" tabindex="0">${children}</div>
+  </aside>`;
+}
+
+// A question before something that cannot be taken back: a modal dialog with its answer and Cancel.
+// `act` does it and may fail, which is said in the dialog; `onClose` is called when it is over.
+export function Confirm({ title, action, act, onClose, children }) {
+  const ref = useRef(null);
+  const [state, setState] = useState({ busy: false, error: "" });
+  useEffect(() => {
+    const before = document.activeElement;
+    ref.current.showModal();
+    return () => {
+      if (before?.isConnected) before.focus({ preventScroll: true });
+    };
+  }, []);
+  const confirmed = async (event) => {
+    event.preventDefault();
+    setState({ busy: true, error: "" });
+    try {
+      await act();
+      onClose();
+    } catch (error) {
+      setState({ busy: false, error: error.message });
+    }
+  };
+  return html`<dialog class="dialog" ref=${ref} aria-labelledby="dialog-title" onCancel=${(event) => {
+    event.preventDefault();
+    if (!state.busy) onClose();
+  }}>
+    <form onSubmit=${confirmed}>
+      <h2 id="dialog-title">${title}</h2>
+      <div class="dialog-text">${children}</div>
+      ${state.error && html`<p class="bad-text" role="alert">${state.error}</p>`}
+      <div class="dialog-actions">
+        <button type="button" class="button" autofocus disabled=${state.busy} onClick=${onClose}>Cancel</button>
+        <button class="button danger" disabled=${state.busy}>${state.busy ? "Working…" : action}</button>
+      </div>
+    </form>
+  </dialog>`;
+}
+
+// What was just done, with a way to take it back: a line at the foot of the page that leaves by itself.
+const SHOWN_MS = 10000;
+let show = () => {};
+
+// Say what was done; `undo` takes it back, and `label` is what its button says. With `bad` it is what went wrong.
+export const toast = (text, { undo, label = "Undo", bad = false } = {}) => show({ text, undo, label, bad });
+
+export function Toasts() {
+  const [said, setSaid] = useState(null);
+  const timer = useRef(0);
+  const held = (ms) => {
+    clearTimeout(timer.current);
+    if (ms) timer.current = setTimeout(() => setSaid(null), ms);
+  };
+  useEffect(() => {
+    show = (next) => {
+      setSaid(next);
+      held(SHOWN_MS);
+    };
+    return () => {
+      show = () => {};
+      clearTimeout(timer.current);
+    };
+  }, []);
+  return html`<div class="toasts" role="status" aria-live="polite">
+    ${
+      said &&
+      html`<p class=${"toast" + (said.bad ? " bad" : "")} onPointerEnter=${() => held(0)}
+          onPointerLeave=${() => held(SHOWN_MS)}>
+      <span>${said.text}</span>
+      ${
+        said.undo &&
+        html`<button type="button" class="toast-undo" onClick=${() => {
+          setSaid(null);
+          said.undo();
+        }}>${said.label}</button>`
+      }
+      <${IconButton} icon="close" label="Dismiss" onClick=${() => setSaid(null)} /></p>`
+    }
+  </div>`;
+}
