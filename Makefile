@@ -11,10 +11,10 @@ frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
 ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-peers)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt check test bench run lock clean
+.PHONY: help setup fmt check test test-page test-chaos test-pythons bench run lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: $(ready) ## make .venv with the locked dependencies and this package
 
@@ -30,8 +30,20 @@ check: setup ## lint, types, import contracts, sizes, links; stops at the first 
 	@echo "check: sizes"       && $(VENV)/bin/python tools/sizes.py
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
 
-test: setup ## run the tests, two files at a time (ARGS=-n0 for one)
-	@$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+# The lanes of tests/lanes.py, two files at a time (ARGS=-n0 for one).
+pytest = $(VENV)/bin/python -m pytest -n 2 --dist loadfile
+
+test: setup ## run the tests of the core, with one pass over every view of the page
+	@$(pytest) -m core $(ARGS)
+
+test-page: setup ## run all tests of the page, in a browser
+	@$(pytest) -m page $(ARGS)
+
+test-chaos: setup ## run the tests that take patience: kills, outages, attacks, large frameworks
+	@$(pytest) -m chaos $(ARGS)
+
+test-pythons: setup ## run the tests of the core on every newer Python found here
+	@$(VENV)/bin/python tools/pythons.py $(ARGS)
 
 bench: $(BENCH)/.ready-package ## measure Stepscope and its peers in one run, in an environment of their own
 	@$(BENCH)/bin/python benchmarks/run.py $(ARGS)
@@ -43,7 +55,7 @@ lock: setup ## resolve requirements/*.lock anew; ARGS=bench for one of them
 	@$(VENV)/bin/python tools/lock.py $(ARGS)
 
 clean: ## remove the environments, caches and build outputs
-	rm -rf $(VENV) $(BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) .venv-pythons build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The interpreter: PYTHON if given, else the first that is new enough.

@@ -19,6 +19,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Record
 from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
+from tests.lanes import lane_of
 
 LEAVE_SECONDS = 40.0
 """How long a shipper may take to find that nobody needs it any more."""
@@ -65,6 +66,12 @@ def pytest_configure() -> None:
     """Let programs be interrupted: a shell ignores SIGINT in what it starts with `&`, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test with its lane."""
+    for item in items:
+        item.add_marker(lane_of(item.path.relative_to(config.rootpath).as_posix()))
 
 
 @pytest.fixture(autouse=True, scope="module")

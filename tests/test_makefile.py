@@ -24,10 +24,15 @@ def plan(*arguments: str) -> str:
 def test_help_names_every_target() -> None:
     """`make` alone lists what it can do."""
     targets = [line.split()[1] for line in make().splitlines()]
-    assert targets == ["help", "setup", "fmt", "check", "test", "bench", "run", "lock", "clean"]
+    assert targets == [
+        *("help", "setup", "fmt", "check", "test", "test-page", "test-chaos", "test-pythons"),
+        *("bench", "run", "lock", "clean"),
+    ]
 
 
-@pytest.mark.parametrize("target", ["setup", "fmt", "check", "test", "bench"])
+@pytest.mark.parametrize(
+    "target", ["setup", "fmt", "check", "test", "test-page", "test-chaos", "test-pythons", "bench"]
+)
 def test_a_target_does_its_own_set_up(target: str) -> None:
     """On a fresh machine each target makes the environment, installs the package, then what developers need."""
     commands = plan(target)
@@ -61,7 +66,13 @@ def test_bench_has_an_environment_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("target", "command"),
-    [("run", "stepscope demo --exit"), ("test", "--dist loadfile --exit"), ("bench", "run.py --exit")],
+    [
+        ("run", "stepscope demo --exit"),
+        ("test", "-m core --exit"),
+        ("test-page", "-m page --exit"),
+        ("test-chaos", "-m chaos --exit"),
+        ("bench", "run.py --exit"),
+    ],
 )
 def test_arguments_are_passed_on(target: str, command: str) -> None:
     """ARGS reaches the program that the target runs."""

@@ -1,0 +1,30 @@
+"""Three lanes of tests: `make test` runs core, `make test-page` the browser, `make test-chaos` what takes patience."""
+
+PAGE = ("tests/web/",)
+CHAOS = (
+    "tests/contrib/",
+    "tests/demo/",
+    "tests/e2e/",
+    "tests/fuzz/",
+    "tests/integrations/",
+    "tests/hub/test_connections.py",
+    "tests/hub/test_crashes.py",
+    "tests/hub/test_damage.py",
+    "tests/hub/test_full.py",
+    "tests/hub/test_live_limits.py",
+    "tests/hub/test_slow_store.py",
+    "tests/hub/test_sql_limits.py",
+    "tests/sinks/test_faults.py",
+    "tests/sinks/test_mlflow_faults.py",
+)
+"""Killed processes, full disks, cut networks, foreign test suites and large frameworks."""
+CORE_ANYWAY = ("tests/web/test_every_view.py",)
+"""One browser pass over every view is part of `make test`."""
+LANES = ("core", "page", "chaos")
+
+
+def lane_of(path: str) -> str:
+    """Return the lane of a test file, given its path from the root of the project."""
+    if path.startswith(CORE_ANYWAY):
+        return "core"
+    return "page" if path.startswith(PAGE) else "chaos" if path.startswith(CHAOS) else "core"

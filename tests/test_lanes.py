@@ -1,0 +1,32 @@
+"""Every test has a lane, and CI runs all of them."""
+
+import re
+from pathlib import Path
+
+from tests.lanes import CHAOS, CORE_ANYWAY, LANES, PAGE, lane_of
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_every_path_of_a_lane_exists() -> None:
+    """A file that was moved or renamed does not fall back into `make test` unnoticed."""
+    assert [path for path in (*PAGE, *CHAOS, *CORE_ANYWAY) if not (ROOT / path).exists()] == []
+
+
+def test_one_pass_over_the_page_is_in_the_quick_lane() -> None:
+    """`make test` opens every view in a browser; the rest of the browser's tests have a lane of their own."""
+    assert lane_of("tests/web/test_every_view.py") == "core"
+    assert lane_of("tests/web/test_step.py") == "page"
+    assert lane_of("tests/e2e/test_sigkill.py") == "chaos"
+    assert lane_of("tests/model/test_records.py") == "core"
+
+
+def test_ci_runs_every_lane() -> None:
+    """What `.ci/run` makes covers all lanes, and each target selects its own."""
+    made = (ROOT / ".ci" / "run").read_text()
+    targets = {"core": "test", "page": "test-page", "chaos": "test-chaos"}
+    assert set(targets) == set(LANES)
+    makefile = (ROOT / "Makefile").read_text()
+    for lane, target in targets.items():
+        assert re.search(rf"make\b.*\s{target}(\s|$)", made), target
+        assert f"-m {lane}" in makefile

@@ -1,0 +1,71 @@
+"""Run the tests of the core on every newer Python that this machine has: `make test-pythons`."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VERSIONS = ("3.12", "3.13", "3.14")
+CORE = ("tests/model", "tests/journal", "tests/sdk", "tests/diagnosis", "tests/test_pump.py")
+"""Tests of what runs inside a training process."""
+PACKAGES = (
+    *("msgspec", "opentelemetry-api", "opentelemetry-sdk", "opentelemetry-test-utils", "psutil", "PyYAML", "numpy"),
+    *("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-httpx", "fastapi", "httpx"),
+    *("opentelemetry-instrumentation-redis", "redis"),
+    *("opentelemetry-instrumentation-logging", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist"),
+)
+
+
+def interpreters() -> Iterator[tuple[str, str]]:
+    """The newer interpreters of this machine: on the path, or of pyenv."""
+    for version in VERSIONS:
+        of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+        for found in (shutil.which(f"python{version}"), *map(str, of_pyenv)):
+            # A shim of pyenv may have no interpreter behind it.
+            if found is not None and not subprocess.run([found, "-c", ""], capture_output=True).returncode:
+                yield version, found
+                break
+
+
+def main(arguments: list[str]) -> int:
+    """Test with each interpreter and return 1 when one failed."""
+    found = dict(interpreters())
+    for version in VERSIONS:
+        if version not in found:
+            print(f"pythons: no Python {version} on this machine, not tested")
+    failed = [version for version, python in found.items() if not _passes(version, python, arguments)]
+    if failed:
+        print(f"pythons: failed on {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _passes(version: str, python: str, arguments: list[str]) -> bool:
+    venv = ROOT / ".venv-pythons" / version
+    if not (venv / ".ready").exists():
+        print(f"pythons: setting up {version}", flush=True)
+        subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
+        line = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-qq", "install"]
+        subprocess.run([*line, "-c", str(ROOT / "requirements" / "dev.lock"), *PACKAGES], check=True)
+        (venv / ".ready").touch()
+    print(f"pythons: testing with {version}", flush=True)
+    line = [
+        str(venv / "bin" / "python"),
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        "-p",
+        "no:cacheprovider",
+    ]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run([*line, *CORE, *arguments], cwd=ROOT, env=env).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
