@@ -61,7 +61,7 @@ class Sender(threading.Thread):
     def run(self) -> None:
         """Send until told to stop."""
         from stepscope.model.writer import Writer
-        from stepscope.wire.otlp.encode.request import encode
+        from stepscope.wire.otlp.encode.encode_request import encode
 
         send = (HTTP if self.protocol == "http" else GRPC)(self._ports[self.protocol], self.signal)
         writer = Writer(id="soak", run=self.run_id, project="soak", resource={"service.name": self.run_id})

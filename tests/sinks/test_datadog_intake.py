@@ -20,8 +20,8 @@ from stepscope.pump import Pump
 from stepscope.sinks.datadog.delivery import LATE
 from stepscope.sinks.datadog.intake import IntakeSink
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
-from stepscope.wire.datadog.bodies import SETS
-from stepscope.wire.datadog.translate import NOT_FINITE, Spelling, Translator
+from stepscope.wire.datadog.datadog_payloads import SETS
+from stepscope.wire.datadog.datadog_translate import NOT_FINITE, Spelling, Translator
 from tests.sinks.datadog_intake_peer import KEY, NOW, IntakePeer
 from tests.sinks.faults import blackhole
 from tests.sinks.servers import Reply, Server, http_date

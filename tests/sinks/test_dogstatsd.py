@@ -24,7 +24,7 @@ from stepscope.sinks.datadog.agent import TOO_LONG, Address, Agent, DogStatsdSin
 from stepscope.sinks.datadog.config import Datadog
 from stepscope.sinks.datadog.delivery import LATE
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
-from stepscope.wire.datadog.translate import NOT_FINITE, Spelling, Translator
+from stepscope.wire.datadog.datadog_translate import NOT_FINITE, Spelling, Translator
 from tests.sinks.dogstatsd_listener import Listener
 
 NOW = 1_700_000_001.0

@@ -23,7 +23,7 @@ from stepscope.sinks.hub import Hub
 from stepscope.sinks.otlp import Otlp
 from stepscope.sinks.tinker import Tinker
 from stepscope.testing.sinks import closing, example_batches
-from stepscope.wire.datadog.translate import Spelling, Translator
+from stepscope.wire.datadog.datadog_translate import Spelling, Translator
 from stepscope.wire.otlp.replies import Status
 from tests.sinks.faults import Relay, blackhole, refused, silent
 from tests.sinks.servers import Received, Reply, Server, http_date

@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 
 from stepscope.model.records import Metric, Summary
 from stepscope.model.writer import Writer
-from stepscope.wire.mlflow.names import LONGEST_PARAM, MOST_METRICS, legal_key
-from stepscope.wire.mlflow.notes import fresh_params, params
-from stepscope.wire.mlflow.points import points
-from stepscope.wire.mlflow.requests import metric_batches, pair_batches
+from stepscope.wire.mlflow import (
+    LONGEST_PARAM,
+    MOST_METRICS,
+    fresh_params,
+    legal_key,
+    metric_batches,
+    pair_batches,
+    params,
+    points,
+)
 
 WRITER = Writer(id="r0-a1-h-1-a", run="run", project="p")
 KEYS = st.text(st.characters(codec="utf-8"), max_size=300) | st.text("./a _%", max_size=8)

@@ -21,7 +21,7 @@ from stepscope.hub.refusals import Refusal, Refused, error_response, json_respon
 from stepscope.hub.security.guard import COOKIE
 from stepscope.hub.security.middleware import AccessMiddleware, BodyLimits
 from stepscope.hub.service import Hub
-from stepscope.wire.openmetrics.exposition import CONTENT_TYPES, choose, expose
+from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
 
 _SESSION_SECONDS = 30 * 24 * 3600
 

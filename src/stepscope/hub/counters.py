@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from stepscope.wire.openmetrics.exposition import Family
+from stepscope.wire.openmetrics import Family
 
 OUTCOMES = ("written", "stored", "retried", "rejected", "dropped")
 """Written is in the hub's journal and acknowledged, stored is in the store."""

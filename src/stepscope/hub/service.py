@@ -35,7 +35,7 @@ from stepscope.journal.layout import runs_folder
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.writer import Writer
-from stepscope.wire.openmetrics.exposition import Family
+from stepscope.wire.openmetrics import Family
 
 _SIZE_SECONDS = 10.0
 _BEHIND_SECONDS = 2.0

@@ -13,8 +13,8 @@ from stepscope.sinks.http import without_secrets
 from stepscope.sinks.otlp_variables import OtlpOptions, Target, targets
 from stepscope.sinks.record_filter import OWN_RECORDS
 from stepscope.sinks.registry import convert
-from stepscope.wire.otlp.encode.request import OPEN_SPAN, Request, encode
-from stepscope.wire.otlp.encode.temporality import Temporality
+from stepscope.wire.otlp.encode.encode_request import OPEN_SPAN, Request, encode
+from stepscope.wire.otlp.encode.metric_points import Temporality
 from stepscope.wire.otlp.names import Signal
 from stepscope.wire.otlp.replies import PartialSuccess
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from stepscope.model.errors import Reject, Retry, ServerError
 from stepscope.sinks.http import BLAMES_A_RECORD, RETRYABLE, SERVER_ERROR, Answer, Connection, compress, retry_after
 from stepscope.sinks.otlp_variables import Target
-from stepscope.wire.otlp.encode.request import Request
+from stepscope.wire.otlp.encode.encode_request import Request
 from stepscope.wire.otlp.names import CONTENT_TYPES, Encoding
 from stepscope.wire.otlp.replies import PartialSuccess, read_reply, read_status
 

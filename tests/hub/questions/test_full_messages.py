@@ -13,8 +13,8 @@ from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric
 from stepscope.model.writer import Writer
-from stepscope.wire.otlp.decode.request import decode
-from stepscope.wire.otlp.encode.request import encode
+from stepscope.wire.otlp.decode.decode_request import decode
+from stepscope.wire.otlp.encode.encode_request import encode
 from tests.hub.questions.conftest import Get
 from tests.wire.otlp import full_messages
 from tests.wire.otlp.full_messages import EXACT, START, TRACE

@@ -14,7 +14,7 @@ from stepscope.hub.questions.spans import Stretch, read_stretch
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch
 from stepscope.model.writer import Writer
-from stepscope.wire.otlp.decode.request import decode
+from stepscope.wire.otlp.decode.decode_request import decode
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import FAILED, SPIKE, START, trace_of
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.model.records import Link, Metric, Span, SpanEvent
-from stepscope.wire.chrome.read import SHIFTED, read
-from stepscope.wire.chrome.write import Lane, write
-from stepscope.wire.otlp.refusals import BadRequest
+from stepscope.wire.chrome.chrome_files import SHIFTED, Lane, read, write
+from stepscope.wire.otlp.replies import BadRequest
 
 NOW = 1_790_000_000 * 10**9
 

@@ -11,12 +11,14 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from stepscope.model.errors import StepscopeError
 from stepscope.wire.otlp.names import SIGNALS, Encoding, Signal
-from stepscope.wire.otlp.refusals import Rejections
 from stepscope.wire.otlp.replies import (
     INVALID_ARGUMENT,
     UNAVAILABLE,
+    BadRequest,
     PartialSuccess,
+    Rejections,
     Status,
     read_reply,
     read_status,
@@ -130,3 +132,30 @@ def test_a_warning_rejects_nothing(signal: Signal, encoding: Encoding) -> None:
     assert getattr(reply, RESPONSES[signal][1]) == 0
     assert "a link without valid ids (2: work)" in reply.error_message
     assert read_reply(signal, encoding, body).rejected == 0
+
+
+def test_nothing_refused_says_nothing() -> None:
+    """No count, no message."""
+    assert (Rejections("logs").count, Rejections("logs").message) == (0, "")
+
+
+def test_reasons_are_counted_and_the_first_names_kept() -> None:
+    """A thousand bad spans make a short message."""
+    refused = Rejections("traces")
+    for n in range(1000):
+        refused.add("bad id", f"span {n}")
+    assert refused.reasons == {"bad id": 1000}
+    assert refused.message == "1000 spans rejected: bad id (1000: span 0, span 1, span 2)"
+
+
+def test_names_are_cut() -> None:
+    """A name of a megabyte does not come back."""
+    refused = Rejections("metrics")
+    refused.add("no value", "x" * 1_000_000)
+    assert len(refused.message) < 200
+
+
+def test_bad_request_is_ours_and_a_value_error() -> None:
+    """One class for every body that cannot be read."""
+    assert issubclass(BadRequest, StepscopeError)
+    assert issubclass(BadRequest, ValueError)

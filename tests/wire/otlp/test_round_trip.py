@@ -10,8 +10,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from stepscope.model.records import Log, Metric, Record, Span
 from stepscope.model.writer import Writer
-from stepscope.wire.otlp.decode.request import Decoded, decode
-from stepscope.wire.otlp.encode.request import encode
+from stepscope.wire.otlp.decode.decode_request import Decoded, decode
+from stepscope.wire.otlp.encode.encode_request import encode
 from stepscope.wire.otlp.encode.to_json import to_json
 from tests.wire.otlp import strategies
 

@@ -21,8 +21,8 @@ from stepscope.hub.store.run_catalog import read_writers
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.records import Span
 from stepscope.model.writer import Writer
-from stepscope.wire.chrome.write import Lane, write
-from stepscope.wire.otlp.encode.request import encode
+from stepscope.wire.chrome.chrome_files import Lane, write
+from stepscope.wire.otlp.encode.encode_request import encode
 from stepscope.wire.otlp.encode.to_json import to_json
 
 MOST = 200_000

@@ -17,12 +17,12 @@ from stepscope.hub.receivers.ingest import Ingest, Upload
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.model.errors import Retry
 from stepscope.model.records import Record, Span
-from stepscope.wire.chrome import read as chrome
-from stepscope.wire.chrome.events import is_chrome
-from stepscope.wire.otlp.decode.bulk import bound_values
+from stepscope.wire.chrome import chrome_files as chrome
+from stepscope.wire.chrome.chrome_events import is_chrome
+from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.decode.origin import Group
-from stepscope.wire.otlp.decode.request import decode
-from stepscope.wire.otlp.refusals import BadRequest
+from stepscope.wire.otlp.decode.request_limits import bound_values
+from stepscope.wire.otlp.replies import BadRequest
 
 LIMIT = 256 * 1024 * 1024
 MOST_VALUES = 16_000_000

@@ -19,8 +19,8 @@ from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.threads import Workers
 from stepscope.model.errors import Retry
-from stepscope.wire.otlp.decode.bulk import bound_values
-from stepscope.wire.otlp.decode.request import decode
+from stepscope.wire.otlp.decode.decode_request import decode
+from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.fields import scan
 from stepscope.wire.otlp.names import (
     CONTENT_TYPES,
@@ -32,8 +32,7 @@ from stepscope.wire.otlp.names import (
     Signal,
     encoding_of,
 )
-from stepscope.wire.otlp.refusals import BadRequest, Rejections
-from stepscope.wire.otlp.replies import write_reply
+from stepscope.wire.otlp.replies import BadRequest, Rejections, write_reply
 
 NO_RECORDED_VALUE = "a point without a recorded value"
 

@@ -15,8 +15,7 @@ from stepscope.hub.security.guard import Access, Guard, bearer
 from stepscope.hub.threads import Workers
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.wire.otlp.names import GRPC_METHODS, Signal
-from stepscope.wire.otlp.refusals import BadRequest
-from stepscope.wire.otlp.replies import Status, write_reply, write_status
+from stepscope.wire.otlp.replies import BadRequest, Status, write_reply, write_status
 
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _UNARY = grpc.unary_unary_rpc_method_handler

@@ -12,9 +12,16 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.datadog.delivery import ItemDelivery
 from stepscope.sinks.http import explain
-from stepscope.wire.datadog.items import Item
-from stepscope.wire.datadog.lines import LONGEST_LINE, UDP_BYTES, UNIX_BYTES, pack, write_line, write_plain_line
-from stepscope.wire.datadog.translate import Translator
+from stepscope.wire.datadog.datadog_items import Item
+from stepscope.wire.datadog.datadog_payloads import (
+    LONGEST_LINE,
+    UDP_BYTES,
+    UNIX_BYTES,
+    pack,
+    write_line,
+    write_plain_line,
+)
+from stepscope.wire.datadog.datadog_translate import Translator
 
 BURST = 64
 """Datagrams in a row after which the Agent gets a moment to read: its buffer holds about a hundred."""

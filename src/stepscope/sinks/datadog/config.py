@@ -14,8 +14,8 @@ from stepscope.sinks.datadog.agent import Address, Agent, DogStatsdSink, most_by
 from stepscope.sinks.http import check_address, sendable, without_secrets
 from stepscope.sinks.record_filter import OWN_RECORDS
 from stepscope.sinks.registry import convert
-from stepscope.wire.datadog.spelling import tag
-from stepscope.wire.datadog.translate import Spelling, Translator
+from stepscope.wire.datadog.datadog_items import tag
+from stepscope.wire.datadog.datadog_translate import Spelling, Translator
 
 SITE = "datadoghq.com"
 _SOCKET_SCHEMES = ("unix", "unixstream", "unixgram")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.delivery import Delivery
-from stepscope.wire.datadog.items import Item, Point, is_timely
-from stepscope.wire.datadog.translate import Translator
+from stepscope.wire.datadog.datadog_items import Item, Point, is_timely
+from stepscope.wire.datadog.datadog_translate import Translator
 
 LATE = "too old or too far in the future for Datadog"
 

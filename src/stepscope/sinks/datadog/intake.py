@@ -10,9 +10,9 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.datadog.delivery import ItemDelivery
 from stepscope.sinks.http import BLAMES_A_RECORD, DENIED, SERVER_ERROR, Answer, Connection, retry_after, without_secrets
-from stepscope.wire.datadog.bodies import ROUTES, SETS, next_body, route_of
-from stepscope.wire.datadog.items import Item
-from stepscope.wire.datadog.translate import Translator
+from stepscope.wire.datadog.datadog_items import Item
+from stepscope.wire.datadog.datadog_payloads import ROUTES, SETS, next_body, route_of
+from stepscope.wire.datadog.datadog_translate import Translator
 
 _WAIT = DENIED | {408, 429}
 

@@ -13,12 +13,12 @@ from stepscope.model.writer import Writer
 from stepscope.sinks.mlflow.entries import Entry
 from stepscope.sinks.mlflow.runs import Found, Runs
 from stepscope.sinks.mlflow.server import Refused, Server
-from stepscope.wire.mlflow import names
-from stepscope.wire.mlflow.requests import pair_batches
+from stepscope.wire import mlflow
+from stepscope.wire.mlflow import pair_batches
 
 LEAVE_SECONDS = 5.0
 """How long the last words about dead trainers may take."""
-_SEVERITY = ("RUNNING", *names.STATUSES.values())
+_SEVERITY = ("RUNNING", *mlflow.STATUSES.values())
 """Statuses, mildest first: within an attempt the worst that any rank said stands."""
 
 
@@ -44,7 +44,7 @@ class Ends:
             if writer.rank == 0:
                 self._firsts[writer.run] = run, writer, record.time
             if isinstance(record, Event) and record.name == EVENT_FINISHED:
-                status = names.STATUSES.get(str(record.attrs.get("status", "finished")), "FINISHED")
+                status = mlflow.STATUSES.get(str(record.attrs.get("status", "finished")), "FINISHED")
                 if not (status == "FINISHED" and writer.rank):
                     self._end(run, writer, status, record.time)
 
@@ -57,7 +57,7 @@ class Ends:
 
     def _update(self, run: Found, status: str, time: int, *, presumed: bool) -> None:
         if presumed or run.presumed:
-            tags = {names.TAG_PRESUMED: str(run.attempt) if presumed else "no"}
+            tags = {mlflow.TAG_PRESUMED: str(run.attempt) if presumed else "no"}
             self._server.post("runs/log-batch", pair_batches(run.id, "tags", tags)[0])
             run.presumed = presumed
         self._server.post("runs/update", {"run_id": run.id, "status": status, "end_time": max(time // 1_000_000, 0)})

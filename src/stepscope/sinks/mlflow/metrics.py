@@ -15,9 +15,8 @@ from stepscope.sinks.mlflow.entries import Entry, by_run
 from stepscope.sinks.mlflow.runs import Found, Runs
 from stepscope.sinks.mlflow.server import Refused, Server
 from stepscope.sinks.mlflow.target import Target
-from stepscope.wire.mlflow import notes
-from stepscope.wire.mlflow.points import points
-from stepscope.wire.mlflow.requests import metric_batches, pair_batches
+from stepscope.wire import mlflow
+from stepscope.wire.mlflow import metric_batches, pair_batches, points
 
 NO_LOGS = "MLflow has no place for logs"
 GONE = "the run was deleted in MLflow; the rest goes to a new one"
@@ -78,7 +77,7 @@ class MetricsSink:
         if run.status != "RUNNING" or run.presumed:
             self._server.post("runs/update", {"run_id": run.id, "status": "RUNNING"})
             run.status, run.presumed = "RUNNING", False
-        for body in pair_batches(run.id, "tags", notes.attempt_tags(writer)):
+        for body in pair_batches(run.id, "tags", mlflow.attempt_tags(writer)):
             self._server.post("runs/log-batch", body)
         run.attempt = writer.attempt
 
@@ -87,10 +86,10 @@ class MetricsSink:
             if isinstance(record, Event) and record.name == EVENT_STARTED:
                 config = record.attrs.get("config")
                 if isinstance(config, dict):
-                    self._log_params(run, notes.params(config), writer)
+                    self._log_params(run, mlflow.params(config), writer)
 
     def _log_params(self, run: Found, wanted: Mapping[str, str], writer: Writer) -> None:
-        fresh = notes.fresh_params(wanted, run.params, writer)
+        fresh = mlflow.fresh_params(wanted, run.params, writer)
         for body in pair_batches(run.id, "params", fresh):
             try:
                 self._server.post("runs/log-batch", body)
@@ -117,11 +116,11 @@ class MetricsSink:
         found: dict[str, str] = {}
         for _, _, record in entries:
             if isinstance(record, Event) and record.name == EVENT_STARTED:
-                found |= {**notes.source_tags(record.attrs), **notes.described_tags(record.attrs)}
+                found |= {**mlflow.source_tags(record.attrs), **mlflow.described_tags(record.attrs)}
             elif isinstance(record, Event) and record.name == EVENT_EDITED:
-                found |= notes.described_tags(record.attrs)
+                found |= mlflow.described_tags(record.attrs)
             elif isinstance(record, Alert) or (isinstance(record, Event) and record.name != EVENT_FINISHED):
-                found |= [notes.note_tag(record)]
+                found |= [mlflow.note_tag(record)]
         where = [index for index, _, record in entries if isinstance(record, (Event, Alert))]
         for number, body in enumerate(pair_batches(run.id, "tags", found)):
             self._send(("tags", run.id, number), body, where)

@@ -10,8 +10,8 @@ from stepscope.model.errors import Retry
 from stepscope.model.writer import Writer
 from stepscope.sinks.mlflow.server import Experiments, NoAnswer, Refused, Server, retry_of
 from stepscope.sinks.mlflow.target import Target
-from stepscope.wire.mlflow import names
-from stepscope.wire.mlflow.notes import birth_tags
+from stepscope.wire import mlflow
+from stepscope.wire.mlflow import birth_tags
 
 SETTLE_SECONDS = 3.0
 """After a create without an answer, how long a search has to find nothing before there is another."""
@@ -108,7 +108,7 @@ class Runs:
                 return [_read(self._server.get("runs/get", run_id=self._target.run_id)["run"])]
             query = {
                 "experiment_ids": [self.experiments.find(writer.project)],
-                "filter": f"tags.\"{names.TAG_RUN}\" = '{names.run_mark(writer.run)}'",
+                "filter": f"tags.\"{mlflow.TAG_RUN}\" = '{mlflow.run_mark(writer.run)}'",
                 "max_results": MOST_SIBLINGS,
             }
             found = [_read(each) for each in self._server.post("runs/search", query).get("runs", ())]
@@ -134,7 +134,7 @@ class Runs:
             "experiment_id": self.experiments.find(writer.project),
             "start_time": began,
             "run_name": writer.name or writer.run,
-            "tags": [{"key": names.legal_key(key), "value": str(value)} for key, value in tags.items()],
+            "tags": [{"key": mlflow.legal_key(key), "value": str(value)} for key, value in tags.items()],
         }
         try:
             self._server.post("runs/create", body, once=True)
@@ -146,14 +146,14 @@ class Runs:
 def _read(run: dict[str, Any]) -> Found:
     info, data = run["info"], run.get("data", {})
     tags = {each["key"]: each.get("value", "") for each in data.get("tags", ())}
-    attempt = str(tags.get(names.TAG_ATTEMPT, ""))
-    presumed = attempt != "" and tags.get(names.TAG_PRESUMED) == attempt
+    attempt = str(tags.get(mlflow.TAG_ATTEMPT, ""))
+    presumed = attempt != "" and tags.get(mlflow.TAG_PRESUMED) == attempt
     return Found(
         id=str(info["run_id"]),
         experiment=str(info["experiment_id"]),
         status="RUNNING" if presumed else str(info.get("status", "RUNNING")),
         attempt=int(attempt) if attempt.isdigit() else 0,
-        creator=str(tags.get(names.TAG_CREATOR, "")),
+        creator=str(tags.get(mlflow.TAG_CREATOR, "")),
         start=int(info.get("start_time", 0)),
         params={each["key"]: each.get("value", "") for each in data.get("params", ())},
         presumed=presumed,

@@ -10,7 +10,7 @@ import msgspec
 from stepscope.model.errors import Retry
 from stepscope.sinks.http import Answer, Connection, retry_after
 from stepscope.sinks.mlflow.target import Target
-from stepscope.wire.mlflow.names import API
+from stepscope.wire.mlflow import API
 
 MOST_ANSWER = 64 * 1024 * 1024
 """A run is told with all its params and the latest of all its metrics."""

@@ -10,7 +10,7 @@ import msgspec
 from stepscope.model.errors import ConfigError
 from stepscope.sinks.http import Tls, is_address, sendable, without_secrets
 from stepscope.sinks.registry import convert
-from stepscope.wire.mlflow.names import TRACES
+from stepscope.wire.mlflow import TRACES
 
 DEFAULT = "http://127.0.0.1:5000"
 VARIABLES = {

@@ -14,8 +14,8 @@ from stepscope.sinks.mlflow.entries import Entry, by_run
 from stepscope.sinks.mlflow.runs import Found, Runs
 from stepscope.sinks.mlflow.server import NoAnswer, NoRestApi, Refused, Server
 from stepscope.sinks.mlflow.target import Target
-from stepscope.wire.mlflow.names import TRACES
-from stepscope.wire.otlp.encode.request import BAD_IDS, Request, encode
+from stepscope.wire.mlflow import TRACES
+from stepscope.wire.otlp.encode.encode_request import BAD_IDS, Request, encode
 from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
 
 MOST_SPANS = 500

@@ -9,9 +9,8 @@ from msgspec import structs
 from stepscope.model import names
 from stepscope.model.records import Histogram, Instrument, Metric, Summary, Value
 from stepscope.model.writer import Writer
-from stepscope.wire.openmetrics.exposition import Family, FamilyType, Shown, sample_names
-from stepscope.wire.openmetrics.spelling import labels_of, metric_name
-from stepscope.wire.otlp.encode.temporality import Temporality
+from stepscope.wire.openmetrics import Family, FamilyType, Shown, labels_of, metric_name, sample_names
+from stepscope.wire.otlp.encode.metric_points import Temporality
 
 TOO_MANY = "more series than `max_series`"
 TWO_KINDS = "a name that is already a metric of another kind"

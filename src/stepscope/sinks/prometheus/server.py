@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from stepscope.wire.openmetrics.exposition import CONTENT_TYPES, Family, choose, expose
+from stepscope.wire.openmetrics import CONTENT_TYPES, Family, choose, expose
 
 PATH = "/metrics"
 IDLE_SECONDS = 30.0

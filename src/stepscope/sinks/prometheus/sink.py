@@ -14,7 +14,7 @@ from stepscope.model.records import Metric
 from stepscope.sinks.prometheus.series import Series
 from stepscope.sinks.prometheus.server import Exposition
 from stepscope.sinks.registry import convert
-from stepscope.wire.openmetrics.exposition import Family
+from stepscope.wire.openmetrics import Family
 
 DEFAULT_PORT = 9464
 """The port OpenTelemetry gives to Prometheus exporters."""

@@ -13,8 +13,8 @@ from stepscope.training.bus.definitions import Definition, listed
 from stepscope.training.bus.dispatch import BUS, Bus
 from stepscope.training.bus.reporters import Reporter
 from stepscope.training.counting import reject
-from stepscope.wire.openmetrics import exposition, spelling
-from stepscope.wire.openmetrics.exposition import Family, FamilyType, Shown
+from stepscope.wire import openmetrics
+from stepscope.wire.openmetrics import Family, FamilyType, Shown
 
 MOST_SETS = 2000
 """Sets of tags a metric may have; values of further ones are counted as rejected."""
@@ -86,7 +86,7 @@ class PrometheusReporter(Reporter):
         super().__init__(kept, self._keep, bus)
 
     def _keep(self, of: Definition, value: float, labels: dict[str, Any]) -> None:
-        key = tuple((spelling.label_name(name), _text(labels[name])) for name in sorted(labels))
+        key = tuple((openmetrics.label_name(name), _text(labels[name])) for name in sorted(labels))
         with self._lock:
             tallies = self._tallies[of]
             if key not in tallies and len(tallies) >= MOST_SETS:
@@ -104,12 +104,12 @@ class PrometheusReporter(Reporter):
                 for of, tallies in self._tallies.items()
                 if (found := tallies.items())
             ]
-        return exposition.expose(families, "text").decode()
+        return openmetrics.expose(families, "text").decode()
 
 
 def metric_name(of: Definition) -> str:
     """Prometheus's name of a metric: with its unit, and `_total` when it counts."""
-    name = spelling.metric_name(of.name)
+    name = openmetrics.metric_name(of.name)
     unit = _UNITS.get(of.unit, "")
     if unit and not name.endswith(unit):
         name = f"{name}_{unit}"
@@ -121,14 +121,14 @@ def _check(kept: list[Definition]) -> None:
     owners: dict[str, Definition] = {}
     for each in kept:
         kind = _TYPES[each.kind]
-        for name in exposition.sample_names(metric_name(each), kind):
+        for name in openmetrics.sample_names(metric_name(each), kind):
             other = owners.setdefault(name, each)
             if other is not each:
                 both = f"{other.kind} {other.name!r} and {each.kind} {each.name!r}"
                 raise ConfigError(
                     f"Prometheus: {both} would both be {name}; call one otherwise, with `event_name` and `measurement`"
                 )
-        labels = [*(spelling.label_name(tag) for tag in each.tags), *_OWN_LABELS.get(kind, ())]
+        labels = [*(openmetrics.label_name(tag) for tag in each.tags), *_OWN_LABELS.get(kind, ())]
         if len(set(labels)) < len(labels):
             said = ", ".join(labels)
             raise ConfigError(f"Prometheus: the labels of {each.name!r} would be {said}; call a tag otherwise")
@@ -139,7 +139,7 @@ def _help(of: Definition) -> str:
 
 
 def _text(value: Any) -> str:
-    return _writable(spelling.label_value(value))
+    return _writable(openmetrics.label_value(value))
 
 
 def _writable(text: str) -> str:

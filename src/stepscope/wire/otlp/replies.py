@@ -1,13 +1,72 @@
-"""The answers of an OTLP server, written and read in both encodings: success, partial success, Status."""
+"""What an OTLP server rejects and replies: rejected items by reason, partial success, Status."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from stepscope.model.errors import StepscopeError
 from stepscope.wire.otlp.fields import MASK, delimited, scan, text, varint
 from stepscope.wire.otlp.names import Encoding, Signal
-from stepscope.wire.otlp.refusals import Rejections
+
+_EXAMPLES = 3
+_NOUNS: dict[Signal, str] = {"traces": "spans", "metrics": "data points", "logs": "log records"}
+
+
+class BadRequest(StepscopeError, ValueError):
+    """The bytes are no OTLP request of this signal; the only exception that decoding raises."""
+
+
+@dataclass(slots=True)
+class Rejections:
+    """What of one request was not taken, items and parts of items, for `partial_success` and the hub's counters."""
+
+    signal: Signal
+    reasons: dict[str, int] = field(default_factory=dict)
+    """How many were refused, by reason."""
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    """The first few of each."""
+    warnings: dict[str, int] = field(default_factory=dict)
+    """How often something was left out of an item that was taken, by what it was."""
+
+    def warn(self, reason: str, name: str = "", count: int = 1) -> None:
+        """Count what was left out of items that are taken; the first few names are remembered."""
+        self.warnings[reason] = self.warnings.get(reason, 0) + count
+        self._remember(reason, name)
+
+    def add(self, reason: str, name: str = "", count: int = 1) -> None:
+        """Count items refused for one reason; the first few names are remembered."""
+        self.reasons[reason] = self.reasons.get(reason, 0) + count
+        self._remember(reason, name)
+
+    def _remember(self, reason: str, name: str) -> None:
+        examples = self.examples.setdefault(reason, [])
+        if name and len(examples) < _EXAMPLES and name not in examples:
+            examples.append(name[:80])
+
+    @property
+    def count(self) -> int:
+        """How many items were refused."""
+        return sum(self.reasons.values())
+
+    @property
+    def message(self) -> str:
+        """Say what was refused or left out and why, in one line; empty when nothing was."""
+        noun = _NOUNS[self.signal]
+        said = []
+        if self.reasons:
+            said.append(f"{self.count} {noun} rejected: {self._explained(self.reasons)}")
+        if self.warnings:
+            said.append(f"{noun} taken without what is malformed in them: {self._explained(self.warnings)}")
+        return "; ".join(said)
+
+    def _explained(self, reasons: dict[str, int]) -> str:
+        return "; ".join(self._explain(reason, count) for reason, count in reasons.items())
+
+    def _explain(self, reason: str, count: int) -> str:
+        examples = ", ".join(self.examples[reason])
+        return f"{reason} ({count}: {examples})" if examples else f"{reason} ({count})"
+
 
 INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE = 3, 8, 14
 """The codes of google.rpc that a receiver answers with."""
@@ -95,8 +154,8 @@ def _utf8(message: str) -> str:
 def _last(message: bytes, number: int, default: Any) -> Any:
     """Find a field's value, of the default's type; the last counts."""
     found = default
-    for field, value in scan(message):
-        if field == number and type(value) is type(default):
+    for tag, value in scan(message):
+        if tag == number and type(value) is type(default):
             found = value
     return found
 
@@ -111,8 +170,8 @@ def _status(body: bytes) -> Status:
     if not 0 <= code <= 16:
         raise ValueError("not a code of google.rpc")
     after = None
-    for field, detail in scan(body):
-        if field == 3 and isinstance(detail, bytes) and _last(detail, 1, b"") == _RETRY_INFO.encode():
+    for tag, detail in scan(body):
+        if tag == 3 and isinstance(detail, bytes) and _last(detail, 1, b"") == _RETRY_INFO.encode():
             delay = _last(_last(detail, 2, b""), 1, b"")
             after = _last(delay, 1, 0) + _last(delay, 2, 0) / 1e9
     return Status(code, message, after if after is None or after < _FOREVER else None)

@@ -1,17 +1,114 @@
-"""Where decoded records come from: the run, rank and resource that become a writer."""
+"""Raw OTLP items, and the run, rank, step and resource they belong to."""
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
 
-from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_WORLD_SIZE
-from stepscope.model.records import Attrs, Record
+from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_STEP, ATTR_WORLD_SIZE
+from stepscope.model.records import Attrs, Link, Record, SpanEvent, Value
 from stepscope.model.writer import Writer
 from stepscope.wire.otlp import names
-from stepscope.wire.otlp.decode.steps import take_step
+from stepscope.wire.otlp.names import ATTR_STEP_NAME, PLAIN_STEPS, STEPS
+from stepscope.wire.otlp.replies import Rejections
+
+Item = TypeVar("Item")
+
+MOST_PAIRS = 10_000
+"""Key-values that are read of one list; whoever keeps them keeps far fewer."""
+
+LATEST = 2**63 - 1
+"""No time is later: stores keep nanoseconds as a signed 64-bit number."""
+
+NO_TRACE, NO_SPAN = bytes(16), bytes(8)
+"""The ids that mean none."""
+
+NO_ID = b"?"
+"""Stands for an id that could not be read: neither one nor none."""
+
+BAD_LINK = "a link without valid ids"
+
+Scope = tuple[str, Attrs]
+"""The name of a scope, and what else it says as attributes of its records."""
+
+RawResource = tuple[Attrs, Iterable[tuple[Scope, Iterable[Item]]]]
+"""The attributes of a resource, and its scopes with their items."""
+
+RawSpan = tuple[
+    bytes, bytes, bytes, str, int, int, int, Attrs, tuple[SpanEvent, ...], tuple[Link, ...], int, str, int
+]  # fmt: skip
+"""trace id, span id, parent id, name, kind, start, end, attrs, events, links, status code, message, flags."""
+
+RawPoint = tuple[int, int, Value | None, Attrs, int]
+"""time, start, value, attrs, flags."""
+
+RawMetric = tuple[str, str, str, str, int, bool, Iterable[RawPoint]]
+"""name, data type, unit, description, temporality, monotonic, points."""
+
+RawLog = tuple[int, int, int, str, str, Any, Attrs, bytes, bytes, int]
+"""time, observed time, severity number, severity text, event name, body, attrs, trace id, span id, flags."""
+
+SCOPE_FIELDS = ("name", "version", "schema_url", "dropped_attributes_count")
+"""What a scope has beside its attributes; an attribute of the same name has no place."""
+
+SCOPE_CLASH = "an attribute of a scope that has the name of one of its fields"
+
+
+def scope_of(name: str, version: str, schema_url: str, attrs: Attrs, dropped: int, refused: Rejections) -> Scope:
+    """Keep what a scope says beyond its name as `otel.scope.*` attributes of its records."""
+    if clashes := [field for field in SCOPE_FIELDS if field in attrs]:
+        attrs = {key: value for key, value in attrs.items() if key not in clashes}
+        refused.warn(SCOPE_CLASH, clashes[0], len(clashes))
+    said = {names.ATTR_SCOPE + key: value for key, value in attrs.items()}
+    fields = {"version": version, "schema_url": schema_url, "dropped_attributes_count": dropped}
+    said.update((names.ATTR_SCOPE + field, value) for field, value in fields.items() if value)
+    return name, said
+
+
+def note_dropped(attrs: Attrs, *counts: tuple[str, int]) -> None:
+    """Keep the counts that are not zero among the attributes."""
+    for name, count in counts:
+        if count:
+            attrs[name] = count
+
+
+def is_id(data: bytes, size: int) -> bool:
+    """Tell a valid trace or span id: of the right length and not all zero."""
+    return len(data) == size and any(data)
+
+
+_AXES = {alias: None if alias in PLAIN_STEPS else alias for alias in STEPS}
+_INT64 = 2**63
+
+
+def take_step(attrs: Attrs) -> tuple[int | None, str | None]:
+    """Remove the strongest step among the attributes and return it with the name of its axis.
+
+    Only a whole number is a step; anything else under such a name stays an attribute.
+    """
+    step = attrs.get(ATTR_STEP)
+    if type(step) is int:
+        del attrs[ATTR_STEP]
+        return step, _name(attrs) if attrs else None
+    for alias, axis in _AXES.items():
+        if alias not in attrs:
+            continue
+        value = attrs[alias]
+        if type(value) is float and value.is_integer() and abs(value) < _INT64:
+            value = int(value)
+        if type(value) is int:
+            del attrs[alias]
+            return value, axis or _name(attrs)
+    return None, None
+
+
+def _name(attrs: Attrs) -> str | None:
+    """Remove the axis that stands beside a plain step."""
+    name = attrs.pop(ATTR_STEP_NAME, None)
+    return name if type(name) is str and name else None
+
 
 MARKS = frozenset((*names.STEPS, *names.RUN_ALIASES, ATTR_RANK, "rank"))
 """Attributes of a record that say more about it than about what it measured."""

@@ -1,0 +1,282 @@
+"""Events of a Chrome trace, the fields of ours in them, and how spans nest."""
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from stepscope.model.records import Attrs, Link, Span
+from stepscope.wire.otlp.replies import BadRequest
+from stepscope.wire.plain import plain
+
+_decode = msgspec.json.Decoder().decode
+_RANK = re.compile(r"\brank[\s:_#-]*(\d{1,6})\b", re.IGNORECASE)
+Place = tuple[Any, Any]
+"""Process and thread; ids are numbers or words."""
+
+
+@dataclass(slots=True)
+class Document:
+    """A trace file, read but not judged."""
+
+    events: list[Any]
+    title: str = ""
+    base: int = 0
+    """Nanoseconds since 1970 at which its clock begins."""
+    rank: int | None = None
+    world_size: int = 1
+    processes: dict[Any, str] = field(default_factory=dict)
+    threads: dict[Place, str] = field(default_factory=dict)
+
+    def rank_of(self, pid: Any) -> int:
+        """The rank of a process: the file's own, or the one its name tells."""
+        if self.rank is not None:
+            return self.rank
+        found = _RANK.search(self.processes.get(pid, ""))
+        return int(found[1]) if found else 0
+
+
+def is_chrome(data: bytes) -> bool:
+    """Tell whether bytes look like a trace file of this format rather than one of OTLP."""
+    head = data[:4096].lstrip()
+    return head.startswith(b"[") or b'"traceEvents"' in data
+
+
+def parse(data: bytes) -> Document:
+    """Read a trace file; BadRequest when it is none. A list may lack its end, as Chrome's own readers allow."""
+    found = _json(data)
+    if isinstance(found, list):
+        document = Document(found)
+    elif isinstance(found, dict) and isinstance(found.get("traceEvents"), list):
+        document = _described(found)
+    else:
+        raise BadRequest("this is no Chrome trace: it has no list of traceEvents")
+    for event in document.events:
+        if isinstance(event, dict) and event.get("ph") == "M":
+            _name(document, event)
+    return document
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = data.strip()
+        if text.startswith(b"[") and not text.endswith(b"]"):
+            try:
+                return _decode(text.rstrip(b",") + b"]")
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+        raise BadRequest(f"this is no JSON: {error}") from None
+
+
+def _described(found: dict[str, Any]) -> Document:
+    document = Document(found["traceEvents"])
+    title, base, ranks = found.get("traceName"), found.get("baseTimeNanoseconds"), found.get("distributedInfo")
+    if isinstance(title, str):
+        document.title = title
+    if isinstance(base, (int, float)) and 0 < base < 2**62:
+        document.base = int(base)
+    if isinstance(ranks, dict) and type(ranks.get("rank")) is int and 0 <= ranks["rank"] < 2**31:
+        document.rank = ranks["rank"]
+        size = ranks.get("world_size")
+        document.world_size = size if type(size) is int and 0 < size < 2**31 else 1
+    return document
+
+
+def _name(document: Document, event: dict[str, Any]) -> None:
+    args = event.get("args")
+    name = args.get("name") if isinstance(args, dict) else None
+    if not isinstance(name, str):
+        return
+    if event.get("name") == "process_name":
+        document.processes[key(event.get("pid"))] = name
+    elif event.get("name") == "thread_name":
+        document.threads[key(event.get("pid")), key(event.get("tid"))] = name
+
+
+def key(given: Any) -> Any:
+    """An id that can be looked up: a number or a word; anything else is its text."""
+    return given if isinstance(given, (int, str)) else "" if given is None else str(given)
+
+
+OWN_FIELDS = "stepscope"
+"""The argument."""
+_STATUSES = ("unset", "ok", "error")
+
+
+def span_fields(span: Span) -> Attrs:
+    """Collect the fields of a span; those that are unset are left out."""
+    found = {
+        "trace_id": span.trace_id.hex(),
+        "span_id": span.span_id.hex(),
+        "parent_id": span.parent_id.hex() if span.parent_id else None,
+        "step": span.step,
+        "axis": span.axis,
+        "kind": span.span_kind,
+        "status": _STATUSES[min(span.status, 2)] if span.status else None,
+        "message": span.message,
+        "scope": span.scope,
+        "flags": span.flags,
+        "links": [
+            {"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex(), **attr_args(link.attrs)}
+            for link in span.links
+        ],
+    }
+    return {name: value for name, value in found.items() if value or (value == 0 and name == "step")}
+
+
+def attr_args(attrs: Attrs) -> Attrs:
+    """Write attributes for JSON; with them as bytes where JSON cannot hold a value, such as NaN."""
+    shown = plain(attrs)
+    found: Attrs = {"attrs": shown} if attrs else {}
+    if shown != attrs:
+        found["packed"] = base64.b64encode(msgspec.msgpack.encode(attrs)).decode()
+    return found
+
+
+def read_attrs(shown: Any, packed: Any) -> Attrs:
+    """Read attributes back; those that JSON has, where there is nothing better."""
+    if isinstance(packed, str):
+        try:
+            return msgspec.msgpack.decode(base64.b64decode(packed, validate=True), type=dict[str, Any])
+        except (ValueError, msgspec.MsgspecError, RecursionError):
+            pass
+    return dict(shown) if isinstance(shown, dict) else {}
+
+
+def status_number(given: Any) -> int:
+    """Read a status; 0 when it is none."""
+    return _STATUSES.index(given) if isinstance(given, str) and given in _STATUSES else 0
+
+
+def small_number(given: Any, most: int) -> int:
+    """Read a whole number from 0 to `most`; 0 when it is none."""
+    return given if type(given) is int and 0 <= given <= most else 0
+
+
+def text_of(given: Any) -> str:
+    """Read a text; empty when it is none."""
+    return given if isinstance(given, str) else ""
+
+
+def read_links(given: Any) -> tuple[Link, ...]:
+    """Read links; one without valid ids is left out."""
+    found: Sequence[Any] = given if isinstance(given, list) else ()
+    made = []
+    for each in found:
+        fields = each if isinstance(each, dict) else {}
+        trace, span = id_of(fields.get("trace_id"), 16), id_of(fields.get("span_id"), 8)
+        if trace is not None and span is not None:
+            made.append(Link(trace, span, read_attrs(fields.get("attrs"), fields.get("packed"))))
+    return tuple(made)
+
+
+def id_of(given: Any, width: int) -> bytes | None:
+    """Read an id in hexadecimal; None when it is none."""
+    if not isinstance(given, str) or len(given) != 2 * width:
+        return None
+    try:
+        found = bytes.fromhex(given)
+    except ValueError:
+        return None
+    return found if len(found) == width and any(found) else None
+
+
+@dataclass(slots=True)
+class Draft:
+    """A span in the making. `apart` ones overlap others of their thread; `instant` ones belong to what is around."""
+
+    name: str
+    place: tuple[Any, Any]
+    time: int
+    duration: int | None
+    attrs: Attrs
+    id: bytes
+    apart: bool = False
+    instant: bool = False
+    known: bool = False
+    """Its ids were told, so its parent is not to be found by time; an instant's parent is the span that has it."""
+    trace_id: bytes = b""
+    parent: bytes | None = None
+    step: int | None = None
+    axis: str | None = None
+    kind: int = 0
+    status: int = 0
+    message: str = ""
+    scope: str = ""
+    flags: int = 0
+    links: tuple[Link, ...] = ()
+    instants: "list[Draft]" = field(default_factory=list)
+
+
+def nest(drafts: Sequence[Draft]) -> list[Draft]:
+    """Give drafts their parents and steps; an instant inside a span becomes an event of it and is left out."""
+    owners = {(draft.trace_id, draft.id): draft for draft in drafts if not draft.instant}
+    threads: dict[tuple[Any, Any], list[Draft]] = {}
+    inside: set[int] = set()
+    for draft in drafts:
+        owner = owners.get((draft.trace_id, draft.parent or b"")) if draft.instant and draft.known else None
+        if owner is None:
+            threads.setdefault(draft.place, []).append(draft)
+        else:
+            owner.instants.append(draft)
+            inside.add(id(draft))
+    for thread in threads.values():
+        _nest_thread(thread, inside)
+    return [draft for draft in drafts if id(draft) not in inside]
+
+
+def _nest_thread(thread: list[Draft], inside: set[int]) -> None:
+    around: list[tuple[int, Draft]] = []
+    for draft in sorted(thread, key=_order):
+        end = _end(draft)
+        while around and not (around[-1][0] >= end and around[-1][0] > draft.time):
+            around.pop()
+        parent = around[-1][1] if around else None
+        if parent is not None:
+            if draft.instant:
+                parent.instants.append(draft)
+                inside.add(id(draft))
+                continue
+            if not draft.apart and not draft.known:
+                draft.parent = parent.id
+            if draft.step is None and not draft.known:
+                draft.step, draft.axis = parent.step, parent.axis
+        if not draft.apart and not draft.instant:
+            around.append((end, draft))
+
+
+_NEVER = 2**63
+
+
+def _end(draft: Draft) -> int:
+    return _NEVER if draft.duration is None else draft.time + draft.duration
+
+
+def _order(draft: Draft) -> tuple[int, int, int]:
+    """The outer before the inner, also where both begin together; an instant after what it is in."""
+    return draft.time, int(draft.instant), -_end(draft)
+
+
+def threads_of(spans: Iterable[Span]) -> list[int]:
+    """Number threads so that on each, spans nest: the first on which a span is inside all that go on."""
+    ordered = sorted(enumerate(spans), key=lambda each: (each[1].time, -(each[1].duration or 0)))
+    stacks: list[list[int]] = []
+    found = [0] * len(ordered)
+    for index, span in ordered:
+        end = span.time + (span.duration or 0)
+        for number, stack in enumerate(stacks):
+            while stack and stack[-1] <= span.time:
+                stack.pop()
+            if not stack or stack[-1] >= end:
+                stack.append(end)
+                found[index] = number
+                break
+        else:
+            stacks.append([end])
+            found[index] = len(stacks) - 1
+    return found

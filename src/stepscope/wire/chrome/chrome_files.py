@@ -1,0 +1,336 @@
+"""Read and write Chrome trace files."""
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stepscope.model.records import Attrs, Metric, Record, Span, SpanEvent
+from stepscope.wire.chrome.chrome_events import (
+    OWN_FIELDS,
+    Document,
+    Draft,
+    attr_args,
+    id_of,
+    key,
+    nest,
+    parse,
+    read_attrs,
+    read_links,
+    small_number,
+    span_fields,
+    status_number,
+    text_of,
+    threads_of,
+)
+from stepscope.wire.otlp.decode.origin import Group, Origin, take_step
+from stepscope.wire.otlp.replies import Rejections
+
+BAD_TIME = "the event has no usable time"
+NEVER_BEGAN = "the event ends what never began"
+YEAR_2000 = 946_684_800 * 10**9
+SHIFTED = "stepscope.import.shifted_ns"
+"""On the resource: how far the times of a file were moved whose clock did not begin in 1970."""
+
+_LATEST = 2**62
+_SILENT = frozenset("MstfNODPvVRpc()=")
+"""Phases without a span: metadata, flows, objects, marks, memory dumps, contexts."""
+_INT64 = 2**63
+_STEP = re.compile(r"ProfilerStep\s*#(\d{1,18})")
+
+
+class Imported(NamedTuple):
+    """What a file holds; `ignored` counts events that have no place among records, by phase."""
+
+    groups: list[Group]
+    rejections: Rejections
+    ignored: dict[str, int]
+
+
+def read(data: bytes, now: int, *, run: str = "", project: str = "imports") -> Imported:
+    """Read a trace file; BadRequest when it is none. The same bytes give the same ids.
+
+    Times that are not since 1970 are moved so that the file ends at `now`.
+    """
+    document = parse(data)
+    trace_id = hashlib.blake2b(data, digest_size=16).digest()
+    reading = _Reading(document, trace_id)
+    for event in document.events:
+        reading.take(event)
+    reading.finish()
+    shift = _shift(reading, now)
+    origin = Origin(
+        run=run or document.title or f"import-{trace_id.hex()[:8]}",
+        project=project,
+        world_size=document.world_size,
+        resource={"service.name": project, **({SHIFTED: shift} if shift else {})},
+    )
+    return Imported(_groups(reading, origin, shift), reading.refused, dict(+reading.ignored))
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Turns events into drafts, one after the other."""
+
+    document: Document
+    trace_id: bytes
+    drafts: list[Draft] = field(default_factory=list)
+    counters: list[tuple[int, Any, dict[str, float]]] = field(default_factory=list)
+    refused: Rejections = field(default_factory=lambda: Rejections("traces"))
+    ignored: Counter[str] = field(default_factory=Counter)
+    _begun: dict[Any, list[Draft]] = field(default_factory=dict)
+
+    def take(self, event: Any) -> None:
+        """Take one event."""
+        phase = event.get("ph") if isinstance(event, dict) else None
+        if not isinstance(phase, str) or len(phase) != 1:
+            self.ignored["unknown"] += 1
+            return
+        if phase in _SILENT:
+            self.ignored[phase] += phase != "M"
+            return
+        time = _nanoseconds(event.get("ts"))
+        if time is None:
+            self.refused.add(BAD_TIME, str(event.get("name", ""))[:80])
+        elif phase == "X":
+            self.drafts.append(self._draft(event, time, _nanoseconds(event.get("dur", 0)) or 0))
+        elif phase in "Bb":
+            draft = self._draft(event, time, None, apart=phase == "b")
+            self.drafts.append(draft)
+            self._begun.setdefault(_pair(event, phase), []).append(draft)
+        elif phase in "Ee":
+            self._end(event, _pair(event, "B" if phase == "E" else "b"), time)
+        elif phase == "C":
+            self._count(event, time)
+        elif phase in "iIn":
+            self.drafts.append(self._draft(event, time, 0, instant=True))
+        else:
+            self.ignored[phase] += 1
+
+    def _draft(
+        self, event: dict[str, Any], time: int, duration: int | None, *, apart: bool = False, instant: bool = False
+    ) -> Draft:
+        name, category = event.get("name"), event.get("cat")
+        args = event.get("args")
+        attrs: Attrs = dict(args) if isinstance(args, dict) else {}
+        if isinstance(category, str) and category and OWN_FIELDS not in attrs:
+            attrs.setdefault("chrome.category", category)
+        place = key(event.get("pid")), key(event.get("tid"))
+        seed = int.from_bytes(self.trace_id[:8], "big") + len(self.drafts)
+        id = ((seed & (2**64 - 1)) or 1).to_bytes(8, "big")
+        title = name if isinstance(name, str) and name else "(no name)"
+        return Draft(title, place, time, duration, attrs, id, apart=apart, instant=instant)
+
+    def _end(self, event: dict[str, Any], pair: Any, time: int) -> None:
+        waiting = self._begun.get(pair)
+        if not waiting:
+            self.refused.add(NEVER_BEGAN, str(event.get("name", ""))[:80])
+            return
+        draft = waiting.pop()
+        draft.duration = max(time - draft.time, 0)
+        if isinstance(args := event.get("args"), dict):
+            draft.attrs.update(args)
+
+    def _count(self, event: dict[str, Any], time: int) -> None:
+        args, name = event.get("args"), str(event.get("name", "counter"))
+        given = args if isinstance(args, dict) else {}
+        numbers = {inner: value for inner, value in given.items() if isinstance(value, (int, float))}
+        if not numbers:
+            self.ignored["C"] += 1
+            return
+        lone = len(numbers) == 1
+        values = {name if lone else f"{name}.{inner}": _double(value) for inner, value in numbers.items()}
+        self.counters.append((time, key(event.get("pid")), values))
+
+    def finish(self) -> None:
+        """Name processes and threads on the drafts, take what they say of themselves, and find their parents."""
+        for draft in self.drafts:
+            _describe(draft, self.document, self.trace_id)
+        self.drafts = nest(self.drafts)
+
+
+def _describe(draft: Draft, document: Document, trace_id: bytes) -> None:
+    """Take what our own files say of a span; name process and thread on those of others."""
+    attrs, (pid, tid) = draft.attrs, draft.place
+    draft.trace_id = trace_id
+    if (own := attrs.pop(OWN_FIELDS, None)) is not None:
+        _restore(draft, own if isinstance(own, dict) else {})
+    elif not draft.instant:
+        attrs.setdefault("thread.id", tid)
+        if (pid, tid) in document.threads:
+            attrs.setdefault("thread.name", document.threads[pid, tid])
+        if pid in document.processes:
+            attrs.setdefault("process.name", document.processes[pid])
+    if draft.known:
+        return
+    draft.step, draft.axis = take_step(attrs)
+    if draft.step is None and (found := _STEP.match(draft.name)):
+        draft.step = int(found[1])
+
+
+def _restore(draft: Draft, own: Attrs) -> None:
+    """Make a draft the span, or the event of a span, that it was."""
+    trace_id, span_id = id_of(own.get("trace_id"), 16), id_of(own.get("span_id"), 8)
+    if trace_id is None or span_id is None:
+        return
+    draft.trace_id, draft.known = trace_id, True
+    draft.attrs = read_attrs(draft.attrs, own.get("packed"))
+    if draft.instant:
+        draft.parent = span_id
+        return
+    draft.id, draft.parent = span_id, id_of(own.get("parent_id"), 8)
+    step = own.get("step")
+    if type(step) is int and -_INT64 < step < _INT64:
+        draft.step, draft.axis = step, text_of(own.get("axis")) or None
+    draft.kind = small_number(own.get("kind"), 5)
+    draft.status, draft.message = (
+        status_number(own.get("status")),
+        text_of(own.get("message")),
+    )
+    draft.scope, draft.flags = (
+        text_of(own.get("scope")),
+        small_number(own.get("flags"), 2**32 - 1),
+    )
+    draft.links = read_links(own.get("links"))
+
+
+def _groups(reading: _Reading, origin: Origin, shift: int) -> list[Group]:
+    groups: dict[int, Group] = {}
+
+    def records_of(pid: Any) -> list[Record]:
+        rank = reading.document.rank_of(pid)
+        if rank not in groups:
+            size = max(origin.world_size, rank + 1)
+            fields = {name: getattr(origin, name) for name in ("run", "project", "resource")}
+            groups[rank] = Group(Origin(**fields, rank=rank, world_size=size), [])
+        return groups[rank].records
+
+    base = reading.document.base + shift
+    for draft in reading.drafts:
+        records_of(draft.place[0]).append(_span(draft, base))
+    for time, pid, values in reading.counters:
+        records_of(pid).append(Metric(time + base, None, None, None, dict(values)))
+    return [groups[rank] for rank in sorted(groups)]
+
+
+def _span(draft: Draft, base: int) -> Span:
+    return Span(
+        time=draft.time + base,
+        duration=draft.duration,
+        step=draft.step,
+        axis=draft.axis,
+        trace_id=draft.trace_id,
+        span_id=draft.id,
+        parent_id=draft.parent,
+        name=draft.name,
+        span_kind=draft.kind,
+        status=draft.status,
+        message=draft.message,
+        attrs=draft.attrs,
+        events=tuple(SpanEvent(each.time + base, each.name, each.attrs) for each in draft.instants),
+        links=draft.links,
+        scope=draft.scope,
+        flags=draft.flags,
+    )
+
+
+def _shift(reading: _Reading, now: int) -> int:
+    times = [draft.time for draft in reading.drafts] + [time for time, _, _ in reading.counters]
+    if not times or min(times) + reading.document.base >= YEAR_2000:
+        return 0
+    ends = [draft.time + (draft.duration or 0) for draft in reading.drafts] or times
+    return now - max(ends) - reading.document.base
+
+
+def _nanoseconds(given: Any) -> int | None:
+    """Microseconds, perhaps as text, in ns; None when they are no time."""
+    if isinstance(given, str):
+        try:
+            given = float(given)
+        except ValueError:
+            return None
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < _LATEST:
+        return None
+    found = given * 1000 if isinstance(given, int) else round(given * 1000)
+    return found if found < _LATEST else None
+
+
+def _double(value: int | float) -> float:
+    """A number as a double; an integer beyond all of them is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _pair(event: dict[str, Any], phase: str) -> Any:
+    """What a beginning and its end have in common."""
+    if phase == "B":
+        return phase, key(event.get("pid")), key(event.get("tid"))
+    inner = event.get("id2")
+    id = next(iter(inner.values()), "") if isinstance(inner, dict) else event.get("id")
+    return phase, key(event.get("cat")), key(id), key(event.get("name"))
+
+
+_encode = msgspec.json.Encoder().encode
+_PIECE = 2000
+
+
+class Lane(NamedTuple):
+    """The spans of one rank of a run: a process in the file."""
+
+    run: str
+    rank: int
+    spans: Sequence[Span]
+
+
+def write(title: str, lanes: Sequence[Lane]) -> Iterator[bytes]:
+    """Write a file piece by piece. Spans that are still open are begun and never ended."""
+    times = (time for lane in lanes for span in lane.spans for time in (span.time, *(e.time for e in span.events)))
+    base = min(times, default=0)
+    head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base, "traceName": title}
+    yield _encode(head)[:-1] + b',"traceEvents":['
+    first = True
+    for number, lane in enumerate(lanes):
+        events = _events(number, lane, base)
+        while piece := [event for _, event in zip(range(_PIECE), events, strict=False)]:
+            yield (b"" if first else b",\n") + b",\n".join(map(_encode, piece))
+            first = False
+    yield b"]}\n"
+
+
+def _events(pid: int, lane: Lane, base: int) -> Iterator[dict[str, Any]]:
+    name = {"name": f"{lane.run} rank {lane.rank}"}
+    yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": name}
+    yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": lane.rank}}
+    for span, tid in zip(lane.spans, threads_of(lane.spans), strict=True):
+        yield _event(span, pid, tid, base)
+        for inner in span.events:
+            place = {"pid": pid, "tid": tid, "ts": (inner.time - base) / 1000, "s": "t"}
+            owner = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
+            yield {"ph": "i", "name": inner.name, **place, "args": _args(inner.attrs, owner)}
+
+
+def _event(span: Span, pid: int, tid: int, base: int) -> dict[str, Any]:
+    event = {
+        "ph": "B" if span.duration is None else "X",
+        "name": span.name,
+        "cat": span.scope or "span",
+        "pid": pid,
+        "tid": tid,
+        "ts": (span.time - base) / 1000,
+        "args": _args(span.attrs, span_fields(span)),
+    }
+    return event if span.duration is None else {**event, "dur": span.duration / 1000}
+
+
+def _args(attrs: Attrs, own: Attrs) -> Attrs:
+    """Write the arguments of an event: the attributes as they are, and beside them what Chrome does not know."""
+    written = attr_args(attrs)
+    packed = {"packed": written["packed"]} if "packed" in written else {}
+    return {**written.get("attrs", {}), OWN_FIELDS: {**own, **packed}}

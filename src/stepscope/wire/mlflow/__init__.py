@@ -1,1 +1,0 @@
-"""MLflow's REST API: records to its metrics, params and tags, within its limits."""

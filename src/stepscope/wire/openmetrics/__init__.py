@@ -1,1 +1,0 @@
-"""The text a Prometheus scraper reads: OpenMetrics, and the older text format."""

@@ -1,0 +1,210 @@
+"""OTLP/JSON requests, read into raw tuples."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from stepscope.model.records import Attrs, Link, SpanEvent
+from stepscope.wire.otlp import names
+from stepscope.wire.otlp.decode.json_values import (
+    MALFORMED,
+    any_value,
+    as_count,
+    as_flags,
+    as_id,
+    as_int,
+    as_list,
+    as_object,
+    as_text,
+    attributes,
+    read_each,
+    read_metric,
+)
+from stepscope.wire.otlp.decode.origin import (
+    BAD_LINK,
+    LATEST,
+    Item,
+    RawLog,
+    RawMetric,
+    RawResource,
+    RawSpan,
+    Scope,
+    is_id,
+    note_dropped,
+    scope_of,
+)
+from stepscope.wire.otlp.decode.request_limits import bound_json
+from stepscope.wire.otlp.replies import BadRequest, Rejections
+
+_SNAKE = re.compile("_([a-z])")
+_LEVELS = 16
+
+
+def parse(data: bytes) -> Any:
+    """Parse JSON; bare NaN and Infinity and half surrogate pairs, as Python's json writes them, are tolerated.
+
+    So is snake_case.
+    """
+    try:
+        document = _load(data)
+        return _camel(document) if _is_snake(document, _LEVELS) else document
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+
+
+def _load(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except ValueError:
+        return _written(json.loads(data))
+
+
+def _written(node: Any) -> Any:
+    """The same with U+FFFD for half a surrogate pair, which passes json.loads but could never be written again."""
+    if type(node) is str:
+        return node if node.isascii() else node.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if type(node) is list:
+        return [_written(inner) for inner in node]
+    if type(node) is dict:
+        return {_written(key): _written(inner) for key, inner in node.items()}
+    return node
+
+
+def _is_snake(node: Any, levels: int) -> bool:
+    """Look for snake_case along the first element of each array: cheap, and a client is consistent."""
+    if levels == 0:
+        return False
+    if type(node) is list:
+        return bool(node) and _is_snake(node[0], levels - 1)
+    if type(node) is not dict:
+        return False
+    return any("_" in key for key in node) or any(_is_snake(inner, levels - 1) for inner in node.values())
+
+
+def _camel(node: Any) -> Any:
+    if type(node) is list:
+        return [_camel(inner) for inner in node]
+    if type(node) is dict:
+        return {_SNAKE.sub(_upper, key): _camel(inner) for key, inner in node.items()}
+    return node
+
+
+def _upper(match: re.Match[str]) -> str:
+    return match[1].upper()
+
+
+def traces(data: bytes, refused: Rejections) -> Iterator[RawResource[RawSpan]]:
+    """Read an ExportTraceServiceRequest."""
+
+    def read(span: Any) -> RawSpan:
+        return _span(span, refused)
+
+    return _resources("traces", data, "Spans", lambda scope: read_each(scope.get("spans"), read, refused), refused)
+
+
+def metrics(data: bytes, refused: Rejections) -> Iterator[RawResource[RawMetric]]:
+    """Read an ExportMetricsServiceRequest."""
+
+    def read(metric: Any) -> RawMetric:
+        return read_metric(metric, refused)
+
+    return _resources("metrics", data, "Metrics", lambda scope: read_each(scope.get("metrics"), read, refused), refused)
+
+
+def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
+    """Read an ExportLogsServiceRequest."""
+    return _resources("logs", data, "Logs", lambda scope: read_each(scope.get("logRecords"), _log, refused), refused)
+
+
+def _resources(
+    signal: names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]], refused: Rejections
+) -> Iterator[RawResource[Item]]:
+    """Walk resources and scopes; where these are malformed, so is the whole request."""
+    document = parse(data)
+    bound_json(signal, document)
+    try:
+        for part in as_list(as_object(document).get(f"resource{noun}")):
+            yield (
+                _resource(part),
+                [(_scope(scope, refused), items(scope)) for scope in as_list(part.get(f"scope{noun}"))],
+            )
+    except MALFORMED as error:
+        raise BadRequest(f"the body is no export request for {noun.lower()}: {error}") from None
+
+
+def _resource(part: Any) -> Attrs:
+    resource = as_object(part.get("resource"))
+    attrs = attributes(resource.get("attributes"))
+    if schema_url := as_text(part.get("schemaUrl")):
+        attrs[names.ATTR_RESOURCE_SCHEMA] = schema_url
+    note_dropped(attrs, (names.ATTR_RESOURCE_DROPPED, as_count(resource.get("droppedAttributesCount"))))
+    return attrs
+
+
+def _scope(part: Any, refused: Rejections) -> Scope:
+    scope = as_object(part.get("scope"))
+    name, version = as_text(scope.get("name")), as_text(scope.get("version"))
+    attrs, dropped = attributes(scope.get("attributes")), as_count(scope.get("droppedAttributesCount"))
+    return scope_of(name, version, as_text(part.get("schemaUrl")), attrs, dropped, refused)
+
+
+def _span(span: Any, refused: Rejections) -> RawSpan:
+    get = span.get
+    attrs = attributes(get("attributes"))
+    if state := get("traceState"):
+        attrs[names.ATTR_TRACE_STATE] = as_text(state)
+    for field, name in _DROPPED:
+        if field in span and (dropped := as_count(span[field])):
+            attrs[name] = dropped
+    status = get("status") or {}
+    return (
+        as_id(get("traceId")), as_id(get("spanId")), as_id(get("parentSpanId")),
+        as_text(get("name")), as_int(get("kind")),
+        as_int(get("startTimeUnixNano")), as_int(get("endTimeUnixNano")), attrs,
+        tuple(map(_event, as_list(get("events")))), _links(as_list(get("links")), refused),
+        as_int(status.get("code")), as_text(status.get("message")), as_flags(get("flags")),
+    )  # fmt: skip
+
+
+_DROPPED = (
+    ("droppedAttributesCount", names.ATTR_DROPPED),
+    ("droppedEventsCount", names.ATTR_DROPPED_EVENTS),
+    ("droppedLinksCount", names.ATTR_DROPPED_LINKS),
+)
+
+
+def _event(event: Any) -> SpanEvent:
+    attrs = attributes(event.get("attributes"))
+    note_dropped(attrs, (names.ATTR_DROPPED, as_count(event.get("droppedAttributesCount"))))
+    return SpanEvent(min(as_count(event.get("timeUnixNano")), LATEST), as_text(event.get("name")), attrs)
+
+
+def _link(link: Any) -> Link:
+    attrs = attributes(link.get("attributes"))
+    if state := as_text(link.get("traceState")):
+        attrs[names.ATTR_TRACE_STATE] = state
+    dropped, flags = as_count(link.get("droppedAttributesCount")), as_flags(link.get("flags"))
+    note_dropped(attrs, (names.ATTR_DROPPED, dropped), (names.ATTR_FLAGS, flags))
+    return Link(as_id(link.get("traceId")), as_id(link.get("spanId")), attrs)
+
+
+def _links(links: list[Any], refused: Rejections) -> tuple[Link, ...]:
+    good = tuple(link for link in map(_link, links) if is_id(link.trace_id, 16) and is_id(link.span_id, 8))
+    if len(good) < len(links):
+        refused.warn(BAD_LINK, count=len(links) - len(good))
+    return good
+
+
+def _log(record: Any) -> RawLog:
+    get = record.get
+    attrs = attributes(get("attributes"))
+    if dropped := as_count(get("droppedAttributesCount")):
+        attrs[names.ATTR_DROPPED] = dropped
+    return (
+        as_int(get("timeUnixNano")), as_int(get("observedTimeUnixNano")),
+        as_int(get("severityNumber")), as_text(get("severityText")), as_text(get("eventName")),
+        any_value(get("body")), attrs, as_id(get("traceId")), as_id(get("spanId")), as_flags(get("flags")),
+    )  # fmt: skip
