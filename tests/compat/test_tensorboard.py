@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stepscope
 import stepscope.compat.wandb as wandb
 from stepscope.compat import tensorboard
-from stepscope.model.records import Histogram, Metric
+from stepscope.model.records import Event, Histogram, Metric
 from tests.compat.conftest import Read
 
 WRITERS = {"tensorboardX": "tensorboardX", "torch": "torch.utils.tensorboard"}
@@ -60,6 +61,47 @@ def test_scalars_and_histograms_are_recorded_at_their_steps(writer: Any, read: R
     assert isinstance(weights, Histogram)
     assert (step, weights.count, weights.total) == (200, 100, 4950.0)
     assert any((tmp_path / "board").rglob("events.out.*"))
+
+
+def test_texts_hyperparameters_and_media(writer: Any, read: Read) -> None:
+    """A text is an event, hyperparameters are configuration, their metrics are points, and media are counted."""
+    wandb.init(config={"seed": 1}, sync_tensorboard=True)
+    writer.add_text("hyperparameters", "|param|value|")
+    writer.add_text("note", "half way", 50)
+    writer.add_image("frame", np.zeros((3, 4, 4), dtype=np.uint8), 7)
+    writer.add_hparams({"lr": 0.1, "layers": 2}, {"score": 0.75})
+    assert wandb.config.as_dict() == {"seed": 1, "lr": 0.1, "layers": 2}
+    run = stepscope.current_run()
+    assert run is not None
+    wandb.finish()
+    events = {event.name: (event.step, event.attrs) for event in read(Event)}
+    assert events["hyperparameters"] == (None, {"text": "|param|value|"})
+    assert events["note"] == (50, {"text": "half way"})
+    assert events["train.config"][1] == {"lr": 0.1, "layers": 2}
+    assert [value for _, value in points(read)["score"]] == [0.75]
+    assert run.outcomes.snapshot()["rejected/value/type Image"] == 1
+
+
+def test_a_ppo_script_records_what_it_writes(tmp_path: Path, read: Read) -> None:
+    """A program with the usual calls runs as it is: its arguments, its text and every scalar are in one run."""
+    for name in ("torch", "gymnasium", "tensorboard"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    script = Path(__file__).with_name("ppo_script.py")
+    done = subprocess.run(
+        [sys.executable, str(script), "--seed", "3"], capture_output=True, text=True, timeout=100, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    found = points(read)
+    steps = [step for step, _ in found["losses/value_loss"]]
+    assert steps == [128, 256, 384, 512]
+    for key in ("charts/learning_rate", "losses/policy_loss", "losses/entropy", "losses/approx_kl", "charts/SPS"):
+        assert [step for step, _ in found[key]] == steps
+    assert found["charts/learning_rate"][0] == (128, 2.5e-4)
+    assert all(value >= 1 for _, value in found["charts/episodic_return"])
+    events = {event.name: event.attrs for event in read(Event)}
+    assert "|seed|3|" in events["hyperparameters"]["text"]
+    assert events["train.run.started"]["config"]["total_timesteps"] == 512
+    assert list((tmp_path / "runs").glob("CartPole-v1__ppo__3__*/events.out.tfevents.*"))
 
 
 def test_nothing_is_recorded_unasked_or_after_the_end(writer: Any, read: Read) -> None:
@@ -114,7 +156,11 @@ def test_tensorflow_writes_are_recorded(tmp_path: Path, read: Read) -> None:
         tf.summary.scalar("loss", 0.5, step=3)
         tf.summary.experimental.set_step(4)
         tf.summary.histogram("weights", tf.constant([1.0, 2.0]))
+        tf.summary.text("note", "half way", step=5)
+        tf.summary.image("frame", tf.zeros((1, 4, 4, 3)), step=5)
     wandb.finish()
     found = points(read)
     assert found["loss"] == [(3, 0.5)]
     assert (found["weights"][0][0], found["weights"][0][1].count) == (4, 2)
+    (note,) = [event for event in read(Event) if event.name == "note"]
+    assert (note.step, note.attrs) == (5, {"text": "half way"})

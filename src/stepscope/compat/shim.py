@@ -180,6 +180,10 @@ class Run:
         if commit or (commit is None and named is None):
             self.step += 1
 
+    def log_text(self, tag: str, text: str, step: Any = None) -> None:
+        """Record a text as an event named after its tag, at a step if one is given."""
+        self._run.event(tag, {"text": text}, step=None if step is None else _whole(step))
+
     def _log_histogram(self, key: str, histogram: Histogram, step: int | None, axis: str | None) -> None:
         if self.disabled:
             return

@@ -1,133 +1,192 @@
-"""`sync_tensorboard`: what scripts write to TensorBoard is recorded as well, whichever library writes it."""
+"""`sync_tensorboard`: record what scripts write to TensorBoard, whichever library writes it."""
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
-from stepscope.compat.media import Histogram
+from stepscope.compat.media import Audio, Histogram, Image, Video
 
-Log = Callable[[dict[str, Any], Any], object]
-"""Takes values and the step they were written with, None when none was given."""
 
-_log: Log | None = None
+class Follower(Protocol):
+    """Takes what is written to TensorBoard; a step is None when none was given."""
+
+    def log(self, data: dict[str, Any], step: Any) -> None:
+        """Take numbers, histograms and media by tag."""
+
+    def text(self, tag: str, text: str, step: Any) -> None:
+        """Take a text."""
+
+    def hyperparameters(self, values: Mapping[str, Any]) -> None:
+        """Take hyperparameters."""
+
+
+Passing = Callable[[Follower], None]
+"""Passes what one call was given on to a follower."""
+
+_follower: Follower | None = None
 _watching = threading.local()
 
 
-def follow(log: Log | None) -> None:
-    """Give everything that is written to TensorBoard from now on to `log`; None ends that.
+def follow(follower: Follower | None) -> None:
+    """Give everything that is written to TensorBoard from now on to a follower; None ends that.
 
-    Modules that are imported are changed at once, others when they are imported.
+    Modules that are imported are patched at once, others when they are imported.
     """
-    global _log
-    _log = log
-    if log is None:
+    global _follower
+    _follower = follower
+    if follower is None:
         return
-    for name, change in _CHANGES.items():
+    for name, patch in _PATCHES.items():
         if name in sys.modules:
-            change(sys.modules[name])
+            patch(sys.modules[name])
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
 
 
-def _tell(values: Callable[[], dict[str, Any]], step: Any) -> None:
-    """Pass values on, if somebody follows; never raises."""
-    log = _log
-    if log is None:
-        return
-    try:
-        log(values(), step)
-    except Exception:  # values of a shape nobody expects are the writer's to complain about
-        pass
-
-
-def _after(original: Callable[..., Any], read: Callable[..., tuple[Callable[[], dict[str, Any]], Any]]) -> Any:
-    """Make a function that does as before and then tells what it was given; changing it again changes nothing."""
+def _after(original: Callable[..., Any], read: Callable[..., Passing]) -> Any:
+    """Make a function that does as before and then passes on what it was given; a second patch changes nothing."""
     if hasattr(original, "_stepscope_original"):
         return original
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        if _log is not None:
-            try:
-                values, step = read(*args, **kwargs)
-            except TypeError:  # arguments of a release not known here
-                return result
-            _tell(values, step)
+        follower = _follower
+        if follower is not None:
+            with contextlib.suppress(Exception):  # arguments or values of a shape that is not known here
+                read(*args, **kwargs)(follower)
         return result
 
     call._stepscope_original = original  # type: ignore[attr-defined]
     return call
 
 
-def _scalar(writer: Any, tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any) -> Any:
-    return lambda: {tag: _first(scalar_value)}, global_step
+def _scalar(writer: Any, tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any) -> Passing:
+    return lambda follower: follower.log({tag: _first(scalar_value)}, global_step)
 
 
-def _scalars(writer: Any, main_tag: str, tag_scalar_dict: Any, global_step: Any = None, *_: Any, **__: Any) -> Any:
-    return lambda: {f"{main_tag}/{tag}": _first(value) for tag, value in tag_scalar_dict.items()}, global_step
+def _scalars(writer: Any, main_tag: str, tag_scalar_dict: Any, global_step: Any = None, *_: Any, **__: Any) -> Passing:
+    values = {f"{main_tag}/{tag}": _first(value) for tag, value in tag_scalar_dict.items()}
+    return lambda follower: follower.log(values, global_step)
 
 
-def _histogram(writer: Any, tag: str, values: Any, global_step: Any = None, *_: Any, **__: Any) -> Any:
+def _histogram(writer: Any, tag: str, values: Any, global_step: Any = None, *_: Any, **__: Any) -> Passing:
     # The writer has waited for a tensor on a device by now, so that reading it again takes no further waiting.
-    return lambda: {tag: Histogram(values.detach().cpu() if hasattr(values, "detach") else values)}, global_step
+    read = values.detach().cpu() if hasattr(values, "detach") else values
+    return lambda follower: follower.log({tag: Histogram(read)}, global_step)
 
 
-def _tf_scalar(name: str, data: Any, step: Any = None, *_: Any, **__: Any) -> Any:
-    return lambda: {name: data}, _tf_step(step)
+def _text(writer: Any, tag: str, text_string: Any, global_step: Any = None, *_: Any, **__: Any) -> Passing:
+    return lambda follower: follower.text(tag, str(text_string), global_step)
 
 
-def _tf_histogram(name: str, data: Any, step: Any = None, *_: Any, **__: Any) -> Any:
-    return lambda: {name: Histogram(data.numpy() if hasattr(data, "numpy") else data)}, _tf_step(step)
+def _media(kind: Callable[[], Any]) -> Callable[..., Passing]:
+    """Read a call that writes media: the data itself is not kept, as with wandb's own media."""
+
+    def read(writer: Any, tag: str, data: Any = None, global_step: Any = None, *_: Any, **__: Any) -> Passing:
+        return lambda follower: follower.log({tag: kind()}, global_step)
+
+    return read
+
+
+def _hyperparameters(writer: Any, hparam_dict: Any, *_: Any, **__: Any) -> Passing:
+    # The writer writes the metrics that come with them with `add_scalar`, which is patched too.
+    return lambda follower: follower.hyperparameters(hparam_dict)
+
+
+def _tf_scalar(name: str, data: Any, step: Any = None, *_: Any, **__: Any) -> Passing:
+    return lambda follower: follower.log({name: data}, _tf_step(step))
+
+
+def _tf_histogram(name: str, data: Any, step: Any = None, *_: Any, **__: Any) -> Passing:
+    values = data.numpy() if hasattr(data, "numpy") else data
+    return lambda follower: follower.log({name: Histogram(values)}, _tf_step(step))
+
+
+def _tf_text(name: str, data: Any, step: Any = None, *_: Any, **__: Any) -> Passing:
+    found = data.numpy() if hasattr(data, "numpy") else data
+    text = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+    return lambda follower: follower.text(name, text, _tf_step(step))
+
+
+def _tf_media(kind: Callable[[], Any]) -> Callable[..., Passing]:
+    def read(name: str, *_: Any, step: Any = None, **__: Any) -> Passing:
+        return lambda follower: follower.log({name: kind()}, _tf_step(step))
+
+    return read
 
 
 def _tf_step(step: Any) -> Any:
-    """The step as a number: TensorFlow keeps it in a variable, and a default of its own."""
+    """Read the step as a number: TensorFlow keeps it in a variable, and has a default of its own."""
     if step is None:
         step = sys.modules["tensorflow"].summary.experimental.get_step()
     return int(step.numpy()) if hasattr(step, "numpy") else step
 
 
 def _first(value: Any) -> Any:
-    """The element of a sequence that has one: writers take those for scalars."""
+    """Return the element of a sequence that has one: writers take those for scalars."""
     return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
 
 
-def _change_writer(module: ModuleType) -> None:
-    kind = getattr(module, "SummaryWriter", None)
-    for name, read in (("add_scalar", _scalar), ("add_scalars", _scalars), ("add_histogram", _histogram)):
-        if kind is not None and hasattr(kind, name):
-            setattr(kind, name, _after(getattr(kind, name), read))
+_WRITER_METHODS: dict[str, Callable[..., Passing]] = {
+    "add_scalar": _scalar,
+    "add_scalars": _scalars,
+    "add_histogram": _histogram,
+    "add_text": _text,
+    "add_image": _media(Image),
+    "add_images": _media(Image),
+    "add_image_with_boxes": _media(Image),
+    "add_figure": _media(Image),
+    "add_video": _media(Video),
+    "add_audio": _media(Audio),
+    "add_hparams": _hyperparameters,
+}
+_TENSORFLOW_FUNCTIONS: dict[str, Callable[..., Passing]] = {
+    "scalar": _tf_scalar,
+    "histogram": _tf_histogram,
+    "text": _tf_text,
+    "image": _tf_media(Image),
+    "audio": _tf_media(Audio),
+}
 
 
-def _change_tensorflow(module: ModuleType) -> None:
-    for name, read in (("scalar", _tf_scalar), ("histogram", _tf_histogram)):
-        if hasattr(module, name):
-            setattr(module, name, _after(getattr(module, name), read))
+def _patch(owner: Any, readers: Mapping[str, Callable[..., Passing]]) -> None:
+    for name, read in readers.items():
+        if hasattr(owner, name):
+            setattr(owner, name, _after(getattr(owner, name), read))
 
 
-_CHANGES: dict[str, Callable[[ModuleType], None]] = {
-    "torch.utils.tensorboard.writer": _change_writer,
-    "tensorboardX.writer": _change_writer,
-    "tensorflow._api.v2.summary": _change_tensorflow,
+def _patch_writer(module: ModuleType) -> None:
+    _patch(getattr(module, "SummaryWriter", None), _WRITER_METHODS)
+
+
+def _patch_tensorflow(module: ModuleType) -> None:
+    _patch(module, _TENSORFLOW_FUNCTIONS)
+
+
+_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "torch.utils.tensorboard.writer": _patch_writer,
+    "tensorboardX.writer": _patch_writer,
+    "tensorflow._api.v2.summary": _patch_tensorflow,
 }
 """The modules in which the writers live."""
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the writers' modules as everybody else does, and has them changed once they are loaded."""
+    """Finds the modules of the writers in the usual way, and has them patched once they are loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a writer's module; None for any other."""
-        if fullname not in _CHANGES or getattr(_watching, "busy", False):
+        if fullname not in _PATCHES or getattr(_watching, "busy", False):
             return None
         _watching.busy = True
         try:
@@ -135,16 +194,16 @@ class _Finder(importlib.abc.MetaPathFinder):
         finally:
             _watching.busy = False
         if spec is not None and spec.loader is not None:
-            _change_when_loaded(spec.loader, _CHANGES[fullname])
+            _patch_when_loaded(spec.loader, _PATCHES[fullname])
         return spec
 
 
-def _change_when_loaded(loader: Any, change: Callable[[ModuleType], None]) -> None:
+def _patch_when_loaded(loader: Any, patch: Callable[[ModuleType], None]) -> None:
     load = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         load(module)
-        change(module)
+        patch(module)
 
     loader.exec_module = exec_module
 

@@ -1,6 +1,7 @@
 """wandb's interface on top of a run: `import stepscope.compat.wandb as wandb`, and a script runs as it is."""
 
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -200,7 +201,27 @@ def setup(*arguments: Any, **others: Any) -> None:
 
 def _sync_tensorboard(*arguments: Any, **others: Any) -> None:
     """Record what is written to TensorBoard as well, in the run that goes on then."""
-    boards.follow(log)
+    boards.follow(_Board())
+
+
+class _Board:
+    """Gives what is written to TensorBoard to the run that goes on then."""
+
+    def log(self, data: dict[str, Any], step: Any) -> None:
+        """Record numbers and histograms; media are counted as rejected, as those that are logged are."""
+        log(data, step)
+
+    def text(self, tag: str, text: str, step: Any) -> None:
+        """Record a text as an event."""
+        run = _live()
+        if run is not None:
+            run.log_text(tag, text, step)
+
+    def hyperparameters(self, values: Mapping[str, Any]) -> None:
+        """Take hyperparameters into the configuration."""
+        run = _live()
+        if run is not None:
+            run.config.update(values)
 
 
 join = finish
