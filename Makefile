@@ -86,7 +86,7 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 
 # What only some tests need: servers and a browser from Debian, a fuzzer where it has a wheel, a daemon from npm.
 $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
-	@sh tools/debian.sh chromium openssh-client openssh-server openssl prometheus redis-server
+	@sh tools/debian.sh chromium openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
 	@echo "setup: statsd"
 	@$(call pip,$(VENV)) install --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
 	@$(VENV)/bin/python -m tests.contrib --fetch asgi || echo "setup: no sources of opentelemetry-instrumentation-asgi" >&2

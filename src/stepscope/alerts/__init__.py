@@ -1,0 +1,1 @@
+"""Alerts: rules over metrics and findings, the states of alerts, and notifiers."""

@@ -1,0 +1,127 @@
+"""An alert: one firing of a rule, from its beginning to its end, with what explains it."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from stepscope.alerts.states import State
+
+ATTR_RULE = "alert.rule"
+ATTR_FINGERPRINT = "alert.fingerprint"
+ATTR_STATE = "alert.state"
+"""Attributes of a recorded alert that a rule raised: they make one alert of what trainer and hub both saw."""
+
+
+class Subject(msgspec.Struct, frozen=True, array_like=True):
+    """What an alert is about. A finding's `key` is its metric or span, and its rank is None: the ranks are evidence."""
+
+    rule: str
+    run: str
+    key: str = ""
+    rank: int | None = None
+    finding: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """The same in every process that sees the same cause."""
+        # A finding is one cause whichever rule reports it.
+        rule = "" if self.finding else self.rule
+        parts = (rule, self.run, self.key, "" if self.rank is None else str(self.rank), self.finding)
+        return hashlib.sha256("\x1f".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+class Alert(msgspec.Struct, kw_only=True):
+    """One alert. A later firing of the same subject is another alert with the same fingerprint."""
+
+    id: str
+    subject: Subject
+    project: str = ""
+    run_name: str = ""
+    state: State
+    severity: str = "WARN"
+    message: str = ""
+    threshold: str = ""
+    value: float | None = None
+    step: int | None = None
+    """Where the breach began."""
+    last_step: int | None = None
+    began: int
+    """When the breach began, in ns."""
+    fired: int = 0
+    changed: int
+    """When the state changed last, in ns."""
+    resolved: int = 0
+    ended: bool = False
+    """It was resolved because its run ended."""
+    count: int = 1
+    """How often it went from recovering back to firing, or was reported again, and once more."""
+    seen_by: tuple[str, ...] = ("hub",)
+    """Who saw it: `hub`, `trainer`, or both, the first one first."""
+    acknowledged_by: str = ""
+    acknowledged: int = 0
+    expected: bool = False
+    muted: str = ""
+    """Why nobody is told: a silence, another alert, or a mark as expected."""
+    notified: int = 0
+    """When somebody was last told, in ns."""
+    error: str = ""
+    finding: dict[str, Any] | None = None
+    snapshot: dict[str, Any] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """That of its subject."""
+        return self.subject.fingerprint
+
+    def saw(self, who: str) -> None:
+        """Note who saw it too."""
+        if who not in self.seen_by:
+            self.seen_by = (*self.seen_by, who)
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is not to be told about what, until when; patterns in which `*` stands for anything."""
+
+    id: str
+    rule: str = "*"
+    run: str = "*"
+    key: str = "*"
+    until: int
+    """In ns."""
+    since: int = 0
+    who: str = ""
+    why: str = ""
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's mark that alerts of this kind are expected: in one run, or in all of its project."""
+
+    id: str
+    rule: str
+    finding: str = ""
+    key: str = ""
+    run: str = ""
+    project: str = ""
+    """One of run and project is given."""
+    who: str = ""
+    time: int = 0
+
+    def covers(self, alert: Alert) -> bool:
+        """Tell whether an alert is alike."""
+        about = alert.subject
+        alike = (about.finding == self.finding) if self.finding else (about.rule == self.rule and not about.finding)
+        where = about.run == self.run if self.run else alert.project == self.project
+        return alike and where and about.key == self.key
+
+
+def alert_id(fingerprint: str, began: int) -> str:
+    """The id of an alert: its fingerprint and when it began."""
+    return f"{fingerprint}-{began // 1_000_000:x}"
+
+
+def worst(severities: Iterable[str]) -> str:
+    """The worst of some severities; INFO where there is none."""
+    order = ("INFO", "WARN", "ERROR", "FATAL")
+    return max(severities, key=lambda each: order.index(each) if each in order else 1, default="INFO")

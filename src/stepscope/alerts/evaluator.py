@@ -1,0 +1,335 @@
+"""The evaluator: records, findings and the time in, alerts out; the same in the trainer, in the hub and in a replay."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject, alert_id
+from stepscope.alerts.rule import Compiled, fill
+from stepscope.alerts.states import OPEN, Machine, State
+from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
+from stepscope.diagnosis.finding import Finding, number
+from stepscope.model import records
+from stepscope.model.names import EVENT_FINISHED, severity_word
+from stepscope.model.records import Metric, Record
+from stepscope.model.writer import Writer
+
+RECORDED = "alert"
+"""The kind under which an alert that a program recorded is a finding."""
+
+
+class Evaluator:
+    """Evaluates rules. Not thread-safe; `changed` holds the alerts whose state changed since it was cleared."""
+
+    def __init__(self, rules: Sequence[Compiled], who: str = "hub") -> None:
+        self.matcher = Matcher(rules)
+        self.changed: dict[str, Alert] = {}
+        self.open: dict[str, Alert] = {}
+        """By fingerprint: those that are pending or firing."""
+        self._who = who
+        self._runs: dict[str, RunSeries] = {}
+        self._awake: dict[str, Watch] = {}
+        """By fingerprint: what must be looked at as time goes by."""
+        self._absent: dict[tuple[str, str, int], tuple[RunSeries, Series]] = {}
+
+    def feed(self, writer: Writer, found: Iterable[Record], now: int) -> None:
+        """Take records of one writer, in their order; `now` is the time of the evaluation, in ns."""
+        run = self._runs.get(writer.run) or self._new_run(writer)
+        rank = writer.rank
+        for record in found:
+            if type(record) is Metric:
+                self._metric(run, rank, record, now)
+            elif type(record) is records.Alert:
+                self._recorded(run, rank, record, now)
+            elif type(record) is records.Event and record.name == EVENT_FINISHED and writer.main and not rank:
+                self.end_run(run.id, record.time)
+
+    def _metric(self, run: RunSeries, rank: int, record: Metric, now: int) -> None:
+        time, step, started = record.time, record.step, run.started
+        for key, value in record.points():
+            if not isinstance(value, (float, int)):
+                continue
+            series = run.series.get((key, rank))
+            if series is None:
+                series = self._new_series(run, key, rank)
+            for watch in series.watches:
+                machine = watch.machine
+                if machine.calm and machine.low <= value <= machine.high:
+                    machine.value = value
+                    machine.points += 1
+                    continue
+                self._settle(run, watch, machine.take(time, step, _float(value), started), time, step)
+            for watch in series.together:
+                if watch.values is not None:
+                    for at, made in watch.values.take(rank, step, _float(value)):
+                        self._settle(run, watch, watch.machine.take(time, at, made, started), time, at)
+            if series.absent:
+                self._heard(run, series, time, step, _float(value), now)
+
+    def take_finding(
+        self, writer: Writer, finding: Finding, now: int, who: str | None = None, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """Take a finding of the diagnosis; one that is reported again is the same alert."""
+        run = self._runs.get(writer.run) or self._new_run(writer)
+        about = Subject("", run.id, finding.key or finding.span or "", None, finding.kind)
+        watch = run.findings.get(about.fingerprint)
+        if watch is None:
+            rule = self.matcher.finding_rule(run, finding.kind)
+            if rule is None or not self.matcher.admit(rule):
+                return
+            subject = Subject(rule.name, run.id, about.key, None, finding.kind)
+            watch = run.findings[about.fingerprint] = Watch(Machine(rule), subject)
+            self._adopt(watch)
+        machine, at = watch.machine, finding.time or now
+        machine.value = finding.value
+        new = machine.judge(at, finding.step, breaching=True, healed=False)
+        machine.time = max(now, at)  # how long it is quiet is told by our clock
+        self._settle(run, watch, new, at, finding.step)
+        alert = watch.alert
+        if alert is not None:
+            alert.saw(who or self._who)
+            alert.message = self._message(run, watch, alert, finding.text)
+            alert.severity = machine.rule.rule.severity or finding.severity
+            alert.last_step = finding.last if finding.last is not None else finding.step
+            alert.finding = {**_evidence(finding), **(more or {})}
+
+    def tick(self, now: int) -> None:
+        """Say what time it is, for what shows by its absence."""
+        for run, series in list(self._absent.values()):
+            for watch in series.absent:
+                limit = watch.machine.rule.condition.absent
+                if not run.ended and series.heard >= 0 and now - series.heard > limit * 1e9:
+                    began = series.heard + int(limit * 1e9)
+                    machine = watch.machine
+                    state = machine.judge(began if machine.calm else now, None, breaching=True, healed=False)
+                    self._settle(run, watch, state, now, None)
+        for fingerprint, watch in list(self._awake.items()):
+            run = self._runs[watch.subject.run]
+            self._settle(run, watch, watch.machine.tick(now), now, None)
+            if watch.machine.calm:
+                self._awake.pop(fingerprint, None)
+
+    def end_run(self, id: str, now: int) -> None:
+        """Resolve what is open of a run that has ended, and forget its series."""
+        run = self._runs.pop(id, None)
+        for watch in run.watches() if run is not None else ():
+            if run is not None and not watch.machine.calm:
+                if watch.alert is not None:
+                    watch.alert.ended = True
+                self._settle(run, watch, watch.machine.end(), now, None)
+            self._awake.pop(watch.subject.fingerprint, None)
+        if run is not None:
+            run.ended = True
+            self.matcher.forget(run)
+            for key in [key for key in self._absent if key[0] == id]:
+                del self._absent[key]
+        for alert in [alert for alert in self.open.values() if alert.subject.run == id]:
+            alert.ended = True
+            self._close(alert, now)
+
+    def restore(self, alerts: Iterable[Alert]) -> None:
+        """Take up alerts that were open before; each is continued when its series is heard again."""
+        for alert in alerts:
+            self.open[alert.fingerprint] = alert
+
+    def _new_run(self, writer: Writer) -> RunSeries:
+        made = RunSeries(writer.run, writer.project, writer.name or "", writer.world_size, writer.wall_ns)
+        self._runs[writer.run] = made
+        return made
+
+    def _new_series(self, run: RunSeries, key: str, rank: int) -> Series:
+        series = self.matcher.match(run, key, rank)
+        for watch in (*series.watches, *series.together, *series.absent):
+            self._adopt(watch)
+        if series.absent:
+            self._absent[run.id, key, rank] = (run, series)
+        return series
+
+    def _adopt(self, watch: Watch) -> bool:
+        """Continue an alert that is open already: of the time before a restart, or reported by the trainer."""
+        alert = self.open.get(watch.subject.fingerprint)
+        if alert is None or watch.alert is not None:
+            return False
+        watch.alert = alert
+        alert.saw(self._who)
+        watch.machine.restore(alert.state, alert.began, alert.step, alert.value, alert.changed)
+        self._awake[alert.fingerprint] = watch
+        return True
+
+    def _heard(self, run: RunSeries, series: Series, time: int, step: int | None, value: float, now: int) -> None:
+        series.heard = now
+        for watch in series.absent:
+            if not watch.machine.calm:
+                watch.machine.value = value
+                state = watch.machine.judge(time, step, breaching=False, healed=True)
+                self._settle(run, watch, state, time, step)
+
+    def _recorded(self, run: RunSeries, rank: int, record: records.Alert, now: int) -> None:
+        """An alert of the run's own journal: of a rule in the trainer, or one that the program raised itself."""
+        rule, state = record.attrs.get(ATTR_RULE), record.attrs.get(ATTR_STATE)
+        fingerprint = record.attrs.get(ATTR_FINGERPRINT)
+        if not isinstance(rule, str) or not isinstance(fingerprint, str) or state not in ("firing", "resolved"):
+            severity = severity_word(record.severity)
+            text = record.message or record.name
+            level = severity if severity in ("WARN", "ERROR", "FATAL") else "WARN"
+            found = Finding(
+                *(RECORDED, level, text),  # type: ignore[arg-type]
+                step=record.step,
+                ranks=(rank,),
+                key=record.name,
+                time=record.time,
+            )
+            writer = Writer(id="", run=run.id, project=run.project, name=run.name or None)
+            self.take_finding(writer, found, now, "trainer")
+            return
+        alert = self.open.get(fingerprint)
+        if alert is not None:
+            alert.saw("trainer")
+            if state == "resolved" and fingerprint not in self._awake:
+                self._close(alert, record.time)
+        elif state == "firing":
+            self._open_foreign(run, record, fingerprint)
+
+    def _open_foreign(self, run: RunSeries, record: records.Alert, fingerprint: str) -> None:
+        said = record.attrs
+        key, rank, value = said.get("alert.key", ""), said.get("alert.rank"), said.get("alert.value")
+        about = Subject(
+            *(str(said[ATTR_RULE]), run.id, str(key), rank if isinstance(rank, int) else None),
+            str(said.get("alert.finding", "")),
+        )
+        if about.fingerprint != fingerprint:
+            return
+        alert = Alert(
+            id=alert_id(fingerprint, record.time),
+            subject=about,
+            project=run.project,
+            run_name=run.name,
+            state="firing",
+            severity=severity_word(record.severity),
+            message=record.message,
+            value=float(value) if isinstance(value, (int, float)) else None,
+            step=record.step,
+            began=record.time,
+            fired=record.time,
+            changed=record.time,
+            seen_by=("trainer",),
+        )
+        self._note(alert)
+
+    def _settle(self, run: RunSeries, watch: Watch, state: State | None, time: int, step: int | None) -> None:
+        """Carry a new state of a machine over to its alert."""
+        machine, alert = watch.machine, watch.alert
+        if state is None:
+            if alert is not None and machine.state == "firing":
+                alert.value = machine.value
+                alert.last_step = step if step is not None else alert.last_step
+            return
+        if state == "inactive":
+            self._awake.pop(watch.subject.fingerprint, None)
+            if alert is not None:
+                watch.alert = None
+                alert.state, alert.changed = "inactive", time
+                self._note(alert)
+            return
+        if alert is None:
+            if self._adopt(watch):
+                return
+            alert = watch.alert = self._new_alert(run, watch, time, step)
+        if state == "firing":
+            alert.count += alert.fired > 0
+            alert.fired = alert.fired or time
+            alert.last_step = step if step is not None else alert.last_step
+        alert.state, alert.changed, alert.error = state, time, machine.error
+        alert.value = machine.value
+        if not alert.finding:
+            alert.message = self._message(run, watch, alert)
+        if state == "resolved":
+            watch.alert = None
+            alert.resolved = time
+            self._awake.pop(alert.fingerprint, None)
+        else:
+            self._awake[alert.fingerprint] = watch
+        self._note(alert)
+
+    def _close(self, alert: Alert, time: int) -> None:
+        alert.state = "resolved" if alert.state in OPEN else "inactive"
+        alert.changed = alert.resolved = time
+        self._note(alert)
+
+    def _note(self, alert: Alert) -> None:
+        self.changed[alert.id] = alert
+        if alert.state in OPEN or alert.state == "pending":
+            self.open[alert.fingerprint] = alert
+        elif self.open.get(alert.fingerprint) is alert:
+            del self.open[alert.fingerprint]
+
+    def _new_alert(self, run: RunSeries, watch: Watch, time: int, step: int | None) -> Alert:
+        rule, begun = watch.machine.rule, watch.machine.breached
+        began = begun.time if begun is not None else time
+        fingerprint = watch.subject.fingerprint
+        return Alert(
+            id=alert_id(fingerprint, began),
+            subject=watch.subject,
+            project=run.project,
+            run_name=run.name,
+            state="inactive",
+            severity=rule.severity,
+            threshold=rule.condition.text,
+            step=begun.step if begun is not None else step,
+            last_step=step,
+            began=began,
+            changed=time,
+            seen_by=(self._who,),
+        )
+
+    def _message(self, run: RunSeries, watch: Watch, alert: Alert, text: str = "") -> str:
+        rule, about = watch.machine.rule, watch.subject
+        value = "" if alert.value is None else number(alert.value)
+        values = {
+            "rule": rule.name,
+            "run": run.id,
+            "project": run.project,
+            "name": run.name or run.id,
+            "key": about.key,
+            "rank": "all" if about.rank is None else about.rank,
+            "value": value,
+            "step": "none" if alert.step is None else alert.step,
+            "threshold": rule.condition.text,
+            "severity": alert.severity,
+            "text": text,
+        }
+        return fill(rule.rule.message or _default_message(rule, about, alert, text), values)
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond all floats
+        return math.inf if value > 0 else -math.inf
+
+
+def _default_message(rule: Compiled, about: Subject, alert: Alert, text: str) -> str:
+    where = "" if alert.step is None else " since step {step}"
+    rank = "" if about.rank is None else " on rank {rank}"
+    if rule.condition.kind == "finding":
+        return text
+    if rule.condition.kind == "absent":
+        return f"{{key}}{rank} has had no value for {rule.condition.text.partition(' ')[2]}"
+    if rule.condition.kind == "changes":
+        return f"{{key}}{rank} changed to {{value}}{where}"
+    of = f" ({rule.rule.over_ranks} over ranks)" if rule.rule.over_ranks else ""
+    return f"{{key}}{of}{rank} is {{value}}{where}: the rule {{rule}} says {{threshold}}"
+
+
+def _evidence(finding: Finding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind,
+        "text": finding.text,
+        "cause": finding.cause,
+        "advice": finding.advice,
+        "ranks": list(finding.ranks),
+        "expected": None if finding.expected is None else list(finding.expected),
+        "symptoms": list(finding.symptoms),
+        "span": finding.span,
+        "attempt": finding.attempt,
+    }

@@ -1,0 +1,1 @@
+"""Notifiers: who is told of an alert, one module for each way."""

@@ -1,0 +1,85 @@
+"""The command notifier: a program of the user's, with the notification as JSON on its standard input."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stepscope.alerts.dispatch import Notification
+from stepscope.alerts.notifiers.registry import convert
+from stepscope.alerts.notifiers.shapes import plain
+from stepscope.model.errors import ConfigError, Reject, Retry
+
+TEMPORARY = 75
+"""The exit code that asks for another try, `EX_TEMPFAIL`."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The program and its arguments; no shell reads them."""
+
+    run: list[str]
+    timeout: float = 30.0
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Command":
+        """Read options."""
+        made = convert(options, cls)
+        if not made.run or not made.run[0]:
+            raise ConfigError("run is a list: the program, then its arguments")
+        return made
+
+    @property
+    def place(self) -> str:
+        """The program; its arguments may hold secrets."""
+        return self.run[0]
+
+    def open(self) -> "CommandNotifier":
+        """Make the notifier."""
+        return CommandNotifier(self)
+
+
+class CommandNotifier:
+    """Runs the program once for each notification."""
+
+    def __init__(self, config: Command) -> None:
+        self._config = config
+
+    def send(self, notification: Notification) -> None:
+        """Run the program; exit code 75 asks for another try."""
+        (body,) = plain(notification)
+        said = {"STATUS": notification.status, "TITLE": notification.title, "SEVERITY": notification.severity}
+        env = {**os.environ, **{f"STEPSCOPE_ALERT_{name}": value.replace("\0", "") for name, value in said.items()}}
+        try:
+            code, error = self._run(_encode(body), env)
+        except OSError as trouble:
+            raise Reject(f"{self._config.run[0]}: {trouble.strerror or trouble}", ()) from None
+        except subprocess.TimeoutExpired:
+            raise Retry(f"{self._config.run[0]} did not end in {self._config.timeout:g} s") from None
+        if code == TEMPORARY:
+            raise Retry(f"{self._config.run[0]} asks for another try: {error}")
+        if code:
+            raise Reject(f"{self._config.run[0]} ended with {code}: {error}", ())
+
+    def close(self) -> None:
+        """Nothing is open between two runs."""
+
+    def _run(self, body: bytes, env: Mapping[str, str]) -> tuple[int, str]:
+        process = subprocess.Popen(
+            self._config.run,
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # so that what it started ends with it
+        )
+        try:
+            _, error = process.communicate(body, timeout=self._config.timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise
+        return process.returncode, error[-200:].decode("utf-8", "replace").strip()

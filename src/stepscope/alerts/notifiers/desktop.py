@@ -1,0 +1,55 @@
+"""The desktop notifier: a note on the screen, by `notify-send`."""
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stepscope.alerts.dispatch import Notification
+from stepscope.alerts.notifiers.command import Command, CommandNotifier
+from stepscope.alerts.notifiers.registry import convert
+from stepscope.model.errors import Reject
+
+_URGENCY = {"INFO": "low", "WARN": "normal"}
+
+
+class Desktop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which program shows the note."""
+
+    program: str = "notify-send"
+    timeout: float = 10.0
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Desktop":
+        """Read options."""
+        return convert(options, cls)
+
+    @property
+    def place(self) -> str:
+        """This screen."""
+        return "this desktop"
+
+    def open(self) -> "DesktopNotifier":
+        """Make the notifier."""
+        return DesktopNotifier(self)
+
+
+class DesktopNotifier:
+    """Shows notes where the program is installed."""
+
+    def __init__(self, config: Desktop) -> None:
+        self._config = config
+
+    def send(self, notification: Notification) -> None:
+        """Show a note."""
+        path = shutil.which(self._config.program)
+        if path is None:
+            raise Reject(f"{self._config.program} is not installed", ())
+        urgency = "low" if notification.status == "resolved" else _URGENCY.get(notification.severity, "critical")
+        words = [notification.title[:200].replace("\0", ""), notification.text[:1000].replace("\0", "")]
+        line = [path, "--app-name", "Stepscope", "--urgency", urgency, "--", *words]
+        CommandNotifier(Command(run=line, timeout=self._config.timeout)).send(notification)
+
+    def close(self) -> None:
+        """Nothing is open between two notes."""

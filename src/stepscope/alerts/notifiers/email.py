@@ -1,0 +1,129 @@
+"""The email notifier: SMTP, with TLS and a login where asked for."""
+
+import contextlib
+import smtplib
+import ssl
+from collections.abc import Mapping
+from email.message import EmailMessage
+from typing import Any, Literal
+
+import msgspec
+
+from stepscope.alerts.dispatch import Notification
+from stepscope.alerts.notifiers.registry import convert
+from stepscope.model.errors import ConfigError, Reject, Retry
+
+
+class Email(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sender": "from"}):
+    """Which server, from whom and to whom."""
+
+    host: str
+    to: list[str]
+    sender: str = "stepscope@localhost"
+    port: int = 0
+    """0: 587 with STARTTLS, 465 with TLS, 25 without."""
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    user: str = ""
+    password: str = ""
+    timeout: float = 20.0
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Email":
+        """Read options; the password is never shown."""
+        given = dict(options)
+        if isinstance(given.get("to"), str):
+            given["to"] = [each.strip() for each in given["to"].split(",") if each.strip()]
+        made = convert(given, cls)
+        if not made.host or any(each.isspace() for each in made.host):
+            raise ConfigError("host is the name of a mail server")
+        if not made.to or not all("@" in each and each.isprintable() for each in (*made.to, made.sender)):
+            raise ConfigError("`to` and `from` are addresses such as me@example.org")
+        if not 0 <= made.port < 65536:
+            raise ConfigError("port is a number up to 65535")
+        if made.password and made.tls == "none":
+            raise ConfigError("a password is not sent without TLS: set tls to starttls or tls")
+        return made
+
+    @property
+    def place(self) -> str:
+        """The server and the addresses."""
+        return f"{', '.join(self.to)} by way of {self.host}"
+
+    def open(self) -> "EmailNotifier":
+        """Make the notifier."""
+        return EmailNotifier(self)
+
+
+class EmailNotifier:
+    """Sends one message over a connection of its own: mail servers close idle ones."""
+
+    def __init__(self, config: Email) -> None:
+        self._config = config
+
+    def send(self, notification: Notification) -> None:
+        """Send a mail to everybody."""
+        message = self._message(notification)
+        try:
+            with self._connected() as server:
+                refused = server.send_message(message)
+        except smtplib.SMTPRecipientsRefused as error:
+            raise _refusal(error.recipients) from None
+        except smtplib.SMTPResponseException as error:
+            said = f"SMTP {error.smtp_code}: {_text(error.smtp_error)}"
+            if 400 <= error.smtp_code < 500:
+                raise Retry(said) from None
+            raise Reject(said, ()) from None
+        except ssl.SSLError as error:
+            raise Retry(f"TLS: {error.reason or error}") from None
+        except smtplib.SMTPNotSupportedError as error:
+            raise Reject(f"the server cannot do this: {error}", ()) from None
+        except (OSError, smtplib.SMTPException) as error:
+            raise Retry(f"{self._config.host}: {type(error).__name__}: {error}") from None
+        if refused:
+            raise _refusal(refused)
+
+    def close(self) -> None:
+        """Nothing is open between two messages."""
+
+    @contextlib.contextmanager
+    def _connected(self) -> Any:
+        config = self._config
+        port = config.port or {"starttls": 587, "tls": 465, "none": 25}[config.tls]
+        context = ssl.create_default_context() if config.tls != "none" else None
+        made = (
+            smtplib.SMTP_SSL(config.host, port, timeout=config.timeout, context=context)
+            if config.tls == "tls"
+            else smtplib.SMTP(config.host, port, timeout=config.timeout)
+        )
+        with made as server:
+            if config.tls == "starttls":
+                server.starttls(context=context)
+            if config.user:
+                server.login(config.user, config.password)
+            yield server
+
+    def _message(self, notification: Notification) -> EmailMessage:
+        made = EmailMessage()
+        made["Subject"] = f"[stepscope] {_line(notification.title)}"[:250]
+        made["From"], made["To"] = self._config.sender, ", ".join(self._config.to)
+        made["X-Stepscope-Status"] = notification.status
+        made["X-Stepscope-Group"] = _line(notification.group)[:200].encode("ascii", "replace").decode()
+        link = f"\n\n{notification.url}" if notification.url else ""
+        made.set_content(f"{notification.text}\n\nRun: {notification.run}\nProject: {notification.project}{link}\n")
+        return made
+
+
+def _refusal(refused: Mapping[str, tuple[int, bytes]]) -> Retry | Reject:
+    """Of those who were refused: to be tried again where the server says so for all of them."""
+    said = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in list(refused.items())[:3])
+    if all(400 <= code < 500 for code, _ in refused.values()):
+        return Retry(said)
+    return Reject(said, ())
+
+
+def _text(said: Any) -> str:
+    return said.decode("utf-8", "replace")[:200] if isinstance(said, bytes) else str(said)[:200]
+
+
+def _line(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text)

@@ -1,0 +1,124 @@
+"""Which notifiers there are, and the `notifiers:` of a file read into them."""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from stepscope.alerts.dispatch import Notification
+from stepscope.model.errors import ConfigError
+
+GROUP = "stepscope.notifiers"
+"""The entry point group in which other packages register theirs."""
+BUILT_IN = {
+    "alertmanager": "stepscope.alerts.notifiers.alertmanager:Alertmanager",
+    "command": "stepscope.alerts.notifiers.command:Command",
+    "datadog": "stepscope.alerts.notifiers.datadog:Datadog",
+    "desktop": "stepscope.alerts.notifiers.desktop:Desktop",
+    "email": "stepscope.alerts.notifiers.email:Email",
+    "log": "stepscope.alerts.notifiers.log:Log",
+    "webhook": "stepscope.alerts.notifiers.webhook:Webhook",
+}
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+Options = TypeVar("Options")
+
+
+class Notifier(Protocol):
+    """Somebody who is told. Each is used by one thread."""
+
+    def send(self, notification: Notification) -> None:
+        """Deliver it; `Retry` when it may be tried again, `Reject` when it never will be taken."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class NotifierConfig(Protocol):
+    """What an entry point names: a frozen msgspec Struct of the options, complete and checked."""
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "NotifierConfig":
+        """Read options; ConfigError when they are wrong. Opens nothing."""
+
+    @property
+    def place(self) -> str:
+        """The destination without secrets, for people."""
+
+    def open(self) -> Notifier:
+        """Make the notifier; connections are opened with the first message."""
+
+
+def names() -> list[str]:
+    """Name the kinds of notifier that can be used here."""
+    return sorted({*BUILT_IN, *_registered()})
+
+
+def read(name: str, given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> NotifierConfig:
+    """Read one entry of `notifiers:`, a kind with its options; `${NAME}` in an option is a variable's value."""
+    env = os.environ if env is None else env
+    ((kind, options),) = given.items()
+    found = find(kind)
+    try:
+        return found.read(_with_variables(name, options or {}, env), env)
+    except ConfigError as error:
+        raise ConfigError(f"notifier {name}: {error}") from None
+
+
+def find(kind: str) -> type[NotifierConfig]:
+    """Import the options of a kind of notifier; ConfigError names the known ones."""
+    if kind in BUILT_IN:
+        module, _, attribute = BUILT_IN[kind].partition(":")
+        return cast(type[NotifierConfig], getattr(import_module(module), attribute))
+    point = _registered().get(kind)
+    if point is None:
+        near = difflib.get_close_matches(kind, names(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"there is no notifier of the kind {kind!r}{hint} Known: {', '.join(names())}")
+    try:
+        return cast(type[NotifierConfig], point.load())
+    except Exception as error:
+        raise ConfigError(f"{kind!r} is registered as {point.value} and cannot be loaded: {error!r}") from None
+
+
+def _registered() -> dict[str, Any]:
+    from importlib.metadata import entry_points  # slow to import, and only others' notifiers need it
+
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def convert(options: Mapping[str, Any], kind: type[Options]) -> Options:
+    """Read options into a Struct; ConfigError names the option and the known ones, never a value."""
+    known = [field.encode_name for field in msgspec.structs.fields(cast(Any, kind))]
+    for key in options:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"there is no option {key!r}{hint} Known: {', '.join(known)}")
+    try:
+        made = msgspec.convert(dict(options), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error)) from None
+    timeout = getattr(made, "timeout", 1.0)
+    if not 0 < timeout <= 300:
+        raise ConfigError("timeout is a number of seconds, above 0 and up to 300")
+    return made
+
+
+def _with_variables(name: str, given: Any, env: Mapping[str, str]) -> Any:
+    if isinstance(given, Mapping):
+        return {key: _with_variables(name, value, env) for key, value in given.items()}
+    if isinstance(given, list):
+        return [_with_variables(name, value, env) for value in given]
+    if not isinstance(given, str):
+        return given
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in env:
+            raise ConfigError(f"notifier {name}: the variable {found[1]} is not set")
+        return env[found[1]]
+
+    return _VARIABLE.sub(value, given)

@@ -1,0 +1,48 @@
+"""One value from those of all ranks at a step."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+OPEN_STEPS = 4
+"""So many steps wait for ranks that have not reported; then the oldest is taken as it is."""
+
+AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
+    "max": max,
+    "min": min,
+    "mean": lambda values: sum(values) / len(values),
+    "sum": sum,
+    "spread": lambda values: max(values) - min(values),
+    "count": len,
+}
+
+
+class OverRanks:
+    """Collects the values of a key by step. The ranks that are waited for are those that reported before."""
+
+    def __init__(self, aggregate: str, world: int) -> None:
+        self._aggregate = AGGREGATES[aggregate]
+        self._expected = max(world, 1)
+        self._steps: dict[int | None, dict[int, float]] = {}
+
+    def take(self, rank: int, step: int | None, value: float) -> Iterator[tuple[int | None, float]]:
+        """Take the value of a rank; yields steps that are complete, with their value."""
+        if step is None:  # nothing says which values belong together, so the latest of each rank do
+            values = self._steps.setdefault(None, {})
+            values[rank] = value
+            yield None, self._of(values)
+            return
+        values = self._steps.setdefault(step, {})
+        values[rank] = value
+        if len(values) >= self._expected:
+            del self._steps[step]
+            self._expected = len(values)
+            yield step, self._of(values)
+        elif len(self._steps) > OPEN_STEPS:
+            oldest = min(each for each in self._steps if each is not None)
+            values = self._steps.pop(oldest)
+            self._expected = max(len(values), *(len(each) for each in self._steps.values()))
+            yield oldest, self._of(values)
+
+    def _of(self, values: dict[int, float]) -> float:
+        found = list(values.values())
+        broken = next((each for each in found if each != each), None)  # min and max would pass over a NaN
+        return float(self._aggregate(found)) if broken is None else broken

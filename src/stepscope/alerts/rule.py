@@ -1,0 +1,297 @@
+"""A rule: which series it watches, the condition, how long it must hold, and who is notified."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from typing import Any, Literal
+
+import msgspec
+
+from stepscope.model.errors import StepscopeError
+from stepscope.model.names import SEVERITIES
+
+Severity = Literal["INFO", "WARN", "ERROR", "FATAL"]
+Aggregate = Literal["max", "min", "mean", "sum", "spread", "count"]
+"""One value from those of all ranks at a step; `spread` is the highest minus the lowest, `count` how many ranks."""
+Kind = Literal["above", "below", "outside", "absent", "changes", "not finite", "finding", "test"]
+
+LONGEST_NAME, LONGEST_MESSAGE = 100, 1000
+FIELDS = ("rule", "run", "project", "name", "key", "rank", "value", "step", "threshold", "severity", "text")
+"""What a message may name in braces."""
+_NAME = re.compile(r"[\w][\w .:/-]{0,99}")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|steps?)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_LONGEST_SECONDS = 366 * 86400.0
+_WHEN = "write `> 5`, `< 0.1`, `outside 0.1 0.3`, `absent 5m`, `changes`, `not finite`, or `finding KIND`"
+
+
+class RuleError(StepscopeError, ValueError):
+    """A rule makes no sense; `field` is the one to mend."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+
+
+class RunFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which runs a rule is for; each is a pattern in which `*` stands for anything."""
+
+    id: str = "*"
+    project: str = "*"
+    name: str = "*"
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"hold": "for", "notifiers": "notify"}):
+    """A rule as people write it; `compile_rule` checks it."""
+
+    name: str
+    when: str = ""
+    """The condition, such as `> 5`."""
+    test: Any = None
+    """Instead of `when`, in Python only: a function that tells whether a value breaches."""
+    key: str | list[str] = "*"
+    """Patterns of keys, such as `trainer/loss` or `*/kl*`."""
+    category: str = ""
+    run: RunFilter = RunFilter()
+    rank: int | list[int] | None = None
+    """Only these ranks; each rank has an alert of its own."""
+    over_ranks: Aggregate | None = None
+    """Judge one value made of those of all ranks instead."""
+    hold: str | float = 0
+    """How long the condition must hold: seconds, `5m`, or `10 steps`."""
+    recovery: float | None = None
+    """The value at which it recovers; without, the threshold itself."""
+    keep_firing: str | float = 0
+    warm_up: str | float = 0
+    no_data: str | float = "30m"
+    """Without a value for so long, an open alert is in the state no-data."""
+    nan: Literal["breach", "ignore"] = "breach"
+    severity: Severity | None = None
+    """None: WARN, and for a finding its own."""
+    message: str = ""
+    notifiers: list[str] | None = None
+    """Their names; None: all that are configured."""
+    inhibits: list[str] = []
+    """Patterns of rules whose alerts of the same run are not sent while this one fires."""
+    repeat: str | float = "4h"
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A length of time, or of steps."""
+
+    seconds: float = 0.0
+    steps: int = 0
+
+    def __bool__(self) -> bool:
+        return self.seconds > 0 or self.steps > 0
+
+    def __str__(self) -> str:
+        if self.steps:
+            return f"{self.steps} step{'s' if self.steps != 1 else ''}"
+        for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+            if self.seconds >= size and self.seconds % size == 0:
+                return f"{self.seconds / size:g}{unit}"
+        return f"{self.seconds:g}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """When a value breaches; a healthy one is from `low` to `high`."""
+
+    kind: Kind
+    low: float = -math.inf
+    high: float = math.inf
+    strict: bool = False
+    """The bounds themselves breach too, as in `>= 5`."""
+    absent: float = 0.0
+    finding: re.Pattern[str] | None = None
+    test: Callable[[float], bool] | None = None
+    text: str = ""
+
+    def breaches(self, value: float) -> bool:
+        """Tell whether a number breaches; not for NaN, `absent`, `changes` and `finding`."""
+        if self.test is not None:
+            return bool(self.test(value))
+        return not (self.low < value < self.high) if self.strict else not (self.low <= value <= self.high)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """A rule that was checked, ready to be evaluated."""
+
+    rule: Rule
+    condition: Condition
+    hold: Duration
+    keep_firing: Duration
+    warm_up: Duration
+    no_data: float
+    repeat: float
+    keys: re.Pattern[str]
+    runs: tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]
+    ranks: frozenset[int] | None
+    inhibits: re.Pattern[str] | None
+    source: str = ""
+    """Where it was written: a pack, a file, or `init`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.rule.name
+
+    @property
+    def severity(self) -> Severity:
+        """How bad a breach is, where nothing else says it."""
+        return self.rule.severity or "WARN"
+
+    def wants_key(self, key: str) -> bool:
+        """Tell whether it watches a key."""
+        if self.condition.kind == "finding":
+            return False
+        category = self.rule.category
+        return (not category or key.startswith(category + "/")) and self.keys.fullmatch(key) is not None
+
+    def wants_run(self, id: str, project: str, name: str) -> bool:
+        """Tell whether it is for a run."""
+        return all(pattern.fullmatch(text) for pattern, text in zip(self.runs, (id, project, name), strict=True))
+
+
+def compile_rule(rule: Rule, source: str = "") -> Compiled:
+    """Check a rule; RuleError names the field and says what to write."""
+    if _NAME.fullmatch(rule.name) is None:
+        raise RuleError("name", f"use 1 to {LONGEST_NAME} letters, digits, spaces and . : / _ -")
+    condition = read_condition(rule.when) if rule.test is None else _python_condition(rule)
+    keys = [rule.key] if isinstance(rule.key, str) else list(rule.key)
+    if not keys or not all(keys):
+        raise RuleError("key", "name a metric, or a pattern such as */loss")
+    if condition.kind == "finding" and rule.over_ranks:
+        raise RuleError("over_ranks", "a finding is about all ranks already: leave this out")
+    if rule.over_ranks and rule.rank is not None:
+        raise RuleError("over_ranks", "choose either `rank` or `over_ranks`")
+    _check_recovery(rule, condition)
+    check_message(rule.message)
+    ranks = None if rule.rank is None else frozenset([rule.rank] if isinstance(rule.rank, int) else rule.rank)
+    return Compiled(
+        rule=rule,
+        condition=condition,
+        hold=read_duration("for", rule.hold),
+        keep_firing=read_duration("keep_firing", rule.keep_firing),
+        warm_up=read_duration("warm_up", rule.warm_up),
+        no_data=_seconds("no_data", rule.no_data),
+        repeat=_seconds("repeat", rule.repeat),
+        keys=patterns(keys),
+        runs=(patterns([rule.run.id]), patterns([rule.run.project]), patterns([rule.run.name])),
+        ranks=ranks,
+        inhibits=patterns(rule.inhibits) if rule.inhibits else None,
+        source=source,
+    )
+
+
+def patterns(globs: Sequence[str]) -> re.Pattern[str]:
+    """One expression that matches any of some patterns."""
+    return re.compile("|".join(translate(re.sub(r"\*+", "*", glob[:500])) for glob in globs))
+
+
+def _python_condition(rule: Rule) -> Condition:
+    if not callable(rule.test):
+        raise RuleError("test", "this is a function, so it can be given in Python only: write `when` instead")
+    if rule.when:
+        raise RuleError("when", "choose either `when` or `test`")
+    return Condition("test", test=rule.test, text=getattr(rule.test, "__name__", "a function"))
+
+
+def read_condition(when: str) -> Condition:
+    """Read a condition such as `> 5`."""
+    words = re.sub(r"^\s*(>=|<=|>|<)", r"\1 ", when).split()
+    said = when.strip()
+    match words:
+        case [(">" | ">=") as sign, number]:
+            return Condition("above", high=_number(number), strict=sign == ">=", text=said)
+        case [("<" | "<=") as sign, number]:
+            return Condition("below", low=_number(number), strict=sign == "<=", text=said)
+        case ["outside", first, second]:
+            low, high = _number(first), _number(second)
+            if low >= high:
+                raise RuleError("when", f"the first of two bounds is the lower one: outside {second} {first}")
+            return Condition("outside", low=low, high=high, text=said)
+        case ["absent", *rest] if rest:
+            seconds = _seconds("when", " ".join(rest))
+            if seconds <= 0:
+                raise RuleError("when", "say how long a value may be absent, such as `absent 5m`")
+            return Condition("absent", absent=seconds, text=said)
+        case ["changes"]:
+            return Condition("changes", text=said)
+        case ["not", "finite"]:
+            return Condition("not finite", test=math.isinf, text=said)
+        case ["finding", *kinds] if len(kinds) <= 20:
+            return Condition("finding", finding=patterns(kinds or ["*"]), text=said)
+    raise RuleError("when", f"{said[:60]!r} is no condition: {_WHEN}")
+
+
+def read_duration(field: str, given: str | float) -> Duration:
+    """Read a number of seconds, or a text such as `5m` or `10 steps`."""
+    found = _DURATION.fullmatch(str(given).strip().lower())
+    if found is None:
+        raise RuleError(field, f"{str(given)[:40]!r} is no length of time: write 30s, 5m, 2h, 1d or 10 steps")
+    number, unit = float(found[1]), found[2] or "s"
+    if unit.startswith("step"):
+        if number != int(number) or number > 2**53:
+            raise RuleError(field, "steps are a whole number")
+        return Duration(steps=int(number))
+    seconds = number * _SECONDS["ms" if unit == "ms" else unit[0]]
+    if seconds > _LONGEST_SECONDS:
+        raise RuleError(field, "this is longer than a year")
+    return Duration(seconds=seconds)
+
+
+def check_message(message: str) -> None:
+    """Look whether a template names only what there is."""
+    if len(message) > LONGEST_MESSAGE:
+        raise RuleError("message", f"a message has at most {LONGEST_MESSAGE} characters")
+    for name in _PLACEHOLDER.findall(message):
+        if name not in FIELDS:
+            raise RuleError("message", f"there is no {{{name[:40]}}}; there are {', '.join(FIELDS)}")
+
+
+def fill(message: str, values: dict[str, Any]) -> str:
+    """Put values in place of names in braces; a brace that names nothing stays."""
+    return _PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), message)
+
+
+def severity_number(severity: str) -> int:
+    """OpenTelemetry's number of a severity."""
+    return SEVERITIES.get(severity, SEVERITIES["WARN"])
+
+
+def _check_recovery(rule: Rule, condition: Condition) -> None:
+    if rule.recovery is None:
+        return
+    if condition.kind not in ("above", "below"):
+        raise RuleError("recovery", "only a rule with > or < has a recovery threshold")
+    if not math.isfinite(rule.recovery):
+        raise RuleError("recovery", "this must be a finite number")
+    healthy = rule.recovery <= condition.high if condition.kind == "above" else rule.recovery >= condition.low
+    if not healthy:
+        side = "at or below" if condition.kind == "above" else "at or above"
+        raise RuleError("recovery", f"a rule with {condition.text} recovers {side} its threshold")
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise RuleError("when", f"{text[:40]!r} is no finite number: {_WHEN}")
+    return number
+
+
+def _seconds(field: str, given: str | float) -> float:
+    duration = read_duration(field, given)
+    if duration.steps:
+        raise RuleError(field, "give this in time, such as 5m; steps do not pass while nothing comes")
+    return duration.seconds

@@ -1,0 +1,106 @@
+"""Rules as YAML text, read with line and column; what a file holds beside rules: packs and notifiers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stepscope.alerts.packs import PACKS, pack_rules
+from stepscope.alerts.rule import Compiled, Rule, RuleError, compile_rule
+from stepscope.model.errors import ConfigError
+from stepscope.wire.yaml_structs import Document, Mistake, read
+
+NAME = "alerts.yaml"
+LONGEST = 512 * 1024
+MOST_RULES = 2000
+
+
+class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an `alerts.yaml` holds."""
+
+    rules: list[Rule] = []
+    notifiers: dict[str, dict[str, Any]] = {}
+    """By name: `{ops: {webhook: {url: ...}}}`."""
+    packs: dict[str, bool] = {}
+    """Built-in packs that are switched off or on; all are on."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """All rules that are in force, those a person wrote first, and the notifiers by name."""
+
+    rules: tuple[Compiled, ...] = ()
+    notifiers: Mapping[str, Mapping[str, Any]] = {}
+
+
+def parse(text: str, source: str = "", notifiers: Iterable[str] = ()) -> Rules:
+    """Read a file; Mistake says what is wrong in which line and column. Packs are not among the rules.
+
+    `notifiers` are known from other files.
+    """
+    return _checked(_read(text), source, notifiers)
+
+
+def _read(text: str) -> Document[RuleFile]:
+    example = "`rules:` and a list of rules, such as `- {name: high loss, key: trainer/loss, when: '> 10'}`"
+    return read(text, RuleFile, longest=LONGEST, what="a file of rules", example=example)
+
+
+def _checked(document: Document[RuleFile], source: str, notifiers: Iterable[str]) -> Rules:
+    file = document.value
+    known = ("log", *notifiers, *file.notifiers)
+    if len(file.rules) > MOST_RULES:
+        raise document.mistake(f"there are {len(file.rules)} rules, and {MOST_RULES} at most may be", "$.rules")
+    compiled: list[Compiled] = []
+    names: set[str] = set()
+    for index, rule in enumerate(file.rules):
+        try:
+            compiled.append(compile_rule(rule, source))
+        except RuleError as error:
+            raise document.mistake(str(error), f"$.rules[{index}].{error.field}") from None
+        if rule.name in names:
+            raise document.mistake(f"there are two rules named {rule.name}", f"$.rules[{index}].name")
+        names.add(rule.name)
+        unknown = [name for name in rule.notifiers or () if name not in known]
+        if unknown:
+            said = f"there is no notifier {unknown[0]!r}; there are {', '.join(known)}"
+            raise document.mistake(said, f"$.rules[{index}].notify")
+    for name in file.packs:
+        if name not in PACKS:
+            raise document.mistake(f"there is no pack {name!r}; there are {', '.join(PACKS)}", f"$.packs.{name}")
+    for name, kind in file.notifiers.items():
+        if len(kind) != 1 or not isinstance(next(iter(kind.values())), (dict, type(None))):
+            said = "a notifier is one kind with its options, such as {webhook: {url: https://...}}"
+            raise document.mistake(said, f"$.notifiers.{name}")
+    return Rules(tuple(compiled), file.notifiers)
+
+
+def with_packs(texts: Iterable[tuple[str, str]]) -> Rules:
+    """Read (source, text) pairs, the later over the earlier, and add the packs that none switches off."""
+    rules: dict[str, Compiled] = {}
+    notifiers: dict[str, Mapping[str, Any]] = {}
+    packs = dict.fromkeys(PACKS, True)
+    for source, text in texts:
+        document = _read(text)
+        found = _checked(document, source, notifiers)
+        rules |= {rule.name: rule for rule in found.rules}
+        notifiers |= found.notifiers
+        packs |= document.value.packs
+    for name, wanted in packs.items():
+        for rule in pack_rules(name) if wanted else ():
+            rules.setdefault(rule.name, rule)
+    return Rules(tuple(rules.values()), notifiers)
+
+
+def from_python(given: Sequence[Rule | Mapping[str, Any]], source: str = "init") -> tuple[Compiled, ...]:
+    """Check rules given in Python, as objects or mappings; ConfigError names the one that is wrong."""
+    found = []
+    for index, each in enumerate(given):
+        try:
+            rule = each if isinstance(each, Rule) else msgspec.convert(dict(each), Rule)
+            found.append(compile_rule(rule, source))
+        except (msgspec.ValidationError, RuleError, TypeError, ValueError) as error:
+            raise ConfigError(f"alerts: rule {index + 1}: {error}") from None
+    return tuple(found)
+
+
+__all__ = ["LONGEST", "NAME", "Mistake", "Rules", "from_python", "parse", "with_packs"]

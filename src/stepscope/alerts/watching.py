@@ -1,0 +1,120 @@
+"""What the rules watch: each series of a run is matched to its rules once, then a point is looked at in passing."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from stepscope.alerts.alert import Alert, Subject
+from stepscope.alerts.over_ranks import OverRanks
+from stepscope.alerts.rule import Compiled
+from stepscope.alerts.states import Machine
+
+MOST_OF_RULE = 500
+"""Series that one rule watches; more are counted."""
+MOST_SERIES = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """A rule on a series, and its alert while there is one."""
+
+    machine: Machine
+    subject: Subject
+    alert: Alert | None = None
+    values: OverRanks | None = None
+    """Where the rule judges a value of all ranks."""
+
+
+@dataclass(slots=True, eq=False)
+class Series:
+    """One key of one rank, with the rules that watch it."""
+
+    key: str
+    watches: list[Watch] = field(default_factory=list)
+    together: list[Watch] = field(default_factory=list)
+    """Those over all ranks, shared with the series of the other ranks."""
+    absent: list[Watch] = field(default_factory=list)
+    heard: int = -1
+    """When a value arrived last, by the clock of who evaluates; kept where a rule watches for absence."""
+
+
+@dataclass(slots=True, eq=False)
+class RunSeries:
+    """The series of one run."""
+
+    id: str
+    project: str
+    name: str
+    world: int
+    started: int
+    series: dict[tuple[str, int], Series] = field(default_factory=dict)
+    together: dict[tuple[str, str], Watch] = field(default_factory=dict)
+    """By rule and key: one for all ranks."""
+    findings: dict[str, Watch] = field(default_factory=dict)
+    """By fingerprint."""
+    ended: bool = False
+
+    def watches(self) -> Iterable[Watch]:
+        """All of them."""
+        for series in self.series.values():
+            yield from series.watches
+            yield from series.absent
+        yield from self.together.values()
+        yield from self.findings.values()
+
+
+class Matcher:
+    """Matches rules to series, within bounds."""
+
+    def __init__(self, rules: Sequence[Compiled], most_of_rule: int = MOST_OF_RULE, most: int = MOST_SERIES) -> None:
+        self.rules = [rule for rule in rules if rule.rule.enabled]
+        self.counts = {rule.name: 0 for rule in self.rules}
+        self.skipped: dict[str, int] = {}
+        """Series that a rule would watch beyond its bound, by rule."""
+        self._most_of_rule, self._left = most_of_rule, most
+
+    def match(self, run: RunSeries, key: str, rank: int) -> Series:
+        """Make a series that was not seen before, with the rules that watch it."""
+        series = Series(key)
+        if self._left <= 0:
+            return series
+        self._left -= 1
+        run.series[key, rank] = series
+        for rule in self.rules:
+            if not rule.wants_key(key) or not rule.wants_run(run.id, run.project, run.name):
+                continue
+            if rule.rule.over_ranks is not None:
+                shared = run.together.get((rule.name, key))
+                if shared is None and not self.admit(rule):
+                    continue
+                series.together.append(shared or self._shared(run, rule, key))
+            elif (rule.ranks is None or rank in rule.ranks) and self.admit(rule):
+                watch = Watch(Machine(rule), Subject(rule.name, run.id, key, rank))
+                (series.absent if rule.condition.kind == "absent" else series.watches).append(watch)
+        return series
+
+    def _shared(self, run: RunSeries, rule: Compiled, key: str) -> Watch:
+        values = OverRanks(rule.rule.over_ranks or "max", run.world)
+        made = run.together[rule.name, key] = Watch(Machine(rule), Subject(rule.name, run.id, key), values=values)
+        return made
+
+    def admit(self, rule: Compiled) -> bool:
+        """Count another series of a rule; False beyond its bound."""
+        if self.counts[rule.name] >= self._most_of_rule:
+            self.skipped[rule.name] = self.skipped.get(rule.name, 0) + 1
+            return False
+        self.counts[rule.name] += 1
+        return True
+
+    def finding_rule(self, run: RunSeries, kind: str) -> Compiled | None:
+        """The first rule about a kind of finding."""
+        for rule in self.rules:
+            pattern = rule.condition.finding
+            if pattern is not None and pattern.fullmatch(kind) and rule.wants_run(run.id, run.project, run.name):
+                return rule
+        return None
+
+    def forget(self, run: RunSeries) -> None:
+        """Give back what a run took of the bounds."""
+        self._left += len(run.series)
+        for watch in run.watches():
+            self.counts[watch.machine.rule.name] -= 1

@@ -1,0 +1,12 @@
+"""Ports for the servers that notifiers are tested against."""
+
+import contextlib
+import socket
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

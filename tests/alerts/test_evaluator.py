@@ -1,0 +1,199 @@
+"""The evaluator: rules matched to the series of runs, findings and recorded alerts, and what survives a restart."""
+
+import math
+import time
+
+import msgspec
+import pytest
+
+from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject
+from stepscope.alerts.evaluator import Evaluator
+from stepscope.alerts.rule import Rule
+from stepscope.alerts.rule_file import from_python, with_packs
+from stepscope.alerts.states import NS
+from stepscope.diagnosis.finding import Finding
+from stepscope.model import records
+from stepscope.model.names import EVENT_FINISHED
+from stepscope.model.records import Event, Metric
+from stepscope.model.writer import Writer
+
+
+def writer(rank: int = 0, world: int = 1, run: str = "r1") -> Writer:
+    """A process of a run."""
+    return Writer(id=f"w{rank}", run=run, project="gpt", name="base", rank=rank, world_size=world)
+
+
+def point(value: float, step: int | None, time: int | None = None, key: str = "loss") -> Metric:
+    """A value of `trainer/KEY`."""
+    return Metric((step or 0) * NS if time is None else time, step, None, "trainer", {key: value})
+
+
+def feed(evaluator: Evaluator, values: list[float], **who: object) -> list[Alert]:
+    """Feed values at steps 0, 1, ... and return copies of the alerts that changed."""
+    made = writer(**who)  # type: ignore[arg-type]
+    for step, value in enumerate(values):
+        evaluator.feed(made, [point(value, step)], step * NS)
+    return list(evaluator.changed.values())
+
+
+def test_an_alert_says_what_where_and_since_when() -> None:
+    """A firing rule makes one alert with run, key, rank, step, value and message."""
+    rules = from_python([{"name": "high", "key": "trainer/loss", "when": "> 5", "for": "2 steps"}])
+    (alert,) = feed(Evaluator(rules), [1, 6, 7, 8])
+    assert (alert.state, alert.subject) == ("firing", Subject("high", "r1", "trainer/loss", 0))
+    assert (alert.step, alert.last_step, alert.value) == (1, 3, 8)
+    assert alert.message == "trainer/loss on rank 0 is 7 since step 1: the rule high says > 5"
+
+
+def test_resolved_and_again_are_two_alerts_of_one_fingerprint() -> None:
+    """Each firing is an alert of its own; the fingerprint tells that it is the same subject."""
+    rules = from_python([{"name": "high", "when": "> 5"}])
+    first, second = feed(Evaluator(rules), [6, 1, 6])
+    assert (first.state, second.state) == ("resolved", "firing")
+    assert first.id != second.id
+    assert first.fingerprint == second.fingerprint
+
+
+def test_one_value_of_all_ranks() -> None:
+    """A rule over ranks judges each step once, when all ranks have reported it, and NaN is not lost in a maximum."""
+    rules = from_python([{"name": "apart", "key": "trainer/loss", "when": "> 1", "over_ranks": "spread"}])
+    evaluator = Evaluator(rules)
+    for step, values in enumerate([(1.0, 1.5), (1.0, 3.0), (1.0, 1.0), (math.nan, 1.0)]):
+        for rank, value in enumerate(values):
+            evaluator.feed(writer(rank, 2), [point(value, step)], step * NS)
+        state = next(iter(evaluator.open.values())).state if evaluator.open else "none"
+        assert state == ("none", "firing", "none", "firing")[step]
+
+
+def test_ranks_that_never_report_are_not_waited_for() -> None:
+    """A key that one of four ranks logs is judged over that one, after a few steps."""
+    evaluator = Evaluator(from_python([{"name": "high", "when": "> 5", "over_ranks": "max"}]))
+    assert [alert.state for alert in feed(evaluator, [6.0] * 6, world=4)] == ["firing"]
+
+
+def test_absence_is_an_alert_until_a_value_comes() -> None:
+    """A series without values for longer than allowed fires, and resolves with the next value."""
+    evaluator = Evaluator(from_python([{"name": "quiet", "key": "trainer/loss", "when": "absent 10s"}]))
+    evaluator.feed(writer(), [point(1.0, 0)], 0)
+    evaluator.tick(9 * NS)
+    assert not evaluator.open
+    evaluator.tick(11 * NS)
+    (alert,) = evaluator.open.values()
+    assert (alert.state, alert.message) == ("firing", "trainer/loss on rank 0 has had no value for 10s")
+    evaluator.feed(writer(), [point(1.0, 1)], 12 * NS)
+    assert alert.state == "resolved"
+
+
+def test_a_run_that_ended_has_no_open_alerts() -> None:
+    """The end of a run resolves its alerts, and nothing is absent after it."""
+    rules = from_python([{"name": "high", "when": "> 5"}, {"name": "quiet", "when": "absent 10s"}])
+    evaluator = Evaluator(rules)
+    feed(evaluator, [6])
+    (alert,) = evaluator.open.values()
+    evaluator.feed(writer(), [Event(NS, None, None, None, None, 9, EVENT_FINISHED)], NS)
+    assert (alert.state, alert.ended) == ("resolved", True)
+    evaluator.tick(100 * NS)
+    assert not evaluator.open
+
+
+def finding(kind: str = "not_finite", severity: str = "FATAL", **more: object) -> Finding:
+    """A finding about the loss."""
+    said = {"step": 7, "key": "trainer/loss", "time": 7 * NS, "advice": "Lower it.", "ranks": (1,), **more}
+    return Finding(kind, severity, "loss is NaN since step 7", **said)  # type: ignore[arg-type]
+
+
+def test_findings_are_alerts_by_the_default_rule() -> None:
+    """A finding is one alert with its severity, words and advice; reported again it stays one; quiet, it resolves."""
+    evaluator = Evaluator(with_packs([]).rules)
+    evaluator.take_finding(writer(), finding(), 7 * NS)
+    evaluator.take_finding(writer(), finding(ranks=(0, 1), last=9, time=9 * NS), 9 * NS)
+    (alert,) = evaluator.changed.values()
+    assert (alert.state, alert.severity, alert.message) == ("firing", "FATAL", "loss is NaN since step 7")
+    assert alert.finding is not None
+    assert (alert.finding["advice"], alert.finding["ranks"], alert.last_step) == ("Lower it.", [0, 1], 9)
+    evaluator.tick(20 * 60 * NS)
+    assert alert.state == "resolved"
+
+
+def test_what_trainer_and_hub_both_see_is_one_alert() -> None:
+    """The same rule in trainer and hub, or a finding of both, makes one alert, whoever was first."""
+    rules = from_python([{"name": "high", "when": "> 5"}])
+    about = Subject("high", "r1", "trainer/loss", 0)
+    said = {ATTR_RULE: "high", ATTR_FINGERPRINT: about.fingerprint, ATTR_STATE: "firing"}
+    more = {"alert.key": "trainer/loss", "alert.rank": 0, "alert.value": 6.0}
+    recorded = records.Alert(0, 0, None, None, None, 13, "high", "loss is 6", {**said, **more})
+    breach = point(6.0, 0)
+    for order in ([recorded, breach], [breach, recorded], [point(1.0, 0), recorded, breach]):
+        evaluator = Evaluator(rules)
+        evaluator.feed(writer(), order, 0)
+        (alert,) = evaluator.changed.values()
+        assert sorted(alert.seen_by) == ["hub", "trainer"]
+        evaluator.feed(writer(), [point(1.0, 1)], NS)
+        assert alert.state == "resolved"
+
+
+def test_an_alert_of_a_rule_that_only_the_trainer_has() -> None:
+    """It is open from the trainer's record until the trainer resolves it or the run ends."""
+    about = Subject("mine", "r1", "trainer/x", 0)
+    attrs = {ATTR_RULE: "mine", ATTR_FINGERPRINT: about.fingerprint, "alert.key": "trainer/x", "alert.rank": 0}
+    evaluator = Evaluator(())
+    for state in ("firing", "resolved"):
+        record = records.Alert(0, 3, None, None, None, 17, "mine", "x is odd", {**attrs, ATTR_STATE: state})
+        evaluator.feed(writer(), [record], 0)
+        (alert,) = evaluator.changed.values()
+        assert (alert.state, alert.severity, alert.seen_by) == (state, "ERROR", ("trainer",))
+
+
+def test_a_recorded_alert_is_a_finding() -> None:
+    """What a program reports with `run.alert` becomes an alert with its severity and text."""
+    evaluator = Evaluator(with_packs([]).rules)
+    evaluator.feed(writer(), [records.Alert(5, 3, None, None, None, 17, "disk", "the disk is slow")], 5)
+    (alert,) = evaluator.changed.values()
+    assert (alert.subject.finding, alert.subject.key, alert.severity) == ("alert", "disk", "ERROR")
+    assert alert.message == "the disk is slow"
+
+
+def test_a_restart_neither_forgets_nor_fires_again() -> None:
+    """Open alerts are taken up by a new evaluator, pending ones too; a wait goes on where it was."""
+    rules = from_python([{"name": "high", "when": "> 5"}, {"name": "long", "when": "> 5", "for": "10 steps"}])
+    old = Evaluator(rules)
+    feed(old, [6, 6, 6])
+    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(list(old.open.values())), type=list[Alert])
+    new = Evaluator(rules)
+    new.restore(kept)
+    new.feed(writer(), [point(6.0, 3)], 3 * NS)
+    assert not new.changed
+    new.feed(writer(), [point(6.0, 10)], 10 * NS)
+    assert {alert.subject.rule for alert in new.changed.values() if alert.state == "firing"} == {"long"}
+    new.feed(writer(), [point(1.0, 11)], 11 * NS)
+    assert {alert.state for alert in new.changed.values()} == {"resolved"}
+
+
+def test_bounds() -> None:
+    """A rule watches a bounded number of series; the rest is counted by rule."""
+    evaluator = Evaluator(from_python([{"name": "all", "when": "> 5"}]))
+    record = Metric(0, 0, None, None, {f"k{index}": 6.0 for index in range(600)})
+    evaluator.feed(writer(), [record], 0)
+    assert len(evaluator.open) == 500
+    assert evaluator.matcher.skipped == {"all": 100}
+    evaluator.end_run("r1", 1)
+    assert evaluator.matcher.counts == {"all": 0}
+
+
+@pytest.mark.parametrize("value", [True, 10**400, -(10**400), math.nan, math.inf])
+def test_odd_numbers(value: float) -> None:
+    """Any number a record may hold is judged without an exception."""
+    evaluator = Evaluator(from_python([{"name": "a", "when": "> 5"}, {"name": "b", "when": "changes"}]))
+    evaluator.feed(writer(), [point(1.0, 0), point(value, 1), point(value, 2)], 0)
+
+
+def test_the_cost_of_a_point() -> None:
+    """1,000 rules over 10,000 series: a healthy point costs a look, not a search through the rules."""
+    rules = from_python([Rule(name=f"rule {index}", key=f"k{index}/*", when="> 5") for index in range(1000)])
+    evaluator = Evaluator(rules)
+    rows = [Metric(0, 0, None, None, {f"k{index}/{part}": 1.0 for part in range(10)}) for index in range(1000)]
+    evaluator.feed(writer(), rows, 0)
+    assert sum(evaluator.matcher.counts.values()) == 10_000
+    began = time.thread_time()
+    evaluator.feed(writer(), rows, 0)
+    assert time.thread_time() - began < 0.1, "10,000 points must take less than 10 % of a second"
