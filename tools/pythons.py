@@ -14,7 +14,7 @@ CORE = ("tests/model", "tests/journal", "tests/sdk", "tests/diagnosis", "tests/t
 PACKAGES = (
     *("msgspec", "opentelemetry-api", "opentelemetry-sdk", "opentelemetry-test-utils", "psutil", "PyYAML", "numpy"),
     *("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-httpx", "fastapi", "httpx"),
-    *("opentelemetry-instrumentation-redis", "redis"),
+    *("opentelemetry-instrumentation-redis", "redis", "uvicorn"),
     *("opentelemetry-instrumentation-logging", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist"),
 )
 
