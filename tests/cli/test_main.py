@@ -61,7 +61,7 @@ def test_numbers_that_make_no_sense(line: str, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as raised:
         main(line.split())
     assert raised.value.code == 2
-    assert re.search("whole number from|at least|write https|above 0", capsys.readouterr().err)
+    assert re.search("must be an integer of|at least|use https|above 0", capsys.readouterr().err)
 
 
 def test_a_terminal_without_unicode_gets_question_marks(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     text = "train small models in which things go wrong, and name them"
     made = add_command(commands, "demo", text, command, home="~/.stepscope-demo")
     made.add_argument("--exit", action="store_true", help="end after the summary instead of serving until Ctrl-C")
-    made.add_argument("--steps", type=int, metavar="N", help=f"steps of the training (500; {LEAST_STEPS} at least)")
+    made.add_argument("--steps", type=int, metavar="N", help=f"training steps (default 500, at least {LEAST_STEPS})")
 
 
 def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ever()) -> int:
@@ -48,7 +48,7 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
 
     steps = plan.STEPS if args.steps is None else args.steps
     if steps < LEAST_STEPS:
-        raise ConfigError(f"--steps {steps} is too few to see what is unusual: {LEAST_STEPS} at least")
+        raise ConfigError(f"--steps {steps} is too few for a baseline: at least {LEAST_STEPS}")
     home = demo_home(args)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no child outlives it
     with serving(home, _say) as address:

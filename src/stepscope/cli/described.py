@@ -19,7 +19,7 @@ from stepscope.model.states import WriterFacts, run_state, writer_state
 from stepscope.model.writer import Writer
 
 LISTED = 10
-"""So many events, alerts, exceptions and open spans are printed; all are counted."""
+"""How many events, alerts, exceptions and open spans are printed; all are counted."""
 _KEY_COLUMNS = 40
 
 
@@ -176,7 +176,7 @@ def _writer(each: WriterSummary, status: str, part: str) -> list[str]:
 
 
 def _keys(keys: Mapping[str, KeySummary], width: int) -> list[str]:
-    """A row per key, and the course of those that lead where there is room to draw it."""
+    """A row per key, with a sparkline of the leading keys where there is room."""
     if not keys:
         return []
     ordered = sorted(keys.values(), key=lambda each: (importance(each.key), each.key))

@@ -1,4 +1,4 @@
-"""`stepscope doctor`: look for what could keep this machine from recording, and say what to do."""
+"""`stepscope doctor`: check what could keep this machine from recording, and say how to fix it."""
 
 import argparse
 import contextlib
@@ -53,7 +53,7 @@ _NO_SPACE = 16 * MIB
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     mark: str
     topic: str
@@ -69,7 +69,7 @@ def add(commands: Commands) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Print what was found; 1 when something keeps Stepscope from recording."""
+    """Print the results; 1 when something keeps Stepscope from recording."""
     try:
         home = home_of(args)
     except ConfigError:
@@ -124,7 +124,7 @@ def check_settings(home: Path) -> Iterator[Finding]:
 
 
 def check_home(home: Path) -> Iterator[Finding]:
-    """Can a run write here, and for how long?"""
+    """Check that the home can be written and has space."""
     place = next(folder for folder in (home, *home.parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -140,7 +140,7 @@ def check_home(home: Path) -> Iterator[Finding]:
 
 
 def check_journals(home: Path) -> Iterator[Finding]:
-    """Are the journals whole?"""
+    """Check the journals for damage."""
     runs = layout.list_runs(home)
     size, hurt = 0, {}
     for run in runs:
@@ -167,7 +167,7 @@ def _examine(path: Path) -> tuple[int, int]:
 
 
 def check_delivery(home: Path) -> Iterator[Finding]:
-    """What keeps sinks from taking what is in the journals, as their shippers said last."""
+    """Why sinks are behind, as their shippers last reported."""
     reports = []
     for path in registrations.folder(home).glob("*.report"):
         with contextlib.suppress(OSError, ValueError):
@@ -195,7 +195,7 @@ def check_quarantine(home: Path) -> Iterator[Finding]:
 
 
 def check_probes(home: Path) -> Iterator[Finding]:
-    """What can be read of the machine, and why the rest can not."""
+    """What can be read of the machine, and why the rest cannot."""
     found, reasons = watch.survey()
     for probe in found:
         yield Finding(OK, probe.name, probe.detail)
@@ -205,7 +205,7 @@ def check_probes(home: Path) -> Iterator[Finding]:
 
 
 def check_launcher(home: Path) -> Iterator[Finding]:
-    """Who started this process, as its environment tells."""
+    """The launcher of this process, from its environment."""
     here = launch.detect()
     told = f"{here.launcher}: rank {here.rank} of {here.world_size}" + (f", run {here.run}" if here.run else "")
     yield Finding(OK, "launcher", told, here._asdict())
@@ -225,4 +225,4 @@ CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     check_probes,
     check_launcher,
 )
-"""Each looks at one thing; add a function here to look at more."""
+"""Every check; add a function here to check more."""

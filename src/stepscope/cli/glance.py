@@ -1,4 +1,4 @@
-"""A quick look at a run for lists: every frame is checked and counted, only what a list shows is decoded."""
+"""A summary of a run for lists: every frame is checked and counted, only what a list shows is decoded."""
 
 import time
 from collections import deque
@@ -22,7 +22,7 @@ from stepscope.model.states import run_state
 from stepscope.wire import frames
 
 VALUES = 4
-"""So many keys are shown in a list."""
+"""How many keys a list shows."""
 _LAST_BATCHES = 32
 _OF_THE_MACHINE = (SELF, "system")
 
@@ -75,7 +75,7 @@ class Glance:
     size: int = 0
     damaged: int = 0
     edited: int = 0
-    """When one of its own processes last changed what it is called, in ns."""
+    """When one of its own processes last edited its name, notes or tags, in ns."""
 
     @property
     def duration(self) -> float | None:
@@ -84,7 +84,7 @@ class Glance:
 
 
 class _Writer:
-    """One writer's folder, skimmed."""
+    """One writer's folder, read only as far as a list needs."""
 
     def __init__(self, folder: Path) -> None:
         self.files: Files = files_of(folder)
@@ -92,7 +92,7 @@ class _Writer:
         self.damaged = 0
         self.started: Event | None = None
         self.edits: list[Edit] = []
-        """What the process changed about its run."""
+        """Edits that the process made to its run."""
         self.batches: deque[memoryview] = deque(maxlen=_LAST_BATCHES)
         self.seen = WriterSummary(find_writer(folder))
         self.alive = process_alive(self.seen.writer)
@@ -175,7 +175,7 @@ class _Writer:
 
 
 def glance(home: Path, run: str) -> Glance:
-    """Look at a run without decoding most of it."""
+    """Summarise a run without decoding most of it."""
     writers = [_Writer(layout.writer_folder(home, run, name)) for name in layout.list_writers(home, run)]
     seen = Glance(run)
     for each in sorted(writers, key=lambda each: (each.seen.writer.attempt, -each.seen.writer.rank)):
@@ -194,7 +194,7 @@ def glance(home: Path, run: str) -> Glance:
 
 
 def _describe(seen: Glance, home: Path, writers: list[_Writer]) -> None:
-    """Put in what the run was started with and what was changed since."""
+    """Fill in the description that the run started with and later edits."""
     starts = [(each.seen.writer.attempt, -each.seen.writer.rank, each.started) for each in writers if each.started]
     began = max(starts, key=lambda start: start[:2])[2].attrs if starts else {}
     recorded = Description(seen.name, str(began.get("notes") or ""), read_tags(began.get("tags")))

@@ -1,4 +1,4 @@
-"""`stepscope hub` (also `ui`): receive, keep and show the records of all runs; `hub token`: who may."""
+"""`stepscope hub` (also `ui`): receive, store and show the records of all runs; `hub token`: access tokens."""
 
 import argparse
 import re
@@ -60,18 +60,18 @@ def _add_home(made: argparse.ArgumentParser) -> None:
 
 def _add_tokens(made: argparse.ArgumentParser) -> None:
     parts = made.add_subparsers(title="more", metavar="[token ...]")
-    token = parts.add_parser("token", help="say who may use the hub", description="say who may use the hub")
+    token = parts.add_parser("token", help="manage access tokens", description="manage access tokens")
     verbs = token.add_subparsers(metavar="create|list|revoke", required=True)
-    create = verbs.add_parser("create", help="make a token and show it once")
+    create = verbs.add_parser("create", help="create a token and print it once")
     create.add_argument("--scope", action="append", choices=_SCOPES, help="what it allows (ingest)")
     create.add_argument("--project", help="the only project it reaches")
-    create.add_argument("--name", default="", help="whom it is for")
+    create.add_argument("--name", default="", help="a label, such as its owner")
     create.add_argument("--rate", type=rate, metavar="N", help="requests per second")
     create.set_defaults(command=create_token)
     listing = verbs.add_parser("list", help="list the tokens")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(command=list_tokens)
-    revoke = verbs.add_parser("revoke", help="take a token back")
+    revoke = verbs.add_parser("revoke", help="revoke a token")
     revoke.add_argument("id", help="its id, as `list` shows it")
     revoke.set_defaults(command=revoke_token)
     for verb in (create, listing, revoke):
@@ -79,7 +79,7 @@ def _add_tokens(made: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Run the hub until it is told to stop."""
+    """Run the hub until SIGTERM or Ctrl-C."""
     try:
         from stepscope.hub.questions.routes import mount
         from stepscope.hub.serve import serve
@@ -112,7 +112,7 @@ def create_token(args: argparse.Namespace) -> int:
     scopes = args.scope or ["ingest"]
     token, text = tokens.create(scopes, project=args.project, name=args.name, requests=args.rate)
     print(text)
-    print(f"token {token.id} ({', '.join(token.scopes)}): it is shown this once", file=sys.stderr)
+    print(f"token {token.id} ({', '.join(token.scopes)}): shown only once", file=sys.stderr)
     return 0
 
 
@@ -135,7 +135,7 @@ def list_tokens(args: argparse.Namespace) -> int:
 
 
 def revoke_token(args: argparse.Namespace) -> int:
-    """Take a token back; a running hub knows within a second."""
+    """Revoke a token; a running hub refuses it within a second."""
     from stepscope.hub.home import tokens_path
     from stepscope.hub.security.tokens import Tokens
 
@@ -149,7 +149,7 @@ def duration(text: str) -> float:
     """Read a time such as 90d."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text.lower())
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90d, 12h or 30m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: use 90d, 12h or 30m")
     return float(found[1]) * _TIMES[found[2]]
 
 
@@ -159,31 +159,31 @@ def size(least: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
         if found is None or found[2] not in _SIZES:
-            raise argparse.ArgumentTypeError(f"{text!r} is no size: write 50GB or 512MiB")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a size: use 50GB or 512MiB")
         number = int(float(found[1]) * _SIZES[found[2]])
         if number < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is too small: {shown(least)} at least")
+            raise argparse.ArgumentTypeError(f"{text!r} is too small: at least {shown(least)}")
         return number
 
     return read
 
 
 def rate(text: str) -> float:
-    """Read how many requests a second may come."""
+    """Read a number of requests per second."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of requests per second above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate: use a number of requests per second above 0")
     return number
 
 
 def origin(text: str) -> str:
-    """Read the address of a page as browsers say it."""
+    """Read an origin as browsers send it."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no origin: write https://HOST or http://HOST:PORT")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an origin: use https://HOST or http://HOST:PORT")
     return text.rstrip("/")
 
 

@@ -14,9 +14,9 @@ from stepscope.hub.client import HubClient, open_client, resolve_run
 from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.wire.plain import dumps
 
-_TOLD = (
+_INSTRUCTIONS = (
     "Stepscope records training runs: metrics by step, spans, logs, events, alerts, on every rank. Begin with `runs` "
-    "and `findings`; `step` explains one step; `series` shows the course of metrics. Everything is read-only. "
+    "and `findings`; `step` explains one step; `series` reads metrics over time. Everything is read-only. "
     "NaN and infinities are the strings NaN, Infinity and -Infinity. Times are seconds since 1970 unless named _ms."
 )
 
@@ -43,7 +43,7 @@ def server(home: Path) -> Any:
         from mcp.types import ToolAnnotations
     except ImportError as error:
         raise ConfigError(f"mcp 2 or later is needed: pip install 'stepscope[mcp]' ({error})") from None
-    made = MCPServer("stepscope", instructions=_TOLD, version=__version__, log_level="ERROR")
+    made = MCPServer("stepscope", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     questions = Questions(home)
     for name in ALL:
         question = _plainly(getattr(questions, name), ToolError)

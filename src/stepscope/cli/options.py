@@ -35,7 +35,7 @@ def whole(least: int = 0) -> Callable[[str], int]:
         except ValueError:
             number = least - 1
         if not least <= number < 2**63:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} up")
+            raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, got {text!r}")
         return number
 
     return read

@@ -73,7 +73,7 @@ def _try(chosen: registry.Chosen) -> tuple[bool, str, str]:
     except (Retry, Reject, ConfigError) as error:
         return False, name, advise(str(error))
     except Exception as error:
-        return False, name, f"the sink stumbled: {error!r}"
+        return False, name, f"the sink failed: {error!r}"
     if refused:
         return False, name, f"taken, but refused inside: {', '.join(refused)}"
     return True, name, f"took a record in {formatting.duration(time.monotonic() - began)}"

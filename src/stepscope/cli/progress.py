@@ -1,4 +1,4 @@
-"""One line of progress: alive on a terminal, a plain line now and then elsewhere."""
+"""One line of progress: updated in place on a terminal, a plain line every few seconds elsewhere."""
 
 import contextlib
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 Show = Callable[[str, int, int, str], None]
-"""Told what is being done, how much of it, of how much, and a word on it."""
+"""Called with the task, how much is done, the total, and a short remark."""
 PLAIN_SECONDS = 2.0
 
 

@@ -1,4 +1,4 @@
-"""`stepscope quarantine list|show|retry`: look at what sinks and the hub's store refused, and offer it again."""
+"""`stepscope quarantine list|show|retry`: inspect what sinks and the hub's store refused, and deliver it again."""
 
 import argparse
 import contextlib
@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
     show = verbs.add_parser("show", help="show the records of a lot")
     show.add_argument("lot", help="its id, or how it begins")
     show.set_defaults(command=show_lot)
-    retry = verbs.add_parser("retry", help="offer lots to their sinks again; those taken are deleted")
+    retry = verbs.add_parser("retry", help="deliver lots again; those accepted are deleted")
     retry.add_argument("lot", nargs="*", help="their ids; all when none is named")
     about = "only what this sink refused: its id as in `list`, a name, or JSON as in `sinks:`"
     retry.add_argument("--sink", action="append", metavar="SINK", help=about)
@@ -102,7 +102,7 @@ def show_lot(args: argparse.Namespace) -> int:
 
 
 def retry_lots(args: argparse.Namespace) -> int:
-    """Offer lots again; 0 when all were taken."""
+    """Deliver lots again; 0 when all were accepted."""
     home = home_of(args)
     known = _known(home, args.sink or [])
     lots = _named(home, args.lot)
@@ -212,7 +212,7 @@ def _retry(sink: Sink, name: str, quarantine: Quarantine, lot: Lot) -> str:
     except Retry as error:
         return str(error)
     except Exception as error:
-        return f"the sink stumbled: {error!r}"
+        return f"the sink failed: {error!r}"
     for reason, count in refused.items():
         quarantine.note(batch, reason, count)
     quarantine.discard(lot)

@@ -1,4 +1,4 @@
-"""`stepscope store info|check|compact`: what the hub's store holds, whether it is sound, and making it smaller."""
+"""`stepscope store info|check|compact`: inspect, check and compact the hub's store."""
 
 import argparse
 from contextlib import AbstractContextManager
@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
     verbs = made.add_subparsers(metavar="info|check|compact")
     verbs.add_parser("info", help="tables, rows, bytes, times, schema").set_defaults(command=show_info)
     verbs.add_parser("check", help="read every part; 1 when something is wrong").set_defaults(command=check)
-    verbs.add_parser("compact", help="merge all parts, and say what it saved").set_defaults(command=compact)
+    verbs.add_parser("compact", help="merge all parts, and say the bytes saved").set_defaults(command=compact)
     add_to_verbs(verbs)
 
 

@@ -17,7 +17,7 @@ _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 def width() -> int:
-    """The columns there are: those of the terminal, or 100."""
+    """The width of the terminal, or 100."""
     try:
         return max(os.get_terminal_size(sys.stdout.fileno()).columns, 60)
     except (OSError, ValueError):
