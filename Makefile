@@ -21,6 +21,7 @@ setup: $(ready) ## make .venv with the locked dependencies and this package
 fmt: setup ## format the code, mend what can be mended
 	@$(VENV)/bin/ruff check --fix-only --quiet
 	@$(VENV)/bin/ruff format --quiet
+	@sh tools/page/run.sh fmt
 
 check: setup ## lint, types, import contracts, sizes, links; stops at the first failure
 	@echo "check: ruff"        && $(VENV)/bin/ruff check --quiet
@@ -29,6 +30,7 @@ check: setup ## lint, types, import contracts, sizes, links; stops at the first 
 	@echo "check: imports"     && out=$$($(VENV)/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }
 	@echo "check: sizes"       && $(VENV)/bin/python tools/sizes.py
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
+	@sh tools/page/run.sh check
 
 # The lanes of tests/lanes.py, two files at a time (ARGS=-n0 for one).
 pytest = $(VENV)/bin/python -m pytest -n 2 --dist loadfile
@@ -55,7 +57,7 @@ lock: setup ## resolve requirements/*.lock anew; ARGS=bench for one of them
 	@$(VENV)/bin/python tools/lock.py $(ARGS)
 
 clean: ## remove the environments, caches and build outputs
-	rm -rf $(VENV) $(BENCH) .venv-pythons build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) .venv-pythons build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis tools/page/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The interpreter: PYTHON if given, else the first that is new enough.

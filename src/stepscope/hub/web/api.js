@@ -12,7 +12,11 @@ export class ApiError extends Error {
   }
 }
 
-// The address of a question; lists repeat their parameter, null and undefined are left out.
+/**
+ * The address of a question; lists repeat their parameter, null and undefined are left out.
+ * @param {string} path
+ * @param {Record<string, any>} [params]
+ */
 export function address(path, params = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(params)) {
@@ -24,12 +28,26 @@ export function address(path, params = {}) {
   return "api/" + path + (search ? "?" + search : "");
 }
 
-// A value as the filter language of runs writes it.
+/**
+ * A value as the filter language of runs writes it.
+ * @param {unknown} value
+ */
 export const quoted = (value) => (/^[\w.+-]+$/.test(String(value)) ? String(value) : JSON.stringify(String(value)));
 
-// The path of a run: an id may hold anything but is one part of the path.
+/**
+ * The path of a run: an id may hold anything but is one part of the path.
+ * @param {string} id
+ * @param {...(string | number)} rest
+ */
 export const runPath = (id, ...rest) => ["runs", encodeURIComponent(id), ...rest].join("/");
 
+/**
+ * Ask the JSON API.
+ * @param {string} path
+ * @param {Record<string, any>} [params]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
 export const get = (path, params, signal) => ask(address(path, params), { signal });
 
 // A question that early.js asked already is answered by what it got, once.
@@ -39,6 +57,13 @@ function asked(url, options) {
   return early ?? fetch(url, options);
 }
 
+/**
+ * Send JSON to the API.
+ * @param {string} path
+ * @param {unknown} body
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
 export const post = (path, body, signal) =>
   ask(address(path), {
     method: "POST",
@@ -47,6 +72,12 @@ export const post = (path, body, signal) =>
     body: JSON.stringify(body),
   });
 
+/**
+ * Fetch an address of the API; what goes wrong is an ApiError.
+ * @param {string} url
+ * @param {RequestInit} [options]
+ * @returns {Promise<any>}
+ */
 export async function ask(url, options) {
   let response;
   try {
@@ -69,9 +100,14 @@ export async function ask(url, options) {
   );
 }
 
-// Watch what is being stored: `on` maps the names of events (records, runs, gap, hello, beat) to functions of their data.
-// `on.state` is told "open" and "lost". Comes back by itself, with its cursor. Returns the function that ends it.
-// A page that nobody looks at lets go of its stream, since browsers allow six connections to a hub over all tabs.
+/**
+ * Watch what is being stored: `on` maps the names of events (records, runs, gap, hello, beat) to functions of their data.
+ * `on.state` is told "open" and "lost". Comes back by itself, with its cursor. Returns the function that ends it.
+ * A page that nobody looks at lets go of its stream, since browsers allow six connections to a hub over all tabs.
+ * @param {Record<string, any>} params
+ * @param {Record<string, (data: any) => void>} on
+ * @returns {() => void}
+ */
 export function live(params, on) {
   let source = null,
     ended = false,

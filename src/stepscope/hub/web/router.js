@@ -1,6 +1,8 @@
 // Where we are: `#/name/part/part?key=value&key=value`. Everything a view shows is in it, so every view can be shared.
 import { useEffect, useMemo, useState } from "./h.js";
 
+/** @typedef {string | number | boolean | null | undefined} Value A parameter; null, undefined, "" and false leave it out. */
+
 const watchers = new Set();
 
 export function parse(hash) {
@@ -18,22 +20,30 @@ function plain(text) {
   }
 }
 
-// The address of a view: href("runs", "ID", { x: "step" }). Parameters that are null, undefined, "" or false are left out.
+/**
+ * The address of a view: href("runs", "ID", { x: "step" }).
+ * @param {...(string | URLSearchParams | Record<string, Value | Value[]>)} where
+ */
 export function href(...where) {
   const query = typeof where.at(-1) === "object" ? where.pop() : {};
   const search = queryText(query);
-  return "#/" + where.map(encodeURIComponent).join("/") + (search ? "?" + search : "");
+  return "#/" + where.map(String).map(encodeURIComponent).join("/") + (search ? "?" + search : "");
 }
 
 function queryText(query) {
   if (query instanceof URLSearchParams) return query.toString().replaceAll("%2F", "/");
   const made = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) {
-    for (const one of Array.isArray(value) ? value : [value]) {
-      if (one !== null && one !== undefined && one !== "" && one !== false) made.append(key, one === true ? "1" : one);
-    }
+    add(made, key, value);
   }
   return made.toString().replaceAll("%2F", "/");
+}
+
+// Add a parameter, once for each value of a list.
+function add(query, key, value) {
+  for (const one of Array.isArray(value) ? value : [value]) {
+    if (one !== null && one !== undefined && one !== "" && one !== false) query.append(key, one === true ? "1" : one);
+  }
 }
 
 let here = parse(location.hash);
@@ -45,14 +55,15 @@ export function go(address, { replace = false } = {}) {
   moved();
 }
 
-// Change some parameters of the present address; the rest stays.
+/**
+ * Change some parameters of the present address; the rest stays.
+ * @param {Record<string, Value | Value[]>} values
+ */
 export function change(values, { replace = true } = {}) {
   const query = new URLSearchParams(here.query);
   for (const [key, value] of Object.entries(values)) {
     query.delete(key);
-    for (const one of Array.isArray(value) ? value : [value]) {
-      if (one !== null && one !== undefined && one !== "" && one !== false) query.append(key, one === true ? "1" : one);
-    }
+    add(query, key, value);
   }
   go(href(here.name, ...here.parts, query), { replace });
 }
@@ -75,7 +86,11 @@ export function useRoute() {
   return now;
 }
 
-// One parameter of the address as state: const [x, setX] = useParam("x", "step").
+/**
+ * One parameter of the address as state: const [x, setX] = useParam("x", "step").
+ * @param {string} key
+ * @returns {[string, (next: Value, options?: { replace?: boolean }) => void]}
+ */
 export function useParam(key, fallback = "") {
   const { query } = useRoute();
   const value = query.get(key) ?? fallback;
@@ -86,7 +101,11 @@ export function useParam(key, fallback = "") {
   return [value, set];
 }
 
-// A parameter that can be there several times.
+/**
+ * A parameter that can be there several times.
+ * @param {string} key
+ * @returns {[string[], (next: string[], options?: { replace?: boolean }) => void]}
+ */
 export function useParams(key) {
   const { query } = useRoute();
   const text = JSON.stringify(query.getAll(key));

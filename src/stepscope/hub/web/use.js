@@ -7,7 +7,12 @@ const RETURN_MS = 2000,
 
 // Ask: ask(signal) is called anew when `deps` change, by `again()`, and by itself while the hub does not answer.
 // What was known stays visible meanwhile.
-// Returns { value, error, loading, again, set }.
+/**
+ * @template T
+ * @param {(signal: AbortSignal) => Promise<T>} ask
+ * @param {unknown[]} deps
+ * @returns {{ value: T | undefined, error: any, loading: boolean, again: () => void, set: (change: any) => void }}
+ */
 export function useAsk(ask, deps) {
   const [state, setState] = useState({ value: undefined, error: null, loading: true });
   const [turn, setTurn] = useState(0);
@@ -78,7 +83,10 @@ export function useLive(params, on, deps) {
   return state;
 }
 
-// The size of an element: const [ref, { width, height }] = useSize().
+/**
+ * The size of an element: const [ref, { width, height }] = useSize().
+ * @returns {[import("preact").RefObject<any>, { width: number, height: number }]}
+ */
 export function useSize() {
   const ref = useRef(null);
   const [size, setSize] = useState({ width: 0, height: 0 });
@@ -111,13 +119,19 @@ export function useKey(key, act, deps = []) {
   }, deps);
 }
 
-// A choice remembered in this browser.
+/**
+ * A choice remembered in this browser.
+ * @template T
+ * @param {string} name
+ * @param {T} fallback
+ * @returns {[T, (next: T | ((old: T) => T)) => void]}
+ */
 export function useKept(name, fallback) {
   const [value, setValue] = useState(() => kept(name, fallback));
   const set = useCallback(
     (next) =>
       setValue((old) => {
-        const made = typeof next === "function" ? next(old) : next;
+        const made = next instanceof Function ? next(old) : next;
         keep(name, made);
         return made;
       }),
@@ -142,7 +156,11 @@ export function keep(name, value) {
   }
 }
 
-// The value as it was when it last stood still for `ms`.
+/**
+ * The value as it was when it last stood still for `ms`.
+ * @template T
+ * @param {T} value
+ */
 export function useSettled(value, ms = 200) {
   const [settled, setSettled] = useState(value);
   useEffect(() => {

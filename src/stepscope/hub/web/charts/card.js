@@ -16,7 +16,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
     readout = useRef(null);
   const [near, setNear] = useState(false);
   const [state, setState] = useState(() => ({ ...source.read(), n: 0 }));
-  const latest = useRef({});
+  const latest = useRef({ look, on });
   latest.current = { look, on };
   const theme = useShownTheme();
 

@@ -144,6 +144,7 @@ export class Feed {
   // The metric that runs along x, and within a zoom the steps at which it was there, read as closely as they can be.
   async along(params) {
     const { xKey, from, to } = this.how,
+      /** @type {[number, number] | null} */
       window = from === null && to === null ? null : [from, to];
     const read = async (steps) => {
       const line = (await this.lines([xKey], { ...params, ...steps }))[0];

@@ -235,7 +235,13 @@ export const EXACT = 20000;
 // The marks of y where x was at that step; `ranks` is how many log x, `mine` how many log y, `window` what is seen of x.
 // `apart` counts points at steps without x, `unsure` those of stretches too long to tell.
 export function over(xs, ys, { ranks = 1, mine = 1, window = null }) {
-  const made = Object.assign(new Marks(ys.limit), { apart: 0, unsure: 0, wide: ys.wide, lastValue: ys.lastValue });
+  const made = Object.assign(new Marks(ys.limit), {
+    apart: 0,
+    unsure: 0,
+    wide: ys.wide,
+    lastValue: ys.lastValue,
+    steps: [],
+  });
   const order = [];
   for (let i = 0; i < ys.length; i++) {
     const at = shared(xs, ys, i, ranks, mine);

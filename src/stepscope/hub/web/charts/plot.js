@@ -36,6 +36,7 @@ export class Plot {
     this.listen();
   }
 
+  /** @returns {import("uplot").Options} */
   options() {
     const { width, height } = this.size(),
       metric = () => this.what.metric || {};

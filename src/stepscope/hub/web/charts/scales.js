@@ -1,7 +1,16 @@
 // Axes: what range to show, where ticks stand and how they are written.
 import { bytes, bytesOf, clock, count, lasting, number, ordinal, stepTicks, ticks } from "../parts/format.js";
 
-// The extent of x over all lines.
+/**
+ * What a chart knows of a line: where its marks are along x, and their lowest, highest and mean values.
+ * @typedef {{ marks: import("./marks.js").Marks, ghost?: boolean }} Line
+ */
+
+/**
+ * The extent of x over all lines.
+ * @param {Line[]} lines
+ * @returns {[number, number] | null}
+ */
 export function spanX(lines) {
   let low = Infinity,
     high = -Infinity;
@@ -13,6 +22,11 @@ export function spanX(lines) {
   return low <= high ? [low, high] : null;
 }
 
+/**
+ * @param {Line[]} lines
+ * @param {[number | null, number | null] | null} [window]
+ * @returns {[number, number]}
+ */
 export function rangeX(lines, window) {
   const whole = spanX(lines) || [0, 1];
   const low = window?.[0] ?? whole[0],
@@ -20,7 +34,13 @@ export function rangeX(lines, window) {
   return high > low ? [low, high] : [low - 0.5, high + 0.5];
 }
 
-// The extent of y within a stretch of x; `positive` leaves out what a log scale cannot show.
+/**
+ * The extent of y within a stretch of x; `positive` leaves out what a log scale cannot show.
+ * @param {Line[]} lines
+ * @param {[number, number]} range
+ * @param {boolean} [positive]
+ * @param {number} [weight]
+ */
 export function spanY(lines, [from, to], positive, weight) {
   let low = Infinity,
     high = -Infinity;
@@ -38,7 +58,10 @@ export function spanY(lines, [from, to], positive, weight) {
   return low <= high ? { low, high } : { low: positive ? 0.1 : 0, high: 1 };
 }
 
-// What a log scale does to marks: how many are below it as a whole, and how many reach below it.
+/**
+ * What a log scale does to marks: how many are below it as a whole, and how many reach below it.
+ * @param {Line[]} lines
+ */
 export function belowLog(lines) {
   let gone = 0,
     cut = 0;
@@ -52,14 +75,22 @@ export function belowLog(lines) {
   return { gone, cut };
 }
 
-// By how much y is drawn smaller or larger than it is: uPlot has no ticks for numbers past 1e32 or of more than 17 digits,
-// and differences of the greatest numbers are not numbers.
+/**
+ * By how much y is drawn smaller or larger than it is: uPlot has no ticks for numbers past 1e32 or of more than 17 digits,
+ * and differences of the greatest numbers are not numbers.
+ * @param {{ low: number, high: number }} span
+ */
 export function factorY({ low, high }) {
   const most = Math.max(Math.abs(low), Math.abs(high));
   if (most === 0 || (most < 1e30 && most > 1e-12)) return 1;
   return 10 ** -Math.max(-300, Math.min(300, Math.floor(Math.log10(most))));
 }
 
+/**
+ * @param {{ low: number, high: number }} span
+ * @param {boolean} [log]
+ * @returns {[number, number]}
+ */
 export function rangeY(span, log) {
   const { low, high } = span;
   if (log) {
@@ -76,6 +107,10 @@ export function rangeY(span, log) {
   return [start, high + pad];
 }
 
+/**
+ * How the ticks of x are written: as steps, times or numbers.
+ * @param {string} kind
+ */
 export function tickX(kind) {
   if (kind === "time")
     return (u, places) =>
@@ -137,6 +172,11 @@ export const tickLog = (metric) => (u, places) => {
   );
 };
 
+/**
+ * A place along x in words.
+ * @param {string} kind
+ * @param {number | null | undefined} x
+ */
 export function sayX(kind, x) {
   if (x === null || x === undefined) return "";
   if (kind === "time") return clock(x, { exact: true });
@@ -144,7 +184,12 @@ export function sayX(kind, x) {
   return kind === "step" ? "step " + ordinal(Math.round(x)) : number(x, 5);
 }
 
-// Smoothing: an exponential mean that owes nothing to its start, drawn over the raw band and never instead of it.
+/**
+ * Smoothing: an exponential mean that owes nothing to its start, drawn over the raw band and never instead of it.
+ * @param {Pick<import("./marks.js").Marks, "length" | "mid"> & { smoothed?: any, version?: number }} marks
+ * @param {number} weight
+ * @returns {(number | null)[]}
+ */
 export function smooth(marks, weight) {
   if (
     marks.smoothed?.weight === weight &&

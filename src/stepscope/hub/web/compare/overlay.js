@@ -107,7 +107,7 @@ function shared(runs, x) {
   const loss = (key) => (/(^|\/)loss$/.test(key) ? 0 : 1);
   return [...amounts]
     .map(([key, n]) => ({ key, n }))
-    .sort((a, b) => (b.n > 1) - (a.n > 1) || loss(a.key) - loss(b.key) || a.key.localeCompare(b.key));
+    .sort((a, b) => Number(b.n > 1) - Number(a.n > 1) || loss(a.key) - loss(b.key) || a.key.localeCompare(b.key));
 }
 
 // One source out of the feeds of several runs: a line for each run, in the run's colour. A metric has one name whatever

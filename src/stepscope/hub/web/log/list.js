@@ -17,7 +17,7 @@ export function LogList({ lines, following, onFollow, chosen, onChoose, onOlder,
   const [box, size] = useSize();
   const [top, setTop] = useState(0);
   const [fresh, setFresh] = useState(0);
-  const before = useRef({ first: -1, last: -1, length: 0 });
+  const before = useRef({ first: -1, last: -1, length: 0, top: 0 });
   const first = Math.max(0, Math.floor(top / ROW) - SPARE),
     last = Math.min(lines.length, Math.ceil((top + size.height) / ROW) + SPARE);
   const at = chosen ? lines.indexOf(chosen) : -1;
@@ -34,7 +34,7 @@ export function LogList({ lines, following, onFollow, chosen, onChoose, onOlder,
     const seen = lines.findIndex((line) => line.n === old.last);
     if (following || !old.length) setFresh(0);
     else if (seen >= 0) setFresh((known) => known + lines.length - 1 - seen);
-    before.current = { first: lines[0]?.n ?? -1, last: lines.at(-1)?.n ?? -1, length: lines.length };
+    before.current = { ...before.current, first: lines[0]?.n ?? -1, last: lines.at(-1)?.n ?? -1, length: lines.length };
     setTop(body.scrollTop);
   }, [lines, following, size.height]);
 

@@ -108,13 +108,13 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 // The lines that are wanted. Without a run the stream only tells which runs moved, so the new lines are asked for; so are
 // those that the stream left out, as when the hub was away: `missing` until they are here.
 function useLog(wanted, key, live) {
-  const empty = { lines: [], more: false, loading: true, error: null, missing: false };
+  const empty = { key: null, lines: [], more: false, loading: true, error: null, missing: false };
   const [state, setState] = useState(empty);
   const [turn, setTurn] = useState(0);
   const held = useRef([]),
     asking = useRef(false),
     latest = useRef(null),
-    now = useRef({});
+    now = useRef({ live, state, key });
   const due = useRef(null),
     busy = useRef(false),
     gone = useRef(false); // due: the moment since when lines may be missing

@@ -5,7 +5,7 @@ import { IconButton } from "./controls.js";
 export function Drawer({ title, label, onClose, children, actions }) {
   const ref = useRef(null);
   useEffect(() => {
-    const before = document.activeElement;
+    const before = /** @type {HTMLElement | null} */ (document.activeElement);
     ref.current.focus({ preventScroll: true });
     return () => {
       if (before?.isConnected) before.focus({ preventScroll: true });
@@ -36,7 +36,7 @@ export function Confirm({ title, action, act, onClose, children }) {
   const ref = useRef(null);
   const [state, setState] = useState({ busy: false, error: "" });
   useEffect(() => {
-    const before = document.activeElement;
+    const before = /** @type {HTMLElement | null} */ (document.activeElement);
     ref.current.showModal();
     return () => {
       if (before?.isConnected) before.focus({ preventScroll: true });
@@ -70,9 +70,15 @@ export function Confirm({ title, action, act, onClose, children }) {
 
 // What was just done, with a way to take it back: a line at the foot of the page that leaves by itself.
 const SHOWN_MS = 10000;
+/** @typedef {{ text: string, undo?: () => unknown, label: string, bad: boolean }} Toast */
+/** @type {(next: Toast) => void} */
 let show = () => {};
 
-// Say what was done; `undo` takes it back, and `label` is what its button says. With `bad` it is what went wrong.
+/**
+ * Report what was done; `undo` reverts it, and `label` is what its button says. With `bad` it is an error.
+ * @param {string} text
+ * @param {{ undo?: () => unknown, label?: string, bad?: boolean }} [options]
+ */
 export const toast = (text, { undo, label = "Undo", bad = false } = {}) => show({ text, undo, label, bad });
 
 export function Toasts() {

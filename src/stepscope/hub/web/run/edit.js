@@ -14,7 +14,7 @@ export function Name({ run, onEdit }) {
   const [open, setOpen] = useState(false);
   const save = (event) => {
     event.preventDefault();
-    const name = new FormData(event.target).get("name").trim();
+    const name = String(new FormData(event.target).get("name")).trim();
     setOpen(false);
     if (name !== (run.name || ""))
       onEdit({ name: name || null }, name ? `Renamed to ${name}.` : "The recorded name is back.");
@@ -38,7 +38,7 @@ export function Described({ run, onEdit }) {
   const [open, setOpen] = useState(false);
   const save = (event) => {
     event.preventDefault();
-    const notes = new FormData(event.target).get("notes").trim();
+    const notes = String(new FormData(event.target).get("notes")).trim();
     setOpen(false);
     if (notes !== run.notes) onEdit({ notes }, notes ? "Notes saved." : "Notes removed.");
   };
@@ -233,7 +233,8 @@ export async function edit(run, change, words, told, label = "Undo") {
 // Change several runs alike; one undo takes back all.
 export async function editAll(ids, change, words, told) {
   const made = await Promise.allSettled(ids.map((id) => send("PATCH", id, change)));
-  const done = made.filter((each) => each.status === "fulfilled").map((each) => each.value);
+  const done = made.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+  const failed = made.find((each) => each.status === "rejected");
   told();
   const undo = async () => {
     await Promise.allSettled(done.map((answer) => send("PATCH", answer.run.id, answer.undo)));
@@ -241,7 +242,7 @@ export async function editAll(ids, change, words, told) {
     toast("Undone.");
   };
   if (done.length) toast(words(done.length), { undo });
-  else toast(`Not changed: ${made[0].reason.message}`, { bad: true });
+  else toast(`Not changed: ${failed?.reason.message}`, { bad: true });
 }
 
 // Delete runs one after the other; throws what the hub said of the first that it kept.

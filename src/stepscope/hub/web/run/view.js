@@ -129,7 +129,7 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
       act();
     }, ms);
   };
-  const progress = useRef({});
+  const progress = useRef({ step: null, time: null });
   const [, redraw] = useState(0);
   useEffect(() => () => Object.values(later.current).forEach(clearTimeout), []);
   const begun = useRef(false);

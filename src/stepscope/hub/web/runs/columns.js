@@ -136,13 +136,9 @@ const SCORE = /acc(uracy)?$|score|perplexity|kl$/;
 // The metrics that are shown when nobody chose: what the hub takes for the loss and the reward of each run, and a score.
 export function usualMetrics(metrics) {
   const own = metrics.map(({ name }) => name).filter((name) => !/^(stepscope|system)\//.test(name));
-  const meant = [
-    ["loss", /loss/i],
-    ["reward", /reward|return/i],
-  ]
-    .filter(([, test]) => own.some((name) => test.test(name)))
-    .map(([name]) => name);
-  const found = [...meant, own.find((name) => SCORE.test(name))].filter(Boolean);
+  const usual = Object.entries({ loss: /loss/i, reward: /reward|return/i });
+  const aliases = usual.filter(([, test]) => own.some((name) => test.test(name))).map(([name]) => name);
+  const found = [...aliases, own.find((name) => SCORE.test(name))].filter(Boolean);
   return found.length ? found : own.slice(0, 2);
 }
 

@@ -12,7 +12,7 @@ const TURN = 2000,
 
 // Returns { rows, matched, total, error, loading, state, again, see(rows) }.
 export function useRuns({ filter, sort, metrics, archived }) {
-  const [found, setFound] = useState({ rows: [], matched: 0, total: null, error: null, loading: true });
+  const [found, setFound] = useState({ rows: [], matched: 0, total: null, archived: 0, error: null, loading: true });
   const [turn, setTurn] = useState(0);
   const known = useRef(new Map()),
     moved = useRef(new Map()),
@@ -29,7 +29,8 @@ export function useRuns({ filter, sort, metrics, archived }) {
     const control = new AbortController(),
       question = JSON.stringify([filter, sort, metricText, archived]),
       anew = question !== last.current.question;
-    const mine = (last.current = { question, busy: true, at: performance.now(), took: 0, stale: false });
+    last.current = { question, busy: true, at: performance.now(), took: 0, stale: false };
+    const mine = last.current;
     if (anew) setFound((old) => ({ ...old, loading: true }));
     load({ filter, sort, metric: metrics, archived }, control.signal, (part) => {
       // What is asked for again takes the place of the old when it is whole, so that nothing jumps.

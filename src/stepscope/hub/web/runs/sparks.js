@@ -6,7 +6,7 @@ import { number } from "../parts/format.js";
 const STILL = 120,
   FRESH = 5000;
 
-// Returns [Map of run to spark, see(rows)].
+/** @returns {[Map<string, any>, (rows: any[]) => void]} The spark of each run, and what to call with the rows in sight. */
 export function useSparks(metrics) {
   const [sparks, setSparks] = useState(() => new Map());
   const cache = useRef(new Map()),
@@ -90,7 +90,7 @@ export function rate(run, whole) {
 }
 
 // The rates over the whole run of the rows in sight, asked for one after the other while the table stands still.
-// Returns [Map of run to rate, see(rows)].
+/** @returns {[Map<string, number>, (rows: any[]) => void]} */
 export function useRates() {
   const [rates, setRates] = useState(() => new Map());
   const known = useRef(new Map()),

@@ -37,7 +37,7 @@ function sorted(answer, sort) {
     sign = sort.startsWith("-") ? -1 : 1;
   const value = (row) => row.cells[at];
   return rows.sort((a, b) => {
-    if (value(a) === null || value(b) === null) return (value(a) === null) - (value(b) === null);
+    if (value(a) === null || value(b) === null) return Number(value(a) === null) - Number(value(b) === null);
     return (
       sign *
       (isFigure(value(a)) && isFigure(value(b))
@@ -107,6 +107,7 @@ function data(answer, along, lines) {
   return [rows.map(([at]) => at), ...lines.map((line) => rows.map(([, cells]) => real(cells[line.at])))];
 }
 
+/** @returns {import("uplot").Options} */
 function options({ width, height }, name, lines) {
   const axis = {
     stroke: () => colour("--axis"),

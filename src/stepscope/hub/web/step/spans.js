@@ -118,7 +118,7 @@ const ROW = 15,
 export function Lanes({ step, rank }) {
   if (!step.ranks.length) return null;
   const ranks = [...step.ranks]
-    .sort((a, b) => (b.rank === rank) - (a.rank === rank) || b.critical - a.critical || a.rank - b.rank)
+    .sort((a, b) => Number(b.rank === rank) - Number(a.rank === rank) || b.critical - a.critical || a.rank - b.rank)
     .slice(0, MOST)
     .sort((a, b) => a.rank - b.rank);
   const longest = Math.max(...ranks.map((lane) => lane.duration_ms), 0.001);

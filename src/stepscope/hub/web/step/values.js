@@ -82,7 +82,7 @@ function columnsOf(rows, rank) {
   const out = new Map();
   for (const row of rows) for (const [each, value] of row.by) out.set(each, Math.max(out.get(each) || 0, outOf(value)));
   const strange = [...out]
-    .sort((a, b) => (b[0] === rank) - (a[0] === rank) || b[1] - a[1] || a[0] - b[0])
+    .sort((a, b) => Number(b[0] === rank) - Number(a[0] === rank) || b[1] - a[1] || a[0] - b[0])
     .slice(0, MOST);
   return strange.map(([each]) => each).sort((a, b) => a - b);
 }

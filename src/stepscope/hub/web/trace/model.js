@@ -267,7 +267,10 @@ export function ticks(view, width) {
   return found.map((at, i) => ({ at, text: said[i] }));
 }
 
-// All ticks are in one unit: how many of it a millisecond is, its name, and from how many milliseconds on it is used.
+/**
+ * All ticks are in one unit: how many of it a millisecond is, its name, and from how many milliseconds on it is used.
+ * @type {[number, string, number][]}
+ */
 const UNITS = [
   [1e-3, "s", 1000],
   [1, "ms", 1],

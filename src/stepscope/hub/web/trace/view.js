@@ -109,7 +109,10 @@ function Shown({ trace, picked, title, back }) {
   </div>`;
 }
 
-// The part of time that is seen; once it stands still it is in the address.
+/**
+ * The visible range of time; once it stands still it is in the address.
+ * @returns {[{ from: number, to: number }, (next: any) => void]}
+ */
 function useView(trace) {
   const read = () => {
     const query = route().query,
