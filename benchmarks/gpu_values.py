@@ -149,13 +149,13 @@ def check_pairs(found: dict[str, dict[int, Any]], keys: list[str]) -> list[Check
 
 def read_back(home: Path) -> dict[str, dict[int, Any]]:
     """Read every metric of a home folder's journals: key -> step -> value."""
-    from stepscope.journal import layout, read
+    from stepscope.journal import layout, segments
     from stepscope.model.records import Metric
 
     found: dict[str, dict[int, Any]] = {}
     for run in layout.list_runs(home):
         for writer in layout.list_writers(home, run):
-            for batch in read.read_writer(layout.writer_folder(home, run, writer)):
+            for batch in segments.read_writer(layout.writer_folder(home, run, writer)):
                 for record in batch.records:
                     if isinstance(record, Metric):
                         for key, value in record.points():

@@ -26,7 +26,7 @@ def child(params: dict[str, Any]) -> dict[str, float]:
 
 def requests(signal: str, run: str, count: int, batch: int) -> Iterator[bytes]:
     """Requests of `batch` items, no two of which are alike."""
-    from stepscope.model.writer import Writer
+    from stepscope.model.ports import Writer
     from stepscope.wire.otlp.encode.encode_request import encode
 
     writer = Writer(id="load", run=run, project="load", resource={"service.name": "load"})

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.journal.write import Journal
-from stepscope.model.writer import Writer
+from stepscope.journal.segments import Journal
+from stepscope.model.ports import Writer
 
 START = 1_790_000_000 * 10**9
 STEP_NS = 10**8

@@ -25,8 +25,7 @@ def child(params: dict[str, Any]) -> dict[str, float]:
 
 
 def _write_runs(store: Any, runs: int) -> None:
-    from stepscope.model.ports import Batch
-    from stepscope.model.writer import Writer
+    from stepscope.model.ports import Batch, Writer
 
     for first in range(0, runs, 500):
         numbers = range(first, min(runs, first + 500))

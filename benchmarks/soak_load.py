@@ -60,7 +60,7 @@ class Sender(threading.Thread):
 
     def run(self) -> None:
         """Send until told to stop."""
-        from stepscope.model.writer import Writer
+        from stepscope.model.ports import Writer
         from stepscope.wire.otlp.encode.encode_request import encode
 
         send = (HTTP if self.protocol == "http" else GRPC)(self._ports[self.protocol], self.signal)

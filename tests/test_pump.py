@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine, quarantined
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
 from stepscope.model.errors import Reject, Retry
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
-from stepscope.model.writer import Writer
 from stepscope.pump import FIRST_WAIT, GROUP_BYTES, LONGEST_WAIT, OPEN_AFTER, PACE_SECONDS, PROBE_BYTES, Progress, Pump
 
 Answer = Callable[[Sequence[Batch]], Mapping[str, int]]

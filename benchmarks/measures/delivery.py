@@ -19,10 +19,10 @@ import msgspec
 from benchmarks.destinations import destination
 from benchmarks.results import OURS, Options, Progress, Result
 from benchmarks.spawn import ChildError, end_group, environment, fresh, scratch
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
+from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Span
-from stepscope.model.writer import Writer
-from stepscope.sdk.shipping import Shipping, ship
+from stepscope.sdk.shipper_process import Shipping, ship
 from stepscope.sinks import registry
 
 NAME = "delivery"

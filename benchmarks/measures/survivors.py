@@ -90,13 +90,13 @@ def _whole_rows(accepted: Path) -> bytes:
 
 def _steps_in_journal(home: Path) -> set[int]:
     sys.path.extend(str(path) for path in IMPORT_PATHS if str(path) not in sys.path)
-    from stepscope.journal import layout, read
+    from stepscope.journal import layout, segments
     from stepscope.model.records import Metric
 
     steps: set[int] = set()
     for run in layout.list_runs(home):
         for writer in layout.list_writers(home, run):
-            for batch in read.read_writer(layout.writer_folder(home, run, writer)):
+            for batch in segments.read_writer(layout.writer_folder(home, run, writer)):
                 steps.update(
                     int(record.step or 0)
                     for record in batch.records

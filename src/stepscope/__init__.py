@@ -16,9 +16,9 @@ from stepscope.sdk.api import (
     tag,
     untag,
 )
+from stepscope.sdk.decorators import capture_exceptions, traced
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
-from stepscope.sdk.wrapping import capture_exceptions, traced
 from stepscope.table import read
 
 __version__ = "0.1.0"

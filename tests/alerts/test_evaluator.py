@@ -14,8 +14,8 @@ from stepscope.alerts.states import NS
 from stepscope.diagnosis.finding import Finding
 from stepscope.model import records
 from stepscope.model.names import EVENT_FINISHED
+from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric
-from stepscope.model.writer import Writer
 
 
 def writer(rank: int = 0, world: int = 1, run: str = "r1") -> Writer:

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from stepscope.journal import layout
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
 from stepscope.model import names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 
 START = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from stepscope.journal.cursors import Cursors
+from stepscope.journal.following import Cursors
 from stepscope.journal.quarantine import Quarantine
-from stepscope.journal.read import Position
-from stepscope.model.ports import Batch
-from stepscope.model.writer import Writer
+from stepscope.journal.segments import Position
+from stepscope.model.ports import Batch, Writer
 from tests.cli.journals import event, finished, metric, this_host, write
 from tests.hub.conftest import PACKAGE, StartHub, start_hub
 

@@ -9,9 +9,8 @@ import pytest
 from stepscope.cli.main import main
 from stepscope.hub.store_pump import SINK
 from stepscope.journal.quarantine import Quarantine
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Span
-from stepscope.model.writer import Writer
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.registry import parse
 from tests.hub.conftest import StartHub, start_hub, stored_columns

@@ -11,7 +11,7 @@ import pytest
 from stepscope.cli.glance import glance
 from stepscope.cli.main import main
 from stepscope.journal import layout
-from stepscope.journal.summary import read_run
+from stepscope.journal.run_summary import read_run
 from stepscope.model.records import Log, Metric
 from tests.cli.journals import SECOND, START, age, alert, finished, metric, span, this_host, write
 

@@ -15,9 +15,9 @@ import pytest
 from stepscope.cli.described import look
 from stepscope.cli.main import main
 from stepscope.cli.watching.watched import Watched
-from stepscope.journal.living import is_alive, process_alive
-from stepscope.journal.summary import read_run as summarised
-from stepscope.model.writer import Writer
+from stepscope.journal.layout import is_alive, process_alive
+from stepscope.journal.run_summary import read_run as summarised
+from stepscope.model.ports import Writer
 from stepscope.testing import read_run
 from tests.cli.journals import NOBODY, metric, this_host, write
 from tests.conftest import Start

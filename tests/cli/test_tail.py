@@ -12,9 +12,9 @@ import pytest
 
 from stepscope.cli.main import main
 from stepscope.cli.tail import Follower
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
+from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Span
-from stepscope.model.writer import Writer
 from tests.cli.journals import SECOND, START, alert, event, log, metric, span, write
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from stepscope.cli.main import main
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.sinks.hub import Hub
 from tests.cli.journals import alert, finished, metric, write
 from tests.hub.conftest import RunningHub, StartHub, start_hub

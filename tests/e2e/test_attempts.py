@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stepscope.model import names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Event
-from stepscope.model.writer import Writer
 
 Read = Callable[..., Any]
 

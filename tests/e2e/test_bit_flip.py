@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.journal import layout, read
+from stepscope.journal import layout, segments
 from stepscope.model.ports import Batch
 from stepscope.wire import frames
 
@@ -42,7 +42,7 @@ def segment(python: Callable[..., Any], home: Path) -> Path:
 
 def batches(segment: Path) -> dict[int, Batch]:
     """What a reader gets, by number."""
-    return {batch.seq: batch for batch in read.read_writer(segment.parent)}
+    return {batch.seq: batch for batch in segments.read_writer(segment.parent)}
 
 
 def damaged(data: bytes, seed: int) -> Iterator[tuple[int, bytes]]:
@@ -58,7 +58,7 @@ def test_one_bit_costs_one_batch(segment: Path) -> None:
     places = [found for found in frames.scan(data) if isinstance(found, frames.Frame)]
     for offset, copy in damaged(data, seed=1):
         segment.write_bytes(copy)
-        tail = read.Tail(segment.parent)
+        tail = segments.Tail(segment.parent)
         found = {batch.seq: batch for batch in tail.read_all()}
         hit = next(number for number, place in enumerate(places) if offset < place.end) - 1
         lost = {hit} - {-1} if hit < len(places) - 2 else {hit}
@@ -72,7 +72,7 @@ def test_a_torn_tail_costs_the_last_batch(segment: Path) -> None:
     data, whole = segment.read_bytes(), batches(segment)
     for cut in random.Random(2).sample(range(len(data)), FLIPS):
         segment.write_bytes(data[:cut])
-        tail = read.Tail(segment.parent)
+        tail = segments.Tail(segment.parent)
         found = [batch.seq for batch in tail.read_all()]
         assert found == list(range(len(found)))
         assert tail.damaged == 0

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stepscope.model import names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Span
-from stepscope.model.writer import Writer
 
 Python = Callable[..., Any]
 Read = Callable[..., Any]

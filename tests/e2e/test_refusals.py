@@ -10,9 +10,8 @@ from pathlib import Path
 from stepscope.hub.receivers.ingest import OTHER_PROJECT
 from stepscope.hub.security.tokens import Tokens
 from stepscope.journal.following import Following
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record
-from stepscope.model.writer import Writer
 from stepscope.sinks.hub import Hub
 from tests.conftest import PACKAGE, RUN, Python
 from tests.hub.conftest import StartHub, start_hub, stored_columns

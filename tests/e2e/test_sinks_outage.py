@@ -11,9 +11,9 @@ import pytest
 
 from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
+from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
-from stepscope.model.writer import Writer
 from stepscope.pump import Pump
 from stepscope.sinks.hub import Hub
 from stepscope.wire import frames

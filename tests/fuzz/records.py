@@ -2,6 +2,7 @@
 
 import math
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import (
     Alert,
     Event,
@@ -17,7 +18,6 @@ from stepscope.model.records import (
     Summary,
     Value,
 )
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp import names
 
 TIME = 1_790_000_000_000_000_000

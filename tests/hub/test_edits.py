@@ -216,7 +216,7 @@ def test_a_deleted_run_is_gone_for_good(start_hub: StartHub, tmp_path: Path) -> 
 
 def test_a_deletion_that_was_interrupted_is_finished(start_hub: StartHub, tmp_path: Path) -> None:
     """With the tombstone alone on disk, the hub's next start removes journals and rows."""
-    from stepscope.journal.edits import Edits
+    from stepscope.journal.run_edits import Edits
 
     home = tmp_path / "home"
     trained(home, "one", "two")

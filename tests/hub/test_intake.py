@@ -12,10 +12,10 @@ from stepscope.hub.counters import Counters
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake import MOST_BYTES, Intake, IntakeBatch, SequenceNumbers, pack, pack_parts, pack_whole
 from stepscope.hub.sources import IntakeReader
-from stepscope.journal.cursors import Cursors
+from stepscope.journal.following import Cursors
 from stepscope.model.errors import Retry
+from stepscope.model.ports import Writer
 from stepscope.model.records import Log, Metric, Record
-from stepscope.model.writer import Writer
 
 WRITER = Writer(id="w", run="r", project="p")
 

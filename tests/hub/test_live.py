@@ -4,9 +4,8 @@ import pytest
 
 from stepscope.hub.live import Live, TooMany
 from stepscope.hub.sources import ReceivedBatch
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Log
-from stepscope.model.writer import Writer
 
 
 def items(run: str = "r", count: int = 1, project: str = "p") -> list[ReceivedBatch]:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import stepscope
+from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
-from stepscope.model.writer import Writer
 from stepscope.wire import frames
 from tests.hub.conftest import RunningHub, StartHub, stored_columns
 

@@ -7,7 +7,7 @@ import pytest
 from stepscope.hub.limits import Limits
 from stepscope.hub.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MANY_KEYS, Scrubber
 from stepscope.model.records import Alert, Event, Instrument, Link, Log, Metric, Record, Span, SpanEvent
-from stepscope.model.secret_names import MASK
+from stepscope.model.secret_text import MASK
 from tests.model.secret_corpus import Planted, planted
 
 SMALL = Limits(attributes=3, text=10, long_text=20, keys=2)

@@ -9,10 +9,9 @@ from stepscope.hub.presence import Presence
 from stepscope.hub.run_states import STORE_SECONDS, Journals, RunStates, StateCounts
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.hub.store.run_catalog import Ending, RunRow
-from stepscope.journal.cursors import Cursors
-from stepscope.model.ports import Batch
+from stepscope.journal.following import Cursors
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
-from stepscope.model.writer import Writer
 
 NOW = 1_790_000_000
 

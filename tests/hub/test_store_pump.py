@@ -10,12 +10,11 @@ from stepscope.hub.counters import Counters
 from stepscope.hub.sources import GroupReader, ReceivedBatch, Source
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.store_pump import MOST_BLAMED, MOST_TRIES, Outcome, StorePump, StoreSink
-from stepscope.journal.cursors import Cursors
+from stepscope.journal.following import Cursors
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Log
-from stepscope.model.writer import Writer
 
 WRITER = Writer(id="w", run="r", project="p")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.journal.write import Journal
-from stepscope.model.writer import Writer
+from stepscope.journal.segments import Journal
+from stepscope.model.ports import Writer
 
 OpenJournal = Callable[..., Journal]
 

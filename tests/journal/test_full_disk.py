@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from stepscope.journal import layout, quota
-from stepscope.journal.cursors import Cursors
-from stepscope.journal.read import Position, Tail, read_writer
-from stepscope.journal.write import Journal
+from stepscope.journal.following import Cursors
+from stepscope.journal.segments import Journal, Position, Tail, read_writer
+from stepscope.model.ports import Writer
 from stepscope.model.records import Log
-from stepscope.model.writer import Writer
 
 
 def mount(*arguments: str) -> None:

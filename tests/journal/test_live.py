@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from stepscope.journal import layout
-from stepscope.journal.read import Tail, read_writer
+from stepscope.journal.segments import Tail, read_writer
 from stepscope.model.records import Metric
 
 WRITE = """
 import sys, msgspec
 from pathlib import Path
 from stepscope.journal import quota
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
 from stepscope.model.records import Log, Metric
-from stepscope.model.writer import Writer
+from stepscope.model.ports import Writer
 
 folder, batches, limit = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 journal = Journal(folder, Writer(id=folder.name, run="run", project="tests"), segment_bytes=300_000)

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stepscope.journal import layout, quota
-from stepscope.journal.cursors import Cursors
-from stepscope.journal.read import Tail
-from stepscope.journal.write import Journal
+from stepscope.journal.following import Cursors
+from stepscope.journal.segments import Journal, Tail
+from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.wire import frames
 
 WRITER = Writer(id="r0-a1-host-1-ab", run="run", project="tests")

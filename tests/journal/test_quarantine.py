@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from stepscope.journal.quarantine import Full, Quarantine, quarantined
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric
-from stepscope.model.writer import Writer
 
 WRITER = Writer(id="r0-a1-host-1-abc", run="run", project="p", resource={"service.name": "s"})
 BATCH = Batch(WRITER, 7, [Metric(1, 2, None, None, {"loss": float("inf")}), Event(1, 2, None, None, None, 9, "e")])

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.journal import layout, quota
-from stepscope.journal.read import read_writer
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal, read_writer
 from stepscope.model.records import KINDS, Alert, Event, Log, Metric, Record, Span, kind
 from stepscope.wire import frames
 

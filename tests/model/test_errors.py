@@ -9,7 +9,8 @@ from stepscope.model.errors import ConfigError, Reject, Retry, StepscopeError
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
     """Every exception of the module is drawn, below the one they all are."""
     classes = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
-    drawn = {line.split()[1] for line in (errors.__doc__ or "").splitlines() if line.startswith(("├", "└"))}
+    lines = [line.lstrip("│ ") for line in (errors.__doc__ or "").splitlines()]
+    drawn = {line.split()[1] for line in lines if line.startswith(("├", "└"))}
     assert classes == drawn | {"StepscopeError"}
     for error in (ConfigError("x"), Retry("x"), Reject("x", [])):
         assert isinstance(error, StepscopeError)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import stepscope
-from stepscope.journal import layout, read
+from stepscope.journal import layout, segments
 from stepscope.model.records import Record
 
 Records = Callable[..., list[Record]]
@@ -28,7 +28,7 @@ def records(run: stepscope.Run) -> Records:
         assert run.flush(10)
         found: list[Record] = []
         for writer in layout.list_writers(run.home, run.id):
-            for batch in read.read_writer(layout.writer_folder(run.home, run.id, writer)):
+            for batch in segments.read_writer(layout.writer_folder(run.home, run.id, writer)):
                 found.extend(batch.records)
         return [record for record in found if not kinds or isinstance(record, kinds)]
 

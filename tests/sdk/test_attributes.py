@@ -8,10 +8,10 @@ import pytest
 
 import stepscope
 from stepscope.hub.limits import Limits
-from stepscope.journal import layout, read
+from stepscope.journal import layout, segments
 from stepscope.model.names import EVENT_STARTED
 from stepscope.model.records import Event, Log
-from stepscope.model.secret_names import MASK
+from stepscope.model.secret_text import MASK
 from stepscope.sdk.attributes import LONGEST, MOST, clean, clean_own
 from stepscope.testing import recorded
 
@@ -52,7 +52,7 @@ def test_attributes_of_the_resource(tmp_path: Path) -> None:
     run = stepscope.init(project="p", home=tmp_path, probes=False, otel=False, resource_attributes=said)
     run.finish()
     (name,) = layout.list_writers(tmp_path, run.id)
-    (batch, *_) = read.read_writer(layout.writer_folder(tmp_path, run.id, name))
+    (batch, *_) = segments.read_writer(layout.writer_folder(tmp_path, run.id, name))
     assert batch.writer is not None
     found = batch.writer.resource
     assert (found["api_key"], found["team"], found["service.name"]) == (MASK, "blue", "trainer")

@@ -14,7 +14,7 @@ import stepscope
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Alert, Event, Log, Metric, Span
 from stepscope.model.redaction import redact
-from stepscope.model.secret_names import MASK
+from stepscope.model.secret_text import MASK
 from stepscope.sdk import launch, settings
 from stepscope.sdk.attributes import CUT, clean
 from stepscope.testing import Recording, recorded

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import stepscope
-from stepscope.sdk.delivery_status import NOTHING_LEFT
 from stepscope.sdk.off import OFF_SPAN, OffRun
+from stepscope.sdk.outcomes import NOTHING_LEFT
 from stepscope.sdk.run import Run
 
 

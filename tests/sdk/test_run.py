@@ -193,10 +193,10 @@ def test_a_run_tells_how_it_started_and_ended(tmp_path: Path) -> None:
         stepscope.init(config={"lr": 0.1, "wandb_token": "s"}, home=tmp_path, probes=False, otel=False) as run,
     ):
         raise RuntimeError("boom")
-    from stepscope.journal import layout, read
+    from stepscope.journal import layout, segments
 
     (writer,) = layout.list_writers(tmp_path, run.id)
-    found = [r for batch in read.read_writer(layout.writer_folder(tmp_path, run.id, writer)) for r in batch.records]
+    found = [r for batch in segments.read_writer(layout.writer_folder(tmp_path, run.id, writer)) for r in batch.records]
     started, failed, ended = (record for record in found if isinstance(record, Event))
     assert started.name == names.EVENT_STARTED
     assert started.attrs["config"] == {"lr": 0.1, "wandb_token": "[redacted]"}

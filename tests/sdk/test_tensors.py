@@ -9,7 +9,7 @@ import pytest
 import stepscope
 from stepscope.model.records import Metric, Record
 from stepscope.sdk import tensors
-from stepscope.sdk.resolve import Row, Transfer
+from stepscope.sdk.tensors import Row, Transfer
 
 Records = Callable[..., list[Record]]
 

@@ -197,7 +197,7 @@ def test_letters_that_the_terminal_lacks() -> None:
         from stepscope.sinks.console import Console
         from stepscope.model.ports import Batch
         from stepscope.model.records import Alert, Metric
-        from stepscope.model.writer import Writer
+        from stepscope.model.ports import Writer
         alert = Alert(1, 1, None, None, None, 17, "NaN", "\u640d \ud800")
         records = [Metric(1, 1, None, "trainer", {"h\u00e9": 0.5}), alert]
         sink = Console().open()

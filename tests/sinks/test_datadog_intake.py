@@ -11,7 +11,7 @@ import pytest
 from stepscope.journal import layout
 from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
 from stepscope.model import names
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Sink

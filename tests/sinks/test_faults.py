@@ -12,11 +12,10 @@ import pytest
 
 from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
 from stepscope.model.errors import Retry
-from stepscope.model.ports import Sink
+from stepscope.model.ports import Sink, Writer
 from stepscope.model.records import Metric
-from stepscope.model.writer import Writer
 from stepscope.pump import Pump
 from stepscope.sinks.datadog.intake import IntakeSink
 from stepscope.sinks.hub import Hub

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from stepscope.model.errors import Retry
-from stepscope.model.ports import Batch, Sink
+from stepscope.model.ports import Batch, Sink, Writer
 from stepscope.model.records import Alert, Event, Histogram, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.sinks.mlflow.config import Mlflow
 from stepscope.sinks.mlflow.metrics import NO_LOGS
 from stepscope.testing.sinks import SinkContract, closing

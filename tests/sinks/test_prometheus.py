@@ -20,10 +20,9 @@ import stepscope
 from stepscope.cli.probe import probe
 from stepscope.model import names
 from stepscope.model.errors import ConfigError, Retry
-from stepscope.model.ports import Batch, Sink
+from stepscope.model.ports import Batch, Sink, Writer
 from stepscope.model.records import Histogram, Instrument, Metric, Record, Summary
-from stepscope.model.writer import Writer
-from stepscope.sdk.shipping import Shipping, ship
+from stepscope.sdk.shipper_process import Shipping, ship
 from stepscope.sinks.prometheus.series import SETS, SWEEP_SECONDS, TOO_MANY, TWO_KINDS, Series
 from stepscope.sinks.prometheus.sink import Prometheus, PrometheusSink
 from stepscope.sinks.registry import parse

@@ -12,9 +12,8 @@ import stepscope
 from stepscope.hub.home import HubHome
 from stepscope.hub.store.store import open_store
 from stepscope.model.names import EVENT_FINISHED
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
-from stepscope.model.writer import Writer
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until, wait_for
 from tests.web.training import NAN, NAN_RANK, SPIKE, SPIKE_RANK

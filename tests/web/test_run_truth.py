@@ -10,9 +10,8 @@ import pytest
 from stepscope.hub.home import HubHome
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.names import EVENT_FINISHED
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Metric, Record, Span
-from stepscope.model.writer import Writer
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until
 

@@ -8,9 +8,8 @@ import pytest
 from stepscope.hub.home import HubHome
 from stepscope.hub.store.store import open_store
 from stepscope.model import names
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
-from stepscope.model.writer import Writer
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until
 

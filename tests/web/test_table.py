@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from stepscope.model import names
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
-from stepscope.model.writer import Writer
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until, wait_for
 from tests.web.views.recorded import native

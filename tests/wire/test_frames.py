@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import (
     METRIC,
     Alert,
@@ -24,7 +25,6 @@ from stepscope.model.records import (
     SpanEvent,
     Summary,
 )
-from stepscope.model.writer import Writer
 from stepscope.wire import frames
 
 pack = msgspec.msgpack.encode

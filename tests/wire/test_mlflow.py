@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Summary
-from stepscope.model.writer import Writer
 from stepscope.wire.mlflow import (
     LONGEST_PARAM,
     MOST_METRICS,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.wire import tinker as wire
 
 types = pytest.importorskip("tinker.types", reason="tinker, whose types judge our events, is not installed")

@@ -11,8 +11,8 @@ from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
 from stepscope.diagnosis.finding import Finding, number
 from stepscope.model import records
 from stepscope.model.names import EVENT_FINISHED, severity_word
+from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
-from stepscope.model.writer import Writer
 
 RECORDED = "alert"
 """The kind under which an alert that a program recorded is a finding."""

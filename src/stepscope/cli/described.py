@@ -9,14 +9,14 @@ from stepscope.cli import text
 from stepscope.cli.hub_runs import described_lines
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.journal import layout
-from stepscope.journal.living import Files, files_of, process_alive
-from stepscope.journal.read import find_writer
-from stepscope.journal.series import KeySummary, importance
-from stepscope.journal.summary import RunSummary, WriterSummary, read_run
+from stepscope.journal.key_summary import KeySummary, importance
+from stepscope.journal.layout import Files, files_of, process_alive
+from stepscope.journal.run_summary import RunSummary, WriterSummary, read_run
+from stepscope.journal.segments import find_writer
 from stepscope.model import formatting, names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Event
 from stepscope.model.states import WriterFacts, run_state, writer_state
-from stepscope.model.writer import Writer
 
 LISTED = 10
 """How many events, alerts, exceptions and open spans are printed; all are counted."""

@@ -25,7 +25,7 @@ from stepscope.journal.quarantine import Quarantine, quarantined
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.redaction import redact
-from stepscope.sdk import launch, registrations, settings
+from stepscope.sdk import launch, settings, sink_requests
 from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
 from stepscope.sdk.sink_worker import Report
@@ -169,7 +169,7 @@ def _examine(path: Path) -> tuple[int, int]:
 def check_delivery(home: Path) -> Iterator[Finding]:
     """Why sinks are behind, as their shippers last reported."""
     reports = []
-    for path in registrations.folder(home).glob("*.report"):
+    for path in sink_requests.folder(home).glob("*.report"):
         with contextlib.suppress(OSError, ValueError):
             reports.append(msgspec.json.decode(path.read_bytes(), type=Report))
     latest = {report.sink: report for report in sorted(reports, key=lambda report: report.time)}

@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.run_editor import editing
-from stepscope.journal.deleting import run_bytes
+from stepscope.journal.run_edits import run_bytes
 from stepscope.model import formatting
 from stepscope.model.edits import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, Change, Description, read_tags, spell_tag
 from stepscope.model.errors import ConfigError

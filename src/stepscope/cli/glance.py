@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from stepscope.journal import layout
-from stepscope.journal.edits import Edits, edit_of
-from stepscope.journal.living import Files, files_of, process_alive
-from stepscope.journal.read import find_writer
-from stepscope.journal.series import leading
-from stepscope.journal.summary import SELF, WriterSummary, newest_attempt
+from stepscope.journal.key_summary import leading
+from stepscope.journal.layout import Files, files_of, process_alive
+from stepscope.journal.run_edits import Edits, edit_of
+from stepscope.journal.run_summary import SELF, WriterSummary, newest_attempt
+from stepscope.journal.segments import find_writer
 from stepscope.model import names
 from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.records import LOG, METRIC, SPAN, Alert, Event, Metric, Record, Span, Value

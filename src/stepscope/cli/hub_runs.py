@@ -11,8 +11,8 @@ from stepscope.cli.glance import VALUES, Glance
 from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client, resolve_run
 from stepscope.hub.home import address_of
 from stepscope.journal import layout
-from stepscope.journal.living import files_of
-from stepscope.journal.series import importance, leading
+from stepscope.journal.key_summary import importance, leading
+from stepscope.journal.layout import files_of
 from stepscope.model import formatting
 from stepscope.model.edits import spell_tag
 

@@ -10,9 +10,8 @@ from stepscope.journal.resolve_run import PROBES
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.names import EVENT_FINISHED
-from stepscope.model.ports import Batch, Sink
+from stepscope.model.ports import Batch, Sink, Writer
 from stepscope.model.records import Event, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.sdk import settings
 from stepscope.sinks import registry
 

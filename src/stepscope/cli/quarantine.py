@@ -17,7 +17,7 @@ from stepscope.hub.home import address_of
 from stepscope.journal.quarantine import Full, Lot, Quarantine, Unreadable, quarantined
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch, Sink
-from stepscope.sdk import registrations
+from stepscope.sdk import sink_requests
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.registry import Chosen
 from stepscope.wire.plain import dumps
@@ -140,8 +140,8 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
 
 def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
     """The sinks that can be reached, by id: those used so far, and of the settings where these are needed."""
-    sink_requests = sorted(registrations.sink_requests(home), key=lambda request: request.since)
-    known = registrations.kept_sinks(home) | {each.id: each for request in sink_requests for each in request.sinks}
+    requests = sorted(sink_requests.list_requests(home), key=lambda request: request.since)
+    known = sink_requests.kept_sinks(home) | {each.id: each for request in requests for each in request.sinks}
     if not given or set(given) & set(quarantined(home)):
         known |= {each.id: each for each in chosen_sinks(None)}
     return known

@@ -6,8 +6,8 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.model import formatting, names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value, kind
-from stepscope.model.writer import Writer
 from stepscope.wire.plain import dumps, plain
 
 

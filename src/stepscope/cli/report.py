@@ -10,7 +10,7 @@ from stepscope.cli.html.page import page
 from stepscope.cli.hub_runs import asking
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whole
 from stepscope.hub.client import HubClient
-from stepscope.journal.series import importance
+from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
 from stepscope.wire.plain import dumps
 

@@ -10,8 +10,8 @@ from stepscope.cli.glance import Glance, glance
 from stepscope.cli.hub_runs import known
 from stepscope.cli.options import Commands, add_command, home_of, whole
 from stepscope.hub.client import MOST
-from stepscope.journal.edits import Edits
 from stepscope.journal.resolve_run import runs_by_age
+from stepscope.journal.run_edits import Edits
 from stepscope.model import formatting
 from stepscope.model.edits import Description, apply, spell_tag
 from stepscope.model.records import Value

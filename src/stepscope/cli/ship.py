@@ -15,7 +15,7 @@ from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
 from stepscope.sdk.shipper import Lock, Taken
-from stepscope.sdk.shipping import GIVE_UP_SECONDS, Shipping, ship
+from stepscope.sdk.shipper_process import GIVE_UP_SECONDS, Shipping, ship
 from stepscope.sdk.sink_worker import Report
 from stepscope.sinks import registry
 from stepscope.wire.plain import dumps

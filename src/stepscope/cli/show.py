@@ -6,9 +6,9 @@ from typing import Any
 from stepscope.cli import hub_runs, text
 from stepscope.cli.described import Shown, look, report
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.journal.key_summary import KeySummary, SpanSummary
 from stepscope.journal.resolve_run import UnknownRun, find_run
-from stepscope.journal.series import KeySummary, SpanSummary
-from stepscope.journal.summary import WriterSummary
+from stepscope.journal.run_summary import WriterSummary
 from stepscope.wire.plain import dumps
 
 

@@ -13,11 +13,10 @@ from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whol
 from stepscope.cli.record_lines import json_line, line
 from stepscope.hub.client import RUNS, HttpClient, open_http_client, resolve_run
 from stepscope.journal import layout
-from stepscope.journal.read import Position, Tail
 from stepscope.journal.resolve_run import UnknownRun, find_run
-from stepscope.model.ports import Batch
+from stepscope.journal.segments import Position, Tail
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import KINDS, Alert, Event, Log, Metric, Record, Span, kind
-from stepscope.model.writer import Writer
 
 POLL_SECONDS = 0.2
 

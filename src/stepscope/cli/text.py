@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from stepscope.journal.series import resample
+from stepscope.journal.key_summary import resample
 from stepscope.model.formatting import MISSING, quantity
 
 WIDTH = 100

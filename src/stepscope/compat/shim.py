@@ -22,7 +22,7 @@ from stepscope.journal import layout
 from stepscope.model.edits import read_tags
 from stepscope.model.records import METRIC
 from stepscope.sdk.context import pack_any, text_of
-from stepscope.sdk.scalars import Refused, step_number
+from stepscope.sdk.tensors import Refused, step_number
 
 MOST_PREFIX = 1024
 """Characters of joined keys below which nested dicts are searched for histograms; one may hold itself."""

@@ -8,8 +8,7 @@ from msgspec import Struct
 from stepscope.hub.store.maintenance import drop_runs, info
 from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import Store
-from stepscope.journal.deleting import delete_files, has_journals
-from stepscope.journal.edits import Edits
+from stepscope.journal.run_edits import Edits, delete_files, has_journals
 
 
 class Deleted(Struct, frozen=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from stepscope.hub.store.folder import full_disk, is_full, lock_folder
-from stepscope.journal.serving import address_of as address_of
+from stepscope.journal.layout import address_of as address_of
 from stepscope.model.errors import ConfigError, Retry
 
 MARKER = "STEPSCOPE_HUB"

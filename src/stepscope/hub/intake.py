@@ -11,11 +11,10 @@ from pathlib import Path
 import msgspec
 
 from stepscope.journal import layout
-from stepscope.journal.write import SEGMENT_BYTES, Journal
+from stepscope.journal.segments import SEGMENT_BYTES, Journal
 from stepscope.model.errors import Retry
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.wire import frames
 
 MEGA = 1024 * 1024

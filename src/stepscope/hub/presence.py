@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.model import names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Record
 from stepscope.model.states import WriterFacts, ending_of
-from stepscope.model.writer import Writer
 
 MOST_RUNS = 20_000
 _SELF = "stepscope"

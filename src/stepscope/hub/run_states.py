@@ -12,11 +12,11 @@ from typing import NamedTuple
 from stepscope.hub.presence import Presence
 from stepscope.hub.store.run_catalog import RunRow
 from stepscope.journal import layout
-from stepscope.journal.cursors import Cursors
-from stepscope.journal.living import process_alive
-from stepscope.journal.read import Position, find_writer
+from stepscope.journal.following import Cursors
+from stepscope.journal.layout import process_alive
+from stepscope.journal.segments import Position, find_writer
+from stepscope.model.ports import Writer
 from stepscope.model.states import STALLED_SECONDS, State, WriterFacts, ending_of, run_state
-from stepscope.model.writer import Writer
 
 LOOK_SECONDS = 1.0
 """So long is what was found in a run's folder good."""

@@ -9,8 +9,7 @@ from msgspec import Struct, structs
 from stepscope.hub.limits import Limits
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
 from stepscope.model.redaction import hides, mask_bytes, mask_list, masked
-from stepscope.model.secret_names import is_secret
-from stepscope.model.secret_text import SHORTEST, mask_text
+from stepscope.model.secret_text import SHORTEST, is_secret, mask_text
 
 CUT = "attribute cut"
 NAME_CUT = "name or message cut"

@@ -28,13 +28,12 @@ from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import Store, open_store
 from stepscope.hub.store_pump import SINK, StorePump, StoreSink
 from stepscope.hub.threads import Periodic, Workers
-from stepscope.journal.cursors import Cursors
-from stepscope.journal.deleting import folder_bytes
-from stepscope.journal.edits import Edits
+from stepscope.journal.following import Cursors
 from stepscope.journal.layout import runs_folder
 from stepscope.journal.quarantine import Quarantine
+from stepscope.journal.run_edits import Edits, folder_bytes
 from stepscope.model.errors import ConfigError, Retry
-from stepscope.model.writer import Writer
+from stepscope.model.ports import Writer
 from stepscope.wire.openmetrics import Family
 
 _SIZE_SECONDS = 10.0

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from stepscope.hub.counters import Counters
 from stepscope.hub.intake import unpack
 from stepscope.journal import layout
-from stepscope.journal.cursors import Cursors
-from stepscope.journal.read import READ_BYTES, Tail
+from stepscope.journal.following import Cursors
+from stepscope.journal.segments import READ_BYTES, Tail
 from stepscope.model.ports import Batch
 
 

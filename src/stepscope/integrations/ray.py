@@ -13,9 +13,9 @@ from opentelemetry.context import Context
 
 import stepscope
 from stepscope.model.errors import ConfigError
-from stepscope.sdk.carrier import extract, inject
 from stepscope.sdk.context import attach, current, detach
-from stepscope.sdk.otel import propagate
+from stepscope.sdk.otel import propagation
+from stepscope.sdk.otel.propagation import extract, inject
 
 ARGUMENT = "_stepscope"
 """The keyword argument in which a call brings its run and context."""
@@ -54,7 +54,7 @@ def runtime_env(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     run = stepscope.current_run()
     if run is None:
         return env
-    variables = {**propagate.environment(), VARIABLE: _describe(run)}
+    variables = {**propagation.environment(), VARIABLE: _describe(run)}
     env["env_vars"] = {**variables, **env.get("env_vars", {})}
     other = env.get("worker_process_setup_hook")
     if other is not None and not callable(other):

@@ -11,7 +11,7 @@ from ray.tune import Callback
 import stepscope
 from stepscope.integrations.joining import Joined, counted
 from stepscope.model.names import STEP_FIELDS
-from stepscope.sdk.scalars import Refused, step_number
+from stepscope.sdk.tensors import Refused, step_number
 
 REPORTS = "report"
 """The axis of values that name no step: how many reports there were."""

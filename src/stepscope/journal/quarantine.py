@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.model.ports import Batch
-from stepscope.model.writer import Writer
+from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 
 MOST_LOTS = 10_000

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from stepscope.journal import layout
-from stepscope.journal.edits import Edits
-from stepscope.journal.read import find_writer
+from stepscope.journal.run_edits import Edits
+from stepscope.journal.segments import find_writer
 from stepscope.model.edits import Description, apply
 from stepscope.model.errors import StepscopeError
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from stepscope.model.secret_names import LONGEST_NAME, MASK, is_secret, looks_secret
-from stepscope.model.secret_text import is_masked, mask_text
+from stepscope.model.secret_text import LONGEST_NAME, MASK, is_masked, is_secret, looks_secret, mask_text
 
 _WORD = re.compile(r"\S{1,64}")
 """A name, where any text may stand."""

@@ -1,13 +1,93 @@
-"""Masking of secrets inside texts: passwords in addresses, `name=value`, headers, keys of known shapes, PEM blocks.
-
-Every rule is linear in the length of the text, and masking twice changes nothing.
-"""
+"""Find and mask secrets: names that announce one, and texts that hold one."""
 
 import base64
 import binascii
 import re
 
-from stepscope.model.secret_names import MASK, STEMS, looks_secret
+MASK = "[redacted]"
+
+STEMS = (
+    r"key|auth|pass|secret|token|cookie|credential|bearer|pwd|jwt|pat(?![ht])|dsn|hook|conn|account|signature|sas|mnemonic"
+    r"|seed_phrase|netrc|kubeconfig"
+)
+"""One of these is in the name of every secret; most names have none, which is a quick test."""
+_STEM = re.compile(STEMS)
+_ANYWHERE = re.compile(
+    r"(?:api|access|private|session|auth)[-_. ]?key|authorization|auth[-_. ]?header|passw(?:or)?d|passphrase|passcode"
+    r"|secret|cookie|credential|bearer|(?:openai|anthropic|cohere|mistral|gemini|google|azure|aws|gcp|hf|huggingface"
+    r"|wandb|datadog|comet)[-_. ]?keys?$"
+    r"|service[-_. ]?account[-_. ]?(?:json|key|info|file)|shared[-_. ]?access[-_. ]?signature|connection[-_. ]?string"
+)
+_AT_END = re.compile(
+    r"^(?:auth|pass)$|(?:^|[-_. /])(?:pwd|jwt|pgpass|netrc|kubeconfig|mnemonic|seed_phrase"
+    r"|(?:ssh|gpg|pgp|rsa|aes|hmac|tls|ssl|sign(?:ing)?|encrypt(?:ion)?|decrypt(?:ion)?|cipher|crypto|fernet|deploy"
+    r"|master|account|admin|root|app|application|consumer|service|shared|integration|ingest(?:ion)?|licen[cs]e"
+    r"|subscription|webhook|github|gitlab|slack|neptune|sentry|stripe|twilio|sendgrid|mailgun|pinecone|weaviate|qdrant"
+    r"|groq|together|replicate|fireworks|openrouter|deepseek|perplexity|nvidia|ngc|kaggle|clearml|mlflow|langsmith"
+    r"|langchain|runpod|cloudflare|vault|dd|pagerduty|grafana)[-_. ]?keys?"
+    r"|(?:x|http|basic|digest|proxy|registry|docker|npm|smtp)[-_. ]?auth"
+    r"|(?:db|database|sql|mysql|pg|postgres|mongo|redis|mq|kafka|clickhouse|ldap|smtp|imap|mail|email|ftp|sftp|ssh|git"
+    r"|https?|proxy|vpn|wifi|docker|registry|hub|user|login|account|admin|root|sudo|auth|service|server|cert|key"
+    r"|keystore|my)[-_. /]?pass"
+    r"|(?:github|gitlab|gh|git|azure|ado|devops|databricks|snowflake|airtable|docker|my|user)[-_. ]?pat"
+    r"|(?:auth|access|api|refresh|security|hf|huggingface|github|gitlab|gh|slack|wandb|csrf|jwt)[-_. ]?tokens"
+    r"|dsn|conn(?:ection)?[-_. ]?(?:str(?:ing)?|uri)|sas|sas[-_. ]?(?:url|uri)|(?:amz|goog)[-_. ]?signature"
+    r"|web[-_. ]?hooks?(?:[-_. ]?(?:urls?|uris?|endpoints?|address))?)$"
+)
+"""Words such as `pass`, `key` and `tokens` belong to training too, so they need one beside them that does not."""
+_VARIABLE = re.compile(r"(?:^|[-. /])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_KEY$")
+_NO_SECRET_VARIABLE = re.compile(
+    r"(?:^|[-_. /])(?:PRIMARY|FOREIGN|SORT|CACHE|GROUP|PARTITION|SHARD|PUBLIC|QUERY|JOIN|INDEX|LOOKUP|ROUTING|HASH"
+    r"|DICT|IMAGE|TEXT|LABEL|INPUT|OUTPUT|DATA|METRIC|LOSS|FIELD|COLUMN|STATE|MAP|OBJECT|RANDOM|RNG|PRNG)_KEY$"
+)
+"""A variable of the environment that ends with _KEY is a secret, unless a word of data or databases precedes it."""
+_OF_TEXT = re.compile(
+    r"(?:^|[-_. /])(?:bos|eos|pad|padding|unk|unknown|mask|masked|sep|separator|cls|class|boi|eoi|boa|eoa|img|image"
+    r"|video|audio|speech|vision|visual|text|word|lang|language|timestamp|begin|start|stop|end|next|prev|previous"
+    r"|current|first|middle|last|prefix|suffix|special|added|extra|control|sentinel|placeholder|register|new|drop"
+    r"|dropped|bad|ignore|skip|blank|empty|newline|think|thinking|reasoning|input|output|prompt|completion|generated"
+    r"|sampled|predicted|target|label|draft|assistant|human|num|n|max|min|avg|mean|per|each|every|single|multi)"
+    r"[-_. ]?token$"
+)
+"""The tokens of a tokenizer, and what is counted by them; any other single token is a secret."""
+_TAIL = 64
+"""Characters at the end of a name in which those look; what they look for is shorter by far."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_MEMO_LIMIT = 10_000
+LONGEST_NAME = 256
+"""Characters of a name that is remembered; there may be long texts among them."""
+_memo: dict[str, bool] = {}
+
+
+def is_secret(key: str) -> bool:
+    """Tell whether a key names a secret; counts such as `max_tokens` or `tokens` do not."""
+    known = _memo.get(key)
+    if known is None:
+        known = looks_secret(key)
+        if len(_memo) < _MEMO_LIMIT and len(key) <= LONGEST_NAME:
+            _memo[key] = known
+    return known
+
+
+_REFERENCES = (".arn", "_arn", "-arn")
+"""The name of a resource of a cloud, not what is in it."""
+
+
+def looks_secret(key: str) -> bool:
+    """Tell the same without remembering it, for names without end."""
+    if _STEM.search(key.lower()) is None:
+        return False
+    words = _CAMEL.sub("_", key).lower().strip()
+    end = words[-_TAIL:]
+    if end.endswith(_REFERENCES):
+        return False
+    if end.endswith("token") and _OF_TEXT.search(end) is None:
+        return True
+    if _ANYWHERE.search(words) is not None or _AT_END.search(end) is not None:
+        return True
+    last = key[-_TAIL:]
+    return _VARIABLE.search(last) is not None and _NO_SECRET_VARIABLE.search(last) is None
+
 
 SHORTEST = 6
 """No secret with what gives it away is shorter."""
@@ -83,7 +163,7 @@ _PEM = re.compile(
 _SCHEME = re.compile(r"\b(bearer|basic)(\s+)([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
 _QUERY = re.compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>]{0,256}\d)[^\s&#\"'<>]{16,}", re.IGNORECASE)
 
-_STEM = re.compile(STEMS + r"|sig=|code=|basic ")
+_STEM_IN_TEXT = re.compile(STEMS + r"|sig=|code=|basic ")
 _GIVEN = re.compile(r"""(?<![\w.+-])([\w.+-]++)(\\{0,4}["']?\]?\s{0,8}(?:=>|:=|[:=])\s{0,8})""")
 """A name with its value behind it: assignments, Hydra's `key=value`, headers, parameters of addresses, JSON, YAML."""
 _OPTION = re.compile(r"""(?<![\w-])--?([A-Za-z][\w.-]*+)["',]*\s{1,8}(?!-)""")
@@ -117,7 +197,7 @@ def mask_text(text: str) -> str:
         text = _HOOK.sub(rf"\1{MASK}", text)
     if "-u" in text:
         text = _LOGIN_OPTION.sub(rf"\1{MASK}", text)
-    if _STEM.search(text.lower()) is not None and ("=" in text or ":" in text or " " in text or "<" in text):
+    if _STEM_IN_TEXT.search(text.lower()) is not None and ("=" in text or ":" in text or " " in text or "<" in text):
         text = _mask_named(text)
     return given if text == given else text
 

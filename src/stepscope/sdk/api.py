@@ -6,9 +6,9 @@ from typing import Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import announcing, describing, ending, environment, forking, launch, logs, settings
-from stepscope.sdk.delivery_status import NOTHING_LEFT, DeliveryStatus
+from stepscope.sdk import launch, logs, process_hooks, run_display, run_methods, settings
 from stepscope.sdk.off import OFF_SPAN, OffRun
+from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
 
@@ -61,7 +61,7 @@ def init(
     for notice in settings.misspelt(os.environ):
         run.outcomes.notice_text(notice)
     _begin(run)
-    announcing.announce(run)
+    run_display.announce(run)
     return run
 
 
@@ -72,8 +72,8 @@ def _begin(run: Run) -> None:
     run.elsewhere = run_here
     closing = run.periodic.closing
     closing.append(lambda: _forget(run))
-    forking.follow(run)
-    closing.append(ending.watch(run))
+    process_hooks.follow(run)
+    closing.append(process_hooks.watch(run))
     if run.settings.capture_logs:
         closing.append(logs.capture(run))
     if run.settings.otel:
@@ -82,8 +82,8 @@ def _begin(run: Run) -> None:
         closing.append(_start_probes(run))
     if run.settings.sinks:
         _begin_delivery(run)
-    said = describing.described(run.settings)
-    started = {"config": run.config, **said, "launcher": run.launch.launcher, **environment.describe()}
+    said = run_methods.described(run.settings)
+    started = {"config": run.config, **said, "launcher": run.launch.launcher, **launch.describe()}
     run.event(names.EVENT_STARTED, started)
 
 

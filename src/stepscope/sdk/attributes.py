@@ -6,8 +6,7 @@ from collections.abc import ItemsView, Mapping
 from typing import Any
 
 from stepscope.model.redaction import key_text, mask_bytes, mask_list, masked
-from stepscope.model.secret_names import is_secret
-from stepscope.model.secret_text import mask_text
+from stepscope.model.secret_text import is_secret, mask_text
 from stepscope.sdk.context import text_of
 
 LONGEST = 64 * 1024

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from stepscope.journal import quota
-from stepscope.journal.write import Journal
+from stepscope.journal.segments import Journal
 from stepscope.model.records import KINDS
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.recorder import Recorder

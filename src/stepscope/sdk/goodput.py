@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stepscope.journal import layout
-from stepscope.journal.read import Tail
+from stepscope.journal.segments import Tail
 from stepscope.model import names
 from stepscope.model.goodput import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude
 from stepscope.model.records import Metric, Record, Span

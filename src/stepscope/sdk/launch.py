@@ -1,12 +1,16 @@
-"""Who this process is, from what its launcher left in the environment: run id, rank, world size."""
+"""Who and where this process is: run id, rank and world size from its launcher; program, Python, machine, commit."""
 
 import os
+import platform
+import sys
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from stepscope.journal.layout import host_name, slug
 from stepscope.model.errors import ConfigError
+from stepscope.model.redaction import redact
 
 
 class Launch(NamedTuple):
@@ -124,3 +128,49 @@ def new_run_id(now: float | None = None) -> str:
     """Make an id that sorts by time and is never made twice."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     return f"{stamp}-{os.urandom(4).hex()}"
+
+
+def describe() -> dict[str, Any]:
+    """Describe this process and its machine; cheap, no program is started."""
+    return {
+        "argv": redact(sys.argv),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "cwd": _quiet_cwd(),
+        **_commit(Path(_quiet_cwd() or ".")),
+    }
+
+
+def _quiet_cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _commit(folder: Path) -> dict[str, Any]:
+    """Read the checked-out commit and branch from git's own files."""
+    for place in (folder, *folder.parents):
+        head = place / ".git" / "HEAD"
+        try:
+            text = head.read_text().strip()
+        except OSError:
+            continue
+        if not text.startswith("ref: "):
+            return {"git.commit": text}
+        ref = text[5:]
+        return {"git.branch": ref.removeprefix("refs/heads/"), "git.commit": _resolve(place / ".git", ref)}
+    return {}
+
+
+def _resolve(git: Path, ref: str) -> str:
+    try:
+        return (git / ref).read_text().strip()
+    except OSError:
+        pass
+    try:
+        lines = (git / "packed-refs").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.split()[0] for line in lines if line.endswith(f" {ref}")), "")

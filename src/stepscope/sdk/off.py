@@ -10,7 +10,7 @@ from opentelemetry import trace
 
 from stepscope.model.goodput import Sums, conclude
 from stepscope.sdk.context import NOWHERE, Mark
-from stepscope.sdk.delivery_status import NOTHING_LEFT
+from stepscope.sdk.outcomes import NOTHING_LEFT
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
 

@@ -1,8 +1,9 @@
-"""Counts of what became of the records: written, rejected, dropped, by kind and reason."""
+"""What became of records: counters by outcome, kind and reason, and the status that `flush` and `finish` return."""
 
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 MOST_NOTICES = 1000
 
@@ -72,3 +73,25 @@ class Outcomes:
         self._lock.acquire()
         self._count_and_release()
         return dict(self._counts)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatus:
+    """True when all that was asked for is done; otherwise the fields say what is missing."""
+
+    done: bool
+    """For `flush`, that all is in the journal; for `finish(wait=...)`, that every remote sink has taken it too."""
+    undelivered: int | None = 0
+    """Bytes of this process's journal that the sink furthest behind does not have yet; None when that is unknown:
+    no time was left, or the disk cannot be read."""
+    rejected: int | None = 0
+    """Records of this process that sinks have refused so far; None when that is unknown."""
+    quarantined: int | None = 0
+    """How many of these are in quarantine, from where `stepscope quarantine retry` offers them again."""
+
+    def __bool__(self) -> bool:
+        return self.done
+
+
+NOTHING_LEFT = DeliveryStatus(True)
+"""The status where nothing is recorded."""

@@ -8,7 +8,7 @@ from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
 from stepscope.sdk.context import NOWHERE, pack
 from stepscope.sdk.ports import Part
-from stepscope.sdk.resolve import Row, Transfer
+from stepscope.sdk.tensors import Row, Transfer
 
 OPEN_SECONDS = 1.0
 """A span open for longer is shown before it ends."""

@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, METRIC
-from stepscope.sdk import describing, extensions, periodic, seen_exceptions, values
+from stepscope.sdk import periodic, run_methods, seen_exceptions, values
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -27,18 +27,16 @@ from stepscope.sdk.context import (
     pack_numbers,
     text_of,
 )
-from stepscope.sdk.delivery_status import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.flusher import Flusher
-from stepscope.sdk.journaling import open_journal
 from stepscope.sdk.launch import Launch, new_run_id
-from stepscope.sdk.outcomes import Outcomes
+from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
 from stepscope.sdk.ports import OpenSpan, PackedLink
 from stepscope.sdk.recorder import Recorder
-from stepscope.sdk.resolve import Row
-from stepscope.sdk.scalars import Refused, step_number
 from stepscope.sdk.settings import MOST_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span
 from stepscope.sdk.spans import Span, StepSpan, exception_attrs
+from stepscope.sdk.tensors import Refused, Row, step_number
+from stepscope.sdk.writer_identity import open_journal
 
 if TYPE_CHECKING:
     from stepscope.model.goodput import Goodput
@@ -201,15 +199,15 @@ class Run:
         return StepSpan(self, Mark(number, None if name == "step" else text_of(name)))
 
     span = open_span
-    tag = describing.tag
-    untag = describing.untag
-    note = describing.note
-    rename = describing.rename
-    measure = extensions.measure
-    on_finish = extensions.on_finish
-    count = extensions.count
-    reject = extensions.reject
-    warn = extensions.warn
+    tag = run_methods.tag
+    untag = run_methods.untag
+    note = run_methods.note
+    rename = run_methods.rename
+    measure = run_methods.measure
+    on_finish = run_methods.on_finish
+    count = run_methods.count
+    reject = run_methods.reject
+    warn = run_methods.warn
 
     def event(
         self, name: str | None = None, data: Mapping[str, Any] | None = None, severity: str = "INFO", *,
@@ -391,7 +389,7 @@ class Run:
     def _repr_html_(self) -> str | None:
         """Return the card a notebook shows; None, for which it shows `repr`, when there is none."""
         try:
-            from stepscope.sdk.notebook import card  # only a notebook needs it
+            from stepscope.sdk.run_display import card  # only a notebook needs it
 
             self.flusher.flush(0.5)
             return card(self)

@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 from stepscope.sdk import api
-from stepscope.sdk.otel.collect import Collector
 from stepscope.sdk.otel.current_run import CurrentRun
-from stepscope.sdk.otel.meter import MeterProvider
+from stepscope.sdk.otel.meter import Collector, MeterProvider
 from stepscope.sdk.otel.tracer import TracerProvider
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from stepscope.journal import quarantine
 from stepscope.journal.following import Following
 from stepscope.journal.layout import host_name
-from stepscope.sdk import registrations
+from stepscope.sdk import sink_requests
 from stepscope.sdk.run import Run
-from stepscope.sdk.sink_news import COUNT_SECONDS, counters
+from stepscope.sdk.sink_events import COUNT_SECONDS, counters
 from stepscope.sdk.sink_worker import SinkWorker
 from stepscope.sinks.registry import Chosen
 
@@ -38,7 +38,7 @@ class Lock:
     """Held by the shipper of a home on this host; the kernel lets go of it when the shipper dies, however."""
 
     def __init__(self, home: Path, host: str) -> None:
-        path = registrations.folder(home) / f"{host}.lock"
+        path = sink_requests.folder(home) / f"{host}.lock"
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -135,7 +135,7 @@ class Call:
 
     def _ensure(self) -> None:
         home, host = self._run.home, host_name()
-        registrations.register(home, self._run.id, host, self._sinks)
+        sink_requests.register(home, self._run.id, host, self._sinks)
         if self._child is not None and self._child.poll() is None:
             return
         try:
@@ -149,7 +149,7 @@ def start(home: Path) -> "subprocess.Popen[bytes]":
     """Start a shipper that outlives this process, with no file or terminal of ours; OSError when it cannot be."""
     path = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(each) for each in path if each)}
-    log = os.open(registrations.folder(home) / f"{host_name()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(sink_requests.folder(home) / f"{host_name()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
             [sys.executable, "-m", "stepscope", "ship", "--background", "--home", str(home)],
@@ -238,7 +238,7 @@ class _Threads:
         for worker in self._workers:
             worker.stop(max(until - time.monotonic(), 0.0))
         if drained and self._workers:
-            registrations.forget(self._run.home, self._run.id, host_name(), server=os.getpid())
+            sink_requests.forget(self._run.home, self._run.id, host_name(), server=os.getpid())
         self._workers = []
 
     def _register(self) -> None:
@@ -246,7 +246,7 @@ class _Threads:
         remote = [each for each in self._sinks if each.config.remote]
         if remote:
             with contextlib.suppress(OSError):
-                registrations.register(self._run.home, self._run.id, host_name(), remote, server=os.getpid())
+                sink_requests.register(self._run.home, self._run.id, host_name(), remote, server=os.getpid())
 
     def _start_worker(self, chosen: Chosen) -> SinkWorker:
         pid = os.getpid()

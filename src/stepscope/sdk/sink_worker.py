@@ -1,10 +1,12 @@
-"""A line is one sink at work: its pump on a thread of its own, so that a dead sink delays nobody."""
+"""Deliver to one sink: filter and cut up its source, and run its pump on a thread of its own."""
 
 import contextlib
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,13 +14,145 @@ from stepscope.journal.following import Following, Wanted
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
-from stepscope.pump import GROUP_BYTES, Pump
-from stepscope.sdk import registrations
-from stepscope.sdk.filtered import Filtered
-from stepscope.sdk.sink_news import Tell, Watch
-from stepscope.sdk.slices import Slices
+from stepscope.pump import GROUP_BYTES, Pump, Source
+from stepscope.sdk import sink_requests
+from stepscope.sdk.sink_events import Tell, Watch
+from stepscope.sinks.record_filter import RecordFilter
 from stepscope.sinks.registry import Chosen, Config
 from stepscope.wire import frames
+
+MOST_READS = 64
+"""Reads in a row of which nothing passes, before the caller gets its turn."""
+FILTERED = "filtered"
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Filtered:
+    """Hands on the records of a source that pass a filter, packed or not; what does not pass is settled with the rest.
+
+    The records that are left out are no outcome of the sink: they are counted as `filtered`, once they are settled.
+    """
+
+    def __init__(self, source: Source, records: RecordFilter) -> None:
+        self._source, self._filter = source, records
+        self._left_out = 0
+        self.counts: Counter[str] = Counter()
+        """Where they are counted."""
+
+    def read(self, limit: int) -> list[Batch]:
+        """Return the next batches with a record that passes; empty ones when many reads in a row had none."""
+        batches: list[Batch] = []
+        for _ in range(MOST_READS):
+            batches = self._source.read(limit)
+            passed = [self._passing(batch) for batch in batches]
+            full = [batch for batch in passed if batch.records]
+            if full or not batches:
+                return full
+            self.settle()
+        return [batch._replace(records=[]) for batch in batches]
+
+    def settle(self) -> None:
+        """Take note that all that was read is delivered or left out."""
+        self._source.settle()
+        self.counts[FILTERED] += self._left_out
+        self._left_out = 0
+
+    def rewind(self) -> None:
+        """Forget what was read since the last `settle`."""
+        self._source.rewind()
+        self._left_out = 0
+
+    def _passing(self, batch: Batch) -> Batch:
+        kept = [record for record in map(self._apply, batch.records) if record is not None]
+        self._left_out += len(batch.records) - len(kept)
+        return batch._replace(records=kept)
+
+    def _apply(self, record: Any) -> Any:
+        """What of a record passes, packed if it came so; None for nothing."""
+        if not isinstance(record, msgspec.Raw):
+            return self._filter.apply(record)
+        try:
+            found = frames.unpack_record(record)
+        except ValueError:  # for the sink to judge
+            return record
+        kept = self._filter.apply(found)
+        if kept is None or kept is found:
+            return None if kept is None else record
+        return msgspec.Raw(_encode(kept))
+
+
+PIECE_BYTES = 1024
+"""Bytes of packed records in one piece: reading and encoding them takes a fraction of a millisecond."""
+
+
+class Slices:
+    """Hands the batches of a source on piece by piece, records unpacked; the source must leave them packed.
+
+    Python gives another thread its turn after 5 ms at work, or at once when the work stops to wait: so each piece is
+    small, and there is a stop before each. A sink that tells batches by their numbers gets them whole. What was read
+    counts as delivered when the last piece is.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        is_divisible: Callable[[], bool],
+        piece_bytes: int = PIECE_BYTES,
+        stop: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._source, self._is_divisible, self._piece_bytes, self._stop = source, is_divisible, piece_bytes, stop
+        self._rest: deque[Batch] = deque()
+        self._under_way: Batch | None = None
+        """The piece that was handed on last, until it is delivered."""
+        self.unreadable = 0
+        """Records that could not be unpacked."""
+
+    def read(self, limit: int) -> list[Batch]:
+        """Return the next piece; nothing when the source has no more."""
+        if not self._rest:
+            whole = not self._is_divisible()
+            for batch in self._source.read(limit):
+                self._stop(0.0)
+                self._rest.extend([batch] if whole else self._cut(batch))
+        self._stop(0.0)
+        self._under_way = self._rest.popleft() if self._rest else None
+        return [self._unpacked(self._under_way)] if self._under_way is not None else []
+
+    def settle(self) -> None:
+        """Take note of a delivered piece; the source is told when all pieces are."""
+        self._under_way = None
+        if not self._rest:
+            self._source.settle()
+
+    def rewind(self) -> None:
+        """Take back the piece that was not delivered; it comes again, and those before it do not."""
+        if self._under_way is not None:
+            self._rest.appendleft(self._under_way)
+            self._under_way = None
+
+    def _cut(self, batch: Batch) -> list[Batch]:
+        pieces: list[Batch] = []
+        room = 0
+        packed: list[Any] = batch.records
+        for record in packed:
+            size = len(memoryview(record))
+            if size > room:
+                pieces.append(batch._replace(records=[]))
+                room = self._piece_bytes
+            pieces[-1].records.append(record)
+            room -= size
+        return pieces or [batch]
+
+    def _unpacked(self, batch: Batch) -> Batch:
+        records = []
+        packed: list[Any] = batch.records
+        for raw in packed:
+            try:
+                records.append(frames.unpack_record(raw))
+            except ValueError:
+                self.unreadable += 1
+        return batch._replace(records=records)
+
 
 REPORT_SECONDS = 2.0
 
@@ -111,7 +245,7 @@ class SinkWorker:
             source.counts = self.pump.counts
         self._watch = Watch(chosen.id, lambda: sink.place, tell) if tell is not None else None
         self.drained = False
-        self._report_path = registrations.folder(home) / f"{chosen.id}@{report}.report" if report else None
+        self._report_path = sink_requests.folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0
         self._hurry = False
         self._stopping = False
@@ -143,7 +277,7 @@ class SinkWorker:
 
     def _loop(self) -> None:
         if self._kept_in is not None:
-            registrations.keep_sink(self._kept_in, self.chosen)
+            sink_requests.keep_sink(self._kept_in, self.chosen)
         while not self._stopping:
             if self._hurry:
                 self._hurry = False
@@ -166,4 +300,4 @@ class SinkWorker:
         if self._report_path is not None and (force or now - self._reported > REPORT_SECONDS):
             self._reported = now
             with contextlib.suppress(OSError):
-                registrations.replace(self._report_path, msgspec.json.encode(self.report()))
+                sink_requests.replace(self._report_path, msgspec.json.encode(self.report()))

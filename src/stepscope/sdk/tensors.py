@@ -1,16 +1,95 @@
-"""Values that live on a device: copied there by one queued kernel in the call, read together later, never waited for.
+"""Scalars of torch, jax and tensorflow: device values are copied without waiting, and read later by the flusher."""
 
-A reference alone would not do: the memory behind it may be written again before it is read, by an in-place operation,
-a collective, a replayed graph or a kernel torch knows nothing of. The copy is queued on the stream the value was made
-on, so it holds the value as it was.
-"""
-
+import ctypes
+import operator
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from stepscope.sdk import cuda
-from stepscope.sdk.scalars import Refused, plain
+from stepscope.model.records import Instrument
+
+Number = int | float
+
+
+class Refused(Exception):
+    """A value that is no number; the text is the reason it is counted under."""
+
+
+def step_number(step: Any) -> int:
+    """The step as an integer of 64 bits, whoever made it; Refused when it is none."""
+    try:
+        number = operator.index(step)
+    except Exception:  # TypeError, or whatever a foreign object raises when it is asked
+        raise Refused(f"step is a {type(step).__name__}, not an integer") from None
+    if not -(2**63) <= number < 2**63:
+        raise Refused("step is beyond 64 bits")
+    return number
+
+
+def plain(item: Any) -> Number:
+    """Check what a library's `item()` gave."""
+    if type(item) is float or type(item) is int:
+        return item
+    if type(item) is bool:
+        return int(item)
+    if isinstance(item, (str, bytes, complex)) or item is None or not hasattr(item, "__float__"):
+        raise Refused(f"type {type(item).__name__}")
+    return float(item)
+
+
+_RELAXED = 2
+_streams: dict[int, Any] = {}
+_thread = threading.local()
+
+
+def mark_here(device: int) -> Any:
+    """Make an event that passes when all that is queued in the caller's stream now is done."""
+    torch: Any = sys.modules["torch"]
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def fetch(tensors: list[Any], after: set[Any]) -> tuple[Any, Any]:
+    """Queue one gathering kernel and one copy on a side stream: where the values arrive, and the event that says so.
+
+    The stream waits for the events `after`; the streams they were made on are not touched, for one may be captured.
+    """
+    torch: Any = sys.modules["torch"]
+    _relax()
+    side = _side_stream(torch, tensors[0].device)
+    for event in after:
+        side.wait_event(event)
+    with torch.cuda.stream(side):
+        gathered = torch.cat(tensors)
+        host = torch.empty(gathered.shape, dtype=gathered.dtype, pin_memory=True)
+        host.copy_(gathered, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record(side)
+    return host, arrived
+
+
+def _side_stream(torch: Any, device: Any) -> Any:
+    if device.index not in _streams:
+        _streams[device.index] = torch.cuda.Stream(device=device)
+    return _streams[device.index]
+
+
+def _relax() -> None:
+    """Tell the driver that this thread's calls have nothing to do with a graph another thread captures.
+
+    Without it, asking whether a copy is done, or allocating for one, ends that capture with an error.
+    """
+    if getattr(_thread, "relaxed", False):
+        return
+    _thread.relaxed = True
+    try:
+        ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
+    except (OSError, AttributeError):  # no such driver: then nothing can be captured either
+        pass
+
 
 Reader = Callable[[str, Any], Any]
 
@@ -90,6 +169,92 @@ def _freeze_together(torch: Any, device: int, group: list[Held]) -> None:
         frozen = torch.stack([each.value if each.value.dim() == 0 else each.value.reshape(()) for each in group])
         if frozen.requires_grad:
             frozen = frozen.detach()
-    event = cuda.mark_here(device) if first.is_cuda else None
+    event = mark_here(device) if first.is_cuda else None
     for index, each in enumerate(group):
         each.value, each.index, each.event = frozen, index, event
+
+
+Refuse = Callable[[str, str], None]
+_NO_ATTRS: dict[str, Any] = {}
+
+
+class Row(NamedTuple):
+    """A `log` call with at least one held value."""
+
+    time: int
+    step: int | None
+    axis: str | None
+    category: str | None
+    values: dict[str, Any]
+    attrs: Mapping[str, Any] = _NO_ATTRS
+    instrument: Instrument | None = None
+
+
+class Transfer:
+    """The held values of some rows on their way to the host."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self._held = [each for row in rows for each in row.values.values() if type(each) is Held]
+        self._arrivals: list[tuple[list[Any], Any, Any]] = []
+        self._numbers: dict[int, list[Any] | Exception] = {}
+        """The numbers of a tensor, by its identity, or why it cannot be read."""
+        groups: defaultdict[Any, dict[int, Held]] = defaultdict(dict)
+        for each in self._held:
+            if each.library == "torch":
+                groups[each.value.device, each.value.dtype][id(each.value)] = each
+        for group in groups.values():
+            try:
+                self._arrivals.append(_send(list(group.values())))
+            except Exception as error:  # such as a tensor without memory
+                self._numbers.update(dict.fromkeys(group, error))
+
+    def ready(self) -> bool:
+        """Tell whether every value has arrived."""
+        arrived = all(event is None or event.query() for _, _, event in self._arrivals)
+        return arrived and all(_is_computed(each) for each in self._held if each.library == "jax")
+
+    def finish(self, refuse: Refuse) -> list[Row]:
+        """Put the numbers in place of the held values; what can not be read is passed to `refuse`."""
+        for frozen, host, _ in self._arrivals:
+            start, arrived = 0, host.tolist()
+            for tensor in frozen:
+                self._numbers[id(tensor)] = arrived[start : start + tensor.numel()]
+                start += tensor.numel()
+        for row in self.rows:
+            for key, value in list(row.values.items()):
+                if type(value) is Held:
+                    self._settle(row.values, key, value, refuse)
+        return [row for row in self.rows if row.values]
+
+    def _settle(self, values: dict[str, Any], key: str, held: Held, refuse: Refuse) -> None:
+        """Read one value that has arrived."""
+        try:
+            values[key] = plain(self._item(held))
+        except Refused as reason:
+            del values[key]
+            refuse(key, str(reason))
+        except Exception as error:
+            del values[key]
+            refuse(key, f"unreadable {type(error).__name__}")
+
+    def _item(self, held: Held) -> Any:
+        if held.library != "torch":
+            return held.value.item() if held.library == "jax" else held.value.numpy().item()
+        numbers = self._numbers[id(held.value)]
+        if isinstance(numbers, Exception):
+            raise numbers
+        return numbers[held.index]
+
+
+def _send(held: list[Held]) -> tuple[list[Any], Any, Any]:
+    """Start the journey of frozen tensors of one device and type: the tensors, where they arrive, and when."""
+    frozen = [each.value for each in held]
+    parts = [tensor.reshape(-1) for tensor in frozen]
+    if frozen[0].is_cuda:
+        return frozen, *fetch(parts, {each.event for each in held})
+    return frozen, sys.modules["torch"].cat(parts).cpu(), None
+
+
+def _is_computed(held: Held) -> bool:
+    return bool(held.value.is_deleted()) or bool(held.value.is_ready())

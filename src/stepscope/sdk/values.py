@@ -9,7 +9,7 @@ from typing import Any
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from stepscope.sdk import tensors
 from stepscope.sdk.context import text_of
-from stepscope.sdk.scalars import Number, Refused, plain
+from stepscope.sdk.tensors import Number, Refused, plain
 
 DEPTH = 16
 """How deep nested dicts are followed."""

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError, Retry
-from stepscope.model.secret_names import is_secret
+from stepscope.model.secret_text import is_secret
 from stepscope.sinks.proxies import find_proxy
 
 MOST_ANSWER = 1024 * 1024

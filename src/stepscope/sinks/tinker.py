@@ -12,9 +12,8 @@ import msgspec
 from msgspec import structs
 
 from stepscope.model.errors import ConfigError, Retry
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import KINDS, Span, kind
-from stepscope.model.writer import Writer
 from stepscope.sinks.delivery import Delivery
 from stepscope.sinks.http import (
     BLAMES_A_RECORD,

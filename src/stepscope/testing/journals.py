@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import stepscope
-from stepscope.journal import layout, read
+from stepscope.journal import layout, segments
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric, Record, Value
 
@@ -24,7 +24,7 @@ def read_batches(home: str | os.PathLike[str], run_id: str) -> list[Batch]:
     """
     place = Path(home).expanduser()
     folders = (layout.writer_folder(place, run_id, name) for name in layout.list_writers(place, run_id))
-    return [batch for folder in folders for batch in read.read_writer(folder)]
+    return [batch for folder in folders for batch in segments.read_writer(folder)]
 
 
 def read_run(home: str | os.PathLike[str], run_id: str) -> list[Record]:

@@ -7,9 +7,8 @@ from typing import Protocol
 import pytest
 
 from stepscope.model.errors import Reject, Retry
-from stepscope.model.ports import Batch, Sink
+from stepscope.model.ports import Batch, Sink, Writer
 from stepscope.model.records import Event, Metric, Record, Span
-from stepscope.model.writer import Writer
 
 WRITERS = tuple(
     Writer(id=f"r{rank}-a1-host-{rank + 1}-abcdef", run="contract", project="sinks", rank=rank, world_size=2)

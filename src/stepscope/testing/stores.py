@@ -14,7 +14,7 @@ from stepscope.hub.store.series_catalog import list_keys
 from stepscope.hub.store.store import Store
 from stepscope.model import names
 from stepscope.model.errors import Reject
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import (
     Alert,
     Event,
@@ -30,7 +30,6 @@ from stepscope.model.records import (
     Summary,
     Value,
 )
-from stepscope.model.writer import Writer
 
 T = 1_790_000_000_000_000_000
 NASTY = 'it\'s \\ a "trap"; -- \n\t\0 ünï⛏ %s {x} `y`'

@@ -9,7 +9,7 @@ from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk import values
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import Mark, pack, text_of
-from stepscope.sdk.resolve import Row
+from stepscope.sdk.tensors import Row
 from stepscope.training.counting import reject
 
 GAUGE = Instrument("gauge")

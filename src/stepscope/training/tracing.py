@@ -11,10 +11,10 @@ from opentelemetry import trace
 import stepscope
 from stepscope.model import names
 from stepscope.sdk.context import text_of
+from stepscope.sdk.decorators import wrap
 from stepscope.sdk.otel.current_run import CurrentRun
 from stepscope.sdk.otel.tracer import Tracer, TracerProvider
 from stepscope.sdk.spans import message_of
-from stepscope.sdk.wrapping import wrap
 from stepscope.training import starting
 from stepscope.training.counting import mapping, reject, said_by
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import METRIC, Alert, Event, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 
 MARK = b"\xf7\x53\x53\x0a"
 LIMIT = 64 * 1024 * 1024

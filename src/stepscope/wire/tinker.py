@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from stepscope.model import names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, kind
 from stepscope.model.redaction import redact
-from stepscope.model.writer import Writer
 from stepscope.wire.plain import plain
 
 PATH = "/api/v1/telemetry"

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.hub.service import Hub
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Record
-from stepscope.model.writer import Writer
 from tests.hub.questions.world import BAD, FAILED, SPIKE, START, began, ended
 
 Get = Callable[..., Any]

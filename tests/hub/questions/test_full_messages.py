@@ -10,9 +10,8 @@ import pytest
 
 from stepscope.hub.questions import trace_import as importing
 from stepscope.hub.service import Hub
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.encode.encode_request import encode
 from tests.hub.questions.conftest import Get

@@ -7,9 +7,8 @@ import pytest
 from stepscope.hub.service import Hub
 from stepscope.model import names
 from stepscope.model.goodput import conclude
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.sdk.goodput import Folding
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import SECOND, START, STEPS, fill

@@ -7,9 +7,8 @@ import pytest
 
 from stepscope.hub.questions.spreads import buckets
 from stepscope.hub.service import Hub
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import ExponentialHistogram, Histogram, Instrument, Metric, Record, Summary
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import SECOND, START

@@ -13,9 +13,8 @@ from stepscope.hub.questions.live_events import Watching
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import ACCESS
 from stepscope.hub.sources import ReceivedBatch
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Log, Metric, Span
-from stepscope.model.writer import Writer
 
 WRITER = Writer(id="w", run="r", project="p", rank=3)
 RECORDS = [

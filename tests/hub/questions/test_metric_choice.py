@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from stepscope.hub.service import Hub
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record
-from stepscope.model.writer import Writer
 from tests.hub.questions.world import SECOND, START, began, ended
 
 Get = Callable[..., Any]

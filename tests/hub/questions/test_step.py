@@ -5,9 +5,8 @@ import math
 import pytest
 
 from stepscope.hub.service import Hub
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import BAD, FAILED, SPIKE, START, STEPS
 

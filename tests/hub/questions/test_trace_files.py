@@ -12,8 +12,7 @@ from stepscope.hub.questions import trace_import as importing
 from stepscope.hub.questions.known_spans import known_spans
 from stepscope.hub.questions.spans import Stretch, read_stretch
 from stepscope.hub.service import Hub
-from stepscope.model.ports import Batch
-from stepscope.model.writer import Writer
+from stepscope.model.ports import Batch, Writer
 from stepscope.wire.otlp.decode.decode_request import decode
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import FAILED, SPIKE, START, trace_of

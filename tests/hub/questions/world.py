@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterable
 
 from stepscope.model import names
-from stepscope.model.ports import Batch, Write
+from stepscope.model.ports import Batch, Write, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 
 START = 1_790_000_000 * 10**9
 SECOND = 10**9

@@ -10,10 +10,10 @@ import pytest
 from stepscope.hub.counters import Counters
 from stepscope.hub.receivers.folder import FolderReceiver
 from stepscope.journal import layout
-from stepscope.journal.cursors import Cursors
-from stepscope.journal.write import Journal
+from stepscope.journal.following import Cursors
+from stepscope.journal.segments import Journal
+from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
-from stepscope.model.writer import Writer
 
 
 class Clock:

@@ -10,8 +10,8 @@ from stepscope.hub.intake import Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest, RunOwners, Upload, Writers
 from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
+from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
-from stepscope.model.writer import Writer
 
 WRITER = Writer(id="w", run="r", project="p")
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from stepscope.hub.store.store import open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Span
-from stepscope.model.writer import Writer
+from stepscope.model.ports import Writer
 
 folder, first, dies_at = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 T = 1_790_000_000_000_000_000

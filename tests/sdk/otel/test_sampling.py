@@ -6,8 +6,7 @@ from opentelemetry.context import Context
 
 from stepscope.model.records import Span
 from stepscope.sdk.otel.current_run import CurrentRun
-from stepscope.sdk.otel.sampling import ALWAYS, Sampler, read_sampler
-from stepscope.sdk.otel.tracer import TracerProvider
+from stepscope.sdk.otel.tracer import ALWAYS, Sampler, TracerProvider, read_sampler
 from stepscope.testing import recorded
 
 UNSAMPLED = trace.SpanContext(5, 6, True, trace.TraceFlags(0))

@@ -16,8 +16,8 @@ from opentelemetry.context import Context
 
 import stepscope
 from stepscope.model.records import Log, Metric, Span
-from stepscope.sdk.carrier import carry
 from stepscope.sdk.context import current_span, detach
+from stepscope.sdk.otel.propagation import carry
 from stepscope.testing import Recording, recorded
 
 REMOTE = trace.SpanContext(0xABC, 0xDEF, True, trace.TraceFlags(3), trace.TraceState([("vendor", "secret-free")]))

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from stepscope.sdk.probes import portable
+from stepscope.sdk.probes import system
 
 NAMES = ("cpu", "memory", "disk", "network", "process")
 
@@ -14,7 +14,7 @@ def test_reads_the_same_keys_as_the_probes_of_proc(name: str) -> None:
     """A chart looks the same whichever way its values were read."""
     pytest.importorskip("psutil")
     now = [0.0]
-    probe = portable.open_portable(name, clock=lambda: now[0])
+    probe = system.open_portable(name, clock=lambda: now[0])
     first = probe.read()
     now[0] = 1.0
     second = probe.read()
@@ -27,7 +27,7 @@ def test_without_psutil_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     """A missing psutil is told with the command that brings it."""
     monkeypatch.setitem(sys.modules, "psutil", None)
     with pytest.raises(ImportError, match=r"pip install 'stepscope\[probes\]'"):
-        portable.open_portable("cpu")
+        system.open_portable("cpu")
 
 
 KEYS = {

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from stepscope.model import names
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Histogram, Instrument, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.wire import frames
 
 RUN, SERVICE, BIG = "ppo-cartpole", "tuft-prod", "profile"

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Span
-from stepscope.model.writer import Writer
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import until
 from tests.web.views import recorded

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Log
-from stepscope.model.writer import Writer
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import until, wait_for
 from tests.web.views.conftest import World

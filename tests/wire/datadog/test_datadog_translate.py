@@ -3,9 +3,8 @@
 import math
 
 from stepscope.model import names
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Histogram, Instrument, Log, Metric, Record, Span, Summary
-from stepscope.model.writer import Writer
 from stepscope.wire.datadog.datadog_items import Check, LogLine, Notice, Point
 from stepscope.wire.datadog.datadog_translate import NOT_FINITE, Spelling, Translated, Translator
 from stepscope.wire.otlp.encode.encode_request import BASELINE

@@ -8,8 +8,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp.decode.decode_request import Decoded, decode
 from stepscope.wire.otlp.encode.encode_request import encode
 from stepscope.wire.otlp.encode.to_json import to_json

@@ -11,9 +11,8 @@ from stepscope.alerts.rule import severity_number
 from stepscope.model import records
 from stepscope.model.errors import Reject
 from stepscope.model.names import ATTR_CHECK_STATUS
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Record
-from stepscope.model.writer import Writer
 from stepscope.sinks.datadog.config import Datadog as DatadogSink
 
 CHECK = "stepscope.alert"

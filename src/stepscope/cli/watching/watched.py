@@ -10,14 +10,13 @@ from stepscope.hub.questions import alarms
 from stepscope.hub.questions.evidence import Alarm, Evidence, Failure, Process, told
 from stepscope.hub.questions.finding_rules import kl_target
 from stepscope.journal import layout
-from stepscope.journal.living import files_of, process_alive
-from stepscope.journal.read import Tail, find_writer
+from stepscope.journal.layout import files_of, process_alive
+from stepscope.journal.segments import Tail, find_writer
 from stepscope.model import names
 from stepscope.model.goodput import conclude
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Span
 from stepscope.model.states import WriterFacts, ending_of, run_state
-from stepscope.model.writer import Writer
 from stepscope.sdk.goodput import Folding
 
 KEPT = 200

@@ -11,7 +11,7 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.series_catalog import Line, read_lines, span_of
 from stepscope.hub.store.tables import NO_STEP
-from stepscope.journal.series import importance
+from stepscope.journal.key_summary import importance
 from stepscope.model import names
 
 MOST_SERIES = 512

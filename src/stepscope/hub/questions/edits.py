@@ -10,8 +10,7 @@ from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.params import bad
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, RUN_FIELDS, SECONDS, TEXT, many, thing
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.journal.deleting import GOING
-from stepscope.journal.edits import Edits
+from stepscope.journal.run_edits import GOING, Edits
 from stepscope.model.edits import (
     LARGEST_TAG,
     LONGEST_NAME,

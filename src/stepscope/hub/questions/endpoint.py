@@ -13,7 +13,7 @@ from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
 from stepscope.hub.store.run_catalog import RunRow, edited, list_runs, run_ids, run_number
-from stepscope.journal.edits import Edits
+from stepscope.journal.run_edits import Edits
 
 Schema = dict[str, Any]
 

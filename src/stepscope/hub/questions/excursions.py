@@ -7,7 +7,7 @@ from statistics import median
 
 from stepscope.hub.questions.evidence import Course, Finding, Stretch, in_steps, on_ranks, too
 from stepscope.hub.questions.nonfinite import not_finite
-from stepscope.journal.series import importance
+from stepscope.journal.key_summary import importance
 from stepscope.model.formatting import number
 
 WINDOW = 40

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import or_
 
 from stepscope.hub.questions.evidence import Course, Finding, Stretch, in_steps, on_ranks, too
-from stepscope.journal.series import importance
+from stepscope.journal.key_summary import importance
 
 _WORDS = {1: "NaN", 2: "Infinity", 4: "-Infinity"}
 _BESIDE = 2

@@ -30,7 +30,7 @@ from stepscope.hub.service import Hub
 from stepscope.hub.store.engine import Damaged, Engine, EngineError, Stop
 from stepscope.hub.store.run_catalog import RunRow
 from stepscope.hub.threads import Workers
-from stepscope.journal.edits import Edits
+from stepscope.journal.run_edits import Edits
 
 USER = "x-stepscope-user"
 """The header in which a client says who uses it, for the record of an edit; a token's name counts more."""

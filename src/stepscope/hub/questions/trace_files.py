@@ -19,8 +19,8 @@ from stepscope.hub.questions.spans import SpanRow, Stretch, read_stretch
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.run_catalog import read_writers
 from stepscope.hub.store.write.ledger import writer_key
+from stepscope.model.ports import Writer
 from stepscope.model.records import Span
-from stepscope.model.writer import Writer
 from stepscope.wire.chrome.chrome_files import Lane, write
 from stepscope.wire.otlp.encode.encode_request import encode
 from stepscope.wire.otlp.encode.to_json import to_json

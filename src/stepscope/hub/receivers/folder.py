@@ -10,8 +10,8 @@ from pathlib import Path
 from stepscope.hub.counters import Counters
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.journal import layout
-from stepscope.journal.cursors import Cursors
-from stepscope.journal.read import READ_BYTES, Position, Tail
+from stepscope.journal.following import Cursors
+from stepscope.journal.segments import READ_BYTES, Position, Tail
 from stepscope.model.records import Record
 
 RECEIVER = "folder"

@@ -13,8 +13,8 @@ from msgspec import structs
 from stepscope.hub.counters import Counters
 from stepscope.hub.intake import Intake, IntakeBatch, SequenceNumbers, pack_parts, pack_whole
 from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
+from stepscope.model.ports import Writer, run_id_trouble
 from stepscope.model.records import Record
-from stepscope.model.writer import Writer, run_id_trouble
 
 UNPACKABLE = "the record cannot be stored"
 OTHER_PROJECT = "the run belongs to another project than the token"

@@ -16,7 +16,7 @@ from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.threads import Workers
 from stepscope.model.errors import Retry
-from stepscope.model.writer import SCHEMA, Writer
+from stepscope.model.ports import SCHEMA, Writer
 from stepscope.wire import frames
 
 PATH = "/v1/stepscope"

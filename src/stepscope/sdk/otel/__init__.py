@@ -10,11 +10,10 @@ from opentelemetry import _logs, metrics, trace
 from opentelemetry.context import Context
 
 from stepscope.sdk.context import SPAN_KEY, attach, current, detach
-from stepscope.sdk.otel import propagate
-from stepscope.sdk.otel.collect import Collector
+from stepscope.sdk.otel import propagation
 from stepscope.sdk.otel.current_run import CURRENT
 from stepscope.sdk.otel.logger import LoggerProvider
-from stepscope.sdk.otel.meter import MeterProvider
+from stepscope.sdk.otel.meter import Collector, MeterProvider
 from stepscope.sdk.otel.tracer import TracerProvider
 from stepscope.sdk.run import Run
 
@@ -101,7 +100,7 @@ def _as_sampled(above: trace.Span) -> trace.Span:
 def _inherit(run: Run) -> Callable[[], None]:
     """Put the run below the span its process was started in, and its baggage into the context of the caller."""
     try:
-        found = propagate.inherited(os.environ)
+        found = propagation.inherited(os.environ)
     except Exception as error:
         run.outcomes.add("rejected", "context", type(error).__name__)
         return lambda: None

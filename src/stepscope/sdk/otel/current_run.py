@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.sdk.attributes import clean
-from stepscope.sdk.journaling import resource_of
 from stepscope.sdk.ports import Part, Resource
+from stepscope.sdk.writer_identity import resource_of
 
 SCOPE = "otel.scope."
 """What a scope says beyond its name rides on its records under this prefix."""

@@ -1,4 +1,4 @@
-"""OpenTelemetry's MeterProvider and Meter: they make instruments, each but once, that write to the current run."""
+"""The meter of OpenTelemetry's API, its instruments, and their collection about once a second."""
 
 import logging
 import os
@@ -6,17 +6,95 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from msgspec import Raw
 from opentelemetry import metrics
+from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackT
 from opentelemetry.util.types import Attributes
 
-from stepscope.model.records import Instrument
-from stepscope.sdk.otel import instruments, observables
-from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum
-from stepscope.sdk.otel.bounds import bounds_for, is_ordered
-from stepscope.sdk.otel.current_run import CurrentRun, said_by_scope
-from stepscope.sdk.otel.series import Series
-from stepscope.sdk.ports import Resource
+from stepscope.model.records import METRIC, Instrument
+from stepscope.sdk.context import NOWHERE, current_mark, pack
+from stepscope.sdk.otel import observables
+from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum, bounds_for, fitting, is_ordered
+from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes, said_by_scope
+from stepscope.sdk.otel.series import MOST_SPELLINGS, Series, as_number
+from stepscope.sdk.ports import Part, Resource
+
+_time_ns = time.time_ns
+Measure = Callable[[float, Attributes, Context | None], None]
+
+
+class Counter(metrics.Counter):
+    """A sum that only rises; a negative amount is rejected and counted."""
+
+    __slots__ = ("add",)  # the series' own method: a call less on each measurement
+
+    def __init__(self, series: Series) -> None:
+        self.add: Measure = series.measure  # type: ignore[assignment]
+
+
+class UpDownCounter(metrics.UpDownCounter):
+    """A sum that rises and falls."""
+
+    __slots__ = ("add",)
+
+    def __init__(self, series: Series) -> None:
+        self.add: Measure = series.measure  # type: ignore[assignment]
+
+
+class Histogram(metrics.Histogram):
+    """The distribution of what is recorded."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, series: Series) -> None:
+        self.record: Measure = series.measure  # type: ignore[assignment]
+
+
+class Gauge(getattr(metrics, "Gauge", None) or metrics._Gauge):  # type: ignore[misc]  # the name is private so far
+    """A value that is; each set is recorded at once with its time and step, NaN and infinities too."""
+
+    __slots__ = ("_bare", "_current", "_instrument", "_name", "_said", "_spelled")
+
+    def __init__(self, current: CurrentRun, name: str, instrument: Instrument, said: dict[str, Any]) -> None:
+        self._current = current
+        self._name = name
+        self._said = said
+        self._bare = Raw(pack(said))
+        self._instrument = Raw(pack(instrument))
+        self._spelled: dict[tuple[Any, ...], Raw] = {}
+
+    def set(self, amount: float, attributes: Attributes = None, context: Context | None = None) -> None:
+        """Record a value; never raises."""
+        run = self._current.run
+        if run is None:
+            return
+        try:
+            attrs = self._spelled[tuple(attributes.items())] if attributes else self._bare
+        except Exception:
+            attrs = self._clean(run, attributes)
+        if type(amount) is not float:
+            number = as_number(run, self._name, amount)
+            if number is None:
+                return
+            amount = fitting(number)
+        mark = current_mark.get() or run.active_mark or NOWHERE
+        values = {self._name: amount}
+        packed = pack((METRIC, _time_ns(), mark[0], mark[1], None, values, attrs, self._instrument))
+        recorder = run.recorder
+        recorder.append(packed)
+        if len(recorder.buffer) >= recorder.limit:
+            recorder.crowded()
+
+    def _clean(self, run: Any, attributes: Any) -> Raw:
+        attrs = Raw(pack({**self._said, **clean_attributes(run, attributes)}))
+        if len(self._spelled) < MOST_SPELLINGS:
+            try:
+                self._spelled[tuple(attributes.items())] = attrs
+            except Exception:  # values that have no hash take this way each time
+                pass
+        return attrs
+
 
 log = logging.getLogger("stepscope")
 Made = TypeVar("Made")
@@ -83,12 +161,12 @@ class Meter(metrics.Meter):
     def create_counter(self, name: str, unit: str = "", description: str = "") -> metrics.Counter:
         """A sum that only rises."""
         about = self._about("sum", unit, description, monotonic=True)
-        return self._once(instruments.Counter, name, about, lambda make: make(self._series(name, about, Sum)))
+        return self._once(Counter, name, about, lambda make: make(self._series(name, about, Sum)))
 
     def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> metrics.UpDownCounter:
         """A sum that rises and falls."""
         about = self._about("sum", unit, description)
-        return self._once(instruments.UpDownCounter, name, about, lambda make: make(self._series(name, about, Sum)))
+        return self._once(UpDownCounter, name, about, lambda make: make(self._series(name, about, Sum)))
 
     def create_histogram(
         self,
@@ -106,15 +184,13 @@ class Meter(metrics.Meter):
         about = self._about("exponential_histogram" if exponential else "histogram", unit, description)
         bounds = bounds_for(about.unit, advised)
         aggregate: Callable[[], Aggregate] = Exponential if exponential else lambda: Explicit(bounds)
-        return self._once(
-            instruments.Histogram, name, about, lambda make: make(self._series(name, about, aggregate)), bounds
-        )
+        return self._once(Histogram, name, about, lambda make: make(self._series(name, about, aggregate)), bounds)
 
     def create_gauge(self, name: str, unit: str = "", description: str = "") -> metrics._Gauge:
         """A value that is; every set is recorded."""
         about = self._about("gauge", unit, description)
         current, said = self._provider.current, self._said
-        return self._once(instruments.Gauge, name, about, lambda make: make(current, str(name), about, said))
+        return self._once(Gauge, name, about, lambda make: make(current, str(name), about, said))
 
     def create_observable_counter(
         self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
@@ -178,3 +254,51 @@ class Meter(metrics.Meter):
         if name not in self._warned:
             self._warned.add(name)
             log.warning("OpenTelemetry instrument %r: %s", name, what)
+
+
+LAST_SECONDS = 1.0
+"""How long the end of a run waits for its callbacks."""
+
+
+class Collector:
+    """Journals the instruments of one run; called about once a second by its flusher."""
+
+    def __init__(self, run: Part, meters: MeterProvider) -> None:
+        self._run = run
+        self._meters = meters
+        self._observer = observables.Observer(self._observe)
+        self._ended = False
+
+    def after_fork(self) -> None:
+        """Leave the parent's thread to the parent."""
+        self._observer = observables.Observer(self._observe)
+
+    def __call__(self) -> None:
+        if self._ended:
+            return
+        self._journal()
+        if self._meters.sources:
+            self._observer.ask()
+
+    def end(self) -> None:
+        """Journal everything a last time; whoever measures from now on measures for another run."""
+        self._journal()
+        self._ended = True
+        if self._meters.sources and not self._observer.stop(min(LAST_SECONDS, self._run.settings.exit_timeout)):
+            self._run.outcomes.add("failed", "callback", "slow")
+
+    def _journal(self) -> None:
+        now = time.time_ns()
+        for series in list(self._meters.series):
+            try:
+                series.journal(self._run, now)
+            except Exception as error:
+                self._run.outcomes.add("failed", "collect", type(error).__name__)
+
+    def _observe(self) -> None:
+        now = time.time_ns()
+        for source in list(self._meters.sources):
+            try:
+                source.journal(self._run, now)
+            except Exception as error:
+                self._run.outcomes.add("failed", "collect", type(error).__name__)

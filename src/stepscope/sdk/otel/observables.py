@@ -1,4 +1,4 @@
-"""Observable instruments: their callbacks are asked about once a second, on a thread of their own."""
+"""Observable instruments and their callbacks."""
 
 import threading
 from collections.abc import Callable, Generator, Iterable

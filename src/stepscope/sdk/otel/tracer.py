@@ -1,23 +1,120 @@
-"""OpenTelemetry's TracerProvider and Tracer: they make our spans, for whatever run is current."""
+"""The tracer of OpenTelemetry's API: samplers, spans, and `start_as_current_span`."""
 
+import functools
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import time_ns
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
 from stepscope.sdk.attributes import clean_own, plain_texts, safe_text
-from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, current
+from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
 from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes, said_by_scope
-from stepscope.sdk.otel.entry import Entry
-from stepscope.sdk.otel.sampling import ALWAYS, read_sampler
 from stepscope.sdk.ports import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import MOST_LINKS, link, nanoseconds, read_limits
 from stepscope.sdk.spans import Span, StepSpan
 from stepscope.wire.otlp.names import ATTR_DROPPED_LINKS
+
+_LOW = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Decides for a root by its trace id, and below a parent as that was decided, unless it is not `parent_based`."""
+
+    bound: int = _LOW + 1
+    """Traces are sampled whose id, in its low 64 bits, is below this."""
+    parent_based: bool = True
+
+    def samples(self, parent: trace.SpanContext | None, trace_id: int) -> bool:
+        """Tell whether a span is to be recorded; `parent` is None for a root."""
+        if self.parent_based and parent is not None:
+            return parent.trace_flags.sampled
+        return trace_id & _LOW < self.bound
+
+
+ALWAYS = Sampler()
+"""OpenTelemetry's default: every root, and what is below a sampled span."""
+
+
+def read_sampler(env: Mapping[str, str]) -> Sampler:
+    """Read OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG; an unknown name or ratio is the default, as specified."""
+    name = env.get("OTEL_TRACES_SAMPLER", "").strip().lower()
+    kind = name.removeprefix("parentbased_")
+    bound = {"always_on": _LOW + 1, "always_off": 0, "traceidratio": _ratio(env)}.get(kind)
+    return ALWAYS if bound is None else Sampler(bound, kind != name)
+
+
+def _ratio(env: Mapping[str, str]) -> int:
+    try:
+        ratio = float(env.get("OTEL_TRACES_SAMPLER_ARG", ""))
+    except ValueError:
+        ratio = 1.0
+    return round(ratio * (_LOW + 1)) if 0.0 <= ratio <= 1.0 else _LOW + 1
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Entry:
+    """A context manager, or a decorator of a function or coroutine function; each time with a fresh span."""
+
+    __slots__ = ("_arguments", "_ends", "_span", "_start", "_token")
+
+    def __init__(self, start: Callable[..., trace.Span], arguments: tuple[Any, ...], ends: bool) -> None:
+        self._start = start
+        self._arguments = arguments
+        self._ends = ends
+
+    def __enter__(self) -> trace.Span:
+        self._span = span = self._start(*self._arguments)
+        entered = {**current(), SPAN_KEY: span}
+        context = self._arguments[1]
+        if isinstance(context, dict) and CARRIED_KEY in context:
+            entered[CARRIED_KEY] = context[CARRIED_KEY]
+        self._token = attach(Context(entered))
+        return span
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        span = self._span
+        try:
+            detach(self._token)
+        except Exception:  # left in another context than it was entered in, which is legal
+            pass
+        if error is not None and isinstance(error, Exception) and isinstance(span, Span):
+            span.fail(error)
+        if self._ends:
+            span.end()
+
+    def __call__(self, function: F) -> F:
+        start, arguments, ends = self._start, self._arguments, self._ends
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def later(*args: Any, **kwargs: Any) -> Any:
+                with Entry(start, arguments, ends):
+                    return await function(*args, **kwargs)
+
+            return later  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with Entry(start, arguments, ends):
+                return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
 
 _INTERNAL = trace.SpanKind.INTERNAL
 

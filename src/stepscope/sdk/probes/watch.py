@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from stepscope.sdk.probes import nvml, portable, system
+from stepscope.sdk.probes import nvml, system
 from stepscope.sdk.probes.cgroup import PROC
 from stepscope.sdk.probes.system import Reading
 
@@ -79,7 +79,7 @@ def _openers(host: bool) -> dict[str, Callable[[], Sequence[Probe]]]:
         }
         openers = {name: partial(_one, linux[name]) for name in names}
     else:
-        openers = {name: partial(_one, partial(portable.open_portable, name)) for name in names}
+        openers = {name: partial(_one, partial(system.open_portable, name)) for name in names}
     return openers | ({"gpu": nvml.open_gpus} if host else {})
 
 

@@ -4,12 +4,11 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 
-from stepscope.journal.layout import slug
-from stepscope.journal.living import is_alive
+from stepscope.journal.layout import is_alive, slug
 from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_FINISHED
+from stepscope.model.ports import Writer
 from stepscope.model.records import Event
-from stepscope.model.writer import Writer
 from stepscope.sinks.mlflow.entries import Entry
 from stepscope.sinks.mlflow.runs import Found, Runs
 from stepscope.sinks.mlflow.server import Refused, Server

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Record
-from stepscope.model.writer import Writer
 
 
 class Entry(NamedTuple):

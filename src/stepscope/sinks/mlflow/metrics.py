@@ -5,9 +5,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric
-from stepscope.model.writer import Writer
 from stepscope.sinks.delivery import Delivery
 from stepscope.sinks.http import SERVER_ERROR
 from stepscope.sinks.mlflow.ends import Ends, is_dead

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope.model.errors import Retry
-from stepscope.model.writer import Writer
+from stepscope.model.ports import Writer
 from stepscope.sinks.mlflow.server import Experiments, NoAnswer, Refused, Server, retry_of
 from stepscope.sinks.mlflow.target import Target
 from stepscope.wire import mlflow

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stepscope.model.errors import Retry
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Record, Span
-from stepscope.model.writer import Writer
 from stepscope.sinks.delivery import Delivery
 from stepscope.sinks.http import SERVER_ERROR, compress
 from stepscope.sinks.mlflow.entries import Entry, by_run

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from stepscope.model import names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Histogram, Instrument, Metric, Summary, Value
-from stepscope.model.writer import Writer
 from stepscope.wire.openmetrics import Family, FamilyType, Shown, labels_of, metric_name, sample_names
 from stepscope.wire.otlp.encode.metric_points import Temporality
 

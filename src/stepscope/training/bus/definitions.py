@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope.model.errors import ConfigError
 from stepscope.sdk.context import text_of
-from stepscope.sdk.otel.bounds import bounds_for, is_ordered
+from stepscope.sdk.otel.aggregate import bounds_for, is_ordered
 from stepscope.training.bus.dispatch import Name, event_name
 
 KINDS = ("counter", "sum", "last_value", "summary", "distribution")

@@ -10,7 +10,7 @@ from stepscope.model import names
 from stepscope.model.records import Instrument
 from stepscope.sdk import values
 from stepscope.sdk.context import text_of
-from stepscope.sdk.scalars import Refused, step_number
+from stepscope.sdk.tensors import Refused, step_number
 from stepscope.training import points, starting
 from stepscope.training.collector.datadog import NAMESPACE, is_enabled, record_event, sink_options
 from stepscope.training.collector.history import FAMILIES, History

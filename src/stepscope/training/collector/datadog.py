@@ -13,7 +13,7 @@ from stepscope.model import names
 from stepscope.model.records import Instrument
 from stepscope.sdk import values
 from stepscope.sdk.context import text_of
-from stepscope.sdk.wrapping import wrap
+from stepscope.sdk.decorators import wrap
 from stepscope.training import points, starting
 
 NAMESPACE = "signal"

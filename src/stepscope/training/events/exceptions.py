@@ -6,8 +6,8 @@ from typing import Any
 
 import stepscope
 from stepscope.sdk.context import text_of
+from stepscope.sdk.decorators import wrap
 from stepscope.sdk.spans import exception_attrs
-from stepscope.sdk.wrapping import wrap
 from stepscope.training.events.kinds import APIConnectionError as APIConnectionError
 from stepscope.training.events.kinds import APIStatusError as APIStatusError
 from stepscope.training.events.kinds import APITimeoutError as APITimeoutError

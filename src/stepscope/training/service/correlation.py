@@ -7,8 +7,8 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from stepscope.sdk import carrier as texts
 from stepscope.sdk.context import attach, current, detach
+from stepscope.sdk.otel import propagation as texts
 from stepscope.training.counting import reject
 
 PREFIX = "tuft."

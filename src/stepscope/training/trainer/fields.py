@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from stepscope.model.names import STEP_FIELDS as STEP_FIELDS
 from stepscope.sdk import values
 from stepscope.sdk.context import text_of
-from stepscope.sdk.scalars import Refused, step_number
+from stepscope.sdk.tensors import Refused, step_number
 
 
 class Fields(NamedTuple):

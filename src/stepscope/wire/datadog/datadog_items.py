@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from stepscope.model import names
+from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Attrs, Event, Log, Record
 from stepscope.model.redaction import redact
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp.names import ATTR_EXEMPLARS, PLAIN_STEPS, RESOURCE_RUN_ALIASES, STEPS
 from stepscope.wire.plain import dumps, plain
 

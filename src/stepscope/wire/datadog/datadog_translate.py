@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from stepscope.model import names
-from stepscope.model.ports import Batch
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Instrument, Metric, Record, Summary, Value
-from stepscope.model.writer import Writer
 from stepscope.wire.datadog.datadog_items import (
     WRITER_TAGS,
     Item,

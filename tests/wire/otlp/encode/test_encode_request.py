@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import (
     Alert,
     Event,
@@ -26,7 +27,6 @@ from stepscope.model.records import (
     SpanEvent,
     Summary,
 )
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.encode.encode_request import BAD_IDS, LIMIT, OPEN_SPAN, encode
 from stepscope.wire.otlp.encode.scope_messages import resource_of

@@ -5,8 +5,8 @@ from typing import Any, Literal
 import pytest
 from msgspec import structs
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import Histogram, Instrument, Metric, Value
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp.encode.encode_request import BASELINE, encode
 from stepscope.wire.otlp.encode.metric_points import Temporality
 

@@ -12,8 +12,8 @@ from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, te
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.tables import ERA
 from stepscope.hub.store.write.ledger import writer_key
+from stepscope.model.ports import Writer, run_id_trouble
 from stepscope.model.records import Attrs, Instrument
-from stepscope.model.writer import Writer, run_id_trouble
 from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 
 WEEK_NS = 7 * 24 * 3600 * 10**9

@@ -9,7 +9,7 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Block, numbers
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.tables import NO_STEP
-from stepscope.model.writer import Writer
+from stepscope.model.ports import Writer
 
 MOST_KNOWN = 100_000
 """Writers held in memory; beyond it all are looked up again."""

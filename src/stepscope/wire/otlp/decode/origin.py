@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_STEP, ATTR_WORLD_SIZE
+from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Link, Record, SpanEvent, Value
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp import names
 from stepscope.wire.otlp.names import ATTR_STEP_NAME, PLAIN_STEPS, STEPS
 from stepscope.wire.otlp.replies import Rejections

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp.encode.metric_points import Temporality, write_metrics
 from stepscope.wire.otlp.encode.scope_messages import resource_of, write_resource, write_scope
 from stepscope.wire.otlp.encode.span_log_messages import write_log, write_span

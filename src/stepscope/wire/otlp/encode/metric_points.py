@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import structs
 
+from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Instrument, Metric, Value
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp import names
 from stepscope.wire.otlp.encode.histogram_points import add, subtract, write_distribution, write_exemplars
 from stepscope.wire.otlp.encode.scope_messages import Pairs, write_scope

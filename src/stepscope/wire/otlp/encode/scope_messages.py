@@ -6,8 +6,8 @@ from struct import Struct
 from typing import Any
 
 from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_RUN_ID, ATTR_STEP, ATTR_WORLD_SIZE
+from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs
-from stepscope.model.writer import Writer
 from stepscope.wire.otlp import names
 from stepscope.wire.otlp.fields import MASK, delimited, text, varint
 from stepscope.wire.otlp.names import ATTR_SCOPE, ATTR_STEP_NAME, ATTR_TRACE_STATE

@@ -1,0 +1,256 @@
+"""Edits of runs (HOME/edits, one append-only file per host), and the deletion of a run's files."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from stepscope.journal import layout
+from stepscope.journal.quarantine import Lot, Quarantine, Unreadable, quarantined
+from stepscope.journal.segments import find_writer
+from stepscope.model.edits import Change, Edit
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Event
+from stepscope.wire import frames
+
+_SUFFIX = ".edits"
+_FIELDS = Change.__struct_fields__
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Edit).decode
+
+
+class Edits:
+    """All edits of a home. Safe to use from any thread and any number of processes.
+
+    An edit is on disk before `append` returns. A damaged one costs itself only.
+    """
+
+    def __init__(self, home: Path, clock: Callable[[], int] = time.time_ns) -> None:
+        self.folder = home / "edits"
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stamp: tuple[tuple[str, int, int], ...] = ()
+        self._by_run: dict[str, list[Edit]] = {}
+        self._deleted: dict[str, int] = {}
+        """When each deleted run was deleted, in ns, as last read."""
+
+    def of(self, run: str) -> Sequence[Edit]:
+        """The edits of a run, as they are on disk now."""
+        return self.all().get(run, ())
+
+    def all(self) -> dict[str, list[Edit]]:
+        """The edits by run; OSError when they are there and cannot be read."""
+        with self._lock:  # or a slow reader would put back what it read before an edit was made
+            self._refresh()
+            return self._by_run
+
+    def _refresh(self) -> None:
+        paths = self._paths()
+        stamp = tuple((path.name, found.st_size, found.st_mtime_ns) for path in paths if (found := _stat(path)))
+        if stamp != self._stamp:
+            by_run = _read_all(paths)
+            self._deleted = {run: moment for run, edits in by_run.items() if (moment := _deletion(edits))}
+            self._by_run, self._stamp = by_run, stamp
+
+    def append(
+        self, run: str, who: str, change: Change | None = None, *, after: int = 0, deleted: bool = False
+    ) -> Edit:
+        """Write an edit and return it; OSError when it is not safe.
+
+        It is later than every edit of the run known here, and than `after`, even if the clock was set back.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self.folder / f"{layout.slug(os.uname().nodename)}{_SUFFIX}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            known = _read_all(self._paths()).get(run, ())
+            moment = max([self._clock(), after + 1, *(edit.time + 1 for edit in known)])
+            id = os.urandom(8).hex()
+            edit = Edit(run=run, time=moment, id=id, who=who, change=change or Change(), deleted=deleted)
+            _write(fd, frames.frame(_encode(edit)))
+            _sync_folder(self.folder)
+        finally:
+            os.close(fd)
+        self.all()
+        return edit
+
+    def deleted(self) -> dict[str, int]:
+        """The deleted runs, and when each was deleted, in ns."""
+        self.all()
+        return self._deleted
+
+    def covers(self, batch: Batch) -> bool:
+        """Tell whether a batch belongs to a run as it was before it was deleted; a new start of its id does not.
+
+        A process of ours is judged by its start, one of a foreign client, which may go on for ever, by its records.
+        The disk is not looked at: edits of other processes count from the next `all` on.
+        """
+        moment = self._deleted.get(batch.writer.run, 0)
+        return moment > 0 and _began(batch.writer, batch) <= moment
+
+    def _paths(self) -> list[Path]:
+        try:
+            return sorted(path for path in self.folder.iterdir() if path.suffix == _SUFFIX)
+        except OSError:
+            return []
+
+
+def edit_of(writer: Writer, event: Event, number: int = 0) -> Edit | None:
+    """Read the edit that a process of the run itself recorded as an event; None when it makes no sense."""
+    try:
+        change = msgspec.convert({key: event.attrs[key] for key in _FIELDS if key in event.attrs}, Change)
+    except msgspec.ValidationError:
+        return None
+    who = f"rank {writer.rank} on {writer.host}" if writer.host else f"rank {writer.rank}"
+    return Edit(run=writer.run, time=event.time, id=f"{writer.id}/{number:06d}", who=who, change=change)
+
+
+def _began(writer: Writer, batch: Batch) -> int:
+    if writer.wall_ns and layout.parse_writer(writer.id) is not None:
+        return writer.wall_ns
+    return max((record.time for record in batch.records), default=0)
+
+
+def _deletion(edits: Sequence[Edit]) -> int:
+    return max((edit.time for edit in edits if edit.deleted), default=0)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _read_all(paths: Sequence[Path]) -> dict[str, list[Edit]]:
+    found: dict[str, list[Edit]] = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            for edit in _read(path.read_bytes()):
+                found.setdefault(edit.run, []).append(edit)
+    return found
+
+
+def _read(data: bytes) -> list[Edit]:
+    found = []
+    for each in frames.scan(data, final=True):
+        if isinstance(each, frames.Frame):
+            with contextlib.suppress(msgspec.MsgspecError):
+                found.append(_decode(each.payload))
+    return found
+
+
+def _write(fd: int, data: bytes) -> None:
+    """Append a frame and wait for the disk; a frame that a kill cut short, or this failure would, is cut off."""
+    kept = os.pread(fd, os.fstat(fd).st_size, 0)
+    end = max((each.end for each in frames.scan(kept)), default=0)
+    os.ftruncate(fd, end)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
+        os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, end)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    for place in (folder, folder.parent):
+        with contextlib.suppress(OSError):  # not every file system can sync a folder
+            fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+GOING = ("running", "stalled", "importing")
+"""The states of a run that may still write, and so is not deleted."""
+_TRASH = ".deleted-"
+"""A folder of runs with such a name is no run's: its files are being removed."""
+
+
+class Freed(Struct, frozen=True):
+    """Bytes on disk that a deletion freed."""
+
+    journals: int = 0
+    quarantine: int = 0
+
+
+def delete_files(home: Path, run: str, before: int) -> Freed:
+    """Delete the files of a run but for those of processes that began after a time in ns: they are a new start.
+
+    The journals vanish at once for every reader. What a kill leaves behind is removed by the next call for any run.
+    """
+    aside = sum(_delete_lots(home, sink, run, before) for sink in quarantined(home))
+    freed = _delete_journals(home, run, before) if layout.is_safe(run) else 0
+    if layout.is_safe(run) and not (layout.runs_folder(home) / run).exists():
+        for path in (home / "shipping").glob(f"{run}@*.want"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return Freed(freed, aside)
+
+
+def has_journals(home: Path, run: str) -> bool:
+    """Tell whether a home holds journals of a run."""
+    return layout.is_safe(run) and (layout.runs_folder(home) / run).is_dir()
+
+
+def _delete_journals(home: Path, run: str, before: int) -> int:
+    folder = layout.runs_folder(home) / run
+    going = [name for name in layout.list_writers(home, run) if find_writer(folder / name).wall_ns <= before]
+    if len(going) == len(layout.list_writers(home, run)):
+        doomed = [folder] if folder.is_dir() else []
+    else:
+        doomed = [folder / name for name in going]
+    for number, path in enumerate(doomed):
+        os.replace(path, layout.runs_folder(home) / f"{_TRASH}{run}-{os.getpid()}-{os.urandom(4).hex()}-{number}")
+    return sum(map(_remove, _trash(home)))
+
+
+def _trash(home: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from sorted(path for path in layout.runs_folder(home).iterdir() if path.name.startswith(_TRASH))
+
+
+def _remove(folder: Path) -> int:
+    size = folder_bytes(folder)
+    shutil.rmtree(folder)
+    return size
+
+
+def folder_bytes(folder: Path) -> int:
+    """Add up the sizes of all files below a folder."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_size
+    return size
+
+
+def run_bytes(home: Path, run: str) -> int:
+    """What the journals of a run take on disk."""
+    return folder_bytes(layout.runs_folder(home) / run) if layout.is_safe(run) else 0
+
+
+def _delete_lots(home: Path, sink: str, run: str, before: int) -> int:
+    aside, freed = Quarantine(home, sink), 0
+    found: list[Lot | Unreadable] = [*aside.lots(), *aside.unreadable()]
+    for lot in found:
+        owner, since = (lot.run, lot.time) if isinstance(lot, Unreadable) else (lot.batch.writer.run, lot.note.time)
+        if owner == run and since <= before:
+            with contextlib.suppress(OSError):
+                freed += lot.path.stat().st_size
+            aside.discard(lot)
+    return freed

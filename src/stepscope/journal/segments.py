@@ -1,0 +1,298 @@
+"""Segments of a writer: append frames, and read them back, also while they are written."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+from msgspec import Meta, Struct
+
+from stepscope.journal import layout
+from stepscope.model.ports import Batch, Writer
+from stepscope.wire import frames
+
+READ_BYTES = 4 * 1024 * 1024
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Unpack = Callable[[memoryview], tuple[int, list[Any], int]]
+"""Reads a batch: its number, what it holds, and how much of that could not be read; ValueError when it is none."""
+
+
+class Position(Struct, frozen=True):
+    """The next frame to read: segment index and byte offset, and the batches already read before it.
+
+    The offset is good as long as the last frame read still lies at `last` with the checksum `crc`. A segment
+    where it does not (rewritten under the quota, cut, made anew) is read again from its start, and batches
+    numbered below `seq` are passed over. Inodes are not trusted: they are reused, and not stable everywhere.
+    """
+
+    segment: Count = 0
+    offset: Count = 0
+    seq: Count = 0
+    last: Count = 0
+    crc: Count = 0
+
+
+class Tail:
+    """A reader of one writer's folder. `read` returns what is there now; call it again for more.
+
+    No batch is returned twice. Nothing is locked while the writer appends and the quota rewrites segments.
+    `unpack` is for a journal that holds something else than records.
+    """
+
+    def __init__(self, folder: Path, position: Position | None = None, unpack: Unpack = frames.unpack_batch) -> None:
+        self.folder = folder
+        self._unpack = unpack
+        self.position = position or Position()
+        self.writer: Writer | None = None
+        self.damaged = 0
+        """Stretches of bytes that were no frame."""
+        self.unreadable = 0
+        """Records inside whole frames that could not be decoded."""
+
+    def read(self, limit: int = READ_BYTES) -> list[Batch]:
+        """Return the next whole batches, at most about `limit` bytes of them; none when at the end.
+
+        A segment that is there and cannot be opened or read just now is not passed over.
+        """
+        while True:
+            segments = layout.list_segments(self.folder)
+            ahead = [path for path in segments if int(path.stem) >= self.position.segment]
+            if not ahead:
+                return []
+            if int(ahead[0].stem) != self.position.segment:
+                self._move(ahead[0])
+            before = self.position
+            batches, ended = self._read_segment(ahead[0], limit, closed=len(ahead) > 1)
+            if ended and len(ahead) > 1:
+                self._move(ahead[1])
+            if batches or self.position == before:
+                return batches
+
+    def read_all(self) -> Iterator[Batch]:
+        """Yield every batch there is now."""
+        while batches := self.read():
+            yield from batches
+
+    def _read_segment(self, path: Path, limit: int, *, closed: bool) -> tuple[list[Batch], bool]:
+        """Read on in one segment; the flag tells that its end was reached."""
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if self.position.offset and not self._holds(file, size):
+                    self._move(path)
+                file.seek(self.position.offset)
+                data = _read_frames(file, limit)
+        except FileNotFoundError:
+            return [], True
+        except OSError:
+            return [], False
+        ended = self.position.offset + len(data) >= size
+        return self._take(data, final=closed and ended), ended
+
+    def _holds(self, file: BinaryIO, size: int) -> bool:
+        """Tell whether a segment still holds the last frame read where it was."""
+        file.seek(self.position.last)
+        prefix = frames.prefix_at(file.read(frames.PREFIX_BYTES))
+        return prefix is not None and prefix.crc == self.position.crc and self.position.offset <= size
+
+    def _take(self, data: bytes, *, final: bool) -> list[Batch]:
+        batches: list[Batch] = []
+        here = self.position
+        end, seq, last, crc = here.offset, here.seq, here.last, here.crc
+        for found in frames.scan(data, final=final):
+            end = here.offset + found.end
+            if isinstance(found, frames.Damage):
+                self.damaged += 1
+                continue
+            last, crc = here.offset + found.start, found.crc
+            batch = self._batch(found.payload, seq)
+            if batch is not None:
+                batches.append(batch)
+                seq = batch.seq + 1
+        self.position = Position(here.segment, end, seq, last, crc)
+        return batches
+
+    def _batch(self, payload: memoryview, least: int) -> Batch | None:
+        """Decode a batch, unless it is a head, or numbered below `least`, or cannot be read."""
+        try:
+            if frames.is_head(payload):
+                self.writer = frames.unpack_head(payload)
+                return None
+            if frames.batch_seq(payload) < least:
+                return None
+            seq, records, bad = self._unpack(payload)
+        except ValueError:
+            self.damaged += 1
+            return None
+        self.unreadable += bad
+        if self.writer is None:
+            self.writer = find_writer(self.folder)
+        return Batch(self.writer, seq, records)
+
+    def _move(self, path: Path) -> None:
+        self.position = Position(segment=int(path.stem), seq=self.position.seq)
+
+
+def _read_frames(file: BinaryIO, limit: int) -> bytes:
+    """Read `limit` bytes, and more while they show neither a whole frame nor damage before one."""
+    data = file.read(max(limit, frames.PREFIX_BYTES))
+    while next(frames.scan(data), None) is None and (more := file.read(len(data))):
+        data += more
+    return data
+
+
+def read_writer(folder: Path) -> Iterator[Batch]:
+    """Yield every batch a writer has written so far."""
+    return Tail(folder).read_all()
+
+
+def next_seq(folder: Path) -> int:
+    """Find the number after that of the last batch in a folder."""
+    for path in reversed(layout.list_segments(folder)):
+        tail = Tail(folder, Position(segment=int(path.stem)))
+        for _ in tail.read_all():
+            pass
+        if tail.position.seq:
+            return tail.position.seq
+    return 0
+
+
+def find_writer(folder: Path) -> Writer:
+    """Tell who writes in a folder: by the first head that can be read, else by the folder's name."""
+    for path in layout.list_segments(folder):
+        try:
+            with open(path, "rb") as file:
+                found = next(frames.scan(_read_frames(file, frames.PREFIX_BYTES)), None)
+            if isinstance(found, frames.Frame) and frames.is_head(found.payload):
+                return frames.unpack_head(found.payload)
+        except (OSError, ValueError):
+            continue
+    name = layout.parse_writer(folder.name) or layout.WriterName(0, 1, "", 0, "")
+    return Writer(
+        id=folder.name,
+        run=folder.parent.name,
+        project="",
+        rank=name.rank,
+        attempt=name.attempt,
+        host=name.host,
+        pid=name.pid,
+    )
+
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+
+
+class Journal:
+    """The open journal of one writer. Not thread-safe: one thread appends.
+
+    No number is given to two batches and no index to two segments, even after a failure or when the folder
+    vanished; a folder that holds segments already is continued.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        writer: Writer,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        fsync: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.writer = writer
+        self.seq = 0
+        self.segment_bytes = segment_bytes
+        self._fsync = fsync
+        self._fd = -1
+        self._path: Path | None = None
+        self._size = 0
+        self._full = 0
+        self._next_index = 0
+        self.damages = 0
+        """How often the open segment was found removed or changed by somebody."""
+
+    def append(self, records: Sequence[bytes]) -> int:
+        """Write packed records as one batch and return its bytes; OSError when nothing was written.
+
+        On return the batch is safe from the death of the process, with `fsync` also from that of the machine.
+        ValueError when the records together are larger than a frame may be.
+        """
+        intact = self._fd < 0 or self._is_intact()
+        self.damages += not intact
+        if self._size >= self._full or not intact:
+            self.close()
+        if self._fd < 0:
+            self._open()
+        data = frames.pack_batch(self.seq, records)
+        self.seq += 1  # also when the write fails: if that was in the fsync, a reader may have seen the batch
+        self._write(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close the open segment; a later append opens the next."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def current(self) -> Path | None:
+        """The segment being written, if one is open."""
+        return self._path if self._fd >= 0 else None
+
+    def _open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        present = layout.list_segments(self.folder)
+        if present and not self._next_index:
+            self.seq = max(self.seq, next_seq(self.folder))
+        index = max(self._next_index, int(present[-1].stem) + 1 if present else 0)
+        path = layout.segment_path(self.folder, index)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        self._size = 0
+        try:
+            self._write(frames.pack_head(self.writer))
+            if self._fsync:
+                self._sync_folders()
+        except OSError:
+            self.close()
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+        self._path, self._next_index = path, index + 1
+        self._full = max(self.segment_bytes, self._size + 1)  # one batch at least, or tries would pile up heads
+
+    def _sync_folders(self) -> None:
+        """Make the names of the segment, of its writer and of its run last."""
+        for folder in (self.folder, *self.folder.parents[:2]):
+            with contextlib.suppress(OSError):  # not every file system can sync a folder
+                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+
+    def _write(self, data: bytes) -> None:
+        """Write all of it or take back what was written."""
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._fd, left) :]
+            if self._fsync:
+                os.fsync(self._fd)
+        except OSError:
+            self._take_back()
+            raise
+        self._size += len(data)
+
+    def _take_back(self) -> None:
+        """Cut off what a failed write left; where that fails too, a new segment follows the torn one."""
+        try:
+            os.ftruncate(self._fd, self._size)
+        except OSError:
+            self.close()
+
+    def _is_intact(self) -> bool:
+        """Tell whether the open segment is still found by its name, and as long as it was left."""
+        try:
+            return self._path is not None and os.stat(self._path).st_size == self._size
+        except OSError:
+            return False

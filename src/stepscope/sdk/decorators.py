@@ -1,0 +1,278 @@
+"""Decorators: a span around a function, coroutine or generator, and exceptions recorded on their way out."""
+
+import contextvars
+import functools
+import inspect
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+from stepscope.sdk import api, seen_exceptions
+from stepscope.sdk.context import current_mark, otel_variable
+
+Variables = dict[contextvars.ContextVar[Any], contextvars.Token[Any]]
+_NEVER = object()
+
+
+class Own:
+    """A context in which a generator's span is current, and not for who iterates; else the two see what both set."""
+
+    def __init__(self) -> None:
+        self._undo_own: Variables = {}
+        self._undo_outer: Variables = {}
+        self._outer_seen = contextvars.copy_context()
+        self._own = contextvars.Context()  # and not a copy: of that nothing could be undone
+        self._own.run(_repeat, self._own.copy(), self._outer_seen, self._undo_own)
+        self._undo_own.pop(otel_variable, None)
+        self._own_seen = self._own.copy()
+
+    def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call in this context, with what was set outside since the last call; what the call sets is set outside."""
+        own, outer = self._own, contextvars.copy_context()
+        if _differ(self._outer_seen, outer):
+            own.run(_repeat, self._outer_seen, outer, self._undo_own, otel_variable)
+            self._own_seen, self._outer_seen = own.copy(), outer
+        try:
+            return own.run(call, *args)
+        finally:
+            del call, args  # lest an error that was thrown in is held by its own stack; so below
+            if _differ(self._own_seen, own):
+                # Its step is the run's anyway, and would stay outside when the generator is closed elsewhere.
+                _repeat(self._own_seen, own, self._undo_outer, otel_variable, current_mark)
+                self._own_seen, self._outer_seen = own.copy(), contextvars.copy_context()
+
+
+def _differ(old: contextvars.Context, new: contextvars.Context) -> bool:
+    """Whether a context changed between two looks at it; most did not, and this is all they cost."""
+    for variable, value in new.items():
+        if old.get(variable, _NEVER) is not value:
+            return True
+    return len(old) != len(new)
+
+
+def _repeat(old: contextvars.Context, new: contextvars.Context, undo: Variables, *apart: Any) -> None:
+    """Set in the current context, but for some variables, what changed in another between two looks at it."""
+    for variable, value in new.items():
+        if old.get(variable, _NEVER) is not value and variable not in apart:
+            undo.setdefault(variable, variable.set(value))
+    for variable in undo.keys() - new.keys():
+        try:
+            variable.reset(undo.pop(variable))
+        except (ValueError, RuntimeError):  # it was set where the generator was before
+            pass
+
+
+class Within:
+    """A scope that is entered and left in a context of its own."""
+
+    def __init__(self, own: Own, scope: Any) -> None:
+        self._own = own
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._own.run(self._scope.__enter__)
+
+    def __exit__(self, *problem: Any) -> Any:
+        return self._own.run(self._scope.__exit__, *problem)
+
+
+def resumed(own: Own, generator: Any) -> Generator[Any, Any, Any]:
+    """Run a generator in a context of its own: what it is in the middle of is not current for who iterates."""
+    resume: Callable[[Any], Any] = generator.send
+    value: Any = None
+    while True:
+        try:
+            item = own.run(resume, value)
+        except StopIteration as end:
+            return end.value
+        except BaseException:
+            del generator, resume, value
+            raise
+        try:
+            resume, value = generator.send, (yield item)
+        except GeneratorExit:
+            own.run(generator.close)
+            raise
+        except BaseException as error:
+            resume, value = generator.throw, error
+
+
+class Awaited:
+    """One turn of an async generator, awaited in a context of its own."""
+
+    def __init__(self, own: Own, turn: Any) -> None:
+        self._own = own
+        self._turn = turn
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return resumed(self._own, self._turn.__await__())
+
+
+def first(inner: AsyncGenerator[Any, Any]) -> Any:
+    """Begin an async generator unknown to the event loop, which at its end would close it beside the one around it."""
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        return inner.asend(None)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def traced(function: F, /, *, name: str | None = None, **attrs: Any) -> F: ...
+@overload
+def traced(name: str | None = None, /, **attrs: Any) -> Callable[[F], F]: ...
+def traced(target: Any = None, /, **attrs: Any) -> Any:
+    """Put a span around every call of a function, coroutine or generator; bare, or with a name and attributes.
+
+    Methods of every sort, properties (their getter), partials and callable objects are functions too; a class is not,
+    and raises TypeError. The name is the first argument or `name=`; after a name as first argument `name=` is an
+    attribute, as it is for `span`. A traced generator does what the plain one would; spans that its consumer opens
+    meanwhile are no children of its span.
+    """
+    if target is None or isinstance(target, str):
+        name = target or attrs.pop("name", None)
+        return lambda function: _traced(function, name, attrs)
+    return _traced(target, attrs.pop("name", None), attrs)
+
+
+def _traced(function: Any, name: str | None, attrs: dict[str, Any]) -> Any:
+    chosen = name or name_of(function)
+    if attrs:
+        return wrap(function, lambda *args: api.span(chosen, **attrs))
+    return wrap(function, lambda *args: api.span(chosen))
+
+
+class capture_exceptions:
+    """Record an exception that passes through, then let it go on; a decorator (sync or async) or a `with` block.
+
+    `fatal=True` records it with severity FATAL and writes it out before it goes on. An exception that passes several
+    of these is recorded by the innermost.
+    """
+
+    def __new__(cls, function: Any = None, /, *, fatal: bool = False) -> Any:
+        """Give a scope, or the function with one around each call."""
+        return super().__new__(cls) if function is None else cls(fatal=fatal)(function)
+
+    def __init__(self, function: Any = None, /, *, fatal: bool = False) -> None:
+        self._fatal = fatal
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Put the scope around each call of a function; for type checkers this is also the call of one decorated."""
+        (function,) = args
+        return wrap(function, lambda *args: self)
+
+    def __enter__(self) -> "capture_exceptions":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, Exception) or (run := api.current_run()) is None:
+            return
+        if seen_exceptions.first(error, run.id):
+            run.exception(error, severity="FATAL" if self._fatal else "ERROR")
+        if self._fatal:
+            run.flush()
+
+
+def name_of(function: Any) -> str:
+    """What to call a function of any sort: a partial as what it calls, an object by its class."""
+    if isinstance(function, (functools.partial, functools.cached_property)):
+        return name_of(function.func)
+    if isinstance(function, property):
+        return name_of(function.fget)
+    for name in (getattr(function, "__qualname__", None), getattr(function, "__name__", None)):
+        if isinstance(name, str):
+            return name
+    return type(function).__qualname__
+
+
+def wrap(function: Any, scope: Callable[..., Any]) -> Any:
+    """Run each call of a function inside a fresh scope, whatever sort of function it is.
+
+    The scope is made of the call's positional arguments; where it holds an exception back, the call gives None.
+    Raises TypeError for a class, which would be none afterwards, and for what cannot be called.
+    """
+    if isinstance(function, (classmethod, staticmethod)):
+        return type(function)(wrap(function.__func__, scope))
+    if isinstance(function, property):
+        return function.getter(wrap(function.fget, scope))
+    if isinstance(function, functools.cached_property):
+        return type(function)(wrap(function.func, scope))
+    if isinstance(function, type):
+        raise TypeError(f"{function.__qualname__} is a class, and decorated would be none: decorate its methods")
+    if not callable(function):
+        raise TypeError(f"a {type(function).__qualname__} cannot be called: decorate a function or a method")
+    make = next((each for test, each in _SORTS if _is(test, function)), _call)
+    wrapper = make(function, scope)
+    wrapper.__qualname__ = name_of(function)
+    wrapper.__name__ = wrapper.__qualname__.rpartition(".")[2]
+    return functools.update_wrapper(wrapper, function)
+
+
+def _is(test: Callable[[Any], bool], function: Any) -> bool:
+    """Whether a function, or what a partial or an object with `__call__` calls, is of a sort."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return test(function) or (not inspect.isroutine(function) and test(type(function).__call__))
+
+
+def _call(function: Any, scope: Callable[..., Any]) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with scope(*args):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _later(function: Any, scope: Callable[..., Any]) -> Any:
+    async def later(*args: Any, **kwargs: Any) -> Any:
+        with scope(*args):
+            return await function(*args, **kwargs)
+
+    return later
+
+
+def _items(function: Any, scope: Callable[..., Any]) -> Any:
+    def items(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        own = Own()
+        with Within(own, scope(*args)):
+            return (yield from resumed(own, function(*args, **kwargs)))
+
+    return items
+
+
+def _stream(function: Any, scope: Callable[..., Any]) -> Any:
+    async def stream(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        own = Own()
+        with Within(own, scope(*args)):
+            inner = function(*args, **kwargs)
+            turn = first(inner)
+            while True:
+                try:
+                    item = await Awaited(own, turn)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    turn = None
+                try:
+                    turn = inner.asend((yield item))
+                except BaseException as error:  # GeneratorExit too: what the inner one makes of it counts
+                    turn = inner.athrow(error)
+
+    return stream
+
+
+_SORTS: tuple[tuple[Callable[[Any], bool], Callable[..., Any]], ...] = (
+    (inspect.isasyncgenfunction, _stream),
+    (inspect.iscoroutinefunction, _later),
+    (inspect.isgeneratorfunction, _items),
+)

@@ -1,0 +1,157 @@
+"""Methods of a run beside recording: tags, notes and name; typed points, calls at its end, counts and warnings."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from stepscope.model import names
+from stepscope.model.edits import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, read_tags
+from stepscope.model.records import METRIC, Instrument
+from stepscope.sdk import values
+from stepscope.sdk.attributes import clean
+from stepscope.sdk.context import Mark, pack_any, text_of
+from stepscope.sdk.outcomes import Outcomes
+from stepscope.sdk.periodic import PeriodicWork
+from stepscope.sdk.recorder import Recorder
+from stepscope.sdk.settings import Settings
+from stepscope.sdk.tensors import Refused, Row, step_number
+
+
+class Described(Protocol):
+    """As much of a run as is described."""
+
+    name: str | None
+    outcomes: Outcomes
+    status: str
+
+    def event(self, name: str, data: Mapping[str, Any] | None = None) -> None:
+        """Record that something happened."""
+
+
+def described(settings: Settings) -> dict[str, Any]:
+    """What a run is started with, as attributes of its first event."""
+    said = {"tags": dict(settings.tags), "notes": settings.notes, "group": settings.group}
+    return {key: value for key, value in {**said, "job_type": settings.job_type}.items() if value}
+
+
+def tag(run: Described, /, *tags: str, **named: Any) -> None:
+    """Tag the run: `run.tag("baseline", team="red")`. A tag that it has gets the new value.
+
+    Tags that people change later, on the page or with a command, win over these.
+    """
+    try:
+        _edit(run, {"tags": {**read_tags(tags), **read_tags(named)}})
+    except Exception as error:
+        run.outcomes.reject("tag", type(error).__name__)
+
+
+def untag(run: Described, /, *names: str, **unknown: Any) -> None:
+    """Remove tags from the run, by name."""
+    run.outcomes.reject_arguments("untag", unknown)
+    _edit(run, {"tags": {text_of(name).strip(): None for name in names}})
+
+
+def note(run: Described, /, text: str | None = None, **unknown: Any) -> None:
+    """Set the notes of the run, in place of those it had."""
+    run.outcomes.reject_arguments("note", unknown)
+    if text is None:
+        run.outcomes.reject("note", "no text was given")
+        return
+    _edit(run, {"notes": text_of(text)[:LONGEST_NOTES]})
+
+
+def rename(run: Described, /, name: str = "", **unknown: Any) -> None:
+    """Give the run another name; its id stays."""
+    run.outcomes.reject_arguments("rename", unknown)
+    wanted = text_of(name).strip()[:LONGEST_NAME]
+    if not wanted:
+        run.outcomes.reject("rename", "a name must not be empty")
+        return
+    run.name = wanted
+    _edit(run, {"name": wanted})
+
+
+def _edit(run: Described, change: dict[str, Any]) -> None:
+    tags = change.get("tags")
+    if tags is not None and not 0 < len(tags) <= MOST_TAGS:
+        if tags:
+            run.outcomes.reject("tag", f"more than {MOST_TAGS} tags at once")
+        return
+    run.event(names.EVENT_EDITED, change)
+
+
+class Extended(Protocol):
+    """The parts of a run that are used here."""
+
+    outcomes: Outcomes
+    periodic: PeriodicWork
+    recorder: Recorder
+
+    @property
+    def mark(self) -> Mark:
+        """The step the calling code is in."""
+
+
+def measure(
+    run: Extended,
+    /,
+    numbers: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+    instrument: Instrument | None = None,
+    *,
+    step: int | None = None,
+    axis: str | None = None,
+) -> None:
+    """Record points with attributes and an instrument, which `log` has no room for; a gauge when none is given.
+
+    Values are those of `log`, or a distribution of `stepscope.model.records`. Without a step, the current one is used.
+    Never raises: what cannot be recorded is counted as rejected.
+    """
+    try:
+        mark = run.mark if step is None else Mark(step_number(step), None if axis is None else text_of(axis))
+        flat, held = values.flatten(numbers, run.outcomes.reject)
+        if not flat:
+            return
+        row = Row(time.time_ns(), *mark, None, flat, clean(attrs), instrument)
+        if held:
+            run.periodic.hold(row)
+        else:
+            run.recorder.put(pack_any((METRIC, *row)))
+    except Refused as reason:
+        run.outcomes.reject("measure", str(reason))
+    except Exception as error:
+        run.outcomes.reject("measure", type(error).__name__)
+
+
+def on_finish(run: Extended, call: Callable[[], object], /) -> Callable[[], bool]:
+    """Have `call` called once when the run finishes, before its last records are written; the newest is called first.
+
+    The returned function cancels this and returns whether it was in time. An exception of `call` is counted. Forked
+    children do not inherit the call.
+    """
+    closing = run.periodic.closing
+    closing.append(call)
+
+    def cancel() -> bool:
+        try:
+            closing.remove(call)
+        except ValueError:
+            return False
+        return True
+
+    return cancel
+
+
+def count(run: Extended, outcome: str, kind: str, reason: str | None = None, number: int = 1) -> None:
+    """Add to a counter of the run, such as `rejected/metrics/no step`; the counters are recorded every 5 s."""
+    run.outcomes.add(outcome, kind, reason, number)
+
+
+def reject(run: Extended, key: str, reason: str, number: int = 1) -> None:
+    """Count values that cannot be kept as rejected, and warn of it once for each key."""
+    run.outcomes.reject(key, reason, number)
+
+
+def warn(run: Extended, text: str, *, about: str | None = None) -> None:
+    """Print a warning from the flusher's thread, once for each subject, which is the text itself unless given."""
+    run.outcomes.notice("notice", text if about is None else about, text)

@@ -1,0 +1,168 @@
+"""What happens to a sink, told to the runs it serves: `stepscope.sink.*` events on a change, counters now and then."""
+
+import contextlib
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from stepscope.journal import layout
+from stepscope.journal.segments import Journal, find_writer
+from stepscope.model.names import SEVERITIES
+from stepscope.model.records import EVENT, METRIC
+from stepscope.sdk.context import NOWHERE, pack
+
+DEAD, BACK = "stepscope.sink.dead", "stepscope.sink.back"
+FIRST, REFUSED = "stepscope.sink.first_delivery", "stepscope.sink.refused"
+COUNT_SECONDS = 30.0
+"""Between two records of the counters."""
+DEAD_SECONDS = 10.0
+"""Between two events that say a sink is dead; what dies again sooner is told later, or not at all."""
+REFUSED_SECONDS, MOST_SECONDS = 60.0, 3600.0
+"""Between two events about refused records, doubled each time: the event itself may be refused by the same sink."""
+MOST_BYTES = 1024 * 1024
+"""A shipper writes no more than this into a run."""
+MOST_RUNS = 16
+"""So many runs are told, those that asked for the sink last."""
+
+Tell = Callable[[Sequence[bytes]], None]
+"""Takes packed records; must not raise or wait."""
+
+
+class Watched(Protocol):
+    """What is looked at: a pump."""
+
+    counts: "Counter[str]"
+    trouble: str
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the sink counts as dead."""
+
+
+class Watch:
+    """Looks at a pump after each step and tells what changed; one thread calls it.
+
+    A sink may know its place only when it is open.
+    """
+
+    def __init__(
+        self, sink: str, place: Callable[[], str], tell: Tell, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._sink, self._place = sink, place
+        self._tell, self._clock = tell, clock
+        self._delivered = False
+        self._dead_since: float | None = None
+        self._dead_again = float("-inf")
+        self._refused: Counter[str] = Counter()
+        self._refused_total = 0
+        self._refused_again, self._refused_pause = float("-inf"), REFUSED_SECONDS
+
+    def look(self, pump: Watched) -> None:
+        """Tell what is news; nothing, in most cases, at the cost of a few comparisons."""
+        if not self._delivered and pump.counts["written"]:
+            self._delivered = True
+            self._say(FIRST, "INFO", {})
+        if pump.is_stuck != (self._dead_since is not None):
+            self._look_at_life(pump)
+        if pump.counts["rejected"] + pump.counts["dropped"] != self._refused_total:
+            self._look_at_refusals(pump.counts)
+
+    def _look_at_life(self, pump: Watched) -> None:
+        now = self._clock()
+        if self._dead_since is not None:
+            self._say(BACK, "INFO", {"seconds": round(now - self._dead_since, 3)})
+            self._dead_since = None
+        elif now >= self._dead_again:
+            self._dead_since, self._dead_again = now, now + DEAD_SECONDS
+            self._say(DEAD, "WARN", {"reason": pump.trouble})
+
+    def _look_at_refusals(self, counts: "Counter[str]") -> None:
+        now = self._clock()
+        if now < self._refused_again:
+            return
+        self._refused_again = now + self._refused_pause
+        self._refused_pause = min(self._refused_pause * 2, MOST_SECONDS)
+        found = Counter({key: count for key, count in counts.items() if key.startswith(("rejected", "dropped"))})
+        new = found - self._refused
+        self._refused, self._refused_total = found, found["rejected"] + found["dropped"]
+        reasons = [key.partition("/")[2] for key, _ in new.most_common() if "/" in key]
+        attrs = {"rejected": new["rejected"], "dropped": new["dropped"], "reason": next(iter(reasons), "")}
+        self._say(REFUSED, "WARN", attrs)
+
+    def _say(self, name: str, severity: str, attrs: Mapping[str, Any]) -> None:
+        told = {"sink": self._sink, "place": self._place(), **attrs}
+        record = (EVENT, time.time_ns(), *NOWHERE, None, None, SEVERITIES[severity], name, told)
+        self._tell([pack(record)])
+
+
+def counters(counts: Mapping[str, Mapping[str, int]]) -> bytes:
+    """Pack the outcomes of sinks, by sink, as one metric of Stepscope's own: `sink/NAME/written` and so on."""
+    values = {
+        f"sink/{sink}/{outcome}": number
+        for sink, outcomes in counts.items()
+        for outcome, number in outcomes.items()
+        if "/" not in outcome
+    }
+    return pack((METRIC, time.time_ns(), *NOWHERE, "stepscope", values))
+
+
+class ShipperJournal:
+    """A shipper's own writer in each run it serves; like a forked process it does not decide how the run ended.
+
+    What it writes is delivered like everything else in the run, so it says little: see the bounds above.
+    """
+
+    def __init__(self, home: Path, host: str, *, most_bytes: int = MOST_BYTES) -> None:
+        self._home, self._host, self._most_bytes = home, host, most_bytes
+        self._lock = threading.Lock()
+        self._journals: dict[tuple[str, int], Journal] = {}
+        self._sizes: Counter[str] = Counter()
+
+    def say(self, records: Sequence[bytes], runs: Iterable[str]) -> None:
+        """Write records into runs; a run that is gone, or a disk that is full, is passed over."""
+        size = sum(map(len, records))
+        with self._lock:
+            for run in runs:
+                if self._sizes[run] + size <= self._most_bytes:
+                    with contextlib.suppress(OSError, ValueError):
+                        journal = self._journal(run)
+                        self._sizes[run] += journal.append(records) if journal is not None else 0
+
+    def close(self) -> None:
+        """Close all journals."""
+        with self._lock:
+            for journal in self._journals.values():
+                journal.close()
+            self._journals.clear()
+
+    def _journal(self, run: str) -> Journal | None:
+        names = [layout.parse_writer(name) for name in layout.list_writers(self._home, run)]
+        here = [name for name in names if name is not None and name.host == self._host]
+        if not here:
+            return None
+        beside = min(here, key=lambda name: (-name.attempt, name.rank, name.token))
+        key = (run, beside.attempt)
+        if key not in self._journals:
+            self._journals[key] = self._open(run, beside)
+        return self._journals[key]
+
+    def _open(self, run: str, beside: layout.WriterName) -> Journal:
+        pid = os.getpid()
+        name = beside._replace(pid=pid, token=os.urandom(6).hex())
+        known = find_writer(layout.writer_folder(self._home, run, str(beside)))
+        writer = msgspec.structs.replace(
+            known,
+            id=str(name),
+            pid=pid,
+            main=False,
+            wall_ns=time.time_ns(),
+            monotonic_ns=time.monotonic_ns(),
+            resource={**known.resource, "process.pid": pid, "process.command": "stepscope ship"},
+        )
+        return Journal(layout.writer_folder(self._home, run, str(name)), writer)
