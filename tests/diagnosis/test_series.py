@@ -11,12 +11,17 @@ def test_a_series_of_any_length_takes_bounded_memory() -> None:
     """A hundred thousand values leave at most so many recent ones and blocks, and the blocks cover all steps."""
     series = Series("loss", 0, Role("loss"))
     for step in range(100_000):
-        series.add(step, 1.0 + step)
+        series.add(step, step, 1.0 + step)
     assert len(series.values) == RECENT
-    assert len(series.blocks) < MOST_BLOCKS
-    assert series.blocks[0].first == 0
-    assert series.blocks[-1].last > 99_000
-    assert all(a.last + 1 == b.first for a, b in zip(series.blocks, series.blocks[1:], strict=False))
+    assert len(series.middles) == len(series.firsts) == len(series.lasts) < MOST_BLOCKS
+    assert series.firsts[0] == 0
+    assert series.lasts[-1] > 99_000
+    assert all(last + 1 == first for last, first in zip(series.lasts, series.firsts[1:], strict=False))
+    assert all(first < middle - 1 < last for first, middle, last in zip(*_blocks(series), strict=True))
+
+
+def _blocks(series: Series) -> tuple[list[int], list[float], list[int]]:
+    return series.firsts, series.middles, series.lasts
 
 
 def test_jitter_ignores_the_trend_and_spread_ignores_outliers() -> None:

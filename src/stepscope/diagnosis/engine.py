@@ -1,222 +1,309 @@
-"""The engine: takes the records of a run one by one, on every rank, and keeps what is wrong with it."""
+"""The engine: takes the records of a run, on every rank, and keeps what is wrong with it."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
-from stepscope.diagnosis.bookkeeping import Logs, Losses, Steps
-from stepscope.diagnosis.detector import Change, Point, RunState, Watch
-from stepscope.diagnosis.detectors import courses, gradients, heldout, policy, resources, spikes
+from stepscope.diagnosis import registry
+from stepscope.diagnosis.detector import (
+    EventTaker,
+    Found,
+    LogTaker,
+    RowTaker,
+    RunState,
+    SpanTaker,
+    StepTaker,
+    StepTimes,
+)
+from stepscope.diagnosis.detectors.desync import Desync
+from stepscope.diagnosis.detectors.hang import Hang
+from stepscope.diagnosis.detectors.lost_records import LostRecords
+from stepscope.diagnosis.detectors.not_finite import NotFinite
 from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.folding import fold
-from stepscope.diagnosis.nonfinite import NonFinite
+from stepscope.diagnosis.guard import Guarded, guarded_take
+from stepscope.diagnosis.plan import EXPLAINING, Plan
 from stepscope.diagnosis.raised import RaisedAlerts
-from stepscope.diagnosis.ranks import Agreement, Clocks, Presence, Settings
-from stepscope.diagnosis.roles import Role, role_of
+from stepscope.diagnosis.roles import role_of
 from stepscope.diagnosis.series import Series
 from stepscope.diagnosis.timing import Timing
 from stepscope.model import names
-from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
 
+Takes = tuple[Callable[[], Finding | None], ...]
+VERSION = 2
+"""Raised when findings change: runs that were diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
-MOST_CHANGES = 64
-_EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
-"""Roles that explain what other metrics of the same record do."""
-
-_WATCHES: dict[str, tuple[Callable[[], Watch], ...]] = {
-    "loss": (lambda: spikes.Spikes("loss"), courses.Courses, heldout.Resume),
-    "side_loss": (lambda: spikes.Spikes("side_loss"),),
-    "grad_norm": (lambda: spikes.Spikes("grad_norm"), gradients.Gradients),
-    "loss_scale": (gradients.LossScale,),
-    "lr": (gradients.LearningRate,),
-    "accuracy": (heldout.Accuracy,),
-    "kl": (policy.Kl,),
-    "entropy": (policy.Entropy,),
-    "clip_fraction": (policy.ClipFraction,),
-    "explained_variance": (policy.ExplainedVariance,),
-    "reward": (policy.Rewards,),
-    "throughput": (resources.Throughput,),
-    "step_time": (lambda: resources.Throughput(inverse=True),),
-    "memory": (lambda: resources.Creep("memory"),),
-    "gpu_memory": (lambda: resources.Creep("gpu_memory"),),
-    "disk_free": (lambda: resources.Creep("disk_free"),),
-    "gpu_use": (resources.Idle,),
-}
-_HELD_OUT: dict[str, tuple[Callable[[], Watch], ...]] = {"loss": (heldout.Overfit,), "accuracy": (heldout.Accuracy,)}
-"""What watches series of held-out data, which come seldom."""
-
-
-def _watches(role: Role) -> list[Watch]:
-    table = _HELD_OUT if role.held_out else _WATCHES
-    return [make() for make in table.get(role.name, ())]
+"""Series with a role that are watched."""
+LARGEST = 10**300
+"""A larger integer is no measurement, and has no float."""
+MOST_PLANS = 20_000
+"""Different sets of keys that are remembered."""
 
 
 class Diagnosis:
     """What is known of one run. Records of one rank must come in the order they were written."""
 
-    def __init__(self, world: int = 1, config: Mapping[str, Any] | None = None) -> None:
-        self.run = RunState(config=dict(config or {}), world=world)
-        self._watches: dict[tuple[str, int], list[Watch]] = {}
-        self._steps: dict[tuple[str, int], Steps] = {}
-        self._nonfinite: dict[int, NonFinite] = {}
-        self._losses: dict[int, Losses] = {}
-        self._timing, self._agreement, self._settings = Timing(), Agreement(), Settings()
-        self._clocks, self._presence, self._logs = Clocks(), Presence(), Logs()
-        self._exits, self._raised = Exits(), RaisedAlerts()
+    def __init__(
+        self,
+        world: int = 1,
+        config: Mapping[str, Any] | None = None,
+        *,
+        earlier: Sequence[float] = (),
+        detectors: Iterable[Any] | None = None,
+    ) -> None:
+        """Begin with the number of ranks, the configuration, and the median step times of earlier runs in seconds.
+
+        `detectors` are classes beside the built-in ones; the installed ones if not given.
+        """
+        self.run = RunState(config=dict(config or {}), world=world, earlier=tuple(earlier))
+        added = registry.installed() if detectors is None else tuple(detectors)
+        self._kinds = registry.kinds(added)
+        self._added = tuple(each for each in added if registry.is_series(each))
+        self._detectors: dict[tuple[str, int], tuple[Takes, Takes]] = {}
+        self._plans: dict[tuple[int, str | None, tuple[str, ...]], Plan] = {}
+        self._not_finite, self._lost, self._desync = NotFinite(self.run), LostRecords(self.run), Desync(self.run)
+        self._hang, self._exits, self._raised = Hang(self.run), Exits(), RaisedAlerts()
+        watching: list[Any] = [make(self.run) for make in registry.RUN]
+        watching += [Guarded(make.__name__, make(self.run)) for make in added if not registry.is_series(make)]
+        self._on_span = [each.span for each in watching if isinstance(each, SpanTaker)]
+        self._on_step = [each.step for each in watching if isinstance(each, StepTaker)]
+        self._on_row = [each.row for each in watching if isinstance(each, RowTaker)]
+        self._on_log = [each.log for each in watching if isinstance(each, LogTaker)]
+        self._on_event = [each.event for each in watching if isinstance(each, EventTaker)]
+        self._timing = Timing(self.run, self._step_ended, self._row_ended)
+        self._moved: tuple[int, int | None, int] = (0, None, 0)
+        """Rank, step and attempt of the last record with a step."""
         self._kept = 0
         self._hosts: dict[int, str] = {}
-        self._counter: dict[tuple[str, int], int] = {}
+        self._steps: dict[int, int] = {}
         self._found: dict[tuple[object, ...], Finding] = {}
-        self._now_step: dict[int, int] = {}
+        self._take: dict[type, Callable[[int, Any], None]] = {
+            Metric: self._metric,
+            Span: self._span,
+            Log: self._log,
+            Event: self._event,
+            Alert: self._alert,
+        }
 
     def feed(self, rank: int, record: Record, attempt: int = 1, host: str = "") -> None:
         """Take one record. Of an attempt that is over, only what tells how it ended counts."""
-        if attempt > self.run.attempt:
-            self.run.attempt, self.run.resumed = attempt, None
-            self._presence = Presence()
-        self._ending(rank, record, attempt)
-        if attempt < self.run.attempt:
-            return
-        self._hosts[rank] = host
-        if not self._logs.begun:
-            self._logs.begun = record.time
-        if isinstance(record, Metric):
-            self._metric(rank, record)
-        elif isinstance(record, Span):
-            self._span(rank, record)
-        elif isinstance(record, Log):
-            step = record.step if record.step is not None else self._now_step.get(rank)
-            self._keep(self._logs.take(rank, record.time, step, record.severity, record.body, self.run))
-        elif isinstance(record, Event):
-            self._event(rank, record)
-        elif isinstance(record, Alert):
-            self._presence.moved(rank, record.time, record.step)
+        self.feed_many(rank, (record,), attempt, host)
 
     def feed_many(self, rank: int, records: Iterable[Record], attempt: int = 1, host: str = "") -> None:
         """Take records of one rank, in the order they were written."""
+        if attempt > self.run.attempt:
+            self._restart(attempt)
+        self._hosts[rank] = host
+        if not self.run.begun:
+            records = list(records)
+            self.run.begun = records[0].time if records else 0
+        over, exits, take = attempt < self.run.attempt, self._exits, self._take
         for record in records:
-            self.feed(rank, record, attempt, host)
+            kind, step = type(record), record.step
+            if kind is not Log:
+                moved = (rank, step, attempt)
+                if moved != self._moved and step is not None:
+                    exits.moved(rank, attempt, step)
+                    self._moved = moved
+                if kind is not Metric:
+                    self._ending(rank, record, attempt)
+            if not over:
+                take[kind](rank, record)
+
+    def _restart(self, attempt: int) -> None:
+        self.run.attempt, self.run.resumed = attempt, None
+        self._hang.restart()
+        for series in self.run.series.values():
+            series.restart()
 
     def _ending(self, rank: int, record: Record, attempt: int) -> None:
-        if isinstance(record, Event):
+        if isinstance(record, Span):
+            if record.status and record.duration is not None:
+                self._exits.span(rank, attempt, record)
+        elif isinstance(record, Event):
             self._exits.event(rank, attempt, record)
         elif isinstance(record, Alert):
             self._raised.take(rank, attempt, record)
-        elif isinstance(record, Span) and record.duration is not None:
-            self._exits.span(rank, attempt, record)
-        if record.step is not None and not isinstance(record, Log):
-            self._exits.moved(rank, attempt, record.step)
 
     def died(self, rank: int, time: int, attempt: int | None = None) -> None:
         """Say that the process of a rank is gone, in the newest attempt unless another is named."""
         attempt = self.run.attempt if attempt is None else attempt
         if self._exits.died(rank, attempt, time) and attempt == self.run.attempt:
-            self._presence.gone(rank)
+            self._hang.gone(rank)
 
     def tick(self, now: int) -> None:
         """Say what time it is, for what shows by its absence."""
-        self._keep(self._presence.tick(now, self._timing.usual_step, self.run))
+        found = self._hang.tick(now)
+        if found is not None:
+            self._keep(found)
 
     def findings(self) -> list[Finding]:
         """What is wrong so far: one finding for each cause, in the order in which they began."""
         ends = self._exits.findings(self.run.attempt, self.run.world)
-        found = fold([*self._found.values(), *ends], self._hosts)
+        found = fold([*self._found.values(), *ends], self._kinds, self._hosts)
         return [*found, *self._raised.findings(found, self.run.world)]
+
+    @property
+    def ended(self) -> frozenset[tuple[int, int]]:
+        """The attempts and ranks that have an exit record."""
+        return self._exits.ended
 
     @property
     def changes(self) -> int:
         """Counts what may have changed the findings; while it stays the same, they do."""
         return self._kept + self._exits.changes + self._raised.changes
 
-    def _keep(self, found: Iterable[Finding]) -> None:
+    def _keep(self, found: Finding) -> None:
+        self._kept += 1
+        mine = found if found.attempt >= self.run.attempt else replace(found, attempt=self.run.attempt)
+        if mine.weight < 0:
+            self._found.pop(mine.identity, None)
+        else:
+            self._found[mine.identity] = mine
+
+    def _keep_all(self, found: Found) -> None:
         for each in found:
-            self._kept += 1
-            mine = each if each.attempt >= self.run.attempt else replace(each, attempt=self.run.attempt)
-            if mine.weight < 0:
-                self._found.pop(mine.identity, None)
-            else:
-                self._found[mine.identity] = mine
+            self._keep(each)
 
     def _metric(self, rank: int, record: Metric) -> None:
-        points = list(record.points())
-        if len(points) > 1:
-            # What explains the others is taken first.
-            points.sort(key=lambda each: role_of(each[0]).name not in _EXPLAINING)
-        for key, value in points:
-            if isinstance(value, (int, float)):
-                step = record.step
-                if key.startswith("stepscope/"):
-                    at = step if step is not None else self._now_step.get(rank)
-                    found = self._losses.setdefault(rank, Losses(rank)).take(key, at, record.time, value)
-                    self._keep([found] if found else ())
-                    continue
-                if step is None:
-                    step = self._counter[key, rank] = self._counter.get((key, rank), -1) + 1
-                elif not key.startswith("system/"):
-                    self._presence.moved(rank, record.time, step)
-                    self._now_step[rank] = step
-                    if self.run.attempt > 1 and self.run.resumed is None:
-                        self.run.resumed = step
-                self._keep(self._value(rank, key, step, record.time, float(value)))
-
-    def _value(self, rank: int, key: str, step: int, time: int, value: float) -> Iterator[Finding]:
-        series = self.run.series.get((key, rank)) or self._new_series(key, rank)
-        if series is None:
-            return
-        if not math.isfinite(value):
-            watch = self._nonfinite.setdefault(rank, NonFinite(rank))
-            found = watch.take(series, step, time, value, self.run)
-            if found is not None:
-                yield found
-            return
-        before = series.values[-1] if series.values else value
-        point = Point(step, time, value, series.add(step, value))
-        self._note_change(series, point, before)
-        for each in self._watches[key, rank]:
-            found = each.take(series, point, self.run)
-            if found is not None:
-                yield found
-        if not key.startswith("system/"):
-            yield from self._agreement.take(key, rank, step, time, value, self.run)
-            if series.role.name in ("loss", "reward") and not series.role.held_out:
-                found = self._steps.setdefault((key, rank), Steps(key, rank)).take(step, time, self.run)
+        values = record.values
+        try:
+            finite = isfinite(sum(values.values()))  # type: ignore[arg-type]  # histograms raise TypeError
+        except (TypeError, OverflowError):
+            finite = False
+        if not finite:
+            values = self._finite(rank, record)
+        place = (rank, record.category, tuple(values))
+        plan = self._plans.get(place)
+        if plan is None or plan.world != self.run.world:
+            plan = self._plan(place)
+        step, time, run = record.step, record.time, self.run
+        if step is not None and plan.moves:
+            self._hang.moved(rank, time, step)
+            self._steps[rank] = step
+            if run.resumed is None and run.attempt > 1:
+                run.resumed = step
+        for key, series, add, each_value, each_block in plan.watched:
+            block = add(step if step is not None else series.count + series.bad, time, values[key])
+            for take in each_value:
+                found = take()
                 if found is not None:
-                    yield found
+                    self._keep(found)
+            if block:
+                for take in each_block:
+                    found = take()
+                    if found is not None:
+                        self._keep(found)
+        if plan.shared and step is not None:
+            self._compare(plan, rank, step, time, values)
+        for key in plan.counters:
+            at = step if step is not None else self._steps.get(rank)
+            found = self._lost.take(rank, plan.names[key], at, time, values[key])  # type: ignore[arg-type]
+            if found is not None:
+                self._keep(found)
 
-    def _new_series(self, key: str, rank: int) -> Series | None:
-        if len(self.run.series) >= MOST_SERIES:
-            return None
-        series = Series(key, rank, role_of(key))
-        self.run.series[key, rank] = series
-        self._watches[key, rank] = _watches(series.role)
-        if series.role.name:
-            self.run.roles.add(series.role.name)
+    def _finite(self, rank: int, record: Metric) -> dict[str, Value]:
+        """Judge the values of a record that are not finite, and return those that are."""
+        finite: dict[str, Value] = {}
+        bad: list[tuple[str, float, Series | None]] = []
+        for (name, value), key in zip(record.points(), record.values, strict=True):
+            series = self._watch(name, rank) if role_of(name).name else None
+            if isinstance(value, float) and not isfinite(value):
+                bad.append((name, value, series))
+            elif isinstance(value, (int, float)) and -LARGEST < value < LARGEST:
+                finite[key] = value
+        for name, value, series in bad:
+            step = record.step
+            if step is None:
+                step = series.count + series.bad if series is not None else self._steps.get(rank, 0)
+            found = self._not_finite.take(rank, name, step, record.time, value)
+            if series is not None:
+                series.bad += 1
+            if found is not None:
+                self._keep(found)
+        return finite
+
+    def _compare(self, plan: Plan, rank: int, step: int, time: int, values: dict[str, Value]) -> None:
+        """Compare the values that ranks share."""
+        if plan.done != self._desync.done:
+            plan.shared = [each for each in plan.shared if not each[1].done]
+            plan.done = self._desync.done
+        for key, shared in plan.shared:
+            found = self._desync.take(shared, rank, step, time, values[key])  # type: ignore[arg-type]
+            if found is not None:
+                self._keep(found)
+
+    def _plan(self, place: tuple[int, str | None, tuple[str, ...]]) -> Plan:
+        """Work out what records with these keys need."""
+        rank, category, keys = place
+        plan = Plan({key: key if category is None else f"{category}/{key}" for key in keys}, self.run.world)
+        roles = {key: role_of(name).name for key, name in plan.names.items()}
+        watched = []
+        for key in sorted(keys, key=lambda each: roles[each] not in EXPLAINING):
+            series = self._watch(plan.names[key], rank) if roles[key] else None
+            if series is not None:
+                watched.append((key, series, series.add, *self._detectors[plan.names[key], rank]))
+        plan.watched = tuple(watched)
+        plan.counters = tuple(key for key, name in plan.names.items() if self._lost.watches(name))
+        if self.run.world > 1:
+            own = ("system/", "stepscope/")
+            plan.shared = [(k, self._desync.of(name)) for k, name in plan.names.items() if not name.startswith(own)]
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        self._plans[place] = plan
+        return plan
+
+    def _watch(self, key: str, rank: int) -> Series | None:
+        """The series of a metric with a role; None when there are too many."""
+        known = self.run.series.get((key, rank))
+        if known is not None or len(self.run.series) >= MOST_SERIES:
+            return known
+        role = role_of(key)
+        series = Series(key, rank, role)
+        self.run.add(series)
+        each_value: list[Any] = []
+        each_block: list[Any] = []
+        for make in (*registry.SERIES, *self._added):
+            if role.name not in make.ROLES or make.HELD_OUT not in (None, role.held_out):
+                continue
+            take = make(series, self.run).take
+            if make in self._added:
+                take = guarded_take(make.__name__, rank, take)
+            (each_value if make.EACH == "value" else each_block).append(take)
+        self._detectors[key, rank] = (tuple(each_value), tuple(each_block))
         return series
-
-    def _note_change(self, series: Series, point: Point, before: float) -> None:
-        """Remember changes of learning rates and stages: they explain what follows."""
-        role = series.role.name
-        if role not in ("lr", "stage") or before == point.value:
-            return
-        rose = role == "lr" and point.value > 1.3 * before > 0
-        moved = role == "stage" and point.value == round(point.value, 6)
-        if rose or moved:
-            self.run.changes.append(Change(point.step, f"{role}:{series.key}", before, point.value))
-            del self.run.changes[:-MOST_CHANGES]
 
     def _span(self, rank: int, span: Span) -> None:
         if span.duration is None:
-            self._presence.opened(rank, span)
+            self._hang.opened(rank, span)
             return
-        self._presence.closed(rank, span)
-        self._presence.moved(rank, span.time + span.duration, span.step)
+        self._hang.closed(rank, span)
         if span.step is None:
             return
-        self._keep(self._timing.take(rank, span, self.run))
-        if span.parent_id is None and self._timing.usual_step:
-            self._keep(self._clocks.take(rank, span, self._timing.usual_step, self.run))
+        self._hang.moved(rank, span.time + span.duration, span.step)
+        for take in self._on_span:
+            self._keep_all(take(rank, span))
+        self._timing.take(rank, span)
+
+    def _step_ended(self, times: StepTimes) -> None:
+        for take in self._on_step:
+            self._keep_all(take(times))
+
+    def _row_ended(self, row: dict[int, StepTimes]) -> None:
+        for take in self._on_row:
+            self._keep_all(take(row))
+
+    def _log(self, rank: int, log: Log) -> None:
+        step = log.step if log.step is not None else self._steps.get(rank)
+        for take in self._on_log:
+            self._keep_all(take(rank, log, step))
+
+    def _alert(self, rank: int, alert: Alert) -> None:
+        if alert.step is not None:
+            self._hang.moved(rank, alert.time, alert.step)
 
     def _event(self, rank: int, event: Event) -> None:
         if event.name == names.EVENT_STARTED:
@@ -224,12 +311,7 @@ class Diagnosis:
             if isinstance(config, dict) and not self.run.config:
                 self.run.config = config
                 self.run.settings.clear()
-            self._keep(self._settings.take(rank, event.time, _comparable(event.attrs), self.run))
         elif event.name == names.EVENT_FINISHED:
-            self._presence.ended(rank)
-
-
-def _comparable(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the start of a run should be the same on every rank."""
-    kept = ("config", "git.commit", "vcs.ref.head.revision", "python.version", "versions", "packages", "code.version")
-    return {name: attrs[name] for name in kept if name in attrs}
+            self._hang.gone(rank)
+        for take in self._on_event:
+            self._keep_all(take(rank, event))

@@ -3,13 +3,34 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from stepscope.diagnosis.finding import Finding, on_ranks
+from stepscope.diagnosis.finding import Finding, Kind, on_ranks
 from stepscope.model import names
 from stepscope.model.records import Event, Span
 from stepscope.model.states import ending_of
 
+CRASH = Kind(
+    "crash",
+    "FATAL",
+    "the process ended with a failure",
+    "Read the traceback of that rank in its log.",
+    explains=("new_error", "data_stall", "slow_span"),
+)
+DEAD_RANK = Kind(
+    "dead_rank",
+    "FATAL",
+    "the process was killed: out of memory, a signal, or the machine",
+    "Look at the kernel log and the scheduler of that machine.",
+    explains=("hang", "data_stall", "slow_span", "missing_steps", "straggler", "new_error"),
+)
+ERROR = Kind(
+    "error",
+    "ERROR",
+    "an exception that the run went on after",
+    "Read the logs of that step.",
+    explains=("new_error",),
+)
 WELL = ("finished", "preempted")
 """What a process reports at a good end."""
 MOST_FAILURES = 256
@@ -48,6 +69,8 @@ class _Attempt:
 class Exits:
     """Watches exceptions and ends of processes. Findings are made when they are asked for."""
 
+    KINDS: ClassVar[tuple[Kind, ...]] = (CRASH, DEAD_RANK, ERROR)
+
     def __init__(self) -> None:
         self._attempts: dict[int, _Attempt] = {}
         self._failures: dict[tuple[str | None, str], _Failure] = {}
@@ -74,6 +97,11 @@ class Exits:
         known.dead[rank] = time
         self.changes += 1
         return True
+
+    @property
+    def ended(self) -> frozenset[tuple[int, int]]:
+        """The attempts and ranks that have an exit record."""
+        return frozenset((attempt, rank) for attempt, known in self._attempts.items() for rank in known.ended)
 
     def event(self, rank: int, attempt: int, event: Event) -> None:
         """Take an event: a start, an end or an exception."""
@@ -145,18 +173,14 @@ class Exits:
         reason = f"with {_failed(first)}" if first is not None else f"and reported {failed[rank]}"
         step = known.steps.get(rank)
         place = f" at step {step}" if step is not None else ""
-        return Finding(
-            "crash",
-            "FATAL",
+        return CRASH.finding(
             f"rank {rank} ended{place} {reason}{self._resumed(attempt, step)}",
+            first.time if first is not None else 0,
             step=step,
-            last=step,
             ranks=(rank,),
             span=first.span if first is not None else None,
-            cause="an exception that nothing caught" if first is not None else "the process ended with a failure",
-            advice="Read the traceback of that rank in its log.",
+            cause="an exception that nothing caught" if first is not None else "",
             symptoms=tuple(f"{_failed(each)} on rank {each.rank}" for each in failures if each is not first)[:16],
-            time=first.time if first is not None else 0,
             attempt=attempt,
             weight=3.0,
         )
@@ -168,17 +192,12 @@ class Exits:
         place = f" at step {step}" if step is not None else ""
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
         everyone = len(ranks) > 1 and len(ranks) >= world
-        return Finding(
-            "dead_rank",
-            "FATAL",
+        return DEAD_RANK.finding(
             f"{'every rank' if everyone else who} died without an exit record{place}{self._resumed(attempt, step)}",
+            min(known.dead.values()),
             step=step,
-            last=step,
             ranks=ranks,
-            cause="the process was killed: out of memory, a signal, or the machine",
-            advice="Look at the kernel log and the scheduler of that machine.",
             symptoms=tuple(f"{_failed(each)} on rank {each.rank}" for each in failures)[:16],
-            time=min(known.dead.values()),
             attempt=attempt,
             weight=3.0,
         )
@@ -213,17 +232,13 @@ def _survived(failure: _Failure, places: Mapping[Place, int], world: int) -> Fin
     first = min(steps, default=None)
     place = f" at step {first}" if first is not None else ""
     more = f", {count} times in all" if count > 1 else ""
-    return Finding(
-        "error",
-        "ERROR",
+    return ERROR.finding(
         f"{_failed(failure)}{place}{on_ranks(ranks, world)}{more}",
+        failure.time,
         step=first,
         last=max(steps, default=None),
         ranks=ranks,
         span=failure.span,
-        cause="an exception that the run went on after",
-        advice="Read the logs of that step.",
-        time=failure.time,
         attempt=min(attempt for attempt, _, _ in places),
         weight=float(count),
     )

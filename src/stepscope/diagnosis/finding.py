@@ -1,23 +1,14 @@
 """A finding: what went wrong, where, since when, what was expected, the likely cause and what to do about it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from stepscope.diagnosis.series import Series
 
 Severity = Literal["WARN", "ERROR", "FATAL"]
 SEVERITIES: tuple[Severity, ...] = ("FATAL", "ERROR", "WARN")
 """The worst first."""
-KINDS = (
-    *("crash", "dead_rank", "hang", "error", "alert"),
-    *("not_finite", "spike", "divergence", "level_shift", "plateau", "not_learning", "constant"),
-    *("vanishing_gradients", "exploding_gradients", "lr_zero", "lr_schedule", "scaler_collapse"),
-    *("accuracy_drop", "overfit", "bad_resume"),
-    *("kl_blowup", "entropy_collapse", "clip_saturated", "clip_zero", "value_function", "reward_hacking"),
-    *("dead_environment", "data_stall", "slow_span", "periodic_stall", "straggler", "intermittent_straggler"),
-    *("slow_link", "checkpoint_growth", "throughput_loss", "gpu_idle", "desync", "config_differs", "code_differs"),
-    *("clock_skew", "memory_creep", "gpu_memory_creep", "disk_filling", "retry_storm", "log_burst", "new_error"),
-    *("duplicate_steps", "missing_steps", "lost_records"),
-)
-"""All that a finding can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +46,95 @@ class Finding:
         return self.kind, self.key, self.span, self.ranks, self.step, self.attempt
 
 
-def withdrawn(kind: str, key: str, rank: int, step: int, attempt: int = 1) -> Finding:
-    """Take back a finding: what looked like it turned out to be something else."""
-    return Finding(kind, "WARN", "", step=step, ranks=(rank,), key=key, attempt=attempt, weight=-1.0)
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What all findings of one kind share: how bad they are, the likely cause, what to do, and what they explain."""
+
+    name: str
+    severity: Severity
+    cause: str
+    advice: str
+    explains: tuple[str, ...] = ()
+    """Kinds of findings that are its symptoms, when they come at about the same step or after it."""
+    lasts: bool = False
+    """Whether it goes on: everything it explains after it is its symptom."""
+
+    def about(
+        self,
+        series: Series,
+        begun: int,
+        text: str,
+        expected: tuple[float, float],
+        *,
+        value: float | None = None,
+        severity: Severity | None = None,
+        cause: str = "",
+        advice: str = "",
+        attempt: int = 1,
+        weight: float = 1.0,
+    ) -> Finding:
+        """Make the finding of a series that began at a step and was decided by its newest value."""
+        return Finding(
+            self.name,
+            severity or self.severity,
+            text,
+            step=begun,
+            last=series.step,
+            ranks=(series.rank,),
+            key=series.key,
+            value=series.value if value is None else value,
+            expected=expected,
+            cause=cause or self.cause,
+            advice=advice or self.advice,
+            time=series.time,
+            attempt=attempt,
+            weight=weight,
+        )
+
+    def finding(
+        self,
+        text: str,
+        time: int,
+        *,
+        step: int | None = None,
+        last: int | None = None,
+        ranks: Iterable[int] = (),
+        key: str | None = None,
+        also: tuple[str, ...] = (),
+        span: str | None = None,
+        value: float | None = None,
+        expected: tuple[float, float] | None = None,
+        severity: Severity | None = None,
+        cause: str = "",
+        advice: str = "",
+        symptoms: tuple[str, ...] = (),
+        attempt: int = 1,
+        weight: float = 1.0,
+    ) -> Finding:
+        """Make a finding that is not about the newest value of one series."""
+        return Finding(
+            self.name,
+            severity or self.severity,
+            text,
+            step=step,
+            last=step if last is None else last,
+            ranks=tuple(ranks),
+            key=key,
+            also=also,
+            span=span,
+            value=value,
+            expected=expected,
+            cause=cause or self.cause,
+            advice=advice or self.advice,
+            symptoms=symptoms,
+            time=time,
+            attempt=attempt,
+            weight=weight,
+        )
+
+    def withdrawn(self, series: Series, begun: int) -> Finding:
+        """Take back a finding: what looked like it turned out to be something else."""
+        return Finding(self.name, "WARN", "", step=begun, ranks=(series.rank,), key=series.key, weight=-1.0)
 
 
 def number(value: float) -> str:

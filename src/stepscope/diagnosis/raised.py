@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from stepscope.diagnosis.finding import Finding, Severity, on_ranks
+from stepscope.diagnosis.finding import Finding, Kind, Severity, on_ranks
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert
 
+ALERT = Kind("alert", "WARN", "the training code raised it", "Look at that step, and at where the code raises it.")
 LEAST = SEVERITIES["WARN"]
 """An alert of less is no sign of something wrong."""
 MOST_NAMES = 512
@@ -55,6 +57,8 @@ class _Raised:
 
 class RaisedAlerts:
     """Watches the alerts of a run. Findings are made when they are asked for."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (ALERT,)
 
     def __init__(self) -> None:
         self._names: dict[str, dict[Place, _Raised]] = {}
@@ -117,16 +121,13 @@ def _finding(name: str, places: dict[Place, _Raised], world: int) -> Finding:
     ranks = tuple(sorted({rank for each in places.values() for rank in each.ranks}))
     said = ": ".join(part for part in (_line(name), _line(head.message)) if part)
     often = f", {count} times" if count > 1 else ""
-    return Finding(
-        "alert",
-        _severity(head.severity),
+    return ALERT.finding(
         f"alert {said}{often}{_in_steps(steps)}{on_ranks(ranks, max(world, len(ranks)))}",
+        head.time,
+        severity=_severity(head.severity),
         step=min(steps, default=None) if step is not None else None,
         last=max(steps, default=None),
         ranks=ranks,
-        cause="the training code raised it",
-        advice="Look at that step, and at where the code raises it.",
-        time=head.time,
         attempt=attempt,
         weight=head.severity * 1e6 + count,
     )

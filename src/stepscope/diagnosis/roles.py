@@ -95,6 +95,8 @@ def _resource(key: str) -> str:
         return "gpu_use"
     if key.endswith("disk/free_bytes"):
         return "disk_free"
+    if key.endswith(("limit_bytes", "total_bytes")):
+        return "limit"
     return ""
 
 

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from stepscope.diagnosis.roles import Role
@@ -13,101 +12,152 @@ RECENT = 128
 BLOCK = 5
 """So many values make a block at first; twice as many each time there are too many blocks."""
 MOST_BLOCKS = 128
+MOST_OPEN = 40
+"""A longer block is the mean of the medians of so many values."""
 MAD_TO_SIGMA = 1.4826
-
-
-@dataclass(slots=True)
-class Block:
-    """Some consecutive values of a series: their median, and where they were."""
-
-    first: int
-    last: int
-    middle: float
-    low: float
-    high: float
 
 
 class Series:
     """One metric on one rank. Finite values only; those that are not are counted."""
 
+    __slots__ = (
+        "_course", "_medians", "_noise", "_open", "_open_count", "_open_first", "_since", "bad", "before", "block_size",
+        "count", "distinct", "first_step", "first_time", "first_value", "firsts", "highest", "key", "lasts", "lowest",
+        "middles", "positive", "rank", "role", "same", "same_since", "scaled", "spacing", "step", "steps", "time",
+        "value", "values",
+    )  # fmt: skip
+
     def __init__(self, key: str, rank: int, role: Role) -> None:
         self.key, self.rank, self.role = key, rank, role
-        self.count = 0
-        self.bad = 0
+        self.count = self.bad = 0
+        self.step, self.time, self.value = 0, 0, math.nan
+        """The newest value: where, when and what."""
+        self.before = math.nan
+        """The value before it; NaN when there was none."""
         self.steps: deque[int] = deque(maxlen=RECENT)
         self.values: deque[float] = deque(maxlen=RECENT)
         self.lowest, self.highest = math.inf, -math.inf
-        self.first_step: int | None = None
-        self.first_value = 0.0
-        self.same = 0
-        """How many of the last values were equal to the bit."""
+        self.positive = True
+        """Whether all values were above zero, so that ratios mean something."""
+        self.first_step, self.first_time, self.first_value = 0, 0, 0.0
+        self.same, self.same_since = 0, 0
+        """How many of the last values were equal to the bit, and the step of the first of them."""
         self.distinct = False
         """Whether it ever had two different values."""
-        self.blocks: list[Block] = []
+        self.firsts: list[int] = []
+        self.lasts: list[int] = []
+        self.middles: list[float] = []
+        """The blocks: first and last step, and median."""
+        self.scaled: list[float] = []
+        """The medians of the blocks, on the scale on which the series is judged: logarithms where all are positive."""
         self.block_size = BLOCK
-        self._open: list[float] = []
-        self._open_first = 0
         self.spacing = 1.0
         """Steps between values, about."""
+        self._open: list[float] = []
+        self._open_first = self._open_count = 0
+        self._medians = 0.0
+        self._since = 0
+        self._course: list[float] | None = None
+        self._noise: float | None = None
 
-    @property
-    def last_step(self) -> int:
-        """The step of the last value."""
-        return self.steps[-1]
-
-    @property
-    def positive(self) -> bool:
-        """Whether all values were above zero, so that ratios mean something."""
-        return self.lowest > 0
-
-    def add(self, step: int, value: float) -> bool:
+    def add(self, step: int, time: int, value: float) -> bool:
         """Take a finite value; True when it completed a block."""
-        if self.first_step is None:
-            self.first_step, self.first_value = step, value
-        elif self.steps and step > self.steps[-1]:
-            self.spacing += (step - self.steps[-1] - self.spacing) * 0.1
-        if self.values and value == self.values[-1]:
+        before = self.before = self.value
+        if value == before:
             self.same += 1
         else:
-            self.distinct = self.distinct or bool(self.values)
-            self.same = 1
+            if self.count:
+                self.distinct = True
+            else:
+                self.first_step, self.first_time, self.first_value = step, time, value
+            self.same, self.same_since = 1, step
+        self.step, self.time, self.value = step, time, value
         self.count += 1
         self.steps.append(step)
         self.values.append(value)
-        self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
-        if not self._open:
+        if value < self.lowest:
+            self.lowest = value
+            if value <= 0 and self.positive:
+                self.positive = False
+                self.scaled, self._course, self._noise = self.middles, None, None
+        if value > self.highest:
+            self.highest = value
+        opened = self._open
+        if not opened and not self._open_count:
             self._open_first = step
-        self._open.append(value)
-        if len(self._open) < self.block_size:
+        opened.append(value)
+        if len(opened) < self.block_size and len(opened) < MOST_OPEN:
             return False
-        self._close_block(step)
-        return True
+        return self._close_block(step)
 
-    def _close_block(self, step: int) -> None:
-        values = self._open
-        self.blocks.append(Block(self._open_first, step, median(values), min(values), max(values)))
-        self._open = []
-        if len(self.blocks) >= MOST_BLOCKS:
-            pairs = zip(self.blocks[::2], self.blocks[1::2], strict=True)
-            self.blocks = [
-                Block(a.first, b.last, (a.middle + b.middle) / 2, min(a.low, b.low), max(a.high, b.high))
-                for a, b in pairs
-            ]
-            self.block_size *= 2
+    def restart(self) -> None:
+        """A new attempt began: its course is judged by itself."""
+        self._since = self.count
+        self._course = self._noise = None
 
-    def scaled(self, values: Sequence[float]) -> list[float]:
-        """Values on the scale on which this series is judged: logarithms where all are positive."""
+    def course(self) -> list[float]:
+        """The scaled medians of the blocks since the newest attempt began."""
+        if not self._since:
+            return self.scaled
+        if self._course is None:
+            self._course = self.scaled[-(-self._since // self.block_size) :]
+        return self._course
+
+    def noise(self) -> float:
+        """The jitter of the course; at least a little, for a course that is too smooth to be true."""
+        if self._noise is None:
+            self._noise = max(jitter(self.course()), 0.003 if self.positive else 1e-9)
+        return self._noise
+
+    def on_scale(self, values: Sequence[float]) -> list[float]:
+        """Values on the scale on which this series is judged."""
         return [math.log(value) for value in values] if self.positive else list(values)
 
-    def middles(self) -> list[float]:
-        """The medians of the blocks, on the scale on which the series is judged."""
-        return self.scaled([block.middle for block in self.blocks])
+    def plain(self, scaled: float) -> float:
+        """A value from the scale on which this series is judged."""
+        return exp(scaled) if self.positive else scaled
+
+    def band(self, middle: float, wide: float) -> tuple[float, float]:
+        """The band around a scaled value, as values."""
+        return self.plain(middle - wide), self.plain(middle + wide)
+
+    def _close_block(self, step: int) -> bool:
+        opened, self._open = self._open, []
+        self._open_count += len(opened)
+        self._medians += median(opened) * len(opened)
+        if self._open_count < self.block_size:
+            return False
+        middle = self._medians / self._open_count if self.block_size > MOST_OPEN else median(opened)
+        if self._open_count > 1:
+            self.spacing = max((step - self._open_first) / (self._open_count - 1), 0.0)
+        self._medians, self._open_count = 0.0, 0
+        self.firsts.append(self._open_first)
+        self.lasts.append(step)
+        self.middles.append(middle)
+        if self.positive:
+            self.scaled.append(math.log(middle))
+        self._course = self._noise = None
+        if len(self.middles) >= MOST_BLOCKS:
+            self._merge()
+        return True
+
+    def _merge(self) -> None:
+        """Make one block of each two."""
+        self.firsts, self.lasts = self.firsts[::2], self.lasts[1::2]
+        self.middles = [(a + b) / 2 for a, b in zip(self.middles[::2], self.middles[1::2], strict=True)]
+        self.scaled = [math.log(middle) for middle in self.middles] if self.positive else self.middles
+        self.block_size *= 2
+
+
+def exp(power: float) -> float:
+    """The exponential, without overflow."""
+    return math.exp(min(power, 700.0))
 
 
 def spread(values: Sequence[float]) -> float:
     """The robust standard deviation of values around their median."""
     middle = median(values)
-    return MAD_TO_SIGMA * median(abs(value - middle) for value in values)
+    return MAD_TO_SIGMA * median([abs(value - middle) for value in values])
 
 
 def jitter(values: Sequence[float]) -> float:

@@ -3,11 +3,19 @@
 import math
 from collections import deque
 from statistics import median
+from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import Point, RunState
-from stepscope.diagnosis.finding import Finding, number, withdrawn
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series import Series, spread
 
+SPIKE = Kind(
+    "spike",
+    "WARN",
+    "a bad batch, or a learning rate that is too high for it",
+    "Look at the batch of that step; clip gradients, or lower the learning rate if it comes again.",
+    explains=("spike", "accuracy_drop"),
+)
 NEIGHBOURS = 9
 """So many values before it are where a value is expected."""
 LEAST = 4
@@ -22,117 +30,138 @@ RATIO = {"loss": 1.7, "side_loss": 4.0, "grad_norm": 12.0}
 """... and so many times the expected value, where ratios mean something."""
 PERSISTS = 8
 """After so many values in a row it is no spike but a new level."""
+WINDOW = 100
 RENEW = 8
-"""The noise is estimated again after so many values."""
+"""The noise is estimated again after so many values, and a quarter as often once the window is full."""
+DECAY = 0.9995
+"""The farthest excursion is forgotten by this with each value."""
 
 
 class Spikes:
     """Watches one loss or gradient norm."""
 
-    def __init__(self, role: str) -> None:
-        self._role = role
-        self._usual: deque[float] = deque(maxlen=100)
-        self._residuals: deque[float] = deque(maxlen=100)
-        self._farthest = 0.0
-        self._logs: bool | None = None
-        self._row: list[tuple[int, float]] = []
-        self._sigma = 0.0
-        self._size = 0.0
-        self._since_learnt = 0
+    KINDS: ClassVar[tuple[Kind, ...]] = (SPIKE,)
+    ROLES: ClassVar[tuple[str, ...]] = ("loss", "side_loss", "grad_norm")
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    def take(self, series: Series, point: Point, run: RunState) -> Finding | None:
+    __slots__ = (
+        "_farthest", "_learnt", "_limit", "_logs", "_recent", "_residuals", "_role", "_row", "_run", "_series",
+        "_usual",
+    )  # fmt: skip
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._role = series, run, series.role.name
+        self._recent: list[float] = []
+        self._usual: deque[float] = deque(maxlen=WINDOW)
+        self._residuals: deque[float] = deque(maxlen=WINDOW)
+        self._farthest = 0.0
+        self._logs = True
+        self._row: list[tuple[int, float]] = []
+        self._limit = 0.0
+        """How far above the expected value is too far; 0 while that is judged anew for each value."""
+        self._learnt = 0
+
+    def take(self) -> Finding | None:
         """Judge a value against the few before it."""
+        series, recent = self._series, self._recent
         if self._logs is not series.positive:
-            self._restart(series)
-        x = math.log(point.value) if series.positive else point.value
-        if len(self._usual) < LEAST:
+            self._restart()
+        value = series.value
+        x = math.log(value) if self._logs else value
+        count = len(recent)
+        if count < LEAST:
+            recent.append(x)
             self._usual.append(x)
             return None
-        expected = median(list(self._usual)[-NEIGHBOURS:])
+        expected = sorted(recent)[4] if count == NEIGHBOURS else median(recent)
         away = x - expected
-        limit = self._limit(expected)
+        limit = self._limit or self._early_limit(expected)
         if away < limit:
-            self._row = []
+            if self._row:
+                self._row = []
             self._learn(x, away)
             return None
-        if _explained(run, point.step):
-            self._learn(x, away)
-            return None
-        self._row.append((point.step, point.value))
-        if len(self._row) >= PERSISTS:
-            self._usual.clear()
-            self._usual.extend(math.log(value) if series.positive else value for _, value in self._row)
-            begun, self._row = self._row[0][0], []
-            return withdrawn("spike", series.key, series.rank, begun)
-        if len(self._row) > 1 and point.value <= max(value for _, value in self._row[:-1]):
-            return None
-        return self._finding(series, point, expected, limit)
+        return self._judge(x, away, expected, limit)
 
-    def _restart(self, series: Series) -> None:
+    def _judge(self, x: float, away: float, expected: float, limit: float) -> Finding | None:
+        """Judge a value that is out of the band."""
+        series, run = self._series, self._run
+        if run.changes and run.changed(series.step - 5, series.step):
+            self._learn(x, away)
+            return None
+        self._row.append((series.step, series.value))
+        if len(self._row) >= PERSISTS:
+            level = series.on_scale([value for _, value in self._row])
+            self._usual.clear()
+            self._usual.extend(level)
+            self._recent = level[-NEIGHBOURS:]
+            begun, self._row = self._row[0][0], []
+            return SPIKE.withdrawn(series, begun)
+        if len(self._row) > 1 and series.value <= max(value for _, value in self._row[:-1]):
+            return None
+        return self._finding(away, expected, limit)
+
+    def _restart(self) -> None:
         """Change the scale: ratios while all values are positive, differences from the first that is not."""
-        self._logs = series.positive
-        values = list(series.values)[:-1]
+        self._logs = self._series.positive
+        self._recent.clear()
         self._usual.clear()
         self._residuals.clear()
-        self._farthest = self._sigma = 0.0
-        scaled = series.scaled(values)
-        for at, x in enumerate(scaled):
-            if at >= LEAST:
-                self._learn(x, x - median(scaled[max(at - NEIGHBOURS, 0) : at]))
-            else:
+        self._farthest = self._limit = 0.0
+        for x in self._series.on_scale(list(self._series.values)[:-1]):
+            if len(self._recent) < LEAST:
+                self._recent.append(x)
                 self._usual.append(x)
+            else:
+                self._learn(x, x - median(self._recent))
 
     def _learn(self, x: float, away: float) -> None:
+        recent = self._recent
+        recent.append(x)
+        if len(recent) > NEIGHBOURS:
+            del recent[0]
         self._usual.append(x)
         self._residuals.append(away)
-        self._since_learnt += 1
-        self._farthest = max(self._farthest * 0.9995, abs(away))
+        far = away if away > 0 else -away
+        self._learnt += 1
+        if far > self._farthest:
+            self._farthest = far
+            if self._limit:
+                self._limit = max(self._limit, BEYOND[self._role] * far)
+        if self._learnt >= RENEW:
+            self._renew()
 
-    def _limit(self, expected: float) -> float:
-        """How far above the expected value is too far."""
+    def _renew(self) -> None:
+        residuals = self._residuals
+        if len(residuals) < EARLY:
+            return
+        self._farthest *= DECAY**self._learnt
+        self._learnt = -3 * RENEW if len(residuals) == WINDOW else 0
         ratio = RATIO[self._role]
-        least = math.log(ratio) if self._logs else 1e-9
-        if len(self._residuals) < EARLY:
-            window = list(self._usual)
-            wide = max(window) - min(window)
-            sigma = spread(window) if not self._residuals else max(spread(list(self._residuals)), wide / 6)
-            far = max(EARLY_SIGMAS * sigma, 2.0 * wide)
-            return max(far, least, 0.0 if self._logs else (ratio - 1) * abs(expected))
-        if self._since_learnt >= RENEW or not self._sigma:
-            self._since_learnt = 0
-            self._sigma = spread(self._residuals)
-            self._size = median(abs(x) for x in self._usual)
-        floor = 0.0 if self._logs else max(ratio * self._size, 1e-9)
-        return max(SIGMAS * self._sigma, BEYOND[self._role] * self._farthest, least, floor)
+        least = math.log(ratio) if self._logs else max(ratio * median([abs(x) for x in self._usual]), 1e-9)
+        self._limit = max(SIGMAS * spread(residuals), BEYOND[self._role] * self._farthest, least)
 
-    def _finding(self, series: Series, point: Point, expected: float, limit: float) -> Finding:
-        first = self._row[0][0]
-        usual = math.exp(expected) if series.positive else expected
-        high = math.exp(expected + limit) if series.positive else expected + limit
-        low = math.exp(expected - limit) if series.positive else expected - limit
+    def _early_limit(self, expected: float) -> float:
+        ratio, window = RATIO[self._role], self._usual
+        wide = max(window) - min(window)
+        sigma = max(spread(self._residuals), wide / 6) if self._residuals else spread(window)
+        least = math.log(ratio) if self._logs else max((ratio - 1) * abs(expected), 1e-9)
+        return max(EARLY_SIGMAS * sigma, 2.0 * wide, least)
+
+    def _finding(self, away: float, expected: float, limit: float) -> Finding:
+        series = self._series
+        usual = series.plain(expected)
         times = (
-            f", {point.value / usual:.3g} times the usual {number(usual)}"
+            f", {series.value / usual:.3g} times the usual {number(usual)}"
             if usual > 0
             else f" (usually {number(usual)})"
         )
-        return Finding(
-            "spike",
-            "ERROR" if self._role == "loss" else "WARN",
-            f"{series.key} spiked to {number(point.value)} at step {point.step}{times}",
-            step=first,
-            last=point.step,
-            ranks=(series.rank,),
-            key=series.key,
-            value=point.value,
-            expected=(low, high),
-            cause="a bad batch, or a learning rate that is too high for it",
-            advice="Look at the batch of that step; clip gradients, or lower the learning rate if it comes again.",
-            time=point.time,
-            weight=(math.log(point.value) - expected if series.positive else point.value - expected)
-            / max(limit, 1e-12),
+        return SPIKE.about(
+            series,
+            self._row[0][0],
+            f"{series.key} spiked to {number(series.value)} at step {series.step}{times}",
+            series.band(expected, limit),
+            severity="ERROR" if self._role == "loss" else "WARN",
+            weight=away / max(limit, 1e-12),
         )
-
-
-def _explained(run: RunState, step: int) -> bool:
-    """Whether a new stage, or a learning rate that was raised, explains a higher value."""
-    return bool(run.changes) and bool(run.changed(step - 5, step))

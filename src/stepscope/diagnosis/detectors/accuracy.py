@@ -1,0 +1,70 @@
+"""An accuracy that drops and stays low."""
+
+from statistics import median
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series, jitter
+
+DROP = Kind(
+    "accuracy_drop",
+    "ERROR",
+    "the data or labels changed, or weights were damaged",
+    "Compare inputs and checkpoint before and after that step.",
+)
+LOST = 0.05
+"""An accuracy has dropped when it lost so much, absolutely..."""
+SIGMAS = 7.0
+"""... and so many standard deviations..."""
+ROW = 4
+"""... for so many values, or three times as many where they come at every step."""
+FORGET = 48
+"""After so many low values the level is learnt anew."""
+
+
+class Accuracy:
+    """Watches one accuracy: more is better."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (DROP,)
+    ROLES: ClassVar[tuple[str, ...]] = ("accuracy",)
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_blocks", "_floor", "_low", "_run", "_said", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._said = series, run, False
+        self._low = self._blocks = 0
+        self._floor = 0.0
+
+    def take(self) -> Finding | None:
+        """Judge a row of low values against those before them."""
+        series = self._series
+        if len(series.middles) != self._blocks and not self._low:
+            self._blocks = len(series.middles)
+            self._floor = max(series.middles[-4:]) - LOST / 2
+        if series.value > self._floor:
+            self._low = 0
+            return None
+        self._low += 1
+        row = ROW if series.role.held_out or series.spacing > 5 else 3 * ROW
+        if self._low < row or self._said or series.count < 10 + row:
+            return None
+        if self._low > FORGET:
+            self._low = 0
+        return self._judge(row)
+
+    def _judge(self, row: int) -> Finding | None:
+        series = self._series
+        values, steps = list(series.values), list(series.steps)
+        before, after = values[-48 - row : -row], values[-row:]
+        level, noise = median(before[-8:]), max(jitter(before[-16:]), 0.004)
+        least = min(level - noise * SIGMAS / 2, level - LOST, min(before[-8:]) - 2 * noise)
+        if max(after) > least or self._run.raised(steps[-row - 3], series.step):
+            return None
+        self._said = True
+        low = median(after)
+        text = f"{series.key} dropped from {number(level)} to {number(low)} at step {steps[-row]}"
+        band = (level - SIGMAS * noise, level + SIGMAS * noise)
+        return DROP.about(series, steps[-row], text, band, value=low, weight=(level - low) / noise)

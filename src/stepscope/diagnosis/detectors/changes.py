@@ -1,0 +1,34 @@
+"""What changes on purpose, and so explains what follows: learning rates that are raised, stages and epochs."""
+
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import Change, RunState
+from stepscope.diagnosis.finding import Kind
+from stepscope.diagnosis.series import Series
+
+MOST = 64
+RAISED = 1.3
+
+
+class Changes:
+    """Notes the changes of one learning rate or stage for the other detectors; finds nothing itself."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = ()
+    ROLES: ClassVar[tuple[str, ...]] = ("lr", "stage")
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_run", "_series", "_stage")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._stage = series, run, series.role.name == "stage"
+
+    def take(self) -> None:
+        """Note a rate that rose by much, or a stage that is another whole number."""
+        series = self._series
+        value, before = series.value, series.before
+        if value == before or series.count < 2:
+            return
+        if value == round(value, 6) if self._stage else value > RAISED * before > 0:
+            self._run.changes.append(Change(series.step, f"{series.role.name}:{series.key}", before, value))
+            del self._run.changes[:-MOST]

@@ -1,0 +1,64 @@
+"""Checkpoints that take longer each time."""
+
+from itertools import pairwise
+from statistics import median
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import Found, RunState
+from stepscope.diagnosis.finding import Kind, seconds
+from stepscope.diagnosis.span_names import traits
+from stepscope.model.records import Span
+
+GROWTH = Kind(
+    "checkpoint_growth",
+    "WARN",
+    "the checkpoint grows, or the file system it is written to fills up",
+    "Look at the size of checkpoints and at what is added to them.",
+    lasts=True,
+)
+LEAST = 6
+"""So many checkpoints are needed."""
+REMEMBERED = 64
+
+
+class CheckpointGrowth:
+    """Watches the spans in which checkpoints are saved."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (GROWTH,)
+
+    def __init__(self, run: RunState) -> None:
+        self._saves: dict[tuple[str, int], list[tuple[int, float]]] = {}
+        self._said: set[tuple[str, int]] = set()
+
+    def span(self, rank: int, span: Span) -> Found:
+        """Judge a span of a checkpoint against the first ones."""
+        if not traits(span.name).saving or span.step is None or span.duration is None:
+            return ()
+        place = (span.name, rank)
+        saves = self._saves.setdefault(place, [])
+        saves.append((span.step, span.duration / 1e9))
+        del saves[:-REMEMBERED]
+        took = [each for _, each in saves]
+        if len(took) < LEAST or place in self._said:
+            return ()
+        rising = sum(b > a for a, b in pairwise(took)) / (len(took) - 1)
+        if took[-1] < 1.8 * took[0] or rising < 0.8 or median(took[-2:]) < 1.4 * median(took[:3]):
+            return ()
+        self._said.add(place)
+        first = saves[0][0]
+        text = (
+            f"{span.name} takes longer each time: {seconds(took[0])} at step {first}, {seconds(took[-1])} at "
+            f"step {span.step}"
+        )
+        found = GROWTH.finding(
+            text,
+            span.time + span.duration,
+            step=first,
+            last=span.step,
+            ranks=(rank,),
+            span=span.name,
+            value=took[-1],
+            expected=(took[0] * 0.7, took[0] * 1.4),
+            weight=took[-1] / took[0],
+        )
+        return (found,)

@@ -1,0 +1,76 @@
+"""A fraction of clipped updates that stays very high, or is zero."""
+
+from statistics import median
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series
+
+SATURATED = Kind(
+    "clip_saturated",
+    "WARN",
+    "updates are larger than the clip range",
+    "Increase clip_epsilon or reduce the learning rate.",
+)
+ZERO = Kind(
+    "clip_zero",
+    "WARN",
+    "updates are too small to matter",
+    "Reduce clip_epsilon or raise the learning rate; check that the optimizer still steps.",
+)
+HIGH, NONE = 0.5, 1e-3
+ROW = 20
+FROM_START = 60
+GOOD = (0.1, 0.3)
+
+
+class ClipFraction:
+    """Watches one fraction of clipped updates."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (SATURATED, ZERO)
+    ROLES: ClassVar[tuple[str, ...]] = ("clip_fraction",)
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_high", "_low", "_said", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series = series
+        self._high = self._low = 0
+        self._said: set[str] = set()
+
+    def take(self) -> Finding | None:
+        """Judge rows of values that are very high or zero."""
+        value = self._series.value
+        if value > 0.8 * HIGH:
+            self._low, self._high = 0, self._high + 1
+            return self._saturated() if self._high >= ROW and "high" not in self._said else None
+        if value < NONE:
+            self._high, self._low = 0, self._low + 1
+            return self._zero() if self._low >= ROW and "zero" not in self._said else None
+        self._high = self._low = 0
+        return None
+
+    def _saturated(self) -> Finding | None:
+        series = self._series
+        level = median(list(series.values)[-ROW:])
+        if level <= HIGH:
+            return None
+        self._said.add("high")
+        begun = series.steps[-ROW]
+        text = f"{series.key} has been around {number(level)} since step {begun}: most updates are clipped"
+        return SATURATED.about(series, begun, text, GOOD)
+
+    def _zero(self) -> Finding | None:
+        series = self._series
+        usual = median(series.middles) if series.middles else 0.0
+        if usual > 0.02:
+            begun = series.steps[-ROW]
+            since = f"since step {begun}, usually {number(usual)}"
+        elif series.count >= FROM_START and series.highest < NONE:
+            begun, since = series.first_step, "from the start"
+        else:
+            return None
+        self._said.add("zero")
+        return ZERO.about(series, begun, f"{series.key} has been 0 {since}: the policy hardly changes", GOOD)

@@ -1,0 +1,56 @@
+"""Clock skew: ranks that begin the same steps at times that are steadily far apart."""
+
+from collections import deque
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.finding import Kind, seconds
+from stepscope.diagnosis.series import spread
+
+SKEW = Kind("clock_skew", "WARN", "the machine's clock is not synchronized", "Start NTP or chrony on that machine.")
+STEPS = 20
+LEAST_SECONDS = 0.2
+
+
+class Clocks:
+    """Watches when ranks begin the same step: a steady distance of more than a step is the clock's."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (SKEW,)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._away: dict[int, deque[float]] = {}
+        self._said: set[int] = set()
+        self.skews: dict[int, float] = {}
+        """By how many seconds clocks are ahead, where they are."""
+
+    def row(self, row: dict[int, StepTimes]) -> Found:
+        """Judge a step that all ranks have ended."""
+        middle = sorted(times.began for times in row.values())[(len(row) - 1) // 2]
+        usual, found = self._run.usual_step, []
+        least = max(1.5 * usual, LEAST_SECONDS)
+        for rank, times in row.items():
+            away = self._away.get(rank)
+            if away is None:
+                away = self._away[rank] = deque(maxlen=STEPS)
+            mine = (times.began - middle) / 1e9
+            away.append(mine)
+            if -least < mine < least or rank in self._said or len(away) < STEPS:
+                continue
+            skew = sorted(away)[STEPS // 2]
+            if abs(skew) < least or spread(away) > 0.1 * abs(skew):
+                continue
+            self._said.add(rank)
+            self.skews[rank] = skew
+            text = f"the clock of rank {rank} is {seconds(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the others"
+            made = SKEW.finding(
+                text,
+                times.began,
+                step=times.step,
+                ranks=(rank,),
+                value=skew,
+                expected=(-usual, usual),
+                weight=abs(skew),
+            )
+            found.append(made)
+        return found

@@ -1,0 +1,83 @@
+"""Resources that run out: memory that grows, disk that fills, steadily, and how long it will last."""
+
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number, seconds
+from stepscope.diagnosis.series import Series, jitter, trend
+
+_KEPT = "something is kept each step: a list of tensors with their graphs, a cache, files"
+_DETACH = "Detach what is stored each step; look for growing lists and caches."
+MEMORY = Kind("memory_creep", "WARN", _KEPT, _DETACH)
+GPU_MEMORY = Kind("gpu_memory_creep", "WARN", _KEPT, _DETACH)
+DISK = Kind("disk_filling", "WARN", "checkpoints or logs are never removed", "Keep fewer checkpoints.")
+_BY_ROLE = {"memory": MEMORY, "gpu_memory": GPU_MEMORY, "disk_free": DISK}
+CREEP = 0.15
+"""Memory creeps when it grew by so much of itself..."""
+STEADY = 0.85
+"""... this steadily..."""
+LEAST_BLOCKS = 10
+"""... over so many blocks."""
+
+
+class Creep:
+    """Watches memory in use, or disk that is free."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (MEMORY, GPU_MEMORY, DISK)
+    ROLES: ClassVar[tuple[str, ...]] = ("memory", "gpu_memory", "disk_free")
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "block"
+
+    __slots__ = ("_kind", "_run", "_said", "_series", "_sign", "_times")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._said = series, run, False
+        self._kind = _BY_ROLE[series.role.name]
+        self._sign = -1.0 if self._kind is DISK else 1.0
+        self._times = [(series.first_step, series.first_time)]
+        """When blocks ended."""
+
+    def take(self) -> Finding | None:
+        """Judge the last three quarters of a series: the first has the start of the run in it."""
+        series, sign = self._series, self._sign
+        self._times.append((series.step, series.time))
+        del self._times[1:-64]
+        count = len(series.middles)
+        if self._said or count < LEAST_BLOCKS:
+            return None
+        first, last = series.middles[count // 4], series.middles[-1]
+        grown = sign * (last - first)
+        size = abs(last) if sign > 0 else abs(series.middles[0])
+        if grown < CREEP * max(size, 1.0):
+            return None
+        part = [sign * middle for middle in series.middles[count // 4 :]]
+        half = part[len(part) // 2]
+        even = half - part[0] > 0.25 * grown and part[-1] - half > 0.25 * grown
+        recent = part[-1] - part[-max(len(part) // 4, 2)]
+        if trend(part) < STEADY or grown < 8 * max(jitter(part), 1e-12) or not even or recent < 0.1 * grown:
+            return None
+        self._said = True
+        return self._finding(first, grown)
+
+    def _finding(self, level: float, grown: float) -> Finding:
+        series = self._series
+        first = series.firsts[len(series.firsts) // 4]
+        begun = next((time for step, time in self._times if step >= first), self._times[0][1])
+        took = max((series.time - begun) / 1e9, 1e-9)
+        left = self._room() / max(grown / took, 1e-9)
+        until = f"; at this rate it is full in {seconds(left)}" if left > 0 else ""
+        what = "shrinking" if self._kind is DISK else "growing"
+        size = f"{number(grown / 1e9)} GB in {seconds(took)}"
+        text = f"{series.key} has been {what} steadily since step {first}: {size}{until}"
+        return self._kind.about(series, first, text, (level * 0.95, level * 1.05), weight=grown)
+
+    def _room(self) -> float:
+        """How much is left until it is full; 0 where the limit is not known."""
+        if self._kind is DISK:
+            return self._series.value
+        stem = self._series.key.rsplit("/", 1)[0]
+        for name in ("limit_bytes", "total_bytes", "memory_total_bytes"):
+            other = self._run.series.get((f"{stem}/{name}", self._series.rank))
+            if other is not None and other.count:
+                return max(other.value - self._series.value, 0.0)
+        return 0.0

@@ -1,0 +1,118 @@
+"""Desync: a metric that was the same on all ranks and no longer is."""
+
+from collections import Counter
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number, on_ranks
+
+DESYNC = Kind(
+    "desync",
+    "ERROR",
+    "weights differ between ranks: a missed or failed collective, or different inputs to the optimizer",
+    "Compare parameter checksums across ranks; restart from the last checkpoint at which they agree.",
+)
+AGREE = 20
+"""A metric that was the same on all ranks at so many steps is expected to stay so."""
+DIFFER = 3
+"""It must differ at so many steps in a row."""
+OWN = 40
+"""A metric that differed at so many steps, and was never the same for long, is each rank's own."""
+MOST_STEPS = 16
+CLOSE = 1e-6
+
+
+class Shared:
+    """One metric on all ranks."""
+
+    __slots__ = ("done", "key", "odd", "own", "rows", "same")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.rows: dict[int, dict[int, float]] = {}
+        self.same = self.own = 0
+        self.odd: list[tuple[int, int]] = []
+        self.done = False
+        """Whether there is nothing more to find."""
+
+
+class Desync:
+    """Watches metrics that ranks report at the same steps."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (DESYNC,)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._keys: dict[str, Shared] = {}
+        self.done = 0
+        """How many metrics need not be watched any more."""
+
+    def of(self, key: str) -> Shared:
+        """What is known of a metric."""
+        known = self._keys.get(key)
+        if known is None:
+            known = self._keys[key] = Shared(key)
+        return known
+
+    def take(self, shared: Shared, rank: int, step: int, time: int, value: float) -> Finding | None:
+        """Take a value, and judge its step when all ranks have reported it."""
+        rows = shared.rows
+        row = rows.get(step)
+        if row is None:
+            rows[step] = {rank: value}
+            if len(rows) > MOST_STEPS:
+                del rows[min(rows)]
+            return None
+        row[rank] = value
+        if len(row) < self._run.world:
+            return None
+        del rows[step]
+        if len(set(row.values())) == 1:
+            shared.same += 1
+            if shared.odd:
+                shared.odd = []
+            return None
+        return self._differs(shared, step, time, row)
+
+    def _differs(self, shared: Shared, step: int, time: int, row: dict[int, float]) -> Finding | None:
+        if shared.same < AGREE and len(set(row.values())) == len(row) > 2:
+            self._own(shared)
+            return None
+        usual = Counter(row.values()).most_common(1)[0][0]
+        odd = [at for at, mine in row.items() if abs(mine - usual) > CLOSE * max(abs(usual), abs(mine), 1e-12)]
+        if not odd:
+            shared.same += 1
+            shared.odd = []
+            return None
+        if shared.same < AGREE:
+            self._own(shared)
+            return None
+        shared.odd.append((step, odd[0]))
+        if len(shared.odd) < DIFFER:
+            return None
+        self._end(shared)
+        begun, world, key = shared.odd[0][0], self._run.world, shared.key
+        ranks = tuple(sorted(odd)) if len(odd) < world - 1 or world == 2 else ()
+        who = on_ranks(ranks, world) or " between ranks"
+        return DESYNC.finding(
+            f"{key} no longer agrees{who} since step {begun}: {number(row[odd[0]])} beside {number(usual)}",
+            time,
+            step=begun,
+            last=step,
+            ranks=ranks,
+            key=key,
+            value=row[odd[0]],
+            expected=(usual, usual),
+            weight=2.0,
+        )
+
+    def _own(self, shared: Shared) -> None:
+        """Ranks have values of their own at a step."""
+        shared.same, shared.own = 0, shared.own + 1
+        if shared.own >= OWN:
+            self._end(shared)
+
+    def _end(self, shared: Shared) -> None:
+        shared.done = True
+        shared.rows.clear()
+        self.done += 1

@@ -1,0 +1,68 @@
+"""Exploding gradients: a gradient norm that rises far above its level and stays there."""
+
+import math
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detectors.vanishing_gradients import usual_norm
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series
+
+EXPLODING = Kind(
+    "exploding_gradients",
+    "ERROR",
+    "a learning rate that is too high, or missing clipping",
+    "Clip the gradient norm and lower the learning rate; go back to a checkpoint before that step.",
+    explains=("spike", "divergence", "level_shift", "accuracy_drop"),
+    lasts=True,
+)
+EXPLODED = 10.0
+ROW = 6
+LEAST = 20
+
+
+class ExplodingGradients:
+    """Watches one gradient norm."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (EXPLODING,)
+    ROLES: ClassVar[tuple[str, ...]] = ("grad_norm",)
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_blocks", "_limit", "_row", "_said", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._said = series, False
+        self._row = self._blocks = 0
+        self._limit = math.inf
+
+    def take(self) -> Finding | None:
+        """Judge a row of norms against the median of the first half of the run so far."""
+        series = self._series
+        if len(series.middles) != self._blocks:
+            self._blocks = len(series.middles)
+            self._limit = EXPLODED * usual_norm(series) or math.inf
+        if series.value < self._limit or series.count < LEAST:
+            self._row = 0
+            return None
+        self._row += 1
+        if self._row < ROW or self._said:
+            return None
+        before, limit = list(series.values)[:-ROW], self._limit
+        if not before or sum(value > limit for value in before) > 0.1 * len(before) + ROW:
+            return None
+        self._said = True
+        begun, usual = _first_above(series, limit / 3), limit / EXPLODED
+        rose = f"{series.key} rose to {number(series.value)}, usually {number(usual)}, since step {begun}"
+        weight = math.log(max(series.value / usual, 1.0))
+        return EXPLODING.about(series, begun, f"{rose}: gradients explode", (usual / 10, usual * 10), weight=weight)
+
+
+def _first_above(series: Series, limit: float) -> int:
+    """The step at which the last unbroken row of values above a limit began."""
+    begun = series.step
+    for step, value in zip(reversed(series.steps), reversed(series.values), strict=True):
+        if value < limit:
+            break
+        begun = step
+    return begun

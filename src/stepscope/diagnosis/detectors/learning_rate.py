@@ -1,0 +1,121 @@
+"""Learning rates that are off: zero in the middle of a run, above their peak, or not following their schedule."""
+
+import itertools
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series
+
+ZERO = Kind(
+    "lr_zero",
+    "ERROR",
+    "the schedule ended early, or was given the wrong number of steps",
+    "Check the total steps of the learning rate schedule.",
+    explains=("plateau", "constant", "vanishing_gradients", "clip_zero"),
+    lasts=True,
+)
+SCHEDULE = Kind(
+    "lr_schedule",
+    "ERROR",
+    "the schedule does not do what the configuration says",
+    "Compare the schedule with the configuration.",
+    explains=("spike", "divergence", "level_shift", "exploding_gradients", "plateau", "accuracy_drop"),
+    lasts=True,
+)
+MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")
+"""Words of a schedule in which the rate moves."""
+FLAT_VALUES = 30
+ZERO_VALUES = 5
+
+
+class LearningRate:
+    """Watches one learning rate."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (ZERO, SCHEDULE)
+    ROLES: ClassVar[tuple[str, ...]] = ("lr",)
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_highest", "_run", "_said", "_series", "_zero_since")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run = series, run
+        self._said: set[str] = set()
+        self._highest = 0.0
+        """The highest rate before the one that is judged."""
+        self._zero_since: int | None = None
+
+    def take(self) -> Finding | None:
+        """Judge a rate."""
+        series = self._series
+        value = series.value
+        if value == 0:
+            return self._zero()
+        self._zero_since = None
+        found = None
+        if value > series.before:
+            found = self._too_high()
+            self._highest = max(self._highest, value)
+        elif series.count == 1:
+            self._highest = value
+        elif series.same >= FLAT_VALUES and not series.same % FLAT_VALUES:
+            found = self._flat()
+        if found is None or found.kind in self._said:
+            return None
+        self._said.add(found.kind)
+        return found
+
+    def _zero(self) -> Finding | None:
+        series = self._series
+        if series.before > 0:
+            gradual = series.before < 0.02 * series.highest
+            self._zero_since = None if gradual else series.step
+        if self._zero_since is None or series.same < ZERO_VALUES or "lr_zero" in self._said or series.highest <= 0:
+            return None
+        self._said.add("lr_zero")
+        usual = next((value for value in reversed(series.values) if value > 0), series.highest)
+        text = f"{series.key} became 0 at step {self._zero_since}: nothing is learnt any more"
+        return ZERO.about(series, self._zero_since, text, (usual / 2, usual))
+
+    def _too_high(self) -> Finding | None:
+        """A jump above every rate before it, when the rate had already stopped rising; or above the configured one."""
+        series, value, before = self._series, self._series.value, self._series.before
+        meant = self._run.setting("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
+        over = meant is not None and value > 2.0 * meant >= before and "param" not in series.key
+        past = list(series.values)[-11:-1] if value > 2.5 * self._highest else []
+        jumped = len(past) >= 10 and before > 0 and not all(b > a for a, b in itertools.pairwise(past))
+        if not (jumped or over):
+            return None
+        high = max(meant or 0.0, self._highest)
+        text = f"{series.key} jumped to {number(value)} at step {series.step}, expected at most {number(high)}"
+        return SCHEDULE.about(series, series.step, text, (0.0, high), weight=value / max(high, 1e-30))
+
+    def _flat(self) -> Finding | None:
+        """A rate that does not move though the configuration names a schedule that does."""
+        series, run = self._series, self._run
+        words = _schedule(run)
+        total = run.setting("total_steps", "max_steps", "steps", "num_steps", "train_steps", "max_iters")
+        warm = run.setting("warmup_steps", "warmup", "num_warmup_steps", "warmup_iters") or 0.0
+        if not total or not any(word in words for word in MOVING) or "constant" in words or "stable" in words:
+            return None
+        share = (series.step - max(warm, series.first_step)) / max(total - warm, 1.0)
+        begun = int(max(series.same_since, warm))
+        flat = (series.step - begun) / max(total - warm, 1.0)
+        if share < 0.25 or flat < 0.2 or series.step <= warm or series.value <= 0.11 * series.highest:
+            return None
+        text = f"{series.key} has stayed at {number(series.value)} since step {begun}, though the schedule is {words}"
+        return SCHEDULE.about(
+            series,
+            begun,
+            text,
+            (0.0, series.value),
+            severity="WARN",
+            cause="the scheduler is not stepped",
+            advice="Call the scheduler once for each optimizer step.",
+        )
+
+
+def _schedule(run: RunState) -> str:
+    names = ("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
+    return " ".join(str(run.config[name]) for name in names if name in run.config).lower()

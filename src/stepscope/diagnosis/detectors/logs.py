@@ -1,0 +1,80 @@
+"""Log lines: errors that are new, bursts of the same line, and storms of retries."""
+
+import re
+from collections import Counter, deque
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import Found, RunState
+from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.model.names import SEVERITIES
+from stepscope.model.records import Log
+
+_READ = "Read the lines of that step."
+NEW_ERROR = Kind("new_error", "ERROR", "an error that this run had not logged before", _READ)
+BURST = Kind("log_burst", "WARN", "something fails again and again", _READ, explains=("new_error",))
+RETRIES = Kind(
+    "retry_storm",
+    "WARN",
+    "a service that the run depends on fails or is overloaded",
+    _READ,
+    explains=("log_burst", "new_error", "data_stall", "slow_span", "throughput_loss"),
+)
+WARN, ERROR = SEVERITIES["WARN"], SEVERITIES["ERROR"]
+LINES = 20
+"""A burst has so many lines within `WINDOW_NS`, and ten times the usual."""
+WINDOW_NS = 10_000_000_000
+MOST_PATTERNS = 512
+_DIGITS = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?|[0-9a-f]{8,}")
+_RETRY = re.compile(
+    r"retr(y|ies|ying)|timed? ?out|timeout|\b(429|502|503|504)\b|connection (reset|refused|aborted)|backing off",
+    re.IGNORECASE,
+)
+
+
+class Logs:
+    """Watches the log lines of a run from WARN upwards."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (NEW_ERROR, BURST, RETRIES)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._seen: Counter[str] = Counter()
+        self._recent: dict[str, deque[int]] = {}
+        self._said: set[str] = set()
+
+    def log(self, rank: int, log: Log, step: int | None) -> Found:
+        """Judge a line by its pattern: the line without its numbers."""
+        if log.severity < WARN:
+            return ()
+        body, time = str(log.body), log.time
+        pattern = _DIGITS.sub("#", body[:1000])[:200]
+        self._seen[pattern] += 1
+        if len(self._seen) > MOST_PATTERNS:
+            del self._seen[min(self._seen, key=lambda each: self._seen[each])]
+        recent = self._recent.setdefault(pattern, deque(maxlen=LINES))
+        recent.append(time)
+        if len(self._recent) > MOST_PATTERNS:
+            self._recent.pop(next(iter(self._recent)))
+        found: list[Finding] = []
+        if log.severity >= ERROR and self._seen[pattern] == 1 and self._first(f"new:{pattern}"):
+            found.append(NEW_ERROR.finding(f"a new error: {body[:160]}", time, step=step, ranks=(rank,)))
+        if len(recent) == LINES and time - recent[0] <= WINDOW_NS and self._unusual(pattern, time):
+            kind = RETRIES if _RETRY.search(pattern) else BURST
+            if self._first(f"{kind.name}:{pattern}"):
+                text = f"{LINES} lines in {(time - recent[0]) / 1e9:.2g} s: {body[:120]}"
+                found.append(kind.finding(text, time, step=step, ranks=(rank,), weight=2.0))
+        return found
+
+    def _first(self, what: str) -> bool:
+        """Whether this is told for the first time; of very many different things no more is told."""
+        if what in self._said or len(self._said) >= 4 * MOST_PATTERNS:
+            return False
+        self._said.add(what)
+        return True
+
+    def _unusual(self, pattern: str, time: int) -> bool:
+        """Whether the line came far less often before: a line that has always come this often is no burst."""
+        before, lasted = self._recent[pattern][0] - self._run.begun, time - self._recent[pattern][0]
+        if before < 2 * lasted:
+            return False
+        return LINES / max(lasted, 1) > 10 * (self._seen[pattern] - LINES) / before

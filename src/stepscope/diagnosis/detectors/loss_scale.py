@@ -1,0 +1,68 @@
+"""The loss scale of mixed precision: it may be halved now and then, never down to nothing."""
+
+import itertools
+import math
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series
+
+COLLAPSE = Kind(
+    "scaler_collapse",
+    "ERROR",
+    "gradients are not finite at any scale: the model itself overflows",
+    "Look for the first layer whose activations or gradients are not finite; use bfloat16 or lower the learning rate.",
+    explains=("plateau", "constant", "not_finite"),
+    lasts=True,
+)
+LOW = 128.0
+HALVINGS = 8
+"""A scale has collapsed when it is so many halvings below its highest..."""
+RECENT_HALVINGS = 6
+"""... and so many of them were recent, with no rise between."""
+
+
+class LossScale:
+    """Watches one loss scale."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (COLLAPSE,)
+    ROLES: ClassVar[tuple[str, ...]] = ("loss_scale",)
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_said", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._said = series, False
+
+    def take(self) -> Finding | None:
+        """Judge a scale that fell against the highest so far."""
+        series = self._series
+        if series.value > LOW or not series.value < series.before or self._said or series.count < 10:
+            return None
+        fell = math.log2(max(series.highest, 1e-30) / max(series.value, 1e-30))
+        recent = list(series.values)[-64:]
+        halvings = sum(b < a for a, b in itertools.pairwise(recent))
+        raises = sum(b > a for a, b in itertools.pairwise(recent))
+        if fell < HALVINGS or halvings < RECENT_HALVINGS or raises:
+            return None
+        self._said = True
+        begun = _fall_began(series)
+        text = (
+            f"{series.key} fell from {number(max(recent))} to {number(series.value)} since step {begun}: "
+            f"every step overflows"
+        )
+        return COLLAPSE.about(series, begun, text, (series.highest / 64, series.highest), weight=fell)
+
+
+def _fall_began(series: Series) -> int:
+    """The step at which the last fall without a rise began."""
+    steps, values = list(series.steps), list(series.values)
+    at = len(values) - 1
+    while at > 0 and values[at - 1] >= values[at]:
+        at -= 1
+    top = values[at]
+    while at + 1 < len(values) and values[at + 1] == top:
+        at += 1
+    return steps[at]

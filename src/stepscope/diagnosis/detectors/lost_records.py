@@ -1,0 +1,42 @@
+"""Lost records: the recorder's own counters of what it dropped or rejected."""
+
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind
+
+LOST = Kind("lost_records", "WARN", "more was recorded than the quota allows", "Raise the quota, or record less.")
+OUTCOMES = ("dropped", "rejected")
+
+
+class LostRecords:
+    """Watches the counters `stepscope/dropped/...` and `stepscope/rejected/...` of all ranks."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (LOST,)
+
+    def __init__(self, run: RunState) -> None:
+        self._said: set[tuple[int, str]] = set()
+
+    def watches(self, key: str) -> bool:
+        """Whether a key is one of those counters."""
+        return key.startswith("stepscope/") and key.split("/")[1] in OUTCOMES
+
+    def take(self, rank: int, key: str, step: int | None, time: int, value: float) -> Finding | None:
+        """Judge a counter."""
+        _, outcome, *reason = key.split("/")
+        if value <= 0 or (rank, outcome) in self._said:
+            return None
+        self._said.add((rank, outcome))
+        rejected = outcome == "rejected"
+        return LOST.finding(
+            f"{value:.0f} record{'s' * (value != 1)} {'were' if value != 1 else 'was'} {outcome} on rank {rank} "
+            f"({'/'.join(reason) or 'no reason given'})",
+            time,
+            step=step,
+            ranks=(rank,),
+            key=key,
+            value=value,
+            expected=(0.0, 0.0),
+            cause="values that cannot be recorded" if rejected else "",
+            advice="See the counts by reason in `stepscope show`." if rejected else "",
+        )

@@ -1,0 +1,99 @@
+"""Values that are NaN or infinite: at which step, on which rank and in which metric or layer they began."""
+
+import math
+import re
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.roles import role_of
+
+NOT_FINITE = Kind(
+    "not_finite",
+    "ERROR",
+    "an overflow, a division by zero or a bad batch",
+    "Look at the inputs of that step; clip gradients, lower the learning rate, check for log or division of zero.",
+    explains=(
+        *("spike", "divergence", "level_shift", "constant", "exploding_gradients", "vanishing_gradients"),
+        *("accuracy_drop", "scaler_collapse", "kl_blowup", "entropy_collapse", "plateau", "overfit"),
+        *("dead_environment", "value_function", "new_error", "desync", "clip_saturated", "clip_zero", "not_learning"),
+    ),
+    lasts=True,
+)
+_LAYER = re.compile(r"(layers?|blocks?|h|stages?)[._/]?\d+|\.(weight|bias)$|embed|head|attn|mlp", re.IGNORECASE)
+_UNTIL_FIRST = frozenset(("reward", "length", "explained_variance"))
+"""Roles that are NaN in a healthy run until the first episode has ended."""
+_OWN = ("system/", "stepscope/")
+SKIPS = 0.05
+"""Overflows that mixed precision skips are healthy up to this share of steps, or so many:"""
+FEW_SKIPS = 12
+WITHIN = 2
+"""Metrics that follow within so many steps are told with the first."""
+
+
+class _Rank:
+    """What was not finite on one rank."""
+
+    __slots__ = ("first", "keys", "layer", "overflows")
+
+    def __init__(self) -> None:
+        self.first: tuple[int, str, float] | None = None
+        self.keys: dict[str, int] = {}
+        self.layer: str | None = None
+        self.overflows = 0
+
+
+class NotFinite:
+    """Watches the values of all ranks that are not finite."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (NOT_FINITE,)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._ranks: dict[int, _Rank] = {}
+
+    def take(self, rank: int, key: str, step: int, time: int, value: float) -> Finding | None:
+        """Judge a value that is not finite."""
+        state = self._ranks.setdefault(rank, _Rank())
+        if self._healthy(state, rank, key):
+            return None
+        if state.first is None:
+            state.first = (step, key, value)
+        elif step > state.first[0] + WITHIN or key in state.keys:
+            return None
+        state.keys[key] = step
+        if state.layer is None and _LAYER.search(key):
+            state.layer = key
+        return _finding(rank, state, time, step)
+
+    def _healthy(self, state: _Rank, rank: int, key: str) -> bool:
+        series = self._run.series.get((key, rank))
+        role, count = (series.role.name, series.count + series.bad) if series is not None else (role_of(key).name, 0)
+        if role in _UNTIL_FIRST and (series is None or series.count == 0 or role == "explained_variance"):
+            return True
+        if role == "grad_norm" and self._run.of_role("loss_scale", rank):
+            state.overflows += 1
+            return state.overflows <= max(FEW_SKIPS, SKIPS * count)
+        return key.startswith(_OWN)
+
+
+def _finding(rank: int, state: _Rank, time: int, step: int) -> Finding:
+    assert state.first is not None
+    begun, key, value = state.first
+    at_first = [name for name, when in state.keys.items() if when == begun]
+    main = next((name for name in at_first if "loss" in name.lower()), key)
+    word = "NaN" if math.isnan(value) else "infinite"
+    layer = f", first in {state.layer}" if state.layer and state.layer != main else ""
+    also = tuple(name for name in state.keys if name != main)
+    return NOT_FINITE.finding(
+        f"{main} became {word} at step {begun}{layer}",
+        time,
+        step=begun,
+        last=step,
+        ranks=(rank,),
+        key=main,
+        also=also[:8],
+        value=value,
+        cause=f"{state.layer} overflowed or was divided by zero" if state.layer else "",
+        weight=float(1 + len(also)),
+    )

@@ -1,0 +1,81 @@
+"""A plateau: a loss whose fall stops at once, where a healthy one slows down."""
+
+import math
+from statistics import median
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series, trend
+
+PLATEAU = Kind(
+    "plateau",
+    "WARN",
+    "the learning rate collapsed, or the optimizer stopped stepping",
+    "Check the learning rate and gradient norm since that step.",
+)
+LEAST_VALUES = 150
+LEAST_BLOCKS = 24
+EVERY = 8
+"""The course is judged after so many blocks."""
+
+
+class Plateau:
+    """Watches one loss of training."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (PLATEAU,)
+    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "block"
+
+    __slots__ = ("_run", "_said", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._said = series, run, False
+
+    def take(self) -> Finding | None:
+        """Judge every block of the course as the one at which the fall may have stopped."""
+        series, run = self._series, self._run
+        middles = series.course()
+        if self._said or len(middles) % EVERY or len(middles) < LEAST_BLOCKS or series.count < LEAST_VALUES:
+            return None
+        noise, tail = series.noise(), middles[-max(10, len(middles) // 3) :]
+        if run.changes or run.reinforcement or max(tail) - min(tail) >= 7 * noise or self._rate_is_zero():
+            return None
+        best = max(((owed, at) for at, owed in _stops(middles, noise)), default=None)
+        if best is None:
+            return None
+        self._said = True
+        begun = series.firsts[len(series.firsts) - len(middles) + best[1]]
+        text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
+        return PLATEAU.about(series, begun, text, series.band(middles[-1] - best[0] / 2, best[0] / 2))
+
+    def _rate_is_zero(self) -> bool:
+        return any(each.value == 0 for each in self._run.of_role("lr", self._series.rank))
+
+
+def _stops(middles: list[float], noise: float) -> list[tuple[int, float]]:
+    """Blocks at which the fall may have stopped, and what a fall that goes on like 1/t would still have brought."""
+    found = []
+    for at in range(len(middles) // 5, len(middles) - max(10, len(middles) // 3)):
+        before, after = middles[at // 4 : at], middles[at:]
+        if not _kink(before, after, noise):
+            continue
+        slope = (before[0] - before[-1]) / max(len(before) - 1, 1)
+        owed = slope * at * math.log(len(middles) / at)
+        got = median(after[:3]) - median(after[-3:])
+        if owed > max(12 * noise, 0.15) and got < 0.06 * owed and abs(got) < 4 * noise and trend(before) < -0.75:
+            found.append((at, owed))
+    return found
+
+
+def _kink(before: list[float], after: list[float], noise: float) -> bool:
+    """Whether a fall stops between two blocks: a healthy fall slows down little by little."""
+    if len(before) < 9 or len(after) < 6 or max(after) - min(after) >= 7 * noise:
+        return False
+    third = len(before) // 3
+    early = median(before[:third]) - median(before[third : 2 * third])
+    late = median(before[third : 2 * third]) - median(before[-third:])
+    last = median(before[-6:-3]) - median(before[-3:])
+    following = median(after[:3]) - median(after[3:6])
+    return early > 0 and late > 0.7 * early and last > 3 * noise and following < 0.3 * last

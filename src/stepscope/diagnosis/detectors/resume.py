@@ -1,0 +1,78 @@
+"""A bad resume: a loss that does not go on where the checkpoint was."""
+
+import math
+from statistics import median
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series, exp, spread
+
+BAD_RESUME = Kind(
+    "bad_resume",
+    "ERROR",
+    "the checkpoint lacks a part of the state (optimizer, schedule, data position), or is another one",
+    "Check what the checkpoint restores: weights, optimizer, learning rate schedule, data order, random state.",
+    explains=("spike", "level_shift", "divergence", "exploding_gradients", "accuracy_drop", "duplicate_steps"),
+    lasts=True,
+)
+VALUES = 8
+"""So many values after the restart are compared."""
+WORSE = math.log(1.25)
+
+
+class Resume:
+    """Watches one loss across a restart."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (BAD_RESUME,)
+    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_after", "_attempt", "_before", "_begun", "_run", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._attempt = series, run, run.attempt
+        self._before: list[tuple[int, float]] = []
+        self._after: list[float] = []
+        self._begun = 0
+
+    def take(self) -> Finding | None:
+        """Compare the first values of an attempt with those of the attempt before, at the same steps or the last."""
+        series = self._series
+        if self._run.attempt != self._attempt:
+            self._attempt, self._after, self._begun = self._run.attempt, [], series.step
+            self._before = list(zip(series.steps, series.values, strict=True))[:-1]
+        if not self._before:
+            return None
+        self._after.append(series.value)
+        if len(self._after) < VALUES:
+            return None
+        found = self._judge() if series.positive else None
+        self._before = []
+        return found
+
+    def _judge(self) -> Finding | None:
+        series = self._series
+        near = [value for step, value in self._before if abs(step - self._begun) <= 30 * max(series.spacing, 1)]
+        before = series.on_scale(near or [value for _, value in self._before[-30:]])
+        if len(before) < 8:
+            return None
+        after, noise, usual = series.on_scale(self._after), max(spread(before), 0.01), median(before)
+        worse = median(after[2:]) - usual
+        if worse < max(WORSE, 5 * noise) or min(after[2:]) < usual + 2 * noise:
+            return None
+        became = exp(median(after))
+        text = (
+            f"{series.key} was {number(exp(usual))} before the restart and {number(became)} after it, "
+            f"at step {self._begun}"
+        )
+        return BAD_RESUME.about(
+            series,
+            self._begun,
+            text,
+            series.band(usual, 5 * noise),
+            value=became,
+            attempt=self._run.attempt,
+            weight=worse / noise,
+        )

@@ -1,0 +1,75 @@
+"""Reward hacking: a reward that rises together with the length of answers and the KL."""
+
+import math
+from statistics import median
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.series import Series, jitter
+
+HACKING = Kind(
+    "reward_hacking",
+    "WARN",
+    "the policy exploits the reward, for instance by longer answers",
+    "Read samples of those steps; penalize length, raise the KL penalty.",
+    explains=("kl_blowup", "entropy_collapse"),
+    lasts=True,
+)
+LONGER, FARTHER = 1.6, 2.5
+LEAST_BLOCKS = 14
+
+
+class RewardHacking:
+    """Watches one reward beside lengths and KL."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (HACKING,)
+    ROLES: ClassVar[tuple[str, ...]] = ("reward",)
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "block"
+
+    __slots__ = ("_run", "_said", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._said = series, run, False
+
+    def take(self) -> Finding | None:
+        """Judge whether all three rise."""
+        series, run = self._series, self._run
+        if self._said or len(series.middles) < LEAST_BLOCKS:
+            return None
+        lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
+        kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]
+        if not lengths or not kls or not _rises(series.middles):
+            return None
+        longer, farther = _growth(lengths[0]), _growth(kls[0])
+        if longer is None or farther is None or longer[0] < LONGER or farther[0] < FARTHER:
+            return None
+        self._said = True
+        begun = min(longer[1], farther[1])
+        text = (
+            f"{series.key} rises since step {begun} together with {lengths[0].key} ({longer[0]:.2g} times) and "
+            f"{kls[0].key} ({farther[0]:.2g} times)"
+        )
+        return HACKING.about(series, begun, text, (min(series.middles), max(series.middles)))
+
+
+def _rises(values: list[float]) -> bool:
+    half = len(values) // 2
+    risen = median(values[-3:]) - median(values[half - 2 : half + 1])
+    return risen > 0 and risen > 3 * max(jitter(values), 1e-9)
+
+
+def _growth(series: Series) -> tuple[float, int] | None:
+    """How many times a series grew over its level of the first half, since when; None where it grew all along."""
+    middles = series.middles
+    level, noise = median(middles[: len(middles) // 2]), max(jitter(middles), 1e-9)
+    if level <= 0 or middles[-1] <= level + 4 * noise:
+        return None
+    above = len(middles) - 1
+    while above > 0 and middles[above - 1] > level + 4 * noise:
+        above -= 1
+    if above < 4:
+        return None
+    before = median(middles[max(above - 8, 0) : above])
+    return (median(middles[-2:]) / before if before > 0 else math.inf), series.firsts[above]

@@ -1,0 +1,205 @@
+"""Stalls: a span that takes far longer than usual, once or with a period."""
+
+import math
+from collections import deque
+from itertools import pairwise
+from statistics import median
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.finding import Finding, Kind, seconds
+from stepscope.diagnosis.series import exp, spread
+from stepscope.diagnosis.span_names import traits
+
+DATA_STALL = Kind(
+    "data_stall",
+    "WARN",
+    "the loop waited for data",
+    "More loader workers or prefetching; check the storage at that time.",
+    explains=("slow_span", "gpu_idle"),
+)
+SLOW_SPAN = Kind(
+    "slow_span",
+    "WARN",
+    "something on that machine held it up",
+    "Look at the machine's load and the logs of that step.",
+    explains=("slow_span",),
+)
+PERIODIC = Kind(
+    "periodic_stall",
+    "WARN",
+    "work that comes every so many steps",
+    "Prefetch across shard borders, or do that work beside the loop.",
+    explains=("data_stall", "slow_span", "gpu_idle", "throughput_loss", "intermittent_straggler"),
+    lasts=True,
+)
+LOST = 0.5
+"""A stall costs so much of a usual step..."""
+LOST_SECONDS = 0.02
+SIGMAS = 8.0
+TIMES = 2.5
+LEAST = 30
+WINDOW = 100
+RENEW = 8
+"""What is usual is estimated again after so many steps, and a quarter as often once the window is full."""
+DECAY = 0.9995
+"""The longest time is forgotten by this with each step."""
+PERSISTS = 8
+"""After so many steps in a row it is no stall but a new level."""
+PERIODS = 4
+
+
+class Stalls:
+    """Watches the self time of each span name on each rank."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (DATA_STALL, SLOW_SPAN, PERIODIC)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._names: dict[tuple[str, int], _Name] = {}
+
+    def step(self, times: StepTimes) -> Found:
+        """Judge a step of a rank; what was found is told with the next, when it is known what else was at that step."""
+        found, run, several = [], self._run, self._run.world > 1
+        for name, took in times.own.items():
+            known = self._names.get((name, times.rank))
+            if known is None:
+                known = self._names[name, times.rank] = _Name(name, times.rank, several and traits(name).waiting)
+            if known.left_out:
+                continue
+            if known.usual and took < known.bound and known.held is None:
+                known.learn(took)
+                continue
+            told = known.take(times.step, times.ended, took, run)
+            if told is not None:
+                found.append(told)
+        return found
+
+
+class _Name:
+    """One span name on one rank."""
+
+    __slots__ = (
+        "_farthest", "_logs", "_longest", "_lost", "_name", "_new", "_noise", "_rank", "_renew_after", "_row",
+        "_steps", "bound", "held", "left_out", "usual",
+    )  # fmt: skip
+
+    def __init__(self, name: str, rank: int, left_out: bool) -> None:
+        self._name, self._rank, self.left_out = name, rank, left_out
+        self._logs: deque[float] = deque(maxlen=WINDOW)
+        self._new: list[float] = []
+        """Times that are not yet among the logarithms."""
+        self._farthest = self._longest = 0.0
+        """The farthest it was above its median, in logarithms and in seconds."""
+        self._steps: list[int] = []
+        self._lost = 0.0
+        self._row, self._renew_after = 0, RENEW
+        self.held: Finding | None = None
+        self.usual = self._noise = 0.0
+        self.bound = 0.0
+        """What takes less is usual in any case, in seconds."""
+
+    def learn(self, took: float) -> None:
+        """Take a time that is usual."""
+        new = self._new
+        new.append(took)
+        self._row = 0
+        if len(new) >= self._renew_after:
+            self._renew()
+        elif took > self._longest:
+            self._reach(math.log(took / self.usual))
+
+    def _renew(self) -> None:
+        logs, new = self._logs, [math.log(max(took, 1e-7)) for took in self._new]
+        logs.extend(new)
+        self._new = []
+        middle = median(logs)
+        if not self.usual:
+            self._farthest = max(logs) - middle
+        self._farthest = max(self._farthest * DECAY ** len(new), max(new) - middle)
+        self._renew_after = 4 * RENEW if len(logs) == WINDOW else RENEW
+        self.usual, self._noise = exp(middle), max(spread(logs), 0.02)
+        self._reach(self._farthest)
+
+    def _reach(self, farthest: float) -> None:
+        """Set how far it ever was above its median."""
+        self._farthest, self._longest = farthest, self.usual * exp(farthest)
+        self.bound = self.usual * exp(max(SIGMAS * self._noise, 0.5, 2.0 * farthest))
+
+    def take(self, step: int, time: int, took: float, run: RunState) -> Finding | None:
+        """Judge a time that may be a stall."""
+        held, self.held = self.held, None
+        if held is not None and held.step is not None and _expected(run, held.step):
+            self._steps.pop()
+            held = None
+        self.held = self._judge(step, time, took, run.usual_step)
+        return held
+
+    def _judge(self, step: int, time: int, took: float, usual_step: float) -> Finding | None:
+        if not self.usual:
+            self._new.append(took)
+            if len(self._new) == LEAST:
+                self._renew()
+            return None
+        away, lost = math.log(max(took, 1e-7) / self.usual), took - self.usual
+        limit = max(SIGMAS * self._noise, math.log(TIMES) if lost < usual_step else 0.5, 2.0 * self._farthest)
+        if away < limit or lost < max(LOST * usual_step, LOST_SECONDS):
+            self.learn(took)
+            return None
+        self._row += 1
+        if self._row > PERSISTS:
+            self._new.append(took)
+            if len(self._new) >= RENEW:
+                self._renew()
+            return None
+        if self._row > 1:
+            return None
+        self._steps.append(step)
+        del self._steps[:-32]
+        self._lost += lost
+        period = _period(self._steps)
+        if period is not None and len(self._steps) >= PERIODS:
+            return self._periodic(step, time, period)
+        return self._single(step, time, took, limit)
+
+    def _single(self, step: int, time: int, took: float, limit: float) -> Finding:
+        kind = DATA_STALL if traits(self._name).loading else SLOW_SPAN
+        return kind.finding(
+            f"{self._name} took {seconds(took)} at step {step}, usually {seconds(self.usual)}",
+            time,
+            step=step,
+            ranks=(self._rank,),
+            span=self._name,
+            value=took,
+            expected=(self.usual * exp(-limit), self.usual * exp(limit)),
+            weight=took / self.usual,
+        )
+
+    def _periodic(self, step: int, time: int, period: int) -> Finding:
+        begun = self._steps[0]
+        return PERIODIC.finding(
+            f"{self._name} stalls every {period} steps since step {begun}: {seconds(self._lost)} lost so far",
+            time,
+            step=begun,
+            last=step,
+            ranks=(self._rank,),
+            span=self._name,
+            value=self._lost / len(self._steps),
+            expected=(0.0, self.usual * 2),
+            cause="a buffer or shard that is refilled" if traits(self._name).loading else "",
+            weight=float(len(self._steps)),
+        )
+
+
+def _expected(run: RunState, step: int) -> bool:
+    """Whether an epoch or stage began at this step, or the attempt did."""
+    return (run.resumed is not None and abs(step - run.resumed) <= 2) or run.restaged(step - 1, step + 1)
+
+
+def _period(steps: list[int]) -> int | None:
+    """The distance between stalls, where it is about the same each time."""
+    if len(steps) < 3:
+        return None
+    gaps = [b - a for a, b in pairwise(steps[-6:])]
+    middle = median(gaps)
+    return round(middle) if all(abs(gap - middle) <= max(0.1 * middle, 1) for gap in gaps) else None

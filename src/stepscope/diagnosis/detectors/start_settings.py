@@ -1,0 +1,77 @@
+"""Settings and code that differ between ranks, as each reported them when it started."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from stepscope.diagnosis.detector import Found, RunState
+from stepscope.diagnosis.finding import Finding, Kind, on_ranks
+from stepscope.model import names
+from stepscope.model.records import Event
+
+CONFIG = Kind(
+    "config_differs",
+    "WARN",
+    "ranks were started with different settings",
+    "Start all ranks with the same settings.",
+    explains=("desync", "straggler"),
+    lasts=True,
+)
+CODE = Kind(
+    "code_differs",
+    "WARN",
+    "ranks were started with different code",
+    "Start all ranks with the same code.",
+)
+COMPARED = ("config", "git.commit", "vcs.ref.head.revision", "python.version", "versions", "packages", "code.version")
+VARY = frozenset(
+    (
+        *("seed", "rank", "local_rank", "host", "hostname", "device", "pid", "node_rank", "gpu", "shard", "data_seed"),
+        *("worker_id", "log_dir"),
+    )
+)
+"""Settings that may differ between ranks."""
+
+
+class StartSettings:
+    """Compares what each rank reported when it started."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (CONFIG, CODE)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._said: set[str] = set()
+        self._known: dict[int, dict[str, Any]] = {}
+
+    def event(self, rank: int, event: Event) -> Found:
+        """Compare a start with those of the other ranks."""
+        if event.name != names.EVENT_STARTED:
+            return ()
+        self._known[rank] = dict(_flat({name: event.attrs[name] for name in COMPARED if name in event.attrs}))
+        return list(self._compare(event.time)) if len(self._known) >= max(self._run.world, 2) else ()
+
+    def _compare(self, time: int) -> Iterator[Finding]:
+        for name in sorted(set().union(*self._known.values())):
+            if name.rsplit(".", 1)[-1].lower() in VARY or name in self._said:
+                continue
+            values = {rank: repr(each.get(name)) for rank, each in self._known.items()}
+            usual, often = Counter(values.values()).most_common(1)[0]
+            odd = tuple(sorted(rank for rank, value in values.items() if value != usual))
+            if not odd:
+                continue
+            self._said.add(name)
+            kind = CODE if any(word in name for word in ("commit", "version", "git", "code")) else CONFIG
+            yield kind.finding(
+                f"{name} is {values[odd[0]]}{on_ranks(odd, self._run.world)} and {usual} elsewhere",
+                time,
+                ranks=odd if often > len(odd) or len(odd) == 1 else tuple(sorted(values)),
+                key=name,
+            )
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,115 @@
+"""Steps that are recorded again without a restart, and steps that are missing."""
+
+from collections import deque
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.series import Series
+
+DUPLICATE = Kind(
+    "duplicate_steps",
+    "WARN",
+    "the loop went back without a restart, or two processes write as one rank",
+    "Check for two processes with the same rank, and that the step is counted up.",
+    explains=("missing_steps",),
+)
+MISSING = Kind(
+    "missing_steps",
+    "WARN",
+    "records were lost, or the step jumped",
+    "Look at the counts of dropped records, and at how the step is counted.",
+)
+REPEATED = 3
+"""So many steps must come again..."""
+CLEAN = 20
+"""... after so many that did not."""
+REGULAR = 30
+"""Steps must have been so regular before..."""
+GAP = 10
+"""... one that is so many times wider."""
+REMEMBERED = 512
+
+
+class Steps:
+    """Watches the steps of one loss or reward."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (DUPLICATE, MISSING)
+    ROLES: ClassVar[tuple[str, ...]] = ("loss", "reward")
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = (
+        "_attempt", "_begun", "_clean", "_highest", "_last", "_regular", "_repeats", "_run", "_said", "_seen",
+        "_series", "_spacing",
+    )  # fmt: skip
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._attempt = series, run, run.attempt
+        self._seen: deque[int] = deque(maxlen=REMEMBERED)
+        self._repeats = self._clean = self._regular = self._begun = 0
+        self._spacing: int | None = None
+        self._last = self._highest = -(10**18)
+        self._said: set[str] = set()
+
+    def take(self) -> Finding | None:
+        """Judge the step of a value."""
+        step = self._series.step
+        if self._run.attempt != self._attempt:
+            self._restart()
+        last, self._last = self._last, step
+        seen = self._seen
+        if step > self._highest:
+            self._highest = step
+            seen.append(step)
+            self._clean += 1
+            if step - last == self._spacing:
+                self._regular += 1
+                return None
+            return self._gap(step, last)
+        if step == last or step in seen:
+            return self._again(step)
+        seen.append(step)
+        self._clean += 1
+        self._regular = 0
+        return None
+
+    def _restart(self) -> None:
+        self._attempt, self._repeats, self._regular = self._run.attempt, 0, 0
+        self._last = self._highest = -(10**18)
+        self._seen.clear()
+
+    def _again(self, step: int) -> Finding | None:
+        if self._clean < CLEAN:
+            self._clean = 0
+            return None
+        self._repeats += 1
+        if self._repeats == 1:
+            self._begun = step
+        if self._repeats != REPEATED or "again" in self._said:
+            return None
+        self._said.add("again")
+        series = self._series
+        text = f"{series.key} is recorded again at steps that it had already, since step {self._begun}"
+        return DUPLICATE.finding(
+            text,
+            series.time,
+            step=self._begun,
+            last=step,
+            ranks=(series.rank,),
+            key=series.key,
+            attempt=self._run.attempt,
+        )
+
+    def _gap(self, step: int, last: int) -> Finding | None:
+        if last < -(10**17):
+            return None
+        spacing = step - last
+        regular, usual, self._regular, self._spacing = self._regular, self._spacing, 0, spacing
+        if usual is None or regular < REGULAR or spacing < GAP * usual or "gap" in self._said:
+            return None
+        self._said.add("gap")
+        self._spacing, self._regular = usual, regular
+        series = self._series
+        text = f"{series.key} has nothing between steps {last} and {step}; it came every {usual} steps"
+        return MISSING.finding(text, series.time, step=last, last=step, ranks=(series.rank,), key=series.key)

@@ -1,0 +1,127 @@
+"""Stragglers: ranks that take longer than the others, always or now and then."""
+
+import math
+from collections import defaultdict, deque
+from statistics import median
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.series import exp
+from stepscope.diagnosis.span_names import traits
+
+_SLOW = "a slower GPU or machine, or more work on that rank"
+_COMPARE = "Compare clocks, temperature and neighbours of that machine; check the size of its batches."
+STRAGGLER = Kind(
+    "straggler",
+    "WARN",
+    _SLOW,
+    _COMPARE,
+    explains=(
+        *("throughput_loss", "slow_link", "intermittent_straggler", "gpu_idle", "data_stall", "slow_span"),
+        "periodic_stall",
+    ),
+    lasts=True,
+)
+INTERMITTENT = Kind(
+    "intermittent_straggler",
+    "WARN",
+    _SLOW,
+    _COMPARE,
+    explains=("data_stall", "slow_span", "throughput_loss", "slow_link", "periodic_stall"),
+    lasts=True,
+)
+SLOWER = math.log(1.13)
+STEPS = 24
+"""A straggler is slower over so many steps."""
+SHARE = 0.03
+"""It costs so much of a step."""
+LATE = math.log(1.3)
+LATE_SHARE = 0.1
+LATE_WINDOW = 240
+LATE_LEAST = 6
+BY_CHANCE = 1e-6
+"""A rank is late more often than others when chance alone would make it so this seldom."""
+
+
+class Stragglers:
+    """Compares the ranks of each step, span by span."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (STRAGGLER, INTERMITTENT)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._ratios: dict[tuple[str, int], deque[tuple[int, float, float]]] = defaultdict(lambda: deque(maxlen=STEPS))
+        self._late: dict[tuple[str, int], deque[int]] = defaultdict(lambda: deque(maxlen=64))
+        self._seen: dict[str, int] = defaultdict(int)
+        self._said: set[tuple[str, str, int]] = set()
+
+    def row(self, row: dict[int, StepTimes]) -> Found:
+        """Judge a step that all ranks have ended."""
+        found = []
+        newest = max(row.values(), key=lambda times: times.ended)
+        for name in newest.own:
+            about = traits(name)
+            if about.waiting or about.rare:
+                continue
+            took = {rank: own for rank, times in row.items() if (own := times.own.get(name, 0.0)) > 0}
+            if len(took) == len(row):
+                told = self._compare(name, newest.step, newest.ended, took)
+                if told is not None:
+                    found.append(told)
+        return found
+
+    def _compare(self, name: str, step: int, time: int, took: dict[int, float]) -> Finding | None:
+        self._seen[name] += 1
+        others = median(took.values()) if len(took) > 2 else min(took.values())
+        usual = max(self._run.usual_step, 1e-9)
+        slowest, most = -1, -math.inf
+        for rank, mine in took.items():
+            ratio, lost = math.log(mine / others), (mine - others) / usual
+            self._ratios[name, rank].append((step, ratio, lost))
+            if ratio > LATE and lost > LATE_SHARE:
+                self._late[name, rank].append(step)
+            if ratio > most:
+                slowest, most = rank, ratio
+        if most <= SLOWER / 2 or len(self._ratios[name, slowest]) < STEPS:
+            return None
+        return self._judge(name, slowest, step, time, took)
+
+    def _judge(self, name: str, rank: int, step: int, time: int, took: dict[int, float]) -> Finding | None:
+        recent = self._ratios[name, rank]
+        ratio, share = median([r for _, r, _ in recent]), median([s for _, _, s in recent])
+        if ratio > SLOWER and share > SHARE and sum(r > SLOWER / 2 for _, r, _ in recent) > 0.85 * STEPS:
+            return self._say(STRAGGLER, name, rank, recent[0][0], step, time, ratio, took)
+        late = [at for at in self._late[name, rank] if at > step - LATE_WINDOW]
+        if len(late) < LATE_LEAST or late[-1] != step or self._seen[name] < 2 * STEPS:
+            return None
+        everyone = sum(at > step - LATE_WINDOW for other in took for at in self._late[name, other])
+        if _chance(len(late), everyone, 1 / len(took)) < BY_CHANCE:
+            return self._say(INTERMITTENT, name, rank, late[0], step, time, LATE, took)
+        return None
+
+    def _say(
+        self, kind: Kind, name: str, rank: int, begun: int, step: int, time: int, ratio: float, took: dict[int, float]
+    ) -> Finding | None:
+        if (kind.name, name, rank) in self._said or (STRAGGLER.name, name, rank) in self._said:
+            return None
+        self._said.add((kind.name, name, rank))
+        others = median([each for at, each in took.items() if at != rank])
+        often = "" if kind is STRAGGLER else " now and then"
+        times = f"{name} takes {exp(ratio):.2f} times as long there"
+        return kind.finding(
+            f"rank {rank} is slower than the others{often} since step {begun}: {times}",
+            time,
+            step=begun,
+            last=step,
+            ranks=(rank,),
+            span=name,
+            value=took[rank],
+            expected=(others * 0.9, others * 1.1),
+            weight=ratio,
+        )
+
+
+def _chance(often: int, total: int, share: float) -> float:
+    """How likely at least so many of all fall to one with this share, by chance."""
+    return sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(often, total + 1))

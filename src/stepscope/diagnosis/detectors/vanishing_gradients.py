@@ -1,0 +1,75 @@
+"""Vanishing gradients: a gradient norm that falls to almost nothing while the loss does not."""
+
+import math
+from statistics import median
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series
+
+VANISHING = Kind(
+    "vanishing_gradients",
+    "ERROR",
+    "saturated or dead units, or a part of the graph that is detached",
+    "Look for dead activations, detached tensors and frozen parameters from that step on.",
+    explains=("plateau", "constant", "clip_zero"),
+    lasts=True,
+)
+VANISHED = 1e-3
+"""Gradients have vanished below so much of their usual norm..."""
+ROW = 20
+"""... for so many values."""
+LEAST = 20
+
+
+class VanishingGradients:
+    """Watches one gradient norm."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (VANISHING,)
+    ROLES: ClassVar[tuple[str, ...]] = ("grad_norm",)
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_blocks", "_limit", "_low", "_run", "_said", "_series", "_since")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._said = series, run, False
+        self._low = self._since = self._blocks = 0
+        self._limit = 0.0
+
+    def take(self) -> Finding | None:
+        """Judge a norm against the median of the first half of the run so far."""
+        series = self._series
+        if series.value >= self._limit and len(series.middles) == self._blocks:
+            self._low = 0
+            return None
+        if len(series.middles) != self._blocks:
+            self._blocks, self._limit = len(series.middles), VANISHED * usual_norm(series)
+        if series.count < LEAST or series.value >= self._limit:
+            self._low = 0
+            return None
+        self._low += 1
+        if self._low == 1:
+            self._since = series.step
+        if self._low < ROW or self._said or self._learnt():
+            return None
+        self._said = True
+        usual = self._limit / VANISHED
+        text = (
+            f"{series.key} fell to {number(series.value)} at step {self._since}, usually {number(usual)}: "
+            f"gradients vanish"
+        )
+        weight = math.log(usual / max(series.value, 1e-300))
+        return VANISHING.about(series, self._since, text, (usual / 10, usual * 10), weight=weight)
+
+    def _learnt(self) -> bool:
+        """Whether the loss is so small that gradients may be."""
+        losses = [each for each in self._run.of_role("loss", self._series.rank, held_out=False) if each.count]
+        return bool(losses) and all(abs(each.value) < 0.05 * abs(each.first_value) for each in losses)
+
+
+def usual_norm(series: Series) -> float:
+    """The median of the first half of a run so far; 0 while it is not known."""
+    count = len(series.middles)
+    return max(median(series.middles[: max(count // 2, 2)]), 0.0) if count >= 3 else 0.0

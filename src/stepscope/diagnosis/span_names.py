@@ -1,0 +1,38 @@
+"""What the name of a span says of it."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_WAITING = re.compile(r"wait|barrier|all_?reduce|all_?gather|reduce_?scatter|broadcast|collective|grad_?sync|sync")
+_SAVING = re.compile(r"checkpoint|save")
+_LOADING = re.compile(r"data|load(er|ing)?|fetch|input|batch_prep|tokeni[sz]e")
+_RARE = re.compile(r"eval|valid|checkpoint|save|compile|setup|init|test|warm")
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a span does, as far as its name tells."""
+
+    waiting: bool
+    """Ranks wait for each other in it: who is long in it is not who is late."""
+    saving: bool
+    loading: bool
+    rare: bool
+    """It comes seldom and may take long: an evaluation, a checkpoint, a compilation."""
+    step: bool
+    """Without a parent, it is a step of the loop."""
+
+
+@lru_cache(maxsize=4096)
+def traits(name: str) -> Traits:
+    """Tell what a span of this name does."""
+    lower = name.lower()
+    is_step = "step" in lower or "iteration" in lower or lower.endswith(("update", "batch", "batch_processing"))
+    return Traits(
+        waiting=bool(_WAITING.search(lower)),
+        saving=bool(_SAVING.search(lower)),
+        loading=bool(_LOADING.search(lower)),
+        rare=bool(_RARE.search(lower)),
+        step=is_step,
+    )

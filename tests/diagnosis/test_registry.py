@@ -1,0 +1,98 @@
+"""Detectors: the built-in ones have one shape and a row in the docs; others are added by entry points."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from stepscope.diagnosis import registry
+from stepscope.diagnosis.detector import Found, RunState
+from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.finding import Kind
+from stepscope.model.records import Metric, Span
+
+PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
+ACME = """
+from stepscope.diagnosis.finding import Kind
+
+LOW = Kind("low_reward", "WARN", "a bad policy", "Train longer.")
+
+
+class LowReward:
+    KINDS, ROLES, HELD_OUT, EACH = (LOW,), ("reward",), None, "value"
+
+    def __init__(self, series, run):
+        self.series = series
+
+    def take(self):
+        if self.series.value < -10:
+            return LOW.about(self.series, self.series.step, "the reward is low", (-10, 10))
+"""
+
+
+@pytest.fixture
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package with a detector, installed as pip would leave it."""
+    (tmp_path / "acme_detectors.py").write_text(ACME)
+    described = tmp_path / "acme_detectors-1.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-detectors\nVersion: 1\n")
+    points = "[stepscope.detectors]\nlow = acme_detectors:LowReward\nbroken = no_such_module:X\n"
+    (described / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.installed.cache_clear()
+    yield
+    registry.installed.cache_clear()
+
+
+@pytest.mark.usefixtures("acme")
+def test_an_installed_detector_is_used_and_a_broken_one_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """An entry point adds a detector; one that cannot be loaded stops nothing."""
+    diagnosis = Diagnosis()
+    diagnosis.feed(0, Metric(1, 7, None, None, {"reward": -11.0}))
+    assert [(each.kind, each.step, each.advice) for each in diagnosis.findings()] == [
+        ("low_reward", 7, "Train longer.")
+    ]
+    assert "'broken' (no_such_module:X) cannot be loaded" in caplog.text
+
+
+class _Raises:
+    """A detector with a bug."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = ()
+
+    def __init__(self, run: RunState) -> None:
+        self.run = run
+
+    def span(self, rank: int, span: Span) -> Found:
+        raise ZeroDivisionError("oops")
+
+
+def test_a_detector_that_raises_is_dropped_and_named() -> None:
+    """The diagnosis goes on, and one finding says which detector failed."""
+    diagnosis = Diagnosis(detectors=[_Raises])
+    for step in range(3):
+        diagnosis.feed(0, Span(step, 1, step, None, b"t" * 16, b"s" * 8, b"p" * 8, "forward"))
+    (found,) = diagnosis.findings()
+    assert found.kind == "detector_failed"
+    assert "_Raises raised ZeroDivisionError('oops')" in found.text
+
+
+@pytest.mark.parametrize("detector", registry.SERIES, ids=lambda each: each.__name__)
+def test_a_series_detector_has_the_shape(detector: type) -> None:
+    """It names its kinds, roles and rhythm, is made of a series and a run, and is in a file of its own."""
+    assert detector.EACH in ("value", "block")  # type: ignore[attr-defined]
+    assert list(inspect.signature(detector).parameters) == ["series", "run"]
+    assert list(inspect.signature(detector.take).parameters) == ["self"]  # type: ignore[attr-defined]
+    assert detector.ROLES  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", registry.kinds().values(), ids=lambda kind: kind.name)
+def test_every_kind_has_its_words_and_a_row_in_the_docs(kind: Kind) -> None:
+    """A kind has a cause and an advice, explains kinds that exist, and the page lists it."""
+    assert kind.cause
+    assert kind.advice.endswith(".")
+    assert set(kind.explains) <= set(registry.KINDS)
+    assert f"`{kind.name}`" in PAGE.read_text()
