@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 
 from stepscope.hub.counters import Counters
 from stepscope.hub.intake import SequenceNumbers, unpack
@@ -9,8 +10,8 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.store import native_format
-from stepscope.hub.store.columns import Block
-from stepscope.hub.store.engine import Engine, Table
+from stepscope.hub.store.columns import Answer, Block
+from stepscope.hub.store.engine import Engine, RowStream
 from stepscope.hub.store.engine import Limits as Bounds
 from stepscope.hub.store.write.catalog import Catalog
 from stepscope.hub.store.write.group import UNFIT, build
@@ -37,11 +38,11 @@ class Nothing:
 
     version, modern = "0", True
 
-    def query(self, sql: str) -> native_format.Answer:
+    def query(self, sql: str) -> Answer:
         """Answer every question with no rows, and that for the highest number with 0."""
-        return native_format.Answer({"run": [0, 0]} if "max(run)" in sql else {})
+        return Answer({"run": [0, 0]} if "max(run)" in sql else {})
 
-    def query_many(self, questions: Sequence[str]) -> list[native_format.Answer]:
+    def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Answer one by one."""
         return [self.query(sql) for sql in questions]
 
@@ -52,8 +53,8 @@ class Nothing:
         """Write the rows in the engine's format, to see that they can be."""
         native_format.encode(block)
 
-    def ask(self, sql: str, limits: Bounds) -> Table:
-        """Answer no stranger."""
+    def ask(self, sql: str, limits: Bounds) -> AbstractContextManager[RowStream]:
+        """Answer no user-supplied query."""
         raise NotImplementedError
 
     def tree(self, sql: str) -> str | None:

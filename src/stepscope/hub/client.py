@@ -2,6 +2,7 @@
 
 import contextlib
 import getpass
+import http.client
 import json
 import os
 import urllib.error
@@ -84,18 +85,15 @@ class HttpClient:
 
     def get(self, path: str, **params: Any) -> Any:
         """Ask for JSON."""
-        with self._open(path, params) as answer:
-            return json.load(answer)
+        return self._json(path, params)
 
     def post(self, path: str, body: Any) -> Any:
         """Ask for JSON with JSON."""
-        with self._open(path, {}, json.dumps(body).encode()) as answer:
-            return json.load(answer)
+        return self._json(path, {}, json.dumps(body).encode())
 
     def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
         """Change something, with JSON where it takes some."""
-        with self._open(path, params, None if body is None else json.dumps(body).encode(), method) as answer:
-            return json.load(answer)
+        return self._json(path, params, None if body is None else json.dumps(body).encode(), method)
 
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
         """Write the answer to a file and tell its size."""
@@ -118,6 +116,13 @@ class HttpClient:
                         yield name, json.loads(value)
             except OSError as error:
                 raise HubError(f"the hub at {self._address} went away: {error}") from None
+
+    def _json(self, path: str, params: Mapping[str, Any], body: bytes | None = None, method: str | None = None) -> Any:
+        with self._open(path, params, body, method) as answer:
+            try:
+                return _complete(json.load(answer))
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise HubError(f"the hub at {self._address} did not finish its answer: {error}") from None
 
     def _open(self, path: str, params: Mapping[str, Any], body: bytes | None = None, method: str | None = None) -> Any:
         inside = {name: urllib.parse.quote(str(value), safe="") for name, value in params.items() if _in(path, name)}
@@ -143,6 +148,14 @@ class HttpClient:
         return f"the hub at {self._address}: {message}{needed}"
 
 
+def _complete(answer: Any) -> Any:
+    """Return an answer; HubError when it says that it ended early."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(error, dict):
+        raise HubError(str(error.get("message")))
+    return answer
+
+
 def _in(path: str, name: str) -> bool:
     return f"{{{name}}}" in path
 
@@ -164,22 +177,27 @@ class LocalClient:
 
     def get(self, path: str, **params: Any) -> Any:
         """Ask for JSON."""
-        return json.loads(json.dumps(self._answer(path, params)))
+        return self._json(path, params)
 
     def post(self, path: str, body: Any) -> Any:
         """Ask for JSON with JSON."""
-        return json.loads(json.dumps(self._answer(path, {}, json.dumps(body).encode(), "POST")))
+        return self._json(path, {}, json.dumps(body).encode(), "POST")
 
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
         """Write the answer to a file and tell its size."""
-        return sum(out.write(piece) for piece in self._answer(path, params).pieces)
+        return sum(out.write(piece) for piece in self._pieces(path, params))
 
     def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
         """Change something, with JSON where it takes some."""
-        packed = None if body is None else json.dumps(body).encode()
-        return json.loads(json.dumps(self._answer(path, params, packed, method)))
+        return self._json(path, params, None if body is None else json.dumps(body).encode(), method)
 
-    def _answer(self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET") -> Any:
+    def _json(self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET") -> Any:
+        return _complete(json.loads(b"".join(self._pieces(path, given, body, method))))
+
+    def _pieces(
+        self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET"
+    ) -> Iterator[bytes]:
+        from stepscope.hub.questions.endpoint import Stream
         from stepscope.hub.questions.params import check
         from stepscope.hub.questions.table import endpoint_of
         from stepscope.hub.refusals import Refused
@@ -187,7 +205,8 @@ class LocalClient:
         endpoint = endpoint_of(path, method)
         try:
             checked = check(endpoint.params, {}, _pairs(given), attrs=endpoint.attrs)
-            return endpoint.answer(self._reader, checked if body is None else {**checked, "body": body})
+            found = endpoint.answer(self._reader, checked if body is None else {**checked, "body": body})
+            yield from found.pieces if isinstance(found, Stream) else [json.dumps(found).encode()]
         except Refused as refused:
             raise HubError(str(refused)) from None
 

@@ -1,8 +1,9 @@
 """Threads of the hub: a bounded pool for requests, and one that repeats some work."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import ParamSpec, TypeVar
@@ -11,6 +12,9 @@ from stepscope.hub.refusals import Refusal, Refused
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
+
+_AHEAD = 4
+"""Pieces of a stream that wait for a slow client."""
 
 
 class Workers:
@@ -34,12 +38,49 @@ class Workers:
         future.add_done_callback(lambda done: _soon(loop, self._count_down))
         return await asyncio.shield(asyncio.wrap_future(future))
 
+    async def stream(self, make: Callable[[], Iterator[bytes]]) -> AsyncIterator[bytes]:
+        """Yield what a generator yields; one thread runs it to its end, a few pieces ahead of whoever takes them.
+
+        Refused with 503 when too many wait already. When this is closed, so is the generator, at its next piece.
+        """
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        room, closed = threading.Semaphore(_AHEAD), threading.Event()
+
+        def fill() -> None:
+            with contextlib.closing(_generator(make)) as pieces:
+                for piece in pieces:
+                    room.acquire()
+                    if closed.is_set():
+                        return
+                    loop.call_soon_threadsafe(queue.put_nowait, piece)
+
+        def end(done: "asyncio.Future[None]") -> None:
+            queue.put_nowait(None)
+            if not done.cancelled():
+                done.exception()  # read, for nobody may be waiting for it
+
+        filling = asyncio.ensure_future(self.run(fill))
+        filling.add_done_callback(end)
+        try:
+            while (piece := await queue.get()) is not None:
+                room.release()
+                yield piece
+            await filling
+        finally:
+            closed.set()
+            room.release()
+
     def _count_down(self) -> None:
         self._under_way -= 1
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more calls and drop those that wait; `wait` for those under way."""
         self._pool.shutdown(wait=wait, cancel_futures=True)
+
+
+def _generator(make: Callable[[], Iterator[bytes]]) -> Generator[bytes, None, None]:
+    yield from make()
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from stepscope.hub.questions import sql_words as vocabulary
 from stepscope.hub.questions.sql_check import Forbidden, ask, check
 from stepscope.hub.store import tables
-from stepscope.hub.store.engine import EngineError, Limits
+from stepscope.hub.store.engine import EngineError, Limits, RowStream
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span
@@ -155,6 +156,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     opened.close()
 
 
+def read(store: Store, statement: str, limits: Limits | None = None) -> tuple[RowStream, list[list[Any]]]:
+    """Ask, and read the answer to its end."""
+    with ask(store.engine, statement, limits) as found:
+        rows = [row for block in found.blocks for row in block]
+    return found, rows
+
+
 @pytest.mark.parametrize("statement", ATTACKS)
 def test_an_attack_is_forbidden_before_it_reaches_the_engine(statement: str) -> None:
     """The words alone are enough to refuse it."""
@@ -168,7 +176,7 @@ def test_the_engines_own_parser_is_a_second_barrier(store: Store, monkeypatch: p
     passed = []
     for statement in ATTACKS:
         try:
-            ask(store.engine, statement)
+            read(store, statement)
         except (Forbidden, EngineError):
             continue
         passed.append(statement)
@@ -180,21 +188,50 @@ def test_the_engines_own_parser_is_a_second_barrier(store: Store, monkeypatch: p
 @pytest.mark.parametrize("statement", FAIR)
 def test_a_fair_question_is_answered(store: Store, statement: str) -> None:
     """Joins, aggregates, arrays, windows, unions and subqueries over the store's tables."""
-    assert ask(store.engine, statement).names
+    assert read(store, statement)[0].names
 
 
 def test_answers_are_limited(store: Store) -> None:
     """In rows, with a mark that there is more, in time and in memory."""
-    short = ask(store.engine, "SELECT step FROM metrics ORDER BY step", Limits(rows=10))
-    assert ([row[0] for row in short.rows], short.more) == (list(range(10)), True)
-    assert not ask(store.engine, "SELECT step FROM metrics LIMIT 10", Limits(rows=10)).more
+    short, rows = read(store, "SELECT step FROM metrics ORDER BY step", Limits(rows=10))
+    assert ([row[0] for row in rows], short.more) == (list(range(10)), True)
+    assert not read(store, "SELECT step FROM metrics LIMIT 10", Limits(rows=10))[0].more
     wide = "SELECT count() FROM metrics a, metrics b, metrics c, metrics d WHERE a.value + b.value > c.value + d.value"
     with pytest.raises(EngineError, match="Timeout"):
-        ask(store.engine, wide, Limits(seconds=0.3))
+        read(store, wide, Limits(seconds=0.3))
     with pytest.raises(EngineError, match=r"[Mm]emory"):
-        ask(
-            store.engine, "SELECT groupArray(a.value) FROM metrics a, metrics b, metrics c", Limits(memory=32 * 1024**2)
-        )
+        read(store, "SELECT groupArray(a.value) FROM metrics a, metrics b, metrics c", Limits(memory=32 * 1024**2))
+    with pytest.raises(EngineError, match="a row of the answer is larger than 1 MiB"):
+        read(store, "SELECT range(1000000)", Limits(row=1024**2))
+
+
+def test_an_answer_comes_in_blocks(store: Store) -> None:
+    """Rows can be read before the last is there, and leaving early ends the query."""
+    wide = "SELECT a.step, leftPad('', 1000, 'x') FROM metrics a, metrics b"
+    with ask(store.engine, wide, Limits(rows=200_000, seconds=60)) as found:
+        assert [len(row[1]) for row in next(found.blocks)][:2] == [1000, 1000]
+    running = store.engine.query("SELECT count() AS n FROM system.processes WHERE query LIKE '%leftPad%1000%'")
+    assert running.one("n") <= 1  # this one
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT step, value FROM metrics WHERE step < 0",
+        "SELECT count() FROM metrics WHERE step < 0",
+        "SELECT max(step) AS a FROM metrics GROUP BY series HAVING a < 0",
+        "SELECT arrayJoin(range(3000000)) AS a WHERE a = 2999999",
+        "SELECT step FROM metrics WHERE value = 999",
+        "SELECT a.step FROM metrics a, metrics b WHERE a.step < 5",
+        "SELECT arrayJoin([1, 2]) AS a UNION ALL SELECT toUInt8(3) AS a WHERE 0",
+    ],
+)
+def test_a_streamed_answer_is_the_whole_answer(store: Store, statement: str) -> None:
+    """Names, types and rows are those of the query asked at once, also where there are few rows or none."""
+    found, rows = read(store, statement)
+    whole = store.engine.query(statement)
+    assert found.types
+    assert sorted(rows) == sorted([list(row) for row in whole.rows()])
 
 
 def test_no_column_is_a_closed_word() -> None:

@@ -91,6 +91,7 @@ class Stream:
 
     media_type: str
     name: str
+    """The file it is saved as; empty when it is none."""
     pieces: Iterator[bytes]
 
 

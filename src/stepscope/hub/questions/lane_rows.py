@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.questions.spans import Stretch, condition
+from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.native_format import Answer
 from stepscope.hub.store.run_catalog import step_of
 
 Array = npt.NDArray[Any]

@@ -93,7 +93,11 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
     async def answer(request: Request) -> Response:
         body = await read_body(request) if endpoint.body is not None else None
         stop = Stop()
-        answering = source.lanes[endpoint.lane].run(_answer, source, endpoint, request, body, stop)
+        answering = (
+            _stream(source, endpoint, request, body, stop)
+            if endpoint.lane == "sql"
+            else source.lanes[endpoint.lane].run(_respond, source, endpoint, request, body, stop)
+        )
         try:
             return await (_unless_left(answering, request, stop, source.stops) if body else answering)
         except Damaged as error:
@@ -105,6 +109,36 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
             raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the store is busy", 2.0)) from None
 
     return answer
+
+
+def _respond(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Response:
+    found = _answer(source, endpoint, request, body, stop)
+    if isinstance(found, Stream):
+        headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
+        # The first piece is read before the answer begins, while it can still be an error.
+        pieces = itertools.chain([next(found.pieces, b"")], found.pieces)
+        streamed = _pieces(source.lanes["read"], pieces)
+        return StreamingResponse(streamed, media_type=found.media_type, headers=headers)
+    return Response(msgspec.json.encode(found), media_type="application/json")
+
+
+async def _stream(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Response:
+    """Answer piece by piece from one thread, which holds a session of the engine: so many threads, so many sessions."""
+    pieces = source.lanes[endpoint.lane].stream(lambda: _answer(source, endpoint, request, body, stop).pieces)
+    first = await anext(pieces, b"")
+    return StreamingResponse(_followed(first, pieces, stop, source.stops), media_type=endpoint.media_types[0])
+
+
+async def _followed(first: bytes, rest: AsyncIterator[bytes], stop: Stop, stops: set[Stop]) -> AsyncIterator[bytes]:
+    """Yield an answer that has begun; its query is ended when the client leaves, or when the hub closes."""
+    stops.add(stop)
+    try:
+        yield first
+        async for piece in rest:
+            yield piece
+    finally:
+        stops.discard(stop)
+        asyncio.get_running_loop().run_in_executor(None, stop.set)
 
 
 async def _unless_left(
@@ -129,7 +163,7 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Response:
+def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Any:
     given = params.check(endpoint.params, request.path_params, request.query_params.multi_items(), attrs=endpoint.attrs)
     if body is not None:
         given["body"] = body.unpacked()
@@ -140,14 +174,7 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | N
         delete=source.delete,
         who=_who(access, request.headers.get(USER, "")),
     )
-    found = endpoint.answer(reader, given)
-    if isinstance(found, Stream):
-        headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-        # The first piece is read before the answer begins, while it can still be an error.
-        pieces = itertools.chain([next(found.pieces, b"")], found.pieces)
-        streamed = _pieces(source.lanes["read"], pieces)
-        return StreamingResponse(streamed, media_type=found.media_type, headers=headers)
-    return Response(msgspec.json.encode(found), media_type="application/json")
+    return endpoint.answer(reader, given)
 
 
 def _who(access: Access, said: str) -> str:

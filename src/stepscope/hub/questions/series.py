@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.store import exact, literal
+from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.native_format import Answer
 from stepscope.hub.store.series_catalog import Total, read_lines, read_totals
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.records import Attrs

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
 from stepscope.hub.questions import sql_words as vocabulary
-from stepscope.hub.store.engine import Engine, EngineError, Limits, Stop, Table
+from stepscope.hub.store.engine import Engine, EngineError, Limits, RowStream, Stop
 from stepscope.hub.store.tables import PUBLIC
 from stepscope.model.errors import StepscopeError
 
@@ -40,7 +41,8 @@ class Token(NamedTuple):
         return self.text.upper() if self.kind == "word" else ""
 
 
-def ask(engine: Engine, statement: str, limits: Limits | None = None, stop: Stop | None = None) -> Table:
+@contextmanager
+def ask(engine: Engine, statement: str, limits: Limits | None = None, stop: Stop | None = None) -> Iterator[RowStream]:
     """Run a SELECT over the store's tables; Forbidden when it is anything else, EngineError when it fails.
 
     The engine reads any file with `file()` and fetches any `url()`, in read-only sessions too. So things are not
@@ -50,7 +52,8 @@ def ask(engine: Engine, statement: str, limits: Limits | None = None, stop: Stop
     statement = statement.strip().removesuffix(";").rstrip()
     check(statement)
     _check_tree(engine, statement)
-    return engine.ask(statement, limits or Limits(), stop)
+    with engine.ask(statement, limits or Limits(), stop) as found:
+        yield found
 
 
 def check(statement: str) -> None:

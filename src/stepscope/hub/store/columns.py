@@ -1,7 +1,7 @@
-"""Columns of rows to insert, in memory, the same for every engine."""
+"""Columns in memory, the same for every engine: of rows to insert, and of an answer."""
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -105,3 +105,40 @@ def ends_of(lengths: Iterable[int]) -> npt.NDArray[np.uint64]:
 def rows_of(block: Block) -> int:
     """Count the rows of a block."""
     return len(next(iter(block.values()), ()))
+
+
+Columns: TypeAlias = dict[str, Any]
+"""By name: arrays of numbers, lists of str, of bytes, or of lists."""
+
+
+class Answer:
+    """The columns of an answer; one without rows may not know its columns."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """A column as plain Python values."""
+        if not self.columns:
+            return []
+        values = self.columns[name]
+        return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+    def array(self, name: str, dtype: str = "f8") -> npt.NDArray[Any]:
+        """A column of numbers, as it is."""
+        found = self.columns.get(name) if self.columns else None
+        return np.empty(0, dtype) if found is None else np.asarray(found)
+
+    def rows(self, *names: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows, of the named columns or of all."""
+        return zip(*(self[name] for name in names or self.columns), strict=True)
+
+    def one(self, name: str) -> Any:
+        """The value of a column in the only row."""
+        (value,) = self[name]
+        return value

@@ -6,18 +6,17 @@ import re
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from stepscope.hub.store import native_format
-from stepscope.hub.store.columns import Block, rows_of
-from stepscope.hub.store.engine import EngineError, Limits, Stop, Table, refusal
-from stepscope.hub.store.native_format import Answer
+from stepscope.hub.store.columns import Answer, Block, rows_of
+from stepscope.hub.store.engine import EngineError, Limits, RowStream, Stop, refusal
 from stepscope.model.errors import ConfigError
 
 DATABASE = "stepscope"
@@ -26,7 +25,8 @@ NOT_ENOUGH_SPACE = 243
 _CODE = re.compile(r"Code: (\d+)\. DB::(?:Exception|ErrnoException): (.*)", re.DOTALL)
 _OCTETS = re.compile(r"(?:(?:Array|Nullable|LowCardinality)\()*FixedString\(\d+\)+")
 """Types of ids, and of lists of them."""
-_lines = msgspec.json.Decoder(list[Any])
+_part_lines = msgspec.json.Decoder(list[Any])
+_BLOCK_BYTES = 256 * 1024
 _SERVER = {
     "background_pool_size": 2,
     "background_schedule_pool_size": 2,
@@ -63,6 +63,7 @@ _SESSION = {
 _GUARDED = {
     "result_overflow_mode": "throw",
     "timeout_overflow_mode": "throw",
+    "max_block_size": 2048,
     "max_ast_depth": 200,
     "max_ast_elements": 5000,
     "max_subquery_depth": 20,
@@ -123,15 +124,17 @@ class Chdb:
         if found.rows_written() < rows_of(block):
             raise EngineError(f"{table} took {found.rows_written()} rows of {rows_of(block)}", NOT_ENOUGH_SPACE)
 
-    def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Table:
+    @contextmanager
+    def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Iterator[RowStream]:
         """Run a user-supplied SELECT in a session of its own that can neither write nor change a setting."""
         mark = secrets.token_hex(8)
-        with self._guarded(limits, mark) as connection, (stop or Stop()).calls(lambda: self._kill(mark)):
-            answer = _run(connection, sql, "JSONCompactEachRowWithNamesAndTypes")
-        names, types, *rows = map(_row, answer.splitlines())
-        octets = [_OCTETS.fullmatch(type) is not None for type in types]
-        readable = [list(map(_readable, row, octets)) for row in rows[: limits.rows]]
-        return Table(list(map(_readable, names)), list(map(_readable, types)), readable, len(rows) > limits.rows)
+        with (
+            self._guarded(limits, mark) as connection,
+            (stop or Stop()).calls(lambda: self._kill(mark)),
+        ):
+            head = _head(connection, sql)
+            with closing(_chunks(connection, sql, "JSONCompactEachRow")) as chunks:
+                yield _row_stream(head, _lines(chunks, limits.row), limits.rows)
 
     def _kill(self, mark: str) -> None:
         """End the query of a marked session; none when it has ended."""
@@ -189,7 +192,6 @@ class Chdb:
             "limit": limits.rows + 1,
             "max_execution_time": limits.seconds,
             "max_memory_usage": limits.memory,
-            "max_result_bytes": limits.result,
             "log_comment": mark,
         }
         connection = self._enter(self._connect(settings))
@@ -224,7 +226,7 @@ def _library() -> Any:
 def _address(folder: Path) -> str:
     path = str(folder.absolute())
     if set(path) & set("?&#%\n"):
-        raise ConfigError(f"the store can not live in {path!r}: choose a path without ? & # %")
+        raise ConfigError(f"the store cannot live in {path!r}: choose a path without ? & # %")
     return path
 
 
@@ -252,8 +254,15 @@ def _run(connection: Any, sql: str, format: str = "Null") -> bytes:
 
 
 def _answer(connection: Any, sql: str, format: str = "Null") -> Any:
-    try:
+    with _errors():
         return connection.query(sql, format)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn what chDB raises into EngineError."""
+    try:
+        yield
     except RuntimeError as error:
         raise _refusal(error) from None
     except UnicodeDecodeError as error:  # the engine quotes the statement, and with it bytes that are no UTF-8
@@ -269,6 +278,63 @@ def _refusal(error: Exception) -> EngineError:
     if found is None:
         return EngineError(str(error))
     return refusal(found[2].strip(), int(found[1]))
+
+
+def _chunks(connection: Any, sql: str, format: str) -> Generator[bytes, None, None]:
+    """Yield the answer as the engine builds it; closing the generator cancels the query."""
+    with _errors():
+        result = connection.send_query(sql, format)
+    try:
+        while True:
+            with _errors():
+                chunk = result.fetch()
+            if chunk is None:
+                return
+            yield chunk.bytes()
+    finally:
+        with suppress(Exception):
+            result.cancel()
+
+
+def _lines(chunks: Iterator[bytes], longest: int) -> Iterator[bytes]:
+    """Divide an answer into lines; EngineError for one that is too long."""
+    for chunk in chunks:  # a chunk is a block of whole rows
+        start = 0
+        while start < len(chunk):
+            end = chunk.find(b"\n", start)
+            end = len(chunk) if end < 0 else end
+            if end - start > longest:
+                raise EngineError(f"a row of the answer is larger than {longest >> 20} MiB")
+            yield chunk[start:end]
+            start = end + 1
+
+
+def _head(connection: Any, sql: str) -> list[tuple[str, str]]:
+    """The names and types of a query's columns. A stream would repeat them in each chunk, and has none without rows."""
+    described = _run(connection, f"DESCRIBE ({sql})", "JSONCompactEachRow")
+    return [(_readable(name), type) for name, type, *_ in map(_row, described.splitlines())]
+
+
+def _row_stream(head: list[tuple[str, str]], lines: Iterator[bytes], most: int) -> RowStream:
+    octets = [_OCTETS.fullmatch(type) is not None for _, type in head]
+
+    def blocks() -> Iterator[list[list[Any]]]:
+        block: list[list[Any]] = []
+        size = count = 0
+        for line in lines:
+            if count == most:
+                stream.more = True
+                break
+            block.append(list(map(_readable, _row(line), octets)))
+            size, count = size + len(line), count + 1
+            if size >= _BLOCK_BYTES:
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
+
+    stream = RowStream([name for name, _ in head], [type for _, type in head], blocks())
+    return stream
 
 
 def _row(line: bytes) -> list[Any]:
@@ -290,4 +356,4 @@ def _readable(cell: Any, octets: bool = False) -> Any:
 
 
 def _parts(answer: bytes) -> list[tuple[str, bool, str]]:
-    return [(row[0], bool(row[1]), row[2]) for row in _lines.decode_lines(answer)]
+    return [(row[0], bool(row[1]), row[2]) for row in _part_lines.decode_lines(answer)]

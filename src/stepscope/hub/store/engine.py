@@ -1,13 +1,12 @@
-"""The port to a database: run a statement, ask a question, insert columns."""
+"""The port to a database: run a statement, query columns, insert columns."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stepscope.hub.store.columns import Block
-from stepscope.hub.store.native_format import Answer
+from stepscope.hub.store.columns import Answer, Block
 from stepscope.model.errors import StepscopeError
 
 _PASSING = frozenset((159, 202, 209, 210, 241, 242, 243, 252, 341, 394, 439))
@@ -19,7 +18,7 @@ _DAMAGED = frozenset((40, 226, 228, 246, 261, 271, 432))
 """ClickHouse's codes for: a checksum that does not match, files of a part that are missing or of another size, data
 that is corrupted, too large, cannot be unpacked or names no codec."""
 _CUT = frozenset((32, 33, 107))
-"""The same where a file of a part is unpacked; else a stranger's text that ended too soon, or another file."""
+"""The same where a file of a part is unpacked; else a user-supplied text that ended too soon, or another file."""
 _UNPACKED = "reading or decompressing"
 _NO_SPACE = ("No space left", "errno: 28", "Disk quota exceeded", "errno: 122")
 _FORBIDDEN = ("Permission denied", "errno: 13", "Read-only file system", "errno: 30", "Operation not permitted")
@@ -73,25 +72,28 @@ def refusal(message: str, code: int = 0) -> EngineError:
     return Damaged(message, code) if damaged else EngineError(message, code)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An answer of any type, for people: names, ClickHouse types, rows; `more` when rows were left off."""
+@dataclass(slots=True)
+class RowStream:
+    """The answer to a user-supplied query, read in blocks of rows, with values of any type as people read them."""
 
     names: list[str]
     types: list[str]
-    rows: list[list[Any]]
+    """ClickHouse's names of the columns' types."""
+    blocks: Iterator[list[list[Any]]]
+    """At most `Limits.rows` rows in all; EngineError where the query goes beyond another limit."""
     more: bool = False
+    """Whether there were more rows; known when `blocks` has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far a user-supplied query may go; the engine itself stops at each of them."""
+    """How far a user-supplied query may go; the engine itself stops at rows, seconds and memory."""
 
     rows: int = 10_000
     seconds: float = 10.0
     memory: int = 512 * 1024 * 1024
-    result: int = 32 * 1024 * 1024
-    """Bytes of the result."""
+    row: int = 32 * 1024 * 1024
+    """Bytes of one row of the answer as JSON."""
 
 
 class Stop:
@@ -144,11 +146,11 @@ class Engine(Protocol):
     def insert(self, table: str, block: Block) -> None:
         """Add rows. They are safe from the death of this process on return; on an error some may be in."""
 
-    def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Table:
-        """Run a user-supplied SELECT in a session that cannot write; EngineError where it goes beyond a limit."""
+    def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> AbstractContextManager[RowStream]:
+        """Run a user-supplied SELECT in a session that cannot write; leaving the context ends the query."""
 
     def tree(self, sql: str) -> str | None:
-        """Show how this engine parses a statement, without running it; None when it can not."""
+        """Show how this engine parses a statement, without running it; None when it cannot."""
 
     def check(self, table: str) -> list[str]:
         """Describe what is damaged in a table."""

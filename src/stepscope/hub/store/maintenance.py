@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from stepscope.hub.store import literal
+from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.native_format import Answer
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.tables import BY_RUN, BY_SERIES, ERA, FIRST, PUBLIC, SECOND
 

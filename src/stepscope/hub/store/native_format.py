@@ -1,16 +1,12 @@
 """ClickHouse's Native format, both ways: columns to bytes for an insert, bytes to columns for an answer."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from stepscope.hub.store.columns import Block, Column, Fixed, Lists, Numbers, rows_of
-
-Columns = dict[str, Any]
-"""By name: arrays of numbers, lists of str, of bytes, or of lists."""
+from stepscope.hub.store.columns import Answer, Block, Column, Columns, Fixed, Lists, Numbers, rows_of
 
 _DTYPES = {
     "UInt8": "<u1",
@@ -26,39 +22,6 @@ _DTYPES = {
     "Bool": "?",
 }
 _WRAPPED = re.compile(r"(Array|FixedString)\((.+)\)")
-
-
-class Answer:
-    """The columns of an answer; one without rows may not know its columns."""
-
-    __slots__ = ("columns",)
-
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
-
-    def __getitem__(self, name: str) -> list[Any]:
-        """A column as plain Python values."""
-        if not self.columns:
-            return []
-        values = self.columns[name]
-        return values.tolist() if isinstance(values, np.ndarray) else list(values)
-
-    def array(self, name: str, dtype: str = "f8") -> npt.NDArray[Any]:
-        """A column of numbers, as it is."""
-        found = self.columns.get(name) if self.columns else None
-        return np.empty(0, dtype) if found is None else np.asarray(found)
-
-    def rows(self, *names: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows, of the named columns or of all."""
-        return zip(*(self[name] for name in names or self.columns), strict=True)
-
-    def one(self, name: str) -> Any:
-        """The value of a column in the only row."""
-        (value,) = self[name]
-        return value
 
 
 def encode(block: Block) -> bytes:

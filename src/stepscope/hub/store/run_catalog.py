@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from stepscope.hub.store import attrs, literal
+from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.native_format import Answer
 from stepscope.hub.store.tables import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.run_edits import edit_of

@@ -57,7 +57,7 @@ export default function Sql() {
     setState((old) => ({ ...old, busy: true, error: null }));
     try {
       const answer = await post("sql", { sql: statement, rows: Number(rows) }, control.current.signal);
-      setState({ answer, error: null, busy: false, took: performance.now() - began });
+      setState({ answer, error: answer.error ?? null, busy: false, took: performance.now() - began });
       setHistory((old) => [statement, ...old.filter((each) => each !== statement)].slice(0, 30));
     } catch (error) {
       if (error.name !== "AbortError") setState({ answer: null, error, busy: false, took: 0 });
