@@ -290,3 +290,47 @@ def test_data_loader_workers(python: Python, batches: Read, records: Read) -> No
     assert counted(batches) == {key: list(range(40)) for key in ("fork", "fork seen", "spawn", "spawn seen")}
     assert [(writer.main, writer.attempt) for writer in writers(batches)] == [(True, 1)] + [(False, 1)] * 3
     assert endings(records) == ["finished"]
+
+
+def test_ranks_forked_before_init_have_ids_of_their_own(python: Python, batches: Read, records: Read) -> None:
+    """Ranks that a launcher forks after `import stepscope` share no trace and no span."""
+    done = python(
+        """
+    import multiprocessing, os, stepscope
+
+    def work(rank):
+        os.environ["RANK"], os.environ["WORLD_SIZE"] = str(rank), "3"
+        run = stepscope.init()
+        with run.step(0):
+            pass
+
+    children = [multiprocessing.get_context("fork").Process(target=work, args=(rank,)) for rank in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    spans = records(Span)
+    assert len(spans) == 3
+    assert len({span.trace_id for span in spans}) == len({span.span_id for span in spans}) == 3
+
+
+def test_a_rank_forked_again_is_a_new_attempt(python: Python, batches: Read) -> None:
+    """A launcher that forks a rank anew after it ended starts the run's next attempt."""
+    done = python(
+        """
+    import multiprocessing, stepscope
+
+    def work():
+        stepscope.init().log({"a": 1.0})
+
+    for _ in range(3):
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join()
+    """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(writer.attempt for writer in writers(batches)) == [1, 2, 3]

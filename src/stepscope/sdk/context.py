@@ -1,6 +1,7 @@
 """What the code is in the middle of: the current step and span, and ids nobody else makes."""
 
 import itertools
+import os
 import random
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -101,9 +102,20 @@ def new_trace_id() -> bytes:
     return draw_bits(128).to_bytes(16)
 
 
+_pid = os.getpid()
+"""The process whose ids these are."""
+
+
+def own_ids() -> None:
+    """Make ids that no other process makes, also when this one was forked before there was a run."""
+    if os.getpid() != _pid:
+        after_fork()
+
+
 def after_fork() -> None:
     """Make ids the parent will not make."""
-    global span_ids
+    global _pid, span_ids
+    _pid = os.getpid()
     _random.seed()
     span_ids = itertools.count(_random.getrandbits(62) + 1)
 

@@ -22,6 +22,7 @@ from stepscope.sdk.context import (
     current_mark,
     new_span_id,
     new_trace_id,
+    own_ids,
     pack,
     pack_any,
     pack_numbers,
@@ -96,6 +97,7 @@ class Run:
         self._finished = False
         self._counter = 0
         self._folding: Folding | None = None
+        own_ids()
         self.link: PackedLink = (new_trace_id(), new_span_id(), {})
         """The ids of the span of the whole run, which every step points to."""
         self.above: trace.Span | None = None
