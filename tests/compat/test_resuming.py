@@ -7,8 +7,7 @@ import pytest
 
 import stepscope
 import stepscope.compat.wandb as wandb
-from stepscope.compat import resuming
-from stepscope.journal import layout
+from stepscope.journal import last_step, layout
 from stepscope.testing import read_run, series
 
 Ignored = Callable[[], set[str]]
@@ -50,12 +49,12 @@ def test_only_the_end_is_read_and_not_for_long(place: Path, monkeypatch: pytest.
         if step % 500 == 0:
             run.flush()
     run.finish()
-    monkeypatch.setattr(resuming, "END_BYTES", 50_000)  # so that a journal need not have megabytes to be cut
-    assert resuming.last_step(place, "long", 0) == 2999
-    assert resuming.last_step(place, "long", 1) is None
+    monkeypatch.setattr(last_step, "END_BYTES", 50_000)  # so that a journal need not have megabytes to be cut
+    assert last_step.last_step(place, "long", 0) == 2999
+    assert last_step.last_step(place, "long", 1) is None
     times = iter((0.0, 2.0))
-    assert resuming.last_step(place, "long", 0, clock=lambda: next(times)) is None
+    assert last_step.last_step(place, "long", 0, clock=lambda: next(times)) is None
     (writer,) = layout.list_writers(place, "long")
     (segment,) = layout.list_segments(layout.writer_folder(place, "long", writer))
     segment.write_bytes(segment.read_bytes()[:-2000])
-    assert resuming.last_step(place, "long", 0) is not None
+    assert last_step.last_step(place, "long", 0) is not None

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,10 +27,9 @@ def _is_idle(communicator: Any) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def durations_are_exact(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def durations_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop the clock that the middleware and its tests measure requests with: both read the same duration."""
     monkeypatch.setattr(ApplicationCommunicator, "receive_output", receive_output)
     for name in ("opentelemetry.instrumentation.asgi", "tests.test_asgi_middleware", "test_asgi_middleware"):
         if hasattr(sys.modules.get(name), "default_timer"):
             monkeypatch.setattr(f"{name}.default_timer", lambda: 1000.0)
-    yield

@@ -7,6 +7,7 @@ import pytest
 
 from tests.contrib.__main__ import run, source_of
 
+
 def test_the_suite_of_asgi_passes_with_our_providers(tmp_path: Path) -> None:
     """Middleware spans, metrics, headers, propagation, exemplars: what holds with the SDK holds with ours."""
     pytest.importorskip("opentelemetry.test.test_base", reason="opentelemetry-test-utils is not installed")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.model.metric_labels import number
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Alert, Event, Instrument, Log, Metric, Record, Span
 from stepscope.sdk.settings import load
-from stepscope.sinks.console import Console, ConsoleSink, number
+from stepscope.sinks.console import Console, ConsoleSink
 from stepscope.sinks.terminal import Pace
 from stepscope.testing.sinks import WRITERS, SinkContract
 from tests.conftest import PACKAGE

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-from stepscope.sdk.context import text_of
+from stepscope.extend import text_of
 
 report: Callable[[str], object] = str
 """Takes the name of everything absent that a script asks for; the module of the shim puts its own here."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stepscope.compat.absent import Absent
-from stepscope.sdk.context import text_of
+from stepscope.extend import text_of
 
 
 def _unheard(said: Any) -> None:

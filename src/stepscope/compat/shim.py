@@ -3,14 +3,12 @@
 import numbers
 import os
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import TracebackType
 from typing import Any
 
 import stepscope
-from stepscope.compat import resuming
 from stepscope.compat.absent import Absent, tags_of, text
 from stepscope.compat.artifact import Artifact, artifact_of
 from stepscope.compat.config import Config
@@ -18,11 +16,8 @@ from stepscope.compat.histogram import DELTA
 from stepscope.compat.media import Histogram
 from stepscope.compat.starting import Start
 from stepscope.compat.summary import Definition, Summary
-from stepscope.journal import layout
+from stepscope.extend import Refused, attempts, last_step, run_folder, step_number, text_of
 from stepscope.model.edits import read_tags
-from stepscope.model.records import METRIC
-from stepscope.sdk.context import pack_any, text_of
-from stepscope.sdk.tensors import Refused, step_number
 
 MOST_PREFIX = 1024
 """Characters of joined keys below which nested dicts are searched for histograms; one may hold itself."""
@@ -81,14 +76,13 @@ class Run:
         self.step = self._first_step(start)
         self.config = Config(config, lambda changed: run.event("train.config", changed), self.ignore)
         self.summary = Summary()
-        if not self.disabled:
-            run.periodic.closing.append(self._close)
+        self._cancel_close = run.on_finish(self._close)
 
     def _first_step(self, start: Start) -> int:
         """The step after the last one of the run that goes on, if one does."""
         if not start.resumes or not self._ours or self.disabled:
             return 0
-        last = resuming.last_step(self._run.home, self.id, self._run.rank)
+        last = last_step(self._run.home, self.id, self._run.rank)
         if last is None and start.resume == "must":
             self.ignore("init.resume")
         return 0 if last is None else last + 1
@@ -101,7 +95,7 @@ class Run:
     @property
     def dir(self) -> str:
         """A folder for the script's own files, beside the run's journal; made when it is asked for."""
-        folder = layout.runs_folder(self._run.home) / self.id / "files"
+        folder = run_folder(self._run) / "files"
         try:
             if not self.disabled:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,8 +110,7 @@ class Run:
         if self.disabled:
             return False
         self._run.flush()
-        found = map(layout.parse_writer, layout.list_writers(self._run.home, self.id))
-        return len({each.attempt for each in found if each is not None}) > 1
+        return attempts(self._run) > 1
 
     def tell(self, what: str, before: Any, said: Any) -> None:
         """Record what a script says of its run after it began: its name, notes or tags."""
@@ -140,10 +133,8 @@ class Run:
 
     def ignore(self, what: str) -> None:
         """Count something of wandb that has no meaning here, and name it once."""
-        outcomes = getattr(self._run, "outcomes", None)  # a run that is disabled counts nothing
-        if outcomes is not None:
-            outcomes.add("ignored", "wandb", what)
-            outcomes.notice("wandb", what, f"wandb's {what} has no meaning here and is ignored")
+        self._run.count("ignored", "wandb", what)
+        self._run.warn(f"wandb's {what} has no meaning here and is ignored")
 
     def answers(self, start: Start) -> bool:
         """Tell whether this is the run that is wanted; one from before a fork never is."""
@@ -188,10 +179,9 @@ class Run:
         if self.disabled:
             return
         if histogram.recorded is None:
-            self._run.outcomes.reject(key, "no distribution")
+            self._run.reject(key, "no distribution")
             return
-        values = {key: histogram.recorded}
-        self._run.recorder.put(pack_any((METRIC, time.time_ns(), step, axis, None, values, {}, DELTA)))
+        self._run.measure({key: histogram.recorded}, None, DELTA, step=step, axis=axis)
 
     def _by_axis(self, data: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:
         sorted_: dict[str | None, dict[str, Any]] = {}
@@ -256,9 +246,7 @@ class Run:
         """Take leave of a run that somebody else ends; in a forked child nothing is left to be done."""
         if exit_code:
             self.ignore("finish.exit_code")
-        closing = self._run.periodic.closing
-        if self._close in closing:
-            closing.remove(self._close)
+        if self._cancel_close():
             self._close()
 
     def _close(self) -> None:

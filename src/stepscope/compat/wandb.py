@@ -31,8 +31,7 @@ from stepscope.compat.media import Video as Video
 from stepscope.compat.shim import AlertLevel as AlertLevel
 from stepscope.compat.shim import Run
 from stepscope.compat.summary import Definition, Summary
-from stepscope.sdk.context import text_of
-from stepscope.sdk.off import OffRun
+from stepscope.extend import disabled_run, text_of
 
 __version__ = "0.31.0"
 """The wandb whose interface this is."""
@@ -104,7 +103,7 @@ def _begin(start: starting.Start, config: Any) -> Run:
     if current is not None and current.status != "running":  # a forked child does not forget the run it ended
         current = None
     if start.disabled:
-        begun: stepscope.Run = OffRun()
+        begun: stepscope.Run = disabled_run()
     else:
         begun = current or stepscope.init(start.project, start.name, settings, run_id=start.id, **start.said)
     _run, _early = Run(begun, start, settings, ours=current is None), Config()

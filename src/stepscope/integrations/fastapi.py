@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from stepscope import extend
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import self_telemetry
 
 
 def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) -> Any:
@@ -16,8 +16,8 @@ def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) ->
     excluded = excluded_urls if excluded_urls is None or isinstance(excluded_urls, str) else ",".join(excluded_urls)
     _instrumentor().instrument_app(
         app,
-        tracer_provider=self_telemetry.tracers(),
-        meter_provider=self_telemetry.meters(),
+        tracer_provider=extend.tracers(),
+        meter_provider=extend.meters(),
         excluded_urls=excluded,
         exclude_spans=["receive", "send"],
     )

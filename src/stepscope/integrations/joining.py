@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import stepscope
+from stepscope.extend import message_of
 from stepscope.model.names import ATTR_BUCKET
-from stepscope.sdk.spans import message_of
 
 EVALUATE = "train.evaluate"
 CONFIG = "train.config"
@@ -138,8 +138,8 @@ def counted(method: Method) -> Method:
                 raise
             run = stepscope.current_run()
             if run is not None:
-                run.outcomes.add("failed", "callback", type(error).__name__)
+                run.count("failed", "callback", type(error).__name__)
                 text = f"{method.__qualname__} failed: {type(error).__name__}: {message_of(error)}"
-                run.outcomes.notice("callback", method.__qualname__, text)
+                run.warn(text, about=method.__qualname__)
 
     return call

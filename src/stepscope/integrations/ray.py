@@ -12,10 +12,8 @@ import msgspec
 from opentelemetry.context import Context
 
 import stepscope
+from stepscope.extend import attach, current, detach, environment, extract, inject, join_as_member, setting
 from stepscope.model.errors import ConfigError
-from stepscope.sdk.context import attach, current, detach
-from stepscope.sdk.otel import propagation
-from stepscope.sdk.otel.propagation import extract, inject
 
 ARGUMENT = "_stepscope"
 """The keyword argument in which a call brings its run and context."""
@@ -54,7 +52,7 @@ def runtime_env(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     run = stepscope.current_run()
     if run is None:
         return env
-    variables = {**propagation.environment(), VARIABLE: _describe(run)}
+    variables = {**environment(), VARIABLE: _describe(run)}
     env["env_vars"] = {**variables, **env.get("env_vars", {})}
     other = env.get("worker_process_setup_hook")
     if other is not None and not callable(other):
@@ -87,17 +85,16 @@ def _describe(run: stepscope.Run) -> str:
     global _said
     known, text = _said
     if known is not run:
-        settings = run.settings
         said = {
             "run_id": run.id,
             "project": run.project,
             "name": run.name,
             "home": str(run.home),
-            "service_name": settings.service_name,
-            "resource_attributes": dict(settings.resource_attributes),
-            "otel": settings.otel,
-            "capture_logs": settings.capture_logs,
-            "log_level": settings.log_level,
+            "service_name": setting(run, "service_name"),
+            "resource_attributes": dict(setting(run, "resource_attributes") or {}),
+            "otel": setting(run, "otel"),
+            "capture_logs": setting(run, "capture_logs"),
+            "log_level": setting(run, "log_level"),
         }
         text = msgspec.json.encode({key: value for key, value in said.items() if value is not None}).decode()
         _said = (run, text)
@@ -115,12 +112,12 @@ def _join(text: str | None) -> None:
             run = stepscope.current_run()
             if run is None or run.id != wanted["run_id"]:
                 joined = stepscope.init(**wanted, probes=False)
-                joined.main = False  # its beginning and end are the caller's to tell
+                join_as_member(joined)
             _joined = text
     except Exception as error:
         run = stepscope.current_run()
         if run is not None:
-            run.outcomes.add("rejected", "ray", type(error).__name__)
+            run.count("rejected", "ray", type(error).__name__)
 
 
 class _Inside:

@@ -9,9 +9,9 @@ from ray.train import UserCallback
 from ray.tune import Callback
 
 import stepscope
+from stepscope.extend import Refused, join_as_member, step_number
 from stepscope.integrations.joining import Joined, counted
 from stepscope.model.names import STEP_FIELDS
-from stepscope.sdk.tensors import Refused, step_number
 
 REPORTS = "report"
 """The axis of values that name no step: how many reports there were."""
@@ -44,8 +44,8 @@ class StepscopeTrainCallback(UserCallback):  # type: ignore[misc]
         if self._joined is None:
             self._joined = Joined({"probes": False, **self._settings, **(self._another or {})})
             run = self._joined.begin({"ray": str(getattr(context.run_config, "name", ""))})
-            if self._another is not None and hasattr(run, "main"):
-                run.main = False  # its beginning and end are told where it was started
+            if self._another is not None:
+                join_as_member(run)
         return self._joined.current
 
     @counted

@@ -10,8 +10,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.metrics import Histogram
 
-from stepscope.sdk import self_telemetry
-from stepscope.sdk.otel.tracer import Tracer
+from stepscope import extend
 
 DURATION = "tuft.redis.operation.duration"
 _MARK = "_stepscope_instrumented"
@@ -26,11 +25,9 @@ def instrument(client: Any, duration: Histogram | None = None) -> Any:
     if not getattr(client, _MARK, False):
         if duration is None:
             duration = (
-                self_telemetry.meters()
-                .get_meter("tuft")
-                .create_histogram(DURATION, "s", "Time an operation of Redis took")
+                extend.meters().get_meter("tuft").create_histogram(DURATION, "s", "Time an operation of Redis took")
             )
-        tracer = self_telemetry.tracers().get_tracer("tuft.redis_store")
+        tracer = extend.tracers().get_tracer("tuft.redis_store")
         client.execute_command = _timed(client.execute_command, _command, tracer, duration)
         client.pipeline = _recorded_pipeline(client.pipeline, tracer, duration)
         setattr(client, _MARK, True)
@@ -43,7 +40,7 @@ def _command(*args: Any, **kwargs: Any) -> str:
     return text.split(" ")[0].upper()
 
 
-def _recorded_pipeline(make: Callable[..., Any], tracer: Tracer, duration: Histogram) -> Callable[..., Any]:
+def _recorded_pipeline(make: Callable[..., Any], tracer: trace.Tracer, duration: Histogram) -> Callable[..., Any]:
     """Make pipelines whose execution is one operation."""
 
     @functools.wraps(make)
@@ -55,7 +52,7 @@ def _recorded_pipeline(make: Callable[..., Any], tracer: Tracer, duration: Histo
     return pipeline
 
 
-def _timed(call: Any, name: Callable[..., str], tracer: Tracer, duration: Histogram) -> Any:
+def _timed(call: Any, name: Callable[..., str], tracer: trace.Tracer, duration: Histogram) -> Any:
     if inspect.iscoroutinefunction(call):
 
         @functools.wraps(call)
@@ -78,7 +75,7 @@ class _Operation:
 
     __slots__ = ("_began", "_duration", "_entry", "_name")
 
-    def __init__(self, name: str, tracer: Tracer, duration: Histogram) -> None:
+    def __init__(self, name: str, tracer: trace.Tracer, duration: Histogram) -> None:
         self._name = name
         self._duration = duration
         said = {"db.system": "redis", "db.operation": name}

@@ -1,6 +1,5 @@
 """Readable lines on a terminal, in the manner of `TRAINER - Loss: 0.500000 | Grad norm: 2.300000`."""
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,27 +8,14 @@ import msgspec
 
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
+from stepscope.model.metric_labels import LABELS, VARIABLES, label, number, parse_labels
 from stepscope.model.names import SEVERITIES, severity_word
 from stepscope.model.ports import Batch
-from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.sinks.registry import convert, wants_debug
 from stepscope.sinks.terminal import Pace, Terminal, has_terminal, printable
 from stepscope.wire.plain import dumps, plain
 
-LABELS = {
-    "global_grad_norm": "Grad norm",
-    "grad_norm": "Grad norm",
-    "steps_per_second": "Steps per second",
-    "learning_rate": "Learning rate",
-    "lr": "Learning rate",
-    "critic_loss": "Critic loss",
-    "episode_length_mean": "Episode length mean",
-    "episode_length_max": "Episode length max",
-    "episode_length_min": "Episode length min",
-}
-"""What keys are called, unless a person says otherwise; any other key loses its underscores."""
-VARIABLES = ("RUST_RL_METRIC_LABELS", "STEPSCOPE_METRIC_LABELS")
-"""Where a person says otherwise, the stronger last: `key=Label,key=Label`."""
 _QUIET = ("system", "stepscope")
 _HEAD = "misc"
 
@@ -135,34 +121,6 @@ class ConsoleSink:
     def _metric(self, record: Metric) -> str:
         parts = [f"{label(key, self._labels)}: {number(value)}" for key, value in record.values.items()]
         return f"{(record.category or _HEAD).upper()} - {' | '.join(parts) or 'No metrics'}"
-
-
-def parse_labels(text: str) -> dict[str, str]:
-    """Read `key=Label,key=Label`; what is no pair is passed over."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    return {key.strip(): name.strip() for key, equals, name in pairs if equals and key.strip() and name.strip()}
-
-
-def label(key: str, labels: Mapping[str, str]) -> str:
-    """What a key is called: its label, else its own words with the first letter raised."""
-    known = labels.get(key)
-    if known is None:
-        words = key.replace("_", " ")
-        known = words[:1].upper() + words[1:]
-    return known
-
-
-def number(value: Value) -> str:
-    """Show a number as the first seed does: six places, or an exponent when very small or large."""
-    if isinstance(value, (bool, int)):
-        return str(int(value))
-    if not isinstance(value, float):
-        return f"{value.count} values"
-    if value == 0:
-        return "0"
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
-    return f"{value:.6f}" if 1e-3 <= abs(value) < 1e4 else f"{value:.6e}"
 
 
 def _print(text: str) -> None:

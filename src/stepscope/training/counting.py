@@ -3,15 +3,14 @@
 from typing import Any
 
 import stepscope
-from stepscope.sdk.context import text_of
-from stepscope.sdk.spans import message_of
+from stepscope.extend import text_of
 
 
 def reject(what: str, found: object) -> None:
     """Count input as rejected, with its type as the reason; without a run there is nobody to tell."""
     run = stepscope.current_run()
     if run is not None:
-        run.outcomes.add("rejected", what, type(found).__name__)
+        run.count("rejected", what, type(found).__name__)
 
 
 def mapping(what: str, given: Any) -> dict[str, Any]:
@@ -23,8 +22,3 @@ def mapping(what: str, given: Any) -> dict[str, Any]:
     except Exception:  # no mapping, or whatever a foreign one raises when it is read
         reject(what, given)
         return {}
-
-
-def said_by(error: BaseException) -> str:
-    """An error in a notice: its type and message, also of one that cannot say them itself."""
-    return f"{type(error).__name__}({message_of(error)!r})"

@@ -1,15 +1,10 @@
-"""Points with attributes and an instrument: what `log` has no room for."""
+"""Instruments of points with attributes, and tags read as attributes."""
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import stepscope
-from stepscope.model.records import METRIC, Instrument
-from stepscope.sdk import values
-from stepscope.sdk.attributes import clean
-from stepscope.sdk.context import Mark, pack, text_of
-from stepscope.sdk.tensors import Row
+from stepscope.extend import text_of
+from stepscope.model.records import Instrument
 from stepscope.training.counting import reject
 
 GAUGE = Instrument("gauge")
@@ -20,29 +15,6 @@ MILLISECONDS = Instrument("histogram", "ms", cumulative=False)
 DISTRIBUTION = Instrument("distribution", cumulative=False)
 TIMING = Instrument("timing", "ms", cumulative=False)
 SET = Instrument("set", cumulative=False)
-
-
-def put(
-    run: stepscope.Run,
-    numbers: Mapping[str, Any],
-    attrs: Mapping[str, Any],
-    instrument: Instrument | None = None,
-    *,
-    step: int | None = None,
-) -> None:
-    """Record numbers under one instrument, a gauge when none is given. Never raises; what is no number is counted."""
-    try:
-        at = run.mark if step is None else Mark(step, None)
-        flat, held = values.flatten(numbers, run.outcomes.reject)
-        if not flat:
-            return
-        row = Row(time.time_ns(), *at, None, flat, clean(attrs), instrument)
-        if held:
-            run.periodic.hold(row)
-        else:
-            run.recorder.put(pack((METRIC, *row)))
-    except Exception as error:
-        run.outcomes.reject("point", type(error).__name__)
 
 
 def attrs_of(tags: Any) -> dict[str, Any]:

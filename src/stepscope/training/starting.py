@@ -1,16 +1,12 @@
 """The run that training code writes to: the current one, or a new one with the sinks that code asked for."""
 
-import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import stepscope
-from stepscope.journal.layout import is_safe, slug
-from stepscope.sdk import settings
-from stepscope.sdk.context import text_of
-from stepscope.training.counting import said_by
+from stepscope.extend import SETTINGS, describe_error, load_settings, safe_run_id, setting, text_of
 
 Wanted = Mapping[str, Mapping[str, Any]]
 """Sinks by name, each with its options."""
@@ -49,8 +45,7 @@ def begin_quietly(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run
             logging.getLogger("stepscope").warning("nothing is recorded: %s", error)
             return None
     for notice in notices:
-        if hasattr(run, "outcomes"):
-            run.outcomes.notice_text(notice)
+        run.warn(notice)
     return run
 
 
@@ -69,18 +64,16 @@ def otlp(endpoint: Any, otherwise: str | None = None) -> Wanted:
 
 
 def _join(run: stepscope.Run, wanted: Wanted) -> stepscope.Run:
-    present = {each.name for each in run.settings.sinks}
+    present = {each.name for each in setting(run, "sinks") or ()}
     for name in wanted:
         if name not in present:
-            run.outcomes.notice_text(
-                f"the current run has no sink {name!r} and takes none while it runs; name it in `init(sinks=...)`"
-            )
+            run.warn(f"the current run has no sink {name!r} and takes none while it runs; name it in `init(sinks=...)`")
     return run
 
 
 def _asked(wanted: Wanted, given: Any) -> list[Any]:
     """All sinks: those given, else those of the settings, and those that are wanted; each name from whom it is due."""
-    listed = list(settings.load({}).sinks) if given is None else _listed(given)
+    listed = list(load_settings({}).sinks) if given is None else _listed(given)
     with_options = {_name(each) for each in listed if isinstance(each, Mapping)}
     return [
         *(each for each in listed if isinstance(each, Mapping) or _name(each) not in wanted),
@@ -92,11 +85,11 @@ def _listed(given: Any) -> list[Any]:
     """The argument `sinks` one by one; what is wrong with one is for `init` to tell."""
     if isinstance(given, str):
         is_json = given.lstrip().startswith("[")
-        return list(settings.load({"sinks": given}).sinks) if is_json else given.split(",")
+        return list(load_settings({"sinks": given}).sinks) if is_json else given.split(",")
     try:
         return [given] if isinstance(given, Mapping) or not isinstance(given, Iterable) else list(given)
     except Exception as error:  # whatever a foreign iterator raises
-        raise stepscope.ConfigError(f"sinks: cannot be read: {said_by(error)}") from None
+        raise stepscope.ConfigError(f"sinks: cannot be read: {describe_error(error)}") from None
 
 
 def _name(sink: Any) -> str:
@@ -107,20 +100,20 @@ def _name(sink: Any) -> str:
 
 def _check_names(arguments: Mapping[str, Any]) -> None:
     """ConfigError for an argument that `init` does not have."""
-    unknown = [key for key in arguments if key not in settings.KNOWN and key != "config"]
+    unknown = [key for key in arguments if key not in SETTINGS and key != "config"]
     if unknown:
-        settings.load(dict.fromkeys(unknown, ""))
+        load_settings(dict.fromkeys(unknown, ""))
 
 
 def _right(wanted: Wanted, arguments: Mapping[str, Any], notices: list[str]) -> tuple[Wanted, dict[str, Any]]:
     """What is right of sinks and arguments, each asked by itself; a notice for each of the others."""
-    settings.load({})  # where the settings of the process are wrong, nothing that was given is to blame
+    load_settings({})  # where the settings of the process are wrong, nothing that was given is to blame
 
     def is_right(key: str, value: Any) -> bool:
         try:
             _check_names({key: value})
             if key != "config":
-                settings.load({key: value})
+                load_settings({key: value})
             elif not isinstance(value, Mapping):
                 raise stepscope.ConfigError(f"init: config is a {type(value).__name__}; pass a dict")
         except stepscope.ConfigError as error:
@@ -143,8 +136,8 @@ def _with_safe_id(arguments: Mapping[str, Any], notices: list[str]) -> Mapping[s
     """The arguments with an id that the run can have; what it was is the run's name, unless it has one."""
     given = arguments.get("run_id")
     text = "" if given is None else text_of(given)
-    if not text or is_safe(text):
+    made = safe_run_id(text) if text else ""
+    if made == text:
         return {**arguments, "run_id": text or given}
-    made = f"{slug(text)}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
     notices.append(f"run_id {text[:100]!r} cannot be the name of a folder; the run is {made}")
     return {"name": text.encode("utf-8", "replace").decode()[:200], **arguments, "run_id": made}

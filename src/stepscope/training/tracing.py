@@ -9,39 +9,29 @@ from typing import Any
 from opentelemetry import trace
 
 import stepscope
+from stepscope.extend import describe_error, message_of, text_of, tracers, wrap
 from stepscope.model import names
-from stepscope.sdk.context import text_of
-from stepscope.sdk.decorators import wrap
-from stepscope.sdk.otel.current_run import CurrentRun
-from stepscope.sdk.otel.tracer import Tracer, TracerProvider
-from stepscope.sdk.spans import message_of
 from stepscope.training import starting
-from stepscope.training.counting import mapping, reject, said_by
+from stepscope.training.counting import mapping, reject
 
 _epoch: ContextVar[int | None] = ContextVar("stepscope_epoch", default=None)
 
 
-class SpanRun(CurrentRun):
-    """Whatever run is current, whoever is the process's OpenTelemetry provider."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        pass
-
-    @property
-    def run(self) -> Any:  # type: ignore[override]
-        """The current run."""
-        return stepscope.current_run()
-
-
-class LoopTracerProvider(TracerProvider):
+class LoopTracerProvider(trace.TracerProvider):
     """Gives tracers that write to the current run, and can be asked to write it out; it ends what it began."""
 
     def __init__(self, began: stepscope.Run | None, undo: Callable[[], None] | None = None) -> None:
-        super().__init__(SpanRun())
         self._began = began
         self._undo = undo
+
+    def get_tracer(self, *args: Any, **given: Any) -> trace.Tracer:
+        """Return a tracer, with OpenTelemetry's arguments."""
+        return tracers().get_tracer(*args, **given)
+
+    @property
+    def resource(self) -> Any:
+        """The resource of the current run."""
+        return tracers().resource
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Wait until what was recorded is in the journal."""
@@ -93,17 +83,17 @@ def _time_torch(run: stepscope.Run) -> Callable[[], None] | None:
 
         undo = instrument_once()
     except Exception as error:  # a torch of another make is no reason to stop training
-        run.outcomes.add("failed", "torch", type(error).__name__)
-        run.outcomes.notice_text(f"PyTorch is not timed: {said_by(error)}")
+        run.count("failed", "torch", type(error).__name__)
+        run.warn(f"PyTorch is not timed: {describe_error(error)}")
         return None
     if undo is not None:
-        run.periodic.closing.append(undo)
+        run.on_finish(undo)
     return undo
 
 
-def get_tracer(module_name: str = "") -> Tracer:
+def get_tracer(module_name: str = "") -> trace.Tracer:
     """The tracer of a module; works before `setup_tracing` too, and without a run records nothing."""
-    return TracerProvider(SpanRun()).get_tracer(text_of(module_name or ""))
+    return tracers().get_tracer(text_of(module_name or ""))
 
 
 class TracingContext:

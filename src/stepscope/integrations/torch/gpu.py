@@ -82,7 +82,7 @@ class GpuClock:
         if stretches:
             self._rounds.append(Round(run, step, axis, stretches))
             if len(self._rounds) > MOST_ROUNDS:
-                self._rounds.popleft().run.outcomes.add("dropped", "metric", "device")
+                self._rounds.popleft().run.count("dropped", "metric", "device")
         self.collect()
 
     def collect(self) -> None:
@@ -100,4 +100,4 @@ class GpuClock:
         """Record what can be, count the rest as dropped: the run ends."""
         self.collect()
         while self._rounds:
-            self._rounds.popleft().run.outcomes.add("dropped", "metric", "device")
+            self._rounds.popleft().run.count("dropped", "metric", "device")

@@ -36,7 +36,7 @@ class OptimizerTiming:
     def _before(self, run: stepscope.Run, optimizer: Any, args: Any, kwargs: Any) -> None:
         if run is not self._known:
             self._known = run
-            run.periodic.closing.append(self._clock.close)
+            run.on_finish(self._clock.close)
         if self._modules is not None and not in_backward():
             self._modules.settle()
         self._abandon()
@@ -63,7 +63,7 @@ class OptimizerTiming:
             return
         if any(type(each) is not torch.Tensor for each in gradients):
             text = "no gradient norm: gradients that are spread over ranks need an exchange between them"
-            run.outcomes.notice("torch", "norm", text)
+            run.warn(text)
             return
         with torch.no_grad():
             norm = torch.nn.utils.get_total_norm(gradients)

@@ -54,8 +54,8 @@ def quietly(work: Callable[..., None]) -> Callable[..., None]:
 
 def failed(run: stepscope.Run, work: str, error: Exception) -> None:
     """Count what went wrong in a timing, and name it once; a device in a bad state shows in torch's own call."""
-    run.outcomes.add("failed", "torch", type(error).__name__)
-    run.outcomes.notice("torch", work, f"timing torch failed in {work}: {error!r}")
+    run.count("failed", "torch", type(error).__name__)
+    run.warn(f"timing torch failed in {work}: {error!r}", about=f"torch {work}")
 
 
 def in_backward() -> bool:

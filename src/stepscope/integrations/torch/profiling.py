@@ -8,6 +8,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import stepscope
+from stepscope.extend import run_folder
 
 EVENT = "torch.profile"
 
@@ -26,7 +27,7 @@ class Window:
         self.path: Path | None = None
         """The trace, once it is written."""
         self._handle = register_optimizer_step_post_hook(lambda *_: self._advance())
-        run.periodic.closing.append(self.stop)
+        run.on_finish(self.stop)
         if first == 0:
             self._quietly(self._start)
 
@@ -55,7 +56,7 @@ class Window:
     def _write(self, profiler: Any) -> None:
         profiler.stop()
         run = self._run
-        folder = run.home / "runs" / run.id / "profiles"
+        folder = run_folder(run) / "profiles"
         folder.mkdir(parents=True, exist_ok=True)
         path = _unused(folder, f"torch-r{run.rank}-{self._first}")
         profiler.export_chrome_trace(str(path))
@@ -68,8 +69,8 @@ class Window:
         try:
             work()
         except Exception as error:
-            self._run.outcomes.add("failed", "torch.profile", type(error).__name__)
-            self._run.outcomes.notice("torch", "profile", f"torch's profiler failed: {error!r}")
+            self._run.count("failed", "torch.profile", type(error).__name__)
+            self._run.warn(f"torch's profiler failed: {error!r}", about="torch.profile")
 
 
 def profile(steps: int | range = 3, **options: Any) -> Window | None:
@@ -83,7 +84,7 @@ def profile(steps: int | range = 3, **options: Any) -> Window | None:
         return None
     window: Any = range(steps) if isinstance(steps, int) else steps
     if not isinstance(window, range) or window.step != 1 or window.start < 0 or not window:
-        run.outcomes.reject("torch.profile", "steps are no number above 0 and no range")
+        run.reject("torch.profile", "steps are no number above 0 and no range")
         return None
     return Window(run, window.start, window.stop, lambda: torch.profiler.profile(**options))
 

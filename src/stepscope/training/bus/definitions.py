@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepscope.extend import bounds_for, is_ordered, text_of
 from stepscope.model.errors import ConfigError
-from stepscope.sdk.context import text_of
-from stepscope.sdk.otel.aggregate import bounds_for, is_ordered
 from stepscope.training.bus.dispatch import Name, event_name
 
 KINDS = ("counter", "sum", "last_value", "summary", "distribution")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import stepscope
-from stepscope.sdk.context import text_of
-from stepscope.sdk.spans import exception_attrs
+from stepscope.extend import describe_error, exception_attrs, text_of
 from stepscope.training.bus.work import BusSpan
-from stepscope.training.counting import reject, said_by
+from stepscope.training.counting import reject
 
 Name = tuple[str, ...]
 """The name of an event: `("http", "request", "stop")`. Where one is given, `"http.request.stop"` does as well."""
@@ -128,9 +127,9 @@ class Bus:
         self.detach(failed.id)
         run = stepscope.current_run()
         if run is not None:
-            run.outcomes.add("failed", "bus", type(error).__name__)
-            text = f"{failed.id!r} raised {said_by(error)} at {'.'.join(failed.event)} and is detached"
-            run.outcomes.notice_text(text)
+            run.count("failed", "bus", type(error).__name__)
+            text = f"{failed.id!r} raised {describe_error(error)} at {'.'.join(failed.event)} and is detached"
+            run.warn(text)
             run.event(
                 ".".join(FAILURE), {"handler_id": failed.id, "event_name": ".".join(failed.event), "reason": text}
             )

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
-from stepscope.sdk.context import text_of
+from stepscope.extend import describe_error, text_of
 from stepscope.training.bus.dispatch import BUS, Bus
 from stepscope.training.bus.runtime import dispatch_runtime_metrics
-from stepscope.training.counting import reject, said_by
+from stepscope.training.counting import reject
 
 PERIOD = 10.0
 LONG_PERIOD = 1000.0
@@ -41,7 +41,7 @@ class Poller:
         run = stepscope.current_run()
         if self._period >= LONG_PERIOD and run is not None:
             text = f"Poller(period={self._period:g}) is in seconds; Erlang's period is in milliseconds"
-            run.outcomes.notice_text(text)
+            run.warn(text)
         runtime: list[Measurement] = [lambda: dispatch_runtime_metrics(bus)]
         self.measurements = runtime if measurements is None else _listed(measurements)
         """Those that are still asked."""
@@ -85,9 +85,9 @@ class Poller:
     def _give_up(self, measurement: Any, error: Exception) -> None:
         run = stepscope.current_run()
         if run is not None:
-            run.outcomes.add("failed", "poller", type(error).__name__)
+            run.count("failed", "poller", type(error).__name__)
             named = text_of(measurement)
-            run.outcomes.notice_text(f"the poller's measurement {named} raised {said_by(error)}; it is not asked again")
+            run.warn(f"the poller's measurement {named} raised {describe_error(error)}; it is not asked again")
 
     def _loop(self) -> None:
         while True:

@@ -8,9 +8,8 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 import stepscope
+from stepscope.extend import collect_meters, meters
 from stepscope.model.records import Instrument
-from stepscope.sdk.self_telemetry import follow, meters
-from stepscope.training import points
 from stepscope.training.bus.definitions import Definition, listed
 from stepscope.training.bus.dispatch import BUS, Bus, Function, Name
 from stepscope.training.counting import reject
@@ -107,14 +106,14 @@ class Journal:
         def sample(value: float, labels: dict[str, Any]) -> None:
             run = stepscope.current_run()
             if run is not None:
-                points.put(run, {of.name: value}, labels, samples)
+                run.measure({of.name: value}, labels, samples)
 
         return sample
 
 
 def journal_reporter(definitions: Iterable[Definition], bus: Bus = BUS) -> Reporter:
     """Record metrics in the current run, whichever that is."""
-    follow()
+    collect_meters()
     return Reporter(definitions, Journal(), bus)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from stepscope.sdk.spans import exception_attrs
+from stepscope.extend import exception_attrs
 
 _contexts = itertools.count(1)
 Execute = Callable[[Any, Any, Any], None]

@@ -6,11 +6,9 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
+from stepscope.extend import Refused, number_of, step_number, text_of
 from stepscope.model import names
 from stepscope.model.records import Instrument
-from stepscope.sdk import values
-from stepscope.sdk.context import text_of
-from stepscope.sdk.tensors import Refused, step_number
 from stepscope.training import points, starting
 from stepscope.training.collector.datadog import NAMESPACE, is_enabled, record_event, sink_options
 from stepscope.training.collector.history import FAMILIES, History
@@ -147,7 +145,7 @@ class MetricsCollector:
         if run is not None:
             self._latest = run
         elif self._latest is not None:
-            self._latest.outcomes.add("rejected", "call", "after finish")
+            self._latest.count("rejected", "call", "after finish")
         return run
 
     def _collect(
@@ -164,7 +162,7 @@ class MetricsCollector:
                 self._step = number = step_number(step)
         except Refused as reason:
             if run is not None:
-                run.outcomes.reject("step", str(reason))
+                run.reject("step", str(reason))
         self.metrics_history.add(family, number, given)
         self._record(run, family, given, tags, step=number)
         return run, number
@@ -183,7 +181,7 @@ class MetricsCollector:
         attrs = self._attrs(run, tags)
         named = {f"{NAMESPACE}.{family}.{key}": value for key, value in given.items() if value is not None}
         for numbers in [named] if instrument is None else [{key: value} for key, value in named.items()]:
-            points.put(run, numbers, attrs, instrument, step=step)
+            run.measure(numbers, attrs, instrument, step=step)
 
     def _attrs(self, run: stepscope.Run, tags: Tags) -> dict[str, Any]:
         """The tags of a record; a run's own id is told by the run itself."""
@@ -250,6 +248,6 @@ def _read(value: Any) -> Any:
             return value
         if hasattr(value, "item"):
             return value.item()
-        return values.read("loss", value)
+        return number_of(value)
     except Exception:  # counted when it was recorded; a summary has no number for it
         return None

@@ -9,11 +9,9 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
+from stepscope.extend import number_of, setting, text_of, wrap
 from stepscope.model import names
 from stepscope.model.records import Instrument
-from stepscope.sdk import values
-from stepscope.sdk.context import text_of
-from stepscope.sdk.decorators import wrap
 from stepscope.training import points, starting
 
 NAMESPACE = "signal"
@@ -130,11 +128,11 @@ class DatadogMetrics:
         if run is None:
             return
         if not isinstance(metric, str) or not metric:
-            run.outcomes.reject("metric", f"its name is a {type(metric).__name__}, or empty")
+            run.reject("metric", f"its name is a {type(metric).__name__}, or empty")
             return
         share = _share(rate)
         if share is None:
-            run.outcomes.add("rejected", "sample_rate", type(rate).__name__)
+            run.count("rejected", "sample_rate", type(rate).__name__)
             share = 1.0
         if share < 1 and self._chance() >= share:
             return
@@ -143,7 +141,7 @@ class DatadogMetrics:
             attrs[names.ATTR_SAMPLE_RATE] = share
         if _sent_under_another(run, self.namespace):
             attrs[names.ATTR_NAMESPACE] = self.namespace
-        points.put(run, {self._name(metric): value}, attrs, instrument)
+        run.measure({self._name(metric): value}, attrs, instrument)
 
     def _name(self, metric: str) -> str:
         """The metric with the namespace in front, once."""
@@ -176,7 +174,7 @@ def record_event(run: stepscope.Run, title: Any, text: Any, alert_type: Any, att
     """Record an event as Datadog knows them; an alert type that nobody knows is info."""
     word = text_of(alert_type).lower()
     if word not in _SEVERITIES:
-        run.outcomes.add("unknown", "alert_type", "info")
+        run.count("unknown", "alert_type", "info")
         word = "info"
     run.event(title, {**attrs, "text": text_of(text), "datadog.alert_type": word}, _SEVERITIES[word])
 
@@ -189,7 +187,7 @@ def get_metrics_client() -> DatadogMetrics:
 
 def _sent_under_another(run: stepscope.Run, namespace: str) -> bool:
     """Tell whether the run's Datadog sink would put a namespace of its own in front of a metric's."""
-    return any(each.name == "datadog" and each.config.namespace != namespace for each in run.settings.sinks)
+    return any(each.name == "datadog" and each.config.namespace != namespace for each in setting(run, "sinks") or ())
 
 
 def _status(said: Any) -> str:
@@ -214,7 +212,7 @@ def _negative(value: Any) -> Any:
     What is no number stays, to be counted as such.
     """
     try:
-        number = values.read("", value)
+        number = number_of(value)
     except Exception:  # Refused, or whatever a foreign object raises; recording it counts it
         return value
     return -number if isinstance(number, (int, float)) else value * -1.0  # one on a device stays there

@@ -5,9 +5,7 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
-from stepscope.sdk.context import text_of
-from stepscope.sdk.decorators import wrap
-from stepscope.sdk.spans import exception_attrs
+from stepscope.extend import exception_attrs, text_of, wrap
 from stepscope.training.events.kinds import APIConnectionError as APIConnectionError
 from stepscope.training.events.kinds import APIStatusError as APIStatusError
 from stepscope.training.events.kinds import APITimeoutError as APITimeoutError
@@ -73,7 +71,7 @@ class _Capture:
         except Exception as problem:  # whatever the user's objects do meanwhile, the exception is what counts
             run = stepscope.current_run()
             if run is not None:
-                run.outcomes.add("failed", "capture_exceptions", type(problem).__name__)
+                run.count("failed", "capture_exceptions", type(problem).__name__)
         rule = self._dialect or (telemetry.dialect if isinstance(telemetry, Telemetry) else "document")
         return not self._goes_on and is_user_error(error, rule)
 

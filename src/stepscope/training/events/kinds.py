@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
+from stepscope.extend import text_of
 from stepscope.model.errors import ConfigError
-from stepscope.sdk.context import text_of
 
 MOST_CAUSES = 32
 

@@ -8,10 +8,8 @@ from types import TracebackType
 from typing import Any
 
 import stepscope
+from stepscope.extend import exception_attrs, is_first_sight, message_of, text_of
 from stepscope.model.names import SESSION_END, SESSION_START, SEVERITIES
-from stepscope.sdk import seen_exceptions
-from stepscope.sdk.context import text_of
-from stepscope.sdk.spans import exception_attrs, message_of
 from stepscope.training import starting
 from stepscope.training.counting import mapping, reject
 from stepscope.training.events.kinds import check_dialect, failure, is_user_error, part, says_user, status_of
@@ -80,7 +78,7 @@ class Telemetry:
             return self.log("user_error", event_data=said, severity="WARNING")
         run = stepscope.current_run()
         if run is not None:
-            seen_exceptions.first(exception, run.id)  # the end of the process records it no second time
+            is_first_sight(exception, run.id)  # the end of the process records it no second time
         return self.log("exception", event_data=exception_attrs(exception), severity=severity)
 
     def log_fatal_exception(self, exception: Any, severity: str = "ERROR") -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from stepscope.sdk.context import attach, current, detach
-from stepscope.sdk.otel import propagation as texts
+from stepscope import extend
+from stepscope.extend import attach, current, detach
 from stepscope.training.counting import reject
 
 PREFIX = "tuft."
@@ -31,7 +31,7 @@ class Correlation:
     """What `correlate` gives: a context manager that takes the keys back at its end; or leave it as it is."""
 
     def __init__(self, attrs: Mapping[str, Any]) -> None:
-        self._token = texts.carry(attrs)
+        self._token = extend.carry(attrs)
         self._entered = current()
 
     def __enter__(self) -> "Correlation":
@@ -58,7 +58,7 @@ def correlate(**keys: Any) -> Correlation:
 
 def correlation() -> dict[str, Any]:
     """The keys of this context."""
-    return texts.carried()
+    return extend.carried()
 
 
 def inject_context(carrier: Any = None) -> dict[str, str]:
@@ -66,7 +66,7 @@ def inject_context(carrier: Any = None) -> dict[str, str]:
     if carrier is not None and not isinstance(carrier, dict):
         reject("carrier", carrier)
         carrier = None
-    return texts.inject(carrier)
+    return extend.inject(carrier)
 
 
 def extract_context(carrier: Any) -> Context:
@@ -74,7 +74,7 @@ def extract_context(carrier: Any) -> Context:
     if carrier is not None and not isinstance(carrier, Mapping):
         reject("carrier", carrier)
         carrier = None
-    return texts.extract(carrier)
+    return extend.extract(carrier)
 
 
 @contextmanager

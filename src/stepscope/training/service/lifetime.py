@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from opentelemetry import trace
+
 import stepscope
+from stepscope.extend import collect_meters, text_of
 from stepscope.model.errors import ConfigError
-from stepscope.sdk.context import text_of
-from stepscope.sdk.otel.tracer import Tracer
-from stepscope.sdk.self_telemetry import follow
 from stepscope.training import starting, tracing
 from stepscope.training.service.metrics import get_metrics
 from stepscope.training.service.resources import machine
@@ -74,13 +74,13 @@ def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
             "resource_attributes": dict(chosen.resource_attributes) or None,
         }
         run = starting.begin(_wanted(chosen), {**usual, **settings})
-        if not hasattr(run, "periodic"):
+        if run.status == "disabled":
             return None
         if run is not before:
             _own[:] = [run]
         machine().watched = True
         get_metrics()
-        follow()
+        collect_meters()
         return run
 
 
@@ -97,7 +97,7 @@ def shutdown_telemetry(timeout: float | None = None) -> bool:
         return bool(done)
 
 
-def get_tracer(name: str = "tuft") -> Tracer:
+def get_tracer(name: str = "tuft") -> trace.Tracer:
     """The tracer of a module: OpenTelemetry's, writing to the current run; without one it records nothing."""
     return tracing.get_tracer(name)
 

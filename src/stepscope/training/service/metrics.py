@@ -6,7 +6,7 @@ from typing import Any
 
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
 
-from stepscope.sdk.self_telemetry import meters
+from stepscope.extend import meters
 
 METER = "tuft"
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from stepscope.sdk.probes.watch import available
-from stepscope.sdk.self_telemetry import meters
+from stepscope.extend import meters, probes
 
 METER = "tuft.resources"
 FRESH_SECONDS = 0.5
@@ -34,7 +33,7 @@ class Machine:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._probes = [each for each in available() if each.name.split("/")[0] in ("cpu", "memory", "process", "gpu")]
+        self._probes = [each for each in probes() if each.name.split("/")[0] in ("cpu", "memory", "process", "gpu")]
         self._read: dict[str, float] = {}
         self._at = float("-inf")
         self.watched = True

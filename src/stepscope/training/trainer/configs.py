@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from stepscope.extend import describe_error, text_of
 from stepscope.model.errors import ConfigError
-from stepscope.sdk.context import text_of
-from stepscope.sinks.console import parse_labels
-from stepscope.training.counting import said_by
+from stepscope.model.metric_labels import parse_labels
 
 SECTIONS = ("logging", "telemetry")
 """Parts of a config in which settings may lie as well as at its top."""
@@ -24,7 +23,7 @@ def read(config: Any) -> dict[str, Any]:
     try:
         found = fields_of(config)
     except Exception as error:  # whatever a foreign object raises when it is read
-        raise ConfigError(f"TrainingContext: the config cannot be read: {said_by(error)}") from None
+        raise ConfigError(f"TrainingContext: the config cannot be read: {describe_error(error)}") from None
     if found is None:
         raise ConfigError(
             f"TrainingContext: config is a {type(config).__name__}; pass a dict, a dataclass or parsed arguments"

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from opentelemetry import trace
+
 import stepscope
-from stepscope.sdk.context import current_span, text_of
-from stepscope.sdk.off import OFF_SPAN, OffRun
-from stepscope.sdk.settings import level_of
+from stepscope.extend import NO_SPAN, level_of, text_of
 from stepscope.training import starting
 from stepscope.training.trainer import configs, evaluation, fields
 from stepscope.training.trainer.categories import Category, known
@@ -31,7 +31,7 @@ class TrainingContext:
         self.dist = dist
         self.registry = registry
         self._began = began
-        self._live = not isinstance(run, OffRun)
+        self._live = run.status != "disabled"
 
     @classmethod
     def initialize(
@@ -63,7 +63,7 @@ class TrainingContext:
         began = stepscope.current_run() is None
         run = starting.begin(wanted, {"config": given, **usual, **settings})
         if level is not None and "log_level" not in named:  # it is for the trainer's own logger, whatever that takes
-            run.outcomes.notice_text(f"log_level {text_of(level)[:100]!r} is no level known here, and is not used")
+            run.warn(f"log_level {text_of(level)[:100]!r} is no level known here, and is not used")
         return cls(run, dist, registry, began=began)
 
     def emit(
@@ -80,7 +80,7 @@ class TrainingContext:
         try:
             self._emit(category, {**(given or {}), **more}, message)
         except Exception as error:
-            self.run.outcomes.reject("emit", type(error).__name__)
+            self.run.reject("emit", type(error).__name__)
 
     def _emit(self, word: Any, given: dict[str, Any], message: Any) -> None:
         if not message and isinstance(given.get("message"), str):
@@ -90,9 +90,9 @@ class TrainingContext:
         own = given.pop("category", alias)
         category = self._category(own if word is None else word)
         logged = message not in _NO_METRICS and self._log(category, given)
-        span = current_span()
-        on_span = span is not None and span.is_recording()
-        if span is not None and on_span:
+        span = trace.get_current_span()
+        on_span = span.is_recording()
+        if on_span:
             span.add_event(message or category.name, {"category": category.name, **given})
         if message or not (logged or on_span):
             self.run.event(message or category.name, {"category": category.name, **given})
@@ -100,9 +100,9 @@ class TrainingContext:
     def _category(self, word: Any) -> Category:
         found = known(word)
         if found is None and word is not None:
-            self.run.outcomes.add("unknown", "category", "misc")
+            self.run.count("unknown", "category", "misc")
             text = text_of(word)[:100]
-            self.run.outcomes.notice("category", text, f"category {text!r} is not known: it is under misc/")
+            self.run.warn(f"category {text!r} is not known: it is recorded under misc/")
         return found or Category.MISC
 
     def _log(self, category: Category, given: Mapping[str, Any]) -> bool:
@@ -111,16 +111,16 @@ class TrainingContext:
         if not found.numbers:
             return False
         if category is Category.EVALUATOR and (lacks := evaluation.missing(given)):
-            self.run.outcomes.notice("evaluator", ",".join(lacks), f"an evaluation lacks {', '.join(lacks)}")
+            self.run.warn(f"an evaluation lacks {', '.join(lacks)}")
         if found.step is not None:
             axis = None if found.axis == "step" else found.axis
             self.run.log(found.numbers, found.step, category.value, axis=axis)
         elif self.run.mark.step is not None:
             self.run.log(found.numbers, category=category.value)
         else:
-            self.run.outcomes.add("rejected", "metrics", "no step")
+            self.run.count("rejected", "metrics", "no step")
             wanted = ", ".join(fields.STEP_FIELDS)
-            self.run.outcomes.notice("step", category.value, f"{category.name} has no step; give one of {wanted}")
+            self.run.warn(f"{category.name} has no step; give one of {wanted}")
             return False
         return True
 
@@ -132,7 +132,7 @@ class TrainingContext:
             found = evaluation.summarize(returns, lengths, duration_ms)
         except Exception as error:
             if self._is_open():
-                self.run.outcomes.reject("evaluation", type(error).__name__)
+                self.run.reject("evaluation", type(error).__name__)
             return {}
         self.emit(Category.EVALUATOR, found, **more)
         return found
@@ -143,11 +143,11 @@ class TrainingContext:
 
     def step(self, n: int, name: str = "step") -> stepscope.Span:
         """Open the root span of a step; see `Run.step`."""
-        return self.run.step(n, name) if self._is_open() else OFF_SPAN
+        return self.run.step(n, name) if self._is_open() else NO_SPAN
 
     def span(self, name: str, /, **attrs: Any) -> stepscope.Span:
         """Open a span; see `Run.span`."""
-        return self.run.span(name, **attrs) if self._is_open() else OFF_SPAN
+        return self.run.span(name, **attrs) if self._is_open() else NO_SPAN
 
     def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> None:
         """End the run, or write out one that was joined; a second call does nothing."""
@@ -160,8 +160,8 @@ class TrainingContext:
 
     def _is_open(self) -> bool:
         is_open = self._live and stepscope.current_run() is self.run
-        if not is_open and not isinstance(self.run, OffRun):
-            self.run.outcomes.add("rejected", "call", "after finish")
+        if not is_open and self.run.status != "disabled":
+            self.run.count("rejected", "call", "after finish")
         return is_open
 
     def __enter__(self) -> "TrainingContext":

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stepscope.sdk import launch
+from stepscope.extend import detect_launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class DistInfo:
     @classmethod
     def resolve(cls, env: Mapping[str, str] | None = None) -> "DistInfo":
         """Read the launcher's variables; a process that nobody launched is rank 0 of 1."""
-        found = launch.detect(env)
+        found = detect_launch(env)
         return cls(found.rank, found.local_rank, found.world_size, found.launcher)
 
     @property

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from stepscope.extend import Refused, number_of, step_number, text_of
 from stepscope.model.names import STEP_FIELDS as STEP_FIELDS
-from stepscope.sdk import values
-from stepscope.sdk.context import text_of
-from stepscope.sdk.tensors import Refused, step_number
 
 
 class Fields(NamedTuple):
@@ -43,7 +41,7 @@ def is_number(value: Any) -> bool:
     try:
         if "bool" in str(getattr(value, "dtype", "")):
             return False
-        values.read("", value)
+        number_of(value)
     except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
         return False
     return True

@@ -4,10 +4,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from stepscope.extend import number_of, text_of
+from stepscope.model import metric_labels
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
-from stepscope.sdk import values
-from stepscope.sdk.context import text_of
-from stepscope.sinks import console
 from stepscope.training.trainer.categories import normalize
 
 
@@ -16,9 +15,9 @@ class MetricRegistry:
 
     def __init__(self, labels: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> None:
         env = os.environ if env is None else env
-        self.labels: dict[str, str] = dict(console.LABELS)
-        for name in console.VARIABLES:
-            self.labels.update(console.parse_labels(env.get(name, "")))
+        self.labels: dict[str, str] = dict(metric_labels.LABELS)
+        for name in metric_labels.VARIABLES:
+            self.labels.update(metric_labels.parse_labels(env.get(name, "")))
         self._own: dict[str, str] = {}
         for key, label in (labels or {}).items():
             self.register(key, label)
@@ -35,7 +34,7 @@ class MetricRegistry:
 
     def label(self, key: str) -> str:
         """What a metric is called: its label, else its own words with the first letter raised."""
-        return console.label(key, self.labels)
+        return metric_labels.label(key, self.labels)
 
     def line(self, category: Any, numbers: Mapping[str, Any]) -> str:
         """The numbers of one event as one line: `TRAINER - Grad norm: 2.300000 | Critic loss: 0.500000`.
@@ -48,9 +47,9 @@ class MetricRegistry:
 
 def _shown(value: Any) -> str:
     if isinstance(value, (Histogram, ExponentialHistogram, Summary)):
-        return console.number(value)
+        return metric_labels.number(value)
     try:
-        number = values.read("", value)
+        number = number_of(value)
     except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
         return text_of(value)
-    return console.number(number) if isinstance(number, (int, float)) else text_of(value)
+    return metric_labels.number(number) if isinstance(number, (int, float)) else text_of(value)
