@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from stepscope.hub.questions import run_table as runs
-from stepscope.hub.questions.expression import ExpressionError, parse
+from stepscope.hub.questions import run_fields
+from stepscope.hub.questions.run_filter import ExpressionError, parse
 from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.run_catalog import Ending, Latest, RunRow
 
@@ -26,8 +26,8 @@ def check(data: bytes) -> None:
     position = 0
     try:
         wanted = parse(text)
-        runs.check(wanted)
-        runs.pick(ROWS, wanted, lambda row: RunStatus("running"), {"loss": ("trainer/loss", "loss")})
+        run_fields.check(wanted)
+        run_fields.select(ROWS, wanted, lambda row: RunStatus("running"), {"loss": ("trainer/loss", "loss")})
     except ExpressionError as error:
         position = error.position
         str(error).encode()

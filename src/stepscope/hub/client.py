@@ -198,8 +198,8 @@ class LocalClient:
         self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET"
     ) -> Iterator[bytes]:
         from stepscope.hub.questions.endpoint import Stream
+        from stepscope.hub.questions.openapi import endpoint_of
         from stepscope.hub.questions.params import check
-        from stepscope.hub.questions.table import endpoint_of
         from stepscope.hub.refusals import Refused
 
         endpoint = endpoint_of(path, method)

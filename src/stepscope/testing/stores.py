@@ -4,13 +4,15 @@ import math
 import struct
 from collections.abc import Iterable
 
-from stepscope.hub.questions.distributions import read_distributions
-from stepscope.hub.questions.logs import LogQuestion, find_alerts, find_logs
-from stepscope.hub.questions.series import Question, Series, read_series
-from stepscope.hub.questions.spans import SpanQuestion, find_spans, open_spans, read_trace
-from stepscope.hub.questions.step_rows import read_step
+from stepscope.hub.questions.histograms import read_distributions
+from stepscope.hub.questions.logs import LogQuery, find_alerts, find_logs
+from stepscope.hub.questions.metric_keys import list_keys
+from stepscope.hub.questions.series import Series, read_series
+from stepscope.hub.questions.series_sql import SeriesQuery
+from stepscope.hub.questions.spans import SpanQuery, find_spans, open_spans, read_trace
+from stepscope.hub.questions.step_sql import read_step
 from stepscope.hub.store.run_catalog import list_runs, read_writers, run_number
-from stepscope.hub.store.series_catalog import list_keys
+from stepscope.hub.store.series_catalog import read_lines
 from stepscope.hub.store.store import Store
 from stepscope.model import names
 from stepscope.model.errors import Reject
@@ -60,7 +62,7 @@ def numbered(store: Store, run: str) -> int:
 
 def line(store: Store, run: str, key: str = KEY, **question: object) -> Series:
     """Read a line of a run."""
-    return read_series(store.engine, Question(numbered(store, run), key, **question))  # type: ignore[arg-type]
+    return read_series(store.engine, SeriesQuery(numbered(store, run), key, **question))  # type: ignore[arg-type]
 
 
 def bits(values: Iterable[float]) -> list[bytes]:
@@ -126,9 +128,9 @@ class WritingContract:
         metric = Metric(T, 1, NASTY, None, {NASTY: 1.0}, {NASTY: NASTY})
         store.write(Batch(writer(run + NASTY_ID), 0, [span, log, metric]))
         number = numbered(store, run + NASTY_ID)
-        asked = SpanQuestion(run=number, name=NASTY, attrs={NASTY: NASTY})
+        asked = SpanQuery(run=number, name=NASTY, attrs={NASTY: NASTY})
         assert [row.span for row in find_spans(store.engine, asked)] == [span]
-        assert [row.record for row in find_logs(store.engine, LogQuestion(run=number, text=NASTY))] == [log]
+        assert [row.record for row in find_logs(store.engine, LogQuery(run=number, text=NASTY))] == [log]
         assert floats(line(store, run + NASTY_ID, NASTY, attrs={NASTY: NASTY}, axis=NASTY)) == [1.0]
 
 
@@ -196,7 +198,13 @@ class LineContract:
         assert line(store, run, "system/gpu").total == 3
         assert floats(line(store, run, "system/gpu", attrs={"hw.id": 2})) == [2.0]
         (key,) = list_keys(store.engine, numbered(store, run))
-        assert (key.key, key.unit, key.type, len(key.attrs), key.points) == ("system/gpu", "1", "gauge", 3, 3)
+        assert (key["key"], key["unit"], key["type"], len(key["attrs"]), key["points"]) == (
+            "system/gpu",
+            "1",
+            "gauge",
+            3,
+            3,
+        )
 
     def test_distributions_come_back(self, store: Store, run: str) -> None:
         """Histograms of both kinds and summaries, with what was not given left out."""
@@ -210,9 +218,9 @@ class LineContract:
             for i, value in enumerate(values)
         ]
         store.write(Batch(writer(run), 0, [*records, Metric(T, 0, None, None, {"lat": 1.0, "plain": values[0]})]))
-        found = read_distributions(store.engine, numbered(store, run), "lat")
+        found = read_distributions(store.engine, read_lines(store.engine, numbered(store, run), key="lat"))
         assert [row.value for row in reversed(found)] == values
-        assert [key.key for key in list_keys(store.engine, numbered(store, run))] == ["lat", "plain"]
+        assert [key["key"] for key in list_keys(store.engine, numbered(store, run))] == ["lat", "plain"]
 
 
 class RecordContract:
@@ -233,7 +241,7 @@ class RecordContract:
         number = numbered(store, run)
 
         def found(**question: object) -> list[Span]:
-            asked = SpanQuestion(run=number, **question)  # type: ignore[arg-type]
+            asked = SpanQuery(run=number, **question)  # type: ignore[arg-type]
             return [row.span for row in find_spans(store.engine, asked)]
 
         assert found() == [plain, rich]
@@ -263,14 +271,14 @@ class RecordContract:
         number = numbered(store, run)
 
         def found(**question: object) -> list[Record]:
-            asked = LogQuestion(run=number, **question)  # type: ignore[arg-type]
+            asked = LogQuery(run=number, **question)  # type: ignore[arg-type]
             return [row.record for row in find_logs(store.engine, asked)]
 
         assert found() == [event, log]
         assert found(oldest=True) == [log, event]
         assert found(text="went up") == found(kind="log") == found(trace_id=ids[0]) == found(until=T) == [log]
         assert found(severity=13) == found(step=2) == found(name="train.nan_detected") == [event]
-        assert [row.record for row in find_alerts(store.engine, LogQuestion(run=number))] == [alert]
+        assert [row.record for row in find_alerts(store.engine, LogQuery(run=number))] == [alert]
 
     def test_runs_are_folded_from_their_writers(self, store: Store, run: str) -> None:
         """Name, ranks, attempts, configuration, endings, counts and the newest values."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions import trace_import as importing
+from stepscope.hub.questions import trace_files
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
@@ -45,7 +45,7 @@ def lines(ask: Ask, what: str, **params: Any) -> list[dict[str, Any]]:
 def test_an_exported_trace_is_what_was_sent(ask: Ask) -> None:
     """Resource, scope, flags, dropped counts and trace state come back when the file is imported."""
     file = ask("GET", "/api/spans/export", params={"trace_id": TRACE.hex()}).content
-    found = importing.read(file, "", "imports", START)
+    found = trace_files.read_file(file, "", "imports", START)
     assert not found.rejected
     (request,) = encode([(group.origin.writer(), group.records) for group in found.groups]).requests
     sent = full_messages.traces()

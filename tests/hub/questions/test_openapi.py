@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stepscope.hub.questions.endpoint import Endpoint
-from stepscope.hub.questions.table import ENDPOINTS
+from stepscope.hub.questions.openapi import ENDPOINTS
 from tests.hub.questions.conftest import Get
 
 schemathesis = pytest.importorskip("schemathesis", reason="the API is fuzzed with schemathesis")

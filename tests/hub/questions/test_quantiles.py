@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions.quantile_json import buckets, of_histograms, quantile
-from stepscope.hub.questions.quantile_rows import Extent, Recorded
+from stepscope.hub.questions.histograms import DistributionRow
+from stepscope.hub.questions.quantiles import Extent, bucket_counts, histogram_quantiles, quantile
+from stepscope.hub.store.series_catalog import Line
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import SPIKE, STEPS
@@ -47,7 +48,7 @@ def histogram(*counts: int) -> Histogram:
 
 def test_interpolation() -> None:
     """A quantile lies in its bucket, as far as its share."""
-    counted = buckets(histogram(10, 10, 0))
+    counted = bucket_counts(histogram(10, 10, 0))
     assert counted is not None
     assert quantile(counted, 0.5) == 10.0
     assert quantile(counted, 0.75) == 15.0
@@ -58,17 +59,18 @@ def test_interpolation() -> None:
 def test_exponential_and_summaries() -> None:
     """Exponential buckets have their bounds by scale and offset; a summary has no buckets."""
     made = ExponentialHistogram(4, None, None, None, 0, 1, 0.0, 1, (2,), 0, (1,))
-    assert buckets(made) == pytest.approx({(0.0, 0.0): 1.0, (2.0, 4.0): 2.0, (-2.0, -1.0): 1.0})
-    assert buckets(Summary(1, 1.0, ())) is None
+    assert bucket_counts(made) == pytest.approx({(0.0, 0.0): 1.0, (2.0, 4.0): 2.0, (-2.0, -1.0): 1.0})
+    assert bucket_counts(Summary(1, 1.0, ())) is None
 
 
-def recorded(at: int, value: Any, *, cumulative: bool = True, start: int = 0) -> Recorded:
-    """A histogram at a place."""
-    return Recorded(1, 1, at, start, cumulative, value)
+def recorded(at: int, value: Any, start: int = 0) -> tuple[int, DistributionRow]:
+    """A distribution and its x."""
+    line = Line(1, "latency", "", 0, "histogram", "s", "", {})
+    return at, DistributionRow(line, 1, None, at, start, value)
 
 
-def test_cumulative_histograms_are_told_apart() -> None:
-    """Each stretch has what was counted in it, also after the series began anew."""
+def test_cumulative_histograms_are_subtracted() -> None:
+    """Each bucket has what was counted in it, also after the series was reset."""
     extent = Extent("time", 0, 3, 4)
     records = [
         recorded(0, histogram(4, 0, 0)),
@@ -76,8 +78,8 @@ def test_cumulative_histograms_are_told_apart() -> None:
         recorded(2, histogram(4, 4, 0)),
         recorded(3, histogram(2, 0, 0), start=3),
     ]
-    found = of_histograms(records, extent, [0.5])
+    found = histogram_quantiles(records, {1: True}, extent, [0.5])
     assert (found.first, found.count) == ([0, 1, 3], [4, 4, 2])
     assert found.values == [[5.0, 15.0, 5.0]]
-    deltas = of_histograms([recorded(0, histogram(4, 0, 0), cumulative=False)] * 2, extent, [0.5])
+    deltas = histogram_quantiles([recorded(0, histogram(4, 0, 0))] * 2, {1: False}, extent, [0.5])
     assert deltas.count == [8]

@@ -1,12 +1,11 @@
 """The table of runs, one run, its keys and its lines, asked over HTTP."""
 
-import math
 from typing import Any
 
 import pytest
 
 from tests.hub.questions.conftest import Get
-from tests.hub.questions.world import BAD, SPIKE, START, STEPS
+from tests.hub.questions.world import START, STEPS
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
@@ -70,7 +69,7 @@ def test_pages_hold_every_run_once(get: Get) -> None:
         ({"limit": "0"}, "from 1 to 10000"),
         ({"limit": ["1", "2"]}, "given once"),
         ({"limits": "1"}, "there is no parameter"),
-        ({"filter": "started > yesterday"}, "no date"),
+        ({"filter": "started > yesterday"}, "not a date"),
     ],
 )
 def test_says_what_is_wrong(get: Get, params: dict[str, Any], word: str) -> None:
@@ -90,78 +89,19 @@ def test_one_run(get: Get) -> None:
     assert get("/api/runs/nobody", expect=404)["error"]["code"] == "not_found"
 
 
-def test_keys(get: Get) -> None:
-    """Keys come with their extent and flags for values that are not finite."""
-    keys = {key["key"]: key for key in get("/api/runs/big/keys")["keys"]}
-    assert sorted(keys) == ["system/gpu_util", "trainer/loss", "trainer/lr"]
-    loss = keys["trainer/loss"]
-    assert (loss["points"], loss["max"], loss["ranks"], loss["category"]) == (2 * STEPS, 50.0, [0, 1], "trainer")
-    assert loss["flags"] & 1
+def test_fields_name_what_runs_have(get: Get) -> None:
+    """Metrics and settings come with how many runs have them, the most common first."""
+    found = get("/api/fields")
+    assert "status" in found["plain"]
+    assert found["projects"] == ["gpt", "tiny"]
+    metrics = {each["name"]: each["runs"] for each in found["metrics"]}
+    assert metrics["trainer/loss"] == 14
+    assert metrics["system/gpu_util"] == 1
+    config = [each["name"] for each in found["config"]]
+    assert config[0] == "lr"
+    assert "optim.name" in config
 
 
-def test_raw_points_when_they_fit(get: Get) -> None:
-    """All points come back, NaN as a word."""
-    (line,) = get("/api/runs/big/series", key="trainer/loss", rank=1)["series"]
-    assert (line["shape"], line["total"], line["shown"]) == ("raw", STEPS, STEPS)
-    assert line["columns"]["value"][BAD] == "NaN"
-    assert line["columns"]["x"] == list(range(STEPS))
-
-
-def test_buckets_keep_the_spike(get: Get) -> None:
-    """However few the marks, the extremes and the flags are there, and the counts add up."""
-    (line,) = get("/api/runs/big/series", key="trainer/loss", points=6)["series"]
-    columns = line["columns"]
-    assert line["shape"] == "buckets"
-    assert line["shown"] == len(columns["x"]) <= 6
-    assert max(columns["max"]) == 50.0
-    assert sum(columns["count"]) == line["total"] == 2 * STEPS
-    flagged = [at for at, flags in enumerate(columns["flags"]) if flags & 1]
-    (at,) = flagged
-    assert columns["x"][at] <= BAD <= columns["x_last"][at]
-    assert all(isinstance(value, float) for value in columns["mean"])
-
-
-def test_zoom_and_axes(get: Get) -> None:
-    """A range narrows what is read; x can be the time since the start."""
-    params = {"key": "trainer/loss", "rank": 0}
-    (line,) = get("/api/runs/big/series", **params, **{"from": SPIKE, "to": SPIKE + 1})["series"]
-    assert line["columns"]["value"] == [50.0, pytest.approx(2.0 - (SPIKE + 1) / 100)]
-    (line,) = get("/api/runs/big/series", **params, x="relative", **{"from": 10, "to": 12})["series"]
-    assert line["columns"]["x"] == [pytest.approx(10.9), pytest.approx(11.9)]
-    assert line["columns"]["step"] == [10, 11]
-
-
-def test_several_lines(get: Get) -> None:
-    """Several keys, each with a line per rank."""
-    found = get("/api/runs/big/series", key=["trainer/loss", "trainer/lr", "none"], by_rank="true")["series"]
-    assert [(line["key"], line["rank"]) for line in found] == [
-        ("trainer/loss", 0),
-        ("trainer/loss", 1),
-        ("trainer/lr", 0),
-        ("trainer/lr", 1),
-        ("none", None),
-    ]
-    assert found[-1]["total"] == 0
-
-
-def test_attempts(get: Get) -> None:
-    """The newest attempt is the line; what it superseded is counted and there on request."""
-    (line,) = get("/api/runs/again/series", key="trainer/loss")["series"]
-    assert (line["total"], line["superseded"]) == (150, 50)
-    assert line["columns"]["value"][49:51] == [1.0, 2.0]
-    (line,) = get("/api/runs/again/series", key="trainer/loss", attempts="all")["series"]
-    assert line["total"] == 200
-    (line,) = get("/api/runs/again/series", key="trainer/loss", attempts="1")["series"]
-    assert set(line["columns"]["attempt"]) == {1}
-    get("/api/runs/again/series", expect=400, key="trainer/loss", attempts="first")
-
-
-def test_a_line_needs_a_key(get: Get) -> None:
-    """Without a key there is nothing to draw."""
-    assert "key is missing" in get("/api/runs/big/series", expect=400)["error"]["message"]
-
-
-def test_relative_origin(get: Get) -> None:
-    """The time that relative x counts from is given."""
-    (line,) = get("/api/runs/big/series", key="trainer/loss", x="relative")["series"]
-    assert math.isclose(line["origin"], START / 1e9)
+def test_runs_have_their_tags(get: Get) -> None:
+    """The table shows them."""
+    assert get("/api/runs/big")["tags"] == {"team": "red"}

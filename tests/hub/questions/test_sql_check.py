@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions import sql_words as vocabulary
-from stepscope.hub.questions.sql_check import Forbidden, ask, check
+from stepscope.hub.questions import sql_words
+from stepscope.hub.questions.sql_check import Forbidden, check, run_select
 from stepscope.hub.store import tables
 from stepscope.hub.store.engine import EngineError, Limits, RowStream
 from stepscope.hub.store.store import Store, open_store
@@ -158,7 +158,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 def read(store: Store, statement: str, limits: Limits | None = None) -> tuple[RowStream, list[list[Any]]]:
     """Ask, and read the answer to its end."""
-    with ask(store.engine, statement, limits) as found:
+    with run_select(store.engine, statement, limits) as found:
         rows = [row for block in found.blocks for row in block]
     return found, rows
 
@@ -208,7 +208,7 @@ def test_answers_are_limited(store: Store) -> None:
 def test_an_answer_comes_in_blocks(store: Store) -> None:
     """Rows can be read before the last is there, and leaving early ends the query."""
     wide = "SELECT a.step, leftPad('', 1000, 'x') FROM metrics a, metrics b"
-    with ask(store.engine, wide, Limits(rows=200_000, seconds=60)) as found:
+    with run_select(store.engine, wide, Limits(rows=200_000, seconds=60)) as found:
         assert [len(row[1]) for row in next(found.blocks)][:2] == [1000, 1000]
     running = store.engine.query("SELECT count() AS n FROM system.processes WHERE query LIKE '%leftPad%1000%'")
     assert running.one("n") <= 1  # this one
@@ -238,4 +238,4 @@ def test_no_column_is_a_closed_word() -> None:
     """Every column of the store can be asked for."""
     columns = re.findall(r"[(,]\s*([a-z_]+) (?:U?Int|String|Float|Fixed|Array|Agg)", " ".join(tables.FIRST.values()))
     assert "commit" in columns
-    assert {column.upper() for column in columns} & vocabulary.CLOSED == set()
+    assert {column.upper() for column in columns} & sql_words.CLOSED == set()

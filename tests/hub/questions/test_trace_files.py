@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from stepscope.hub.questions import trace_import as importing
-from stepscope.hub.questions.known_spans import known_spans
-from stepscope.hub.questions.spans import Stretch, read_stretch
+from stepscope.hub.questions import trace_files
+from stepscope.hub.questions.spans import SpanRange, read_range
+from stepscope.hub.questions.trace_files import known_spans
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire.otlp.decode.decode_request import decode
@@ -142,7 +142,7 @@ def test_import_of_what_is_partly_there(ask: Ask, get: Get, hub: Hub) -> None:
 
 def test_a_span_that_began_is_ended_by_a_file(hub: Hub) -> None:
     """Only what has an end is there; one that is open is known as either."""
-    stored = read_stretch(hub.store.engine, Stretch(trace_id=trace_of(8, 0)), limit=1)[0][0].span
+    stored = read_range(hub.store.engine, SpanRange(trace_id=trace_of(8, 0)), limit=1)[0][0].span
     begun = structs.replace(stored, duration=None)
     id = stored.trace_id, stored.span_id
     assert known_spans(hub.store.engine, [begun]).keys() == {id}
@@ -156,7 +156,7 @@ def test_a_span_that_began_is_ended_by_a_file(hub: Hub) -> None:
 def test_lines_of_one_process_are_one_group(get: Get) -> None:
     """Batches are numbered within a process: no line may pass for the one before it."""
     lines = [json.dumps(get("/api/spans/export", trace_id=trace_of(step, 0).hex())).encode() for step in (5, 6)]
-    (group,) = importing.read(b"\n".join(lines), "", "p", 0).groups
+    (group,) = trace_files.read_file(b"\n".join(lines), "", "p", 0).groups
     assert [record.step for record in group.records] == [5] * 3 + [6] * 3
 
 
@@ -167,7 +167,7 @@ def test_lines_of_one_process_are_one_group(get: Get) -> None:
         (b"{}", "resourceSpans"),
         (b"[{", "no JSON"),
         (b'{"traceEvents": 1}', "traceEvents"),
-        (b"{nope", "no JSON: Expecting property name enclosed in double quotes: line 1 column 2"),
+        (b"{nope", "not JSON: Expecting property name enclosed in double quotes: line 1 column 2"),
         (b'{"resourceSpans": ', "line 1 column 19"),
         (b"\x1f\x8bbroken", "decompressed"),
     ],

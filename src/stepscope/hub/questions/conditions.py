@@ -1,12 +1,16 @@
-"""Conditions that several tables share, in SQL; one that was not asked for is left out."""
+"""SQL that several tables share: conditions, of which those not asked for are left out, and pages of series."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeVar
 
 from stepscope.hub.store import literal
 
+PAGE = 10_000
+Row = TypeVar("Row")
+
 
 def exactly(**numbers: int | None) -> list[str]:
-    """Columns that hold a number."""
+    """Columns that equal a number."""
     return [f"{name} = {int(value)}" for name, value in numbers.items() if value is not None]
 
 
@@ -27,12 +31,33 @@ def between(since: int | None, until: int | None) -> list[str]:
     return found if until is None else [*found, f"time <= {int(until)}"]
 
 
-def carrying(attrs: Mapping[str, str]) -> list[str]:
-    """Attributes with values of these texts."""
-    return [_carries(name, text) for name, text in attrs.items()]
+def with_attrs(attrs: Mapping[str, str]) -> list[str]:
+    """Attributes with these values, compared as text."""
+    return [_has_attr(name, text) for name, text in attrs.items()]
 
 
-def _carries(name: str, text: str) -> str:
+def _has_attr(name: str, text: str) -> str:
     quoted = literal.text(name)
     value = f"attr_values[indexOf(attr_names, {quoted})]"
     return f"(has(attr_names, {quoted}) AND {value} = {literal.text(text)})"
+
+
+def newest(
+    read: Callable[[str], list[Row]], series: Collection[int], since: int | None, until: int | None, limit: int
+) -> list[Row]:
+    """Read the newest rows of some series between two times; `read` takes the SQL that follows the table."""
+    if not series:
+        return []
+    where = " AND ".join((f"series IN {literal.integers(series)}", *between(since, until)))
+    return read(f"WHERE {where} ORDER BY time DESC, series LIMIT {int(limit)}")
+
+
+def pages(
+    read: Callable[[str], list[Row]], series: Collection[int], order: str, page: int = PAGE
+) -> Iterator[list[Row]]:
+    """Yield all rows of some series page by page; `read` takes the SQL that follows the table."""
+    offset = 0
+    among = f"WHERE series IN {literal.integers(series)} ORDER BY {order}"
+    while series and (rows := read(f"{among} LIMIT {offset}, {int(page)}")):
+        yield rows
+        offset += page

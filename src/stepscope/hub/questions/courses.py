@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from stepscope.hub.questions.logs import LogQuestion, LogRow, find_logs
-from stepscope.hub.questions.spans import SpanQuestion, SpanRow, find_spans
+from stepscope.hub.questions.logs import LogQuery, LogRow, find_logs
+from stepscope.hub.questions.spans import SpanQuery, SpanRow, find_spans
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.series_catalog import Line, read_lines, span_of
@@ -146,5 +146,5 @@ def first_steps(engine: Engine, run: int) -> dict[int, int]:
 
 def read_failures(engine: Engine, run: int) -> tuple[Sequence[LogRow], Sequence[SpanRow]]:
     """The first exceptions of a run, and its last failed spans."""
-    thrown = LogQuestion(run=run, name=names.EVENT_EXCEPTION, oldest=True, limit=MOST_FAILURES)
-    return find_logs(engine, thrown), find_spans(engine, SpanQuestion(run=run, status=2, limit=MOST_FAILURES))
+    thrown = LogQuery(run=run, name=names.EVENT_EXCEPTION, oldest=True, limit=MOST_FAILURES)
+    return find_logs(engine, thrown), find_spans(engine, SpanQuery(run=run, status=2, limit=MOST_FAILURES))

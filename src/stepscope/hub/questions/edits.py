@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions import shapes
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.params import bad
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, RUN_FIELDS, SECONDS, TEXT, many, thing
+from stepscope.hub.questions.runs import RUN_FIELDS, run_json
+from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, many, seconds, thing
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.journal.run_edits import GOING, Edits
 from stepscope.model.edits import (
@@ -44,7 +44,7 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 5.0)) from None
     now = reader.described(recorded)
     return {
-        "run": shapes.run(now, reader.states.status(now), {}),
+        "run": run_json(now, reader.states.status(now), {}),
         "edit": _shape(edit),
         "undo": msgspec.to_builtins(undo(recorded.recorded, before, wanted)),
     }
@@ -96,7 +96,7 @@ def _change(body: bytes) -> Change:
 def _shape(edit: Edit) -> dict[str, Any]:
     return {
         "id": edit.id,
-        "time": shapes.seconds(edit.time),
+        "time": seconds(edit.time),
         "who": edit.who,
         "change": msgspec.to_builtins(edit.change),
     }

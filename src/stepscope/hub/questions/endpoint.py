@@ -8,14 +8,13 @@ from typing import Any, Literal
 
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.questions.params import Param
+from stepscope.hub.questions.schemas import INTEGER, Schema, maybe
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
 from stepscope.hub.store.run_catalog import RunRow, edited, list_runs, run_ids, run_number
 from stepscope.journal.run_edits import Edits
-
-Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +122,18 @@ class Endpoint:
 RUN = Param("run", "text", "the id of a run", required=True, place="path")
 """The run in a path."""
 EXACT_RUN = Param("run", "text", "records of this run")
+METRIC = Param("key", "text", "a metric, such as actor/length", required=True)
+RANK_ONLY = Param("rank", "integer", "of this rank only", low=0, high=2**32 - 1)
 LIMIT = Param("limit", "integer", "so many at most", default=100, low=1, high=1000)
 OFFSET = Param("offset", "integer", "leave out so many", default=0, low=0, high=1_000_000)
 SINCE = Param("since", "number", "not before this time, in seconds since 1970")
 UNTIL = Param("until", "number", "not after this time, in seconds since 1970")
+STEP_PARAM = Param("step", "integer", "at this step")
+RANK_PARAM = Param("rank", "integer", "of this rank", low=0, high=2**32 - 1)
+NAME_PARAM = Param("name", "text", "with this name")
+TRACE_PARAM = Param("trace_id", "hex", "of this trace", width=16)
+SPAN_PARAM = Param("span_id", "hex", "of this span", width=8)
+NEXT = maybe(INTEGER)
 
 
 def whole(number: float | None, factor: float = 1.0) -> int | None:
@@ -137,3 +144,15 @@ def whole(number: float | None, factor: float = 1.0) -> int | None:
 def nanoseconds(moment: float | None) -> int | None:
     """A time in ns."""
     return whole(moment, 1e9)
+
+
+def next_offset(rows: Sequence[Any], given: dict[str, Any]) -> int | None:
+    """The offset of the next page, where there is one."""
+    return given["offset"] + given["limit"] if len(rows) > given["limit"] else None
+
+
+def safe_name(text: str) -> str:
+    """The start of a file name: at most 100 ASCII letters, digits and `-_.`."""
+    return "".join(letter if (letter.isascii() and letter.isalnum()) or letter in "-_." else "_" for letter in text)[
+        :100
+    ]

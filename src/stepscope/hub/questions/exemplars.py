@@ -1,17 +1,20 @@
 """Exemplars of a metric: single measurements with the spans in which they were made."""
 
 from collections.abc import Collection, Iterator
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
 
-from stepscope.hub.questions.conditions import between
-from stepscope.hub.store import attrs, exact, literal
+from stepscope.hub.questions.conditions import newest, pages
+from stepscope.hub.questions.endpoint import LIMIT, METRIC, RANK_ONLY, RUN, SINCE, UNTIL, Endpoint, Reader, nanoseconds
+from stepscope.hub.questions.schemas import ATTRS, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, seconds, thing
+from stepscope.hub.store import attrs, exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
 from stepscope.hub.store.series_catalog import Line, read_lines
 from stepscope.model.records import Attrs
-
-PAGE = 10_000
+from stepscope.wire.plain import plain
 
 
 class ExemplarRow(Struct, frozen=True):
@@ -27,57 +30,70 @@ class ExemplarRow(Struct, frozen=True):
     attrs: Attrs
 
 
-def read_exemplars(
-    engine: Engine,
-    run: int,
-    key: str,
-    *,
-    rank: int | None = None,
-    since: int | None = None,
-    until: int | None = None,
-    limit: int = 1000,
-) -> list[ExemplarRow]:
-    """The exemplars of a metric between two times, the newest first."""
-    lines = read_lines(engine, run, key=key, rank=rank)
-    if not lines:
-        return []
-    where = " AND ".join((f"series IN {literal.integers(lines)}", *between(since, until)))
-    return _read(engine, lines, f"WHERE {where} ORDER BY time DESC, series LIMIT {int(limit)}")
-
-
 def every_exemplar(
-    engine: Engine, run: int, *, keys: Collection[str] = (), rank: int | None = None, page: int = PAGE
+    engine: Engine, run: int, *, keys: Collection[str] = (), rank: int | None = None
 ) -> Iterator[list[ExemplarRow]]:
     """Yield the exemplars of a run page by page, by series and time."""
-    lines = {
-        series: line for series, line in read_lines(engine, run, rank=rank).items() if not keys or line.key in keys
-    }
-    if not lines:
-        return
-    among, offset = literal.integers(lines), 0
-    while rows := _read(
-        engine, lines, f"WHERE series IN {among} ORDER BY series, time, span_id LIMIT {offset}, {int(page)}"
-    ):
-        yield rows
-        offset += page
+    lines = read_lines(engine, run, keys=keys, rank=rank)
+    return pages(partial(_read, engine, lines), lines, "series, time, span_id")
 
 
-def _read(engine: Engine, lines: dict[int, Line], condition: str) -> list[ExemplarRow]:
+def _read(engine: Engine, lines: dict[int, Line], rest: str) -> list[ExemplarRow]:
     columns = (
         *("series", "attempt", "step", "time", "value", "rest"),
         *("trace_id", "span_id", "attr_names", "attr_values", "attr_types"),
     )
-    found = engine.query(f"SELECT {', '.join(columns)} FROM exemplars {condition}")
+    found = engine.query(f"SELECT {', '.join(columns)} FROM exemplars {rest}")
     return [
         ExemplarRow(
             lines[series],
             attempt,
             step_of(step),
             time,
-            exact.whole(value, rest),
+            exact.whole(value, off),
             trace if any(trace) else None,
             span if any(span) else None,
             attrs.restore(names, values, types),
         )
-        for series, attempt, step, time, value, rest, trace, span, names, values, types in found.rows(*columns)
+        for series, attempt, step, time, value, off, trace, span, names, values, types in found.rows(*columns)
     ]
+
+
+def exemplars(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/exemplars`."""
+    lines = read_lines(reader.engine, reader.number(given["run"]), key=given["key"], rank=given["rank"])
+    since, until = nanoseconds(given["since"]), nanoseconds(given["until"])
+    found = newest(partial(_read, reader.engine, lines), lines, since, until, given["limit"])
+    return {"run": given["run"], "key": given["key"], "exemplars": [_json(row) for row in found]}
+
+
+def _json(row: ExemplarRow) -> dict[str, Any]:
+    return {
+        "rank": row.line.rank,
+        "series": plain(row.line.attrs),
+        "scope": row.line.scope,
+        "attempt": row.attempt,
+        "step": row.step,
+        "time": seconds(row.time),
+        "value": plain(row.value),
+        "trace_id": row.trace_id.hex() if row.trace_id else None,
+        "span_id": row.span_id.hex() if row.span_id else None,
+        "attrs": plain(row.attrs),
+    }
+
+
+_EXEMPLAR = thing(
+    rank=INTEGER, series=ATTRS, scope=TEXT, attempt=INTEGER, step=STEP, time=SECONDS, value=NUMBER,
+    trace_id=maybe(TEXT), span_id=maybe(TEXT), attrs=ATTRS,
+)  # fmt: skip
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs/{run}/exemplars",
+        "readExemplars",
+        "Single measurements behind the points of a metric, with their spans; the newest first.",
+        exemplars,
+        thing(run=TEXT, key=TEXT, exemplars=many(_EXEMPLAR)),
+        (RUN, METRIC, RANK_ONLY, SINCE, UNTIL, LIMIT),
+    ),
+)

@@ -1,18 +1,204 @@
-"""The endpoint that copies a run out, one kind of record at a time, as Parquet, Arrow, CSV or lines of JSON."""
+"""Export of a run, one kind of record at a time, as Parquet, Arrow, CSV or JSON lines."""
 
-from collections.abc import Callable, Iterator, Sequence
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from stepscope.hub.questions import copies, shapes
-from stepscope.hub.questions.distributions import every_distribution
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, Stream
-from stepscope.hub.questions.exemplars import every_exemplar
-from stepscope.hub.questions.logs import LogQuestion, find_alerts, find_logs
+import msgspec
+import numpy as np
+
+from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, Stream, safe_name
+from stepscope.hub.questions.exemplars import ExemplarRow, every_exemplar
+from stepscope.hub.questions.histograms import DistributionRow, every_distribution
+from stepscope.hub.questions.logs import LogQuery, LogRow, find_alerts, find_logs, record_json
 from stepscope.hub.questions.params import Param, bad
-from stepscope.hub.questions.points import read_points
-from stepscope.hub.questions.spans import SpanQuestion, find_spans
-from stepscope.hub.store import arrow
+from stepscope.hub.questions.spans import SpanQuery, SpanRow, find_spans, span_json
+from stepscope.hub.store import arrow, exact, literal
+from stepscope.hub.store.arrow import Points
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.series_catalog import Line, read_lines, read_totals
 from stepscope.model.errors import ConfigError
+from stepscope.model.records import Histogram, Summary
+from stepscope.wire.plain import plain, word
+
+PIECE = 250_000
+"""The number of points read at a time."""
+
+
+def read_points(
+    engine: Engine, run: int, *, keys: Sequence[str] = (), rank: int | None = None, piece: int = PIECE
+) -> Iterator[Points]:
+    """Yield the points of a run, superseded ones too, by key and rank."""
+    lines = read_lines(engine, run, keys=keys, rank=rank)
+    sizes = dict.fromkeys(lines, 0)
+    for total in read_totals(engine, run, lines):
+        sizes[total.line.series] += total.points
+    ordered = sorted((line for line in lines.values() if sizes[line.series]), key=lambda line: (line.key, line.rank))
+    group: list[Line] = []
+    for line in ordered:
+        if group and sum(sizes[each.series] for each in group) + sizes[line.series] > piece:
+            yield from _pieces(engine, group, piece)
+            group = []
+        group.append(line)
+    if group:
+        yield from _pieces(engine, group, piece)
+
+
+def _pieces(engine: Engine, lines: list[Line], piece: int) -> Iterator[Points]:
+    places = np.array([line.series for line in lines], dtype=np.uint64)
+    order = np.argsort(places)
+    offset = 0
+    while True:
+        found = engine.query(
+            f"""SELECT series, step, time, attempt, value, rest FROM metrics
+            WHERE series IN {literal.integers(places.tolist())}
+            ORDER BY series, step, time LIMIT {offset}, {piece}"""
+        )
+        if not len(found):
+            return
+        which = order[np.searchsorted(places[order], found.array("series", "u8"))].astype(np.int32)
+        columns = (found.array("step", "i8"), found.array("time", "i8"), found.array("attempt", "u2"))
+        yield Points(lines, which, *columns, found.array("value"), found.array("rest", "i8"))
+        if len(found) < piece:
+            return
+        offset += piece
+
+
+POINT = ("key", "axis", "rank", "attempt", "step", "time", "value", "attrs", "scope")
+HISTOGRAM = (
+    *("key", "axis", "rank", "attempt", "step", "time", "start", "type", "unit", "scope", "attrs"),
+    *("count", "sum", "min", "max", "bounds", "counts", "scale", "zero_count", "zero_threshold"),
+    *("positive_offset", "negative_offset", "negative_counts", "quantiles"),
+)
+EXEMPLAR = (
+    *("key", "axis", "rank", "attempt", "step", "time", "value"),
+    *("trace_id", "span_id", "attrs", "scope", "series_attrs"),
+)
+SPAN = (
+    *("run", "rank", "attempt", "trace_id", "span_id", "parent_id", "name", "kind", "status", "message", "step"),
+    *("axis", "start", "duration_ms", "scope", "attrs", "events", "links", "flags"),
+)
+RECORD = (
+    *("kind", "run", "rank", "attempt", "time", "step", "axis", "trace_id", "span_id", "severity"),
+    *("severity_number", "name", "body", "attrs", "scope", "observed", "flags"),
+)
+
+
+def point_rows(points: Points) -> Iterator[tuple[Any, ...]]:
+    """The points one by one, in the order of `POINT`; times in seconds as text, to the nanosecond."""
+    labels = [(line.key, line.axis or None, line.rank, plain(line.attrs), line.scope) for line in points.lines]
+    columns = (points.which, points.attempt, points.step, points.time, points.value, points.rest)
+    for which, attempt, step, time, value, rest in zip(*(column.tolist() for column in columns), strict=True):
+        key, axis, rank, attrs, scope = labels[which]
+        number = word(exact.whole(value, rest))
+        yield key, axis, rank, attempt, step_of(step), exact_seconds(time), number, attrs, scope
+
+
+def histogram_row(row: DistributionRow) -> dict[str, Any]:
+    """A distribution by the names of `HISTOGRAM`; times in ns, and only what its kind has."""
+    line, value = row.line, row.value
+    made: dict[str, Any] = {
+        "key": line.key,
+        "axis": line.axis or None,
+        "rank": line.rank,
+        "attempt": row.attempt,
+        "step": row.step,
+        "time": row.time,
+        "start": row.start or None,
+        "unit": line.unit,
+        "scope": line.scope,
+        "attrs": line.attrs,
+        "count": value.count,
+        "sum": value.total,
+    }
+    if isinstance(value, Summary):
+        return {**made, "type": "summary", "quantiles": [list(pair) for pair in value.quantiles]}
+    made |= {"min": value.low, "max": value.high}
+    if isinstance(value, Histogram):
+        return {**made, "type": "histogram", "bounds": list(value.bounds), "counts": list(value.counts)}
+    return {
+        **made,
+        "type": "exponential_histogram",
+        "scale": value.scale,
+        "zero_count": value.zeros,
+        "zero_threshold": value.zero_threshold,
+        "positive_offset": value.positive_offset,
+        "counts": list(value.positive),
+        "negative_offset": value.negative_offset,
+        "negative_counts": list(value.negative),
+    }
+
+
+def exemplar_row(row: ExemplarRow) -> dict[str, Any]:
+    """An exemplar by the names of `EXEMPLAR`; its time in ns."""
+    line = row.line
+    return {
+        "key": line.key,
+        "axis": line.axis or None,
+        "rank": line.rank,
+        "attempt": row.attempt,
+        "step": row.step,
+        "time": row.time,
+        "value": row.value,
+        "attrs": row.attrs,
+        "scope": line.scope,
+        "series_attrs": line.attrs,
+        "trace_id": row.trace_id.hex() if row.trace_id else None,
+        "span_id": row.span_id.hex() if row.span_id else None,
+    }
+
+
+def as_cells(names: Sequence[str], made: dict[str, Any]) -> list[Any]:
+    """The fields of a distribution or exemplar as text files have them: times in seconds, to the nanosecond."""
+    times = {name: exact_seconds(made[name]) for name in ("time", "start") if made.get(name) is not None}
+    return [plain(value) for value in cells(names, {**made, **times})]
+
+
+def exact_seconds(ns: int) -> str:
+    """A time in seconds with all its digits."""
+    sign = "-" if ns < 0 else ""
+    return f"{sign}{abs(ns) // 10**9}.{abs(ns) % 10**9:09d}"
+
+
+def as_csv(names: Sequence[str], groups: Iterable[Iterable[Sequence[Any]]]) -> Iterator[bytes]:
+    """Write groups of rows as one CSV file with a head, which comes with the first of them."""
+    head = _csv([names])
+    for rows in groups:
+        yield head + _csv([as_text(value) for value in row] for row in rows)
+        head = b""
+    if head:
+        yield head
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue().encode("utf-8", "replace")
+
+
+def as_text(value: Any) -> str | None:
+    """A value in a cell: nested ones as JSON, none as nothing."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return repr(value)
+    return str(value) if isinstance(value, int) else json.dumps(plain(value), ensure_ascii=False)
+
+
+def as_jsonl(names: Sequence[str], groups: Iterable[Iterable[Sequence[Any]]]) -> Iterator[bytes]:
+    """Write groups of rows as lines of JSON."""
+    encode = msgspec.json.Encoder().encode
+    for rows in groups:
+        yield b"".join(encode(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
+
+
+def cells(names: Sequence[str], made: dict[str, Any]) -> list[Any]:
+    """The fields of a record in the order of their names."""
+    return [made.get(name) for name in names]
+
 
 PAGE = 20_000
 MEDIA_TYPES = {
@@ -27,79 +213,98 @@ WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
 def export(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `/api/runs/{run}/export`."""
     run = reader.run(given["run"])
-    format, what = given["format"], given["what"]
+    what = given["what"]
     try:
         if what == "metrics":
             pieces = _points(reader, run.number, given)
         elif what in ("histograms", "exemplars"):
             pieces = _measured(reader, run.number, given)
         else:
-            names, groups = _records(reader, run.number, run.id, what)
-            pieces = _written(format, names, groups)
+            pieces = _records(reader, run.number, run.id, given)
     except ConfigError as error:
         raise bad(str(error)) from None
-    safe = "".join(letter if (letter.isascii() and letter.isalnum()) or letter in "-_." else "_" for letter in run.id)
-    return Stream(MEDIA_TYPES[format], f"{safe[:100]}-{what}.{format}", pieces)
+    return Stream(MEDIA_TYPES[given["format"]], f"{safe_name(run.id)}-{what}.{given['format']}", pieces)
 
 
 def _points(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[bytes]:
-    format = given["format"]
-    points = read_points(reader.engine, run, keys=given["key"], rank=given["rank"])
-    if format in ("csv", "jsonl"):
-        write = copies.as_csv if format == "csv" else copies.as_jsonl
-        return write(copies.POINT, map(copies.point_rows, points))
-    write_tables = arrow.parquet if format == "parquet" else arrow.stream
-    return write_tables(map(arrow.points_table, points), arrow.points_schema())
+    pages = read_points(reader.engine, run, keys=given["key"], rank=given["rank"])
+    return _write(given["format"], POINT, pages, point_rows, arrow.points_table, arrow.points_schema)
 
 
 def _measured(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[bytes]:
     """Distributions or exemplars."""
-    format, wanted = given["format"], {"keys": given["key"], "rank": given["rank"]}
-    pages: Iterator[list[dict[str, Any]]]
     names: Sequence[str]
-    if given["what"] == "histograms":
-        found = every_distribution(reader.engine, run, **wanted)
-        pages, names = ([copies.histogram_row(row) for row in page] for page in found), copies.HISTOGRAM
-    else:
-        shown = every_exemplar(reader.engine, run, **wanted)
-        pages, names = ([copies.exemplar_row(row) for row in page] for page in shown), copies.EXEMPLAR
-    if format in ("csv", "jsonl"):
-        write = copies.as_csv if format == "csv" else copies.as_jsonl
-        return write(names, ([copies.as_cells(names, row) for row in page] for page in pages))
-    schema = arrow.histograms_schema() if given["what"] == "histograms" else arrow.exemplars_schema()
-    tables = (arrow.typed_table(page, schema) for page in pages)
-    return (arrow.parquet if format == "parquet" else arrow.stream)(tables, schema)
-
-
-def _written(format: str, names: Sequence[str], groups: Iterator[list[list[Any]]]) -> Iterator[bytes]:
-    if format in ("csv", "jsonl"):
-        return (copies.as_csv if format == "csv" else copies.as_jsonl)(names, groups)
-    schema = arrow.texts_table(names, []).schema
-    tables = (
-        arrow.texts_table(names, [[copies.as_text(cell) for cell in row] for row in rows]) for rows in groups if rows
+    names, pages, schema = HISTOGRAM, _histogram_pages(reader, run, given), arrow.histograms_schema
+    if given["what"] == "exemplars":
+        names, pages, schema = EXEMPLAR, _exemplar_pages(reader, run, given), arrow.exemplars_schema
+    return _write(
+        *(given["format"], names, pages),
+        as_rows=lambda page: [as_cells(names, row) for row in page],
+        as_table=lambda page: arrow.typed_table(page, schema()),
+        schema=schema,
     )
-    return (arrow.parquet if format == "parquet" else arrow.stream)(tables, schema)
 
 
-def _records(reader: Reader, run: int, id: str, what: str) -> tuple[Sequence[str], Iterator[list[list[Any]]]]:
-    if what == "spans":
-        pages = _newest_first(
-            lambda until, offset: find_spans(
-                reader.engine, SpanQuestion(run=run, until=until, offset=offset, limit=PAGE)
-            ),
-            lambda row: row.span.time,
-        )
-        return copies.SPAN, ([copies.cells(copies.SPAN, shapes.span(row, id)) for row in page] for page in pages)
-    find = find_logs if what == "logs" else find_alerts
-    found = _newest_first(
-        lambda until, offset: find(reader.engine, LogQuestion(run=run, until=until, offset=offset, limit=PAGE)),
-        lambda row: row.record.time,
+def _histogram_pages(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    found = every_distribution(reader.engine, run, keys=given["key"], rank=given["rank"])
+    return ([histogram_row(row) for row in page] for page in found)
+
+
+def _exemplar_pages(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    found = every_exemplar(reader.engine, run, keys=given["key"], rank=given["rank"])
+    return ([exemplar_row(row) for row in page] for page in found)
+
+
+def _records(reader: Reader, run: int, id: str, given: dict[str, Any]) -> Iterator[bytes]:
+    """Spans, logs and events, or alerts; their cells are text in Arrow."""
+    names, pages = _span_pages(reader, run, id) if given["what"] == "spans" else _log_pages(reader, run, id, given)
+    return _write(
+        *(given["format"], names, pages),
+        as_rows=lambda rows: rows,
+        as_table=lambda rows: arrow.texts_table(names, [[as_text(cell) for cell in row] for row in rows]),
+        schema=lambda: arrow.texts_table(names, []).schema,
     )
-    return copies.RECORD, ([copies.cells(copies.RECORD, shapes.record(row, id)) for row in page] for page in found)
+
+
+def _span_pages(reader: Reader, run: int, id: str) -> tuple[Sequence[str], Iterator[list[list[Any]]]]:
+    def find(until: int | None, offset: int) -> list[SpanRow]:
+        return find_spans(reader.engine, SpanQuery(run=run, until=until, offset=offset, limit=PAGE))
+
+    pages = _newest_first(find, lambda row: row.span.time)
+    return SPAN, ([cells(SPAN, span_json(row, id)) for row in page] for page in pages)
+
+
+def _log_pages(
+    reader: Reader, run: int, id: str, given: dict[str, Any]
+) -> tuple[Sequence[str], Iterator[list[list[Any]]]]:
+    search = find_logs if given["what"] == "logs" else find_alerts
+
+    def find(until: int | None, offset: int) -> list[LogRow]:
+        return search(reader.engine, LogQuery(run=run, until=until, offset=offset, limit=PAGE))
+
+    pages = _newest_first(find, lambda row: row.record.time)
+    return RECORD, ([cells(RECORD, record_json(row, id)) for row in page] for page in pages)
+
+
+def _write(
+    format: str,
+    names: Sequence[str],
+    pages: Iterable[Any],
+    as_rows: Callable[[Any], Iterable[Sequence[Any]]],
+    as_table: Callable[[Any], Any],
+    schema: Callable[[], Any],
+) -> Iterator[bytes]:
+    """Write pages as rows of text or as Arrow tables; ConfigError when pyarrow is needed and missing."""
+    if format == "csv":
+        return as_csv(names, map(as_rows, pages))
+    if format == "jsonl":
+        return as_jsonl(names, map(as_rows, pages))
+    write = arrow.parquet if format == "parquet" else arrow.stream
+    return write(map(as_table, pages), schema())
 
 
 def _newest_first(find: Callable[[int | None, int], list[Any]], time: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """Read pages back in time; each begins where the one before ended, after the rows of that very time it had."""
+    """Read pages back in time; each starts at the last time of the page before, after the rows it had of that time."""
     until, offset = None, 0
     while page := find(until, offset):
         yield page

@@ -24,7 +24,7 @@ from stepscope.hub.questions.evidence import (
 )
 from stepscope.hub.questions.schemas import INTEGER, NUMBER, STEP, TEXT, many, maybe, thing
 from stepscope.hub.questions.slowness import slow_steps
-from stepscope.hub.questions.spans import SpanQuestion, find_spans
+from stepscope.hub.questions.spans import SpanQuery, find_spans
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import RunRow, read_writers
@@ -94,7 +94,7 @@ def _slow(
 
 
 def _explained(engine: Engine, run: int, long: LongStep, middle: float, usual: Mapping[str, float]) -> SlowStep:
-    rows = find_spans(engine, SpanQuestion(run=run, step=long.step, limit=MOST_SPANS))
+    rows = find_spans(engine, SpanQuery(run=run, step=long.step, limit=MOST_SPANS))
     mine = [row for row in rows if row.attempt == long.attempt]
     return SlowStep(long.step, long.attempt, float(long.duration), middle, work(mine, usual))
 

@@ -1,19 +1,138 @@
-"""The endpoint of goodput: the share of a run's time for each phase, its steps and tokens per second."""
+"""Goodput: the share of a run's time for each phase, and its steps and tokens per second."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from stepscope.hub.questions import goodput_json as query
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.goodput_rows import read_sums
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, maybe, table, thing
-from stepscope.model.goodput import conclude
+from stepscope.hub.store import literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.series_catalog import Line, read_lines, read_totals
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.model import names
+from stepscope.model.goodput import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
+
+_SAID = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
+_KNOWN = ", ".join(literal.text(name) for name in names.SPAN_BUCKETS)
+_WORDS = ", ".join(literal.text(bucket) for bucket in names.BUCKETS)
+_BUCKETED = f"({_SAID} IN ({_WORDS}) OR name IN ({_KNOWN}))"
+_OURS = ("stepscope/", "system/")
+MOST_TOKENS = 200_000
+"""So many points of a metric of tokens are looked at in their order."""
+
+
+def read_sums(engine: Engine, run: int) -> Sums:
+    """Add up a run."""
+    sums = Sums()
+    _spans(engine, run, sums)
+    _points(engine, run, sums)
+    found = engine.query(
+        f"SELECT rank, attempt, min(wall_ns) AS a FROM writers WHERE run = {run} GROUP BY rank, attempt"
+    )
+    for rank, attempt, began in found.rows():
+        if began:
+            sums.reach((rank, attempt), began, began)
+    found = engine.query(
+        f"""SELECT rank, attempt, min(time) AS a, max(time) AS b FROM lifecycle WHERE run = {run}
+        GROUP BY rank, attempt"""
+    )
+    for rank, attempt, began, ended in found.rows():
+        sums.reach((rank, attempt), began, ended)
+    return sums
+
+
+def _spans(engine: Engine, run: int, sums: Sums) -> None:
+    extents, spent, below = engine.query_many(
+        [
+            f"""SELECT rank, attempt, min(time) AS a, max(time + duration) AS b,
+                countIf(name = {literal.text(names.SPAN_STEP)}) AS n
+            FROM spans WHERE run = {run} GROUP BY rank, attempt""",
+            f"""SELECT name, {_SAID} AS said, sum(duration) AS total FROM spans
+            WHERE run = {run} AND {_BUCKETED} GROUP BY name, said""",
+            # What lies right below each bucketed span; old servers have trouble with joins, and none with this.
+            f"""SELECT n AS name, s AS said, sum(below) AS total FROM
+                (SELECT id, max(called) AS n, max(word) AS s, sum(lasted) AS below FROM
+                    (SELECT parent_id AS id, '' AS called, '' AS word, duration AS lasted FROM spans
+                        WHERE run = {run} AND {_BUCKETED}
+                    UNION ALL
+                    SELECT span_id AS id, name AS called, {_SAID} AS word, toInt64(0) AS lasted FROM spans
+                        WHERE run = {run} AND {_BUCKETED})
+                GROUP BY id)
+            WHERE n != '' GROUP BY n, s""",
+        ]
+    )
+    for rank, attempt, began, ended, steps in extents.rows():
+        sums.reach((rank, attempt), began, ended)
+        sums.steps[rank, attempt] += steps
+    for found, sign in ((spent, 1), (below, -1)):
+        for name, said, lasted in found.rows():
+            bucket = bucket_of(name, said)
+            if bucket is not None:
+                sums.spent[bucket, name] += sign * lasted
+
+
+def _points(engine: Engine, run: int, sums: Sums) -> None:
+    lines = read_lines(engine, run)
+    for total in read_totals(engine, run, lines):
+        part = total.line.rank, total.attempt
+        sums.reach(part, total.first_time, total.last_time)
+        if not total.line.key.startswith(_OURS) and not total.line.axis and total.last_step != NO_STEP:
+            sums.walk(part, total.first_step, total.last_step)
+    own = {number: line for number, line in lines.items() if not line.key.startswith(_OURS)}
+    counting = [number for number, line in own.items() if line.key.rpartition("/")[2] in TOKEN_KEYS]
+    if counting:
+        _tokens(engine, counting, lines, sums)
+
+
+def _tokens(engine: Engine, counting: list[int], lines: Mapping[int, Line], sums: Sums) -> None:
+    """Read what the metrics of tokens said; of a long one every so many steps tell whether it ever fell."""
+    among = f"series IN {literal.integers(counting)} AND value = value"
+    amounts = engine.query(
+        f"""SELECT series, attempt, count() AS n, sum(value) AS total, min(value) AS low, max(value) AS high
+        FROM metrics WHERE {among} GROUP BY series, attempt"""
+    )
+    rows = list(amounts.rows())
+    pace = max(n for _, _, n, *_ in rows) // MOST_TOKENS + 1 if rows else 1
+    courses = engine.query(
+        f"""SELECT series, attempt, arrayCount((a, b) -> b > a, arrayPopBack(course), arrayPopFront(course)) AS rises,
+            arrayCount((a, b) -> b < a, arrayPopBack(course), arrayPopFront(course)) AS falls
+        FROM (SELECT series, attempt, arrayMap(each -> each.3, arraySort(groupArray((step, time, value)))) AS course
+            FROM metrics WHERE {among} AND step % {pace} = 0 GROUP BY series, attempt)"""
+    )
+    moves = {(series, attempt): (rises, falls) for series, attempt, rises, falls in courses.rows()}
+    for series, attempt, n, total, low, high in rows:
+        line, (rises, falls) = lines[series], moves.get((series, attempt), (0, 0))
+        count = sums.tokens.setdefault((line.key, (line.rank, attempt)), TokenCount())
+        # Lines of one key that differ in their attributes are added up; together they are no counter.
+        count.falls += falls + (count.points > 0)
+        count.rises += rises
+        count.points, count.total = count.points + n, count.total + total
+        count.low, count.high = min(count.low, low), max(count.high, high)
+
+
+def goodput_json(run: str, found: Goodput) -> dict[str, Any]:
+    """The shares and rates of a run; seconds to the microsecond."""
+    return {
+        "run": run,
+        "goodput": found.goodput,
+        "seconds": round(found.seconds, 6),
+        "shares": found.shares,
+        "buckets": {bucket: round(spent, 6) for bucket, spent in found.buckets.items()},
+        "phases": {name: round(spent, 6) for name, spent in sorted(found.phases.items())},
+        "steps": found.steps,
+        "steps_per_second": found.steps_per_second,
+        "tokens": found.tokens,
+        "tokens_per_second": found.tokens_per_second,
+        "tokens_counted": found.tokens_counted,
+    }
+
 
 _NUMBER = {"type": "number"}
 
 
 def goodput(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/goodput`."""
-    return query.goodput(given["run"], conclude(read_sums(reader.engine, reader.number(given["run"]))))
+    return goodput_json(given["run"], conclude(read_sums(reader.engine, reader.number(given["run"]))))
 
 
 ENDPOINTS = (

@@ -1,72 +1,215 @@
-"""Endpoints of distributions: a metric's histograms along a run, and the exemplars of its points."""
+"""Distributions: a metric's histograms and summaries along a run, as recorded or thinned."""
 
+import math
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any
 
-from stepscope.hub.questions import spreads
-from stepscope.hub.questions.endpoint import LIMIT, RUN, SINCE, UNTIL, Endpoint, Reader, nanoseconds, whole
-from stepscope.hub.questions.exemplars import ExemplarRow, read_exemplars
+from msgspec import Struct
+
+from stepscope.hub.questions.conditions import newest, pages
+from stepscope.hub.questions.endpoint import METRIC, RANK_ONLY, RUN, Endpoint, Reader, whole
 from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import ATTRS, BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, thing
-from stepscope.hub.questions.shapes import seconds
-from stepscope.hub.questions.spread_rows import Spread, read_spreads
+from stepscope.hub.questions.schemas import (
+    ATTRS,
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    STEP,
+    TEXT,
+    many,
+    maybe,
+    seconds,
+    thing,
+)
+from stepscope.hub.store import literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.series_catalog import Line, read_lines
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, restore
+from stepscope.model.records import Histogram, Summary
 from stepscope.wire.plain import plain
 
 MOST_SERIES = 64
 
 
+class DistributionRow(Struct, frozen=True):
+    """One distribution as it was recorded."""
+
+    line: Line
+    attempt: int
+    step: int | None
+    time: int
+    start: int
+    value: Distribution
+
+
+def read_distributions(engine: Engine, lines: dict[int, Line], limit: int = 1000) -> list[DistributionRow]:
+    """The latest distributions of some series, the newest first."""
+    return newest(partial(_read, engine, lines), lines, None, None, limit)
+
+
+def every_distribution(
+    engine: Engine, run: int, *, keys: Collection[str] = (), rank: int | None = None
+) -> Iterator[list[DistributionRow]]:
+    """Yield the distributions of a run page by page, superseded ones too, by series and step."""
+    lines = read_lines(engine, run, keys=keys, rank=rank)
+    return pages(partial(_read, engine, lines), lines, "series, step, time")
+
+
+def _read(engine: Engine, lines: dict[int, Line], rest: str) -> list[DistributionRow]:
+    columns = ("series", "attempt", "step", "time", "start", *FIELDS)
+    found = engine.query(f"SELECT {', '.join(columns)} FROM histograms {rest}")
+    return [
+        DistributionRow(lines[series], attempt, step_of(step), time, start, _restore(fields))
+        for series, attempt, step, time, start, *fields in found.rows(*columns)
+    ]
+
+
+def _restore(fields: list[Any]) -> Distribution:
+    return restore(dict(zip(FIELDS, fields, strict=True)))
+
+
+def cumulative_series(engine: Engine, run: int, series: Collection[int]) -> dict[int, bool]:
+    """Which series of a run hold cumulative distributions: each includes those before it."""
+    found = engine.query(
+        f"SELECT series, max(cumulative) AS adds_up FROM series WHERE run = {run} "
+        f"AND series IN {literal.integers(series)} GROUP BY series"
+    )
+    return {number: bool(adds_up) for number, adds_up in found.rows("series", "adds_up")}
+
+
 def histograms(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/histograms`."""
-    scale = 1.0 if given["x"] == "step" else 1e9
-    spread = Spread(
-        run=reader.number(given["run"]),
-        key=given["key"],
-        x=given["x"],
-        points=given["points"],
-        start=whole(given["from"], scale),
-        end=whole(given["to"], scale),
-        rank=given["rank"],
+    run, x = reader.number(given["run"]), given["x"]
+    lines = read_lines(reader.engine, run, key=given["key"], rank=given["rank"])
+    extents = _extents(reader.engine, given, lines) if lines else {}
+    made = {"run": given["run"], "key": given["key"], "x": x, "more": len(extents) > MOST_SERIES}
+    if not extents:
+        return {**made, "series": []}
+    low, high = min(extent[1] for extent in extents.values()), max(extent[2] for extent in extents.values())
+    bucket = f"intDiv({x} - ({low}), {-(-(high - low + 1) // given['points'])})"
+    shown = list(extents)[:MOST_SERIES]
+    cumulative = cumulative_series(reader.engine, run, shown)
+    adding = {series for series in shown if lines[series].type and not cumulative[series]}
+    rows: dict[int, list[dict[str, Any]]] = {series: [] for series in shown}
+    for some in (rows.keys() - adding, adding):
+        if some:
+            where = _condition(some, given)
+            for series, row in _thinned(reader.engine, x, where, bucket, adds=some == adding):
+                rows[series].append(row)
+    found = [_series_json(lines[each], cumulative[each], extents[each][0], rows[each]) for each in shown]
+    return {**made, "series": found}
+
+
+def _extents(engine: Engine, given: dict[str, Any], lines: dict[int, Line]) -> dict[int, tuple[int, int, int]]:
+    """How many distributions of each series are in range, and their least and greatest x."""
+    x = given["x"]
+    found = engine.query(
+        f"""SELECT series, count() AS total, min({x}) AS low, max({x}) AS high
+        FROM histograms WHERE {_condition(lines, given)} GROUP BY series ORDER BY series"""
     )
-    found = read_spreads(reader.engine, spread)
+    return {series: (total, low, high) for series, total, low, high in found.rows("series", "total", "low", "high")}
+
+
+def _condition(series: Collection[int], given: dict[str, Any]) -> str:
+    x = given["x"]
+    scale = 1.0 if x == "step" else 1e9
+    found = [f"series IN {literal.integers(series)}"]
+    if x == "step":
+        found.append(f"step > {NO_STEP}")
+    if given["from"] is not None:
+        found.append(f"{x} >= {whole(given['from'], scale)}")
+    if given["to"] is not None:
+        found.append(f"{x} <= {whole(given['to'], scale)}")
+    return " AND ".join(found)
+
+
+_SUMS = {
+    "given": "groupBitAnd(given)", "count": "sum(count)", "total": "sum(total)", "low": "min(low)",
+    "high": "max(high)", "zeros": "sum(zeros)", "counts": "sumForEach(counts)", "negative": "sumForEach(negative)",
+}  # fmt: skip
+_SAME = ("kind", "scale", "zero_threshold", "positive_offset", "negative_offset", "bounds")
+"""Distributions with these equal can be added."""
+
+
+def _thinned(engine: Engine, x: str, where: str, bucket: str, *, adds: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the last distribution of each bucket, of the newest attempt; or, where they can be added, their sum."""
+    if adds:
+        same = ", ".join(_SAME)
+        sums = ", ".join(f"{sum} AS sum_{name}" for name, sum in _SUMS.items())
+        sql = f"""SELECT series, max(step) AS at_step, max(time) AS at_time, max(attempt) AS of_attempt,
+            count() AS merged, {same}, {sums} FROM histograms WHERE {where}
+            GROUP BY series, {bucket}, {same} ORDER BY at_{x}"""
+        names = [name if name in _SAME else f"sum_{name}" for name in FIELDS]
+    else:
+        fields = ", ".join(FIELDS)
+        sql = f"""SELECT series, step AS at_step, time AS at_time, attempt AS of_attempt, toUInt64(1) AS merged,
+            {fields} FROM histograms WHERE {where} ORDER BY series, attempt DESC, {x} DESC, time DESC
+            LIMIT 1 BY series, {bucket}"""
+        names = list(FIELDS)
+    found = engine.query(sql)
+    rows = list(found.rows("series", "at_step", "at_time", "of_attempt", "merged", *names))
+    rows.sort(key=lambda row: (step_of(row[1]) or 0, row[2]) if x == "step" else (row[2], 0))
+    for series, at_step, time, attempt, merged, *rest in rows:
+        step = step_of(at_step)
+        placed = {"x": step if x == "step" else seconds(time), "step": step, "time": seconds(time), "attempt": attempt}
+        yield series, {**placed, "merged": int(merged), **_distribution_json(_restore(rest))}
+
+
+def _distribution_json(value: Distribution) -> dict[str, Any]:
+    bounds, counts = buckets(value)
     return {
-        "run": given["run"],
-        "key": given["key"],
-        "x": given["x"],
-        "more": len(found) > MOST_SERIES,
-        "series": [spreads.line(each, given["x"]) for each in found[:MOST_SERIES]],
+        "count": value.count,
+        "sum": plain(value.total),
+        "min": None if isinstance(value, Summary) else plain(value.low),
+        "max": None if isinstance(value, Summary) else plain(value.high),
+        "bounds": plain(bounds),
+        "counts": counts,
+        "quantiles": plain([list(pair) for pair in value.quantiles]) if isinstance(value, Summary) else [],
     }
 
 
-def exemplars(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
-    """Answer `/api/runs/{run}/exemplars`."""
-    found = read_exemplars(
-        reader.engine,
-        reader.number(given["run"]),
-        given["key"],
-        rank=given["rank"],
-        since=nanoseconds(given["since"]),
-        until=nanoseconds(given["until"]),
-        limit=given["limit"],
-    )
-    return {"run": given["run"], "key": given["key"], "exemplars": [_exemplar(row) for row in found]}
-
-
-def _exemplar(row: ExemplarRow) -> dict[str, Any]:
+def _series_json(line: Line, cumulative: bool, total: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """One series: of `total` distributions in range `shown` rows are given."""
     return {
-        "rank": row.line.rank,
-        "series": plain(row.line.attrs),
-        "scope": row.line.scope,
-        "attempt": row.attempt,
-        "step": row.step,
-        "time": seconds(row.time),
-        "value": plain(row.value),
-        "trace_id": row.trace_id.hex() if row.trace_id else None,
-        "span_id": row.span_id.hex() if row.span_id else None,
-        "attrs": plain(row.attrs),
+        "rank": line.rank,
+        "axis": line.axis,
+        "attrs": plain(line.attrs),
+        "scope": line.scope,
+        "type": line.type,
+        "unit": line.unit,
+        "cumulative": cumulative,
+        "total": total,
+        "shown": len(rows),
+        "rows": rows,
     }
 
 
-_KEY = Param("key", "text", "a metric, such as actor/length", required=True)
-_RANK = Param("rank", "integer", "of this rank only", low=0, high=2**32 - 1)
+def buckets(value: Distribution) -> tuple[list[float], list[int]]:
+    """Bounds, and the counts up to each of them and beyond the last; none for a summary."""
+    if isinstance(value, Histogram):
+        return list(value.bounds), list(value.counts)
+    if isinstance(value, Summary):
+        return [], []
+    below = [-_power(value.scale, value.negative_offset + index) for index in range(len(value.negative), -1, -1)]
+    above = [_power(value.scale, value.positive_offset + index) for index in range(len(value.positive) + 1)]
+    bounds = (below if value.negative else []) + (above if value.positive else [])
+    counts = [0, *reversed(value.negative)] if value.negative else []
+    counts += [value.zeros, *value.positive, 0] if value.positive else [value.zeros]
+    return bounds, counts
+
+
+def _power(scale: int, index: int) -> float:
+    """The bound of an exponential histogram's bucket: base ** index with base = 2 ** (2 ** -scale)."""
+    try:
+        return math.pow(2.0, math.ldexp(index, -scale))
+    except OverflowError:
+        return math.inf
+
+
 _ROW = thing(
     x=maybe(NUMBER), step=STEP, time=SECONDS, attempt=INTEGER, merged=INTEGER, count=INTEGER, sum=maybe(NUMBER),
     min=maybe(NUMBER), max=maybe(NUMBER), bounds=many(NUMBER), counts=many(INTEGER), quantiles=many(many(NUMBER)),
@@ -74,10 +217,6 @@ _ROW = thing(
 _SERIES = thing(
     rank=INTEGER, axis=TEXT, attrs=ATTRS, scope=TEXT, type=TEXT, unit=TEXT, cumulative=BOOLEAN, total=INTEGER,
     shown=INTEGER, rows=many(_ROW),
-)  # fmt: skip
-_EXEMPLAR = thing(
-    rank=INTEGER, series=ATTRS, scope=TEXT, attempt=INTEGER, step=STEP, time=SECONDS, value=NUMBER,
-    trace_id=maybe(TEXT), span_id=maybe(TEXT), attrs=ATTRS,
 )  # fmt: skip
 
 ENDPOINTS = (
@@ -89,20 +228,12 @@ ENDPOINTS = (
         thing(run=TEXT, key=TEXT, x=TEXT, more=BOOLEAN, series=many(_SERIES)),
         (
             RUN,
-            _KEY,
+            METRIC,
             Param("x", "choice", "what runs along x", "step", choices=("step", "time")),
             Param("points", "integer", "about so many rows of each series at most", default=100, low=1, high=1000),
             Param("from", "number", "the least x"),
             Param("to", "number", "the greatest x"),
-            _RANK,
+            RANK_ONLY,
         ),
-    ),
-    Endpoint(
-        "/api/runs/{run}/exemplars",
-        "readExemplars",
-        "Single measurements behind the points of a metric, with their spans; the newest first.",
-        exemplars,
-        thing(run=TEXT, key=TEXT, exemplars=many(_EXEMPLAR)),
-        (RUN, _KEY, _RANK, SINCE, UNTIL, LIMIT),
     ),
 )

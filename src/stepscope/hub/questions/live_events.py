@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -12,13 +12,69 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from stepscope.hub.live import Live, Moment, TooMany, Watcher
-from stepscope.hub.questions import news, params
+from stepscope.hub.questions import params
+from stepscope.hub.questions.logs import LogRow, record_json
 from stepscope.hub.questions.openapi import errors, parameters
 from stepscope.hub.questions.params import Param
+from stepscope.hub.questions.schemas import seconds
+from stepscope.hub.questions.spans import SpanRow, span_json
 from stepscope.hub.refusals import Refusal, Refused, error_response
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
-from stepscope.model.records import KINDS
+from stepscope.model.ports import Batch
+from stepscope.model.records import KINDS, Metric, Span, Value, kind
+from stepscope.wire.plain import word
+
+
+def batch_json(batch: Batch, kinds: Sequence[str] = KINDS, keys: Sequence[str] = ()) -> dict[str, Any] | None:
+    """The records of a batch by kind; None when none of them is wanted."""
+    writer = batch.writer
+    points: dict[str, dict[str, list[Any]]] = {}
+    others: dict[str, list[dict[str, Any]]] = {}
+    for record in batch.records:
+        if kind(record) not in kinds:
+            continue
+        if isinstance(record, Metric):
+            _add_points(points, record, keys)
+        elif isinstance(record, Span):
+            row = SpanRow(0, writer.rank, writer.attempt, record)
+            others.setdefault("spans", []).append(span_json(row, writer.run))
+        else:
+            entry = record_json(LogRow(0, writer.rank, writer.attempt, record), writer.run)
+            others.setdefault(f"{entry['kind']}s", []).append(entry)
+    if not points and not others:
+        return None
+    who = {"run": writer.run, "writer": writer.id, "rank": writer.rank, "attempt": writer.attempt}
+    return {**who, **({"points": points} if points else {}), **others}
+
+
+def _add_points(points: dict[str, dict[str, list[Any]]], record: Metric, keys: Sequence[str]) -> None:
+    for key, value in record.points():
+        if keys and key not in keys:
+            continue
+        columns = points.setdefault(key, {"step": [], "time": [], "value": []})
+        columns["step"].append(record.step)
+        columns["time"].append(seconds(record.time))
+        columns["value"].append(_scalar(value))
+
+
+def _scalar(value: Value) -> float | str | None:
+    if isinstance(value, (int, float)):
+        return word(float(value))
+    return word(value.total / value.count) if value.count and value.total is not None else None
+
+
+def runs_moved(batches: Iterable[Batch]) -> dict[str, Any]:
+    """Which runs moved, each with its highest step and latest time in these batches."""
+    runs: dict[str, dict[str, Any]] = {}
+    for batch in batches:
+        steps = [record.step for record in batch.records if record.step is not None]
+        last = max((record.time for record in batch.records), default=0)
+        known = runs.setdefault(batch.writer.run, {"id": batch.writer.run, "step": None, "seen": 0.0})
+        known["step"] = max(steps + ([] if known["step"] is None else [known["step"]]), default=None)
+        known["seen"] = max(known["seen"], seconds(last) or 0.0)
+    return {"runs": list(runs.values())}
+
 
 PATH = "/api/live"
 BEAT_SECONDS = 10.0
@@ -112,10 +168,10 @@ class Watching:
     def _told(self, moment: Moment, given: dict[str, Any]) -> Iterator[bytes]:
         cursor = self._live.cursor(moment.number)
         if given["run"] is None:
-            yield event("runs", news.of_all(moment.batches), cursor)
+            yield event("runs", runs_moved(moment.batches), cursor)
             return
         for batch in moment.batches:
-            found = news.of_run(batch, given["kind"] or KINDS, given["key"])
+            found = batch_json(batch, given["kind"] or KINDS, given["key"])
             if found is not None:
                 yield event("records", found, cursor)
 

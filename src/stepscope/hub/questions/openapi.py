@@ -1,11 +1,59 @@
-"""The OpenAPI document of the JSON API, made from the endpoints themselves."""
+"""Every endpoint of the JSON API, and the OpenAPI document made from them."""
 
 from collections.abc import Iterable
 from typing import Any
 
+from stepscope.hub.questions import (
+    dashboards,
+    edits,
+    exemplars,
+    export,
+    findings,
+    goodput,
+    histograms,
+    logs,
+    metric_keys,
+    pipeline,
+    quantiles,
+    runs,
+    series,
+    spans,
+    sql,
+    step,
+    trace_files,
+    traces,
+)
 from stepscope.hub.questions.endpoint import Endpoint
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import ERROR
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *step.ENDPOINTS,
+    *export.ENDPOINTS,
+    *quantiles.ENDPOINTS,
+    *histograms.ENDPOINTS,
+    *exemplars.ENDPOINTS,
+    *findings.ENDPOINTS,
+    *goodput.ENDPOINTS,
+    *series.ENDPOINTS,
+    *metric_keys.ENDPOINTS,
+    *edits.ENDPOINTS,
+    *runs.ENDPOINTS,
+    *spans.ENDPOINTS,
+    *traces.ENDPOINTS,
+    *trace_files.ENDPOINTS,
+    *logs.ENDPOINTS,
+    *sql.ENDPOINTS,
+    *dashboards.ENDPOINTS,
+    *pipeline.ENDPOINTS,
+)
+"""In the order in which a path is looked up: `/api/runs/{run}` matches the longer paths too."""
+
+
+def endpoint_of(path: str, method: str = "GET") -> Endpoint:
+    """Find an endpoint by its path as written here, and its method."""
+    return next(endpoint for endpoint in ENDPOINTS if (endpoint.path, endpoint.method) == (path, method))
+
 
 _ERRORS = {
     "400": "The request makes no sense; the message says what does.",

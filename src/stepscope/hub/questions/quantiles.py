@@ -1,18 +1,191 @@
-"""The endpoint of quantiles: how a latency, or any metric, spreads along a run."""
+"""Quantiles along a run: of a metric, of recorded histograms, and of the durations of spans."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from stepscope.hub.questions import quantile_rows as read
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.histograms import DistributionRow, cumulative_series, read_distributions
 from stepscope.hub.questions.params import Param, bad
-from stepscope.hub.questions.quantile_json import of_histograms
-from stepscope.hub.questions.quantile_rows import Extent, Stretches
 from stepscope.hub.questions.schemas import TEXT, many, thing
-from stepscope.hub.store.series_catalog import read_lines
+from stepscope.hub.store import literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.series_catalog import Line, read_lines
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.write.histogram_rows import Distribution
+from stepscope.model.records import ExponentialHistogram, Histogram
+
+Axis = Literal["step", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A range of x, cut into so many buckets."""
+
+    x: Axis
+    low: int
+    high: int
+    buckets: int
+
+    @property
+    def width(self) -> int:
+        """The width of a bucket."""
+        return -(-(self.high - self.low + 1) // self.buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """The buckets that are not empty: their first and last x, number of values, and quantiles."""
+
+    first: list[int]
+    last: list[int]
+    count: list[int]
+    values: list[list[float]]
+    """A list for each quantile."""
+
+
+def span_extent(engine: Engine, run: int, name: str, x: Axis) -> tuple[int, int] | None:
+    """The first and last x of the spans with a name."""
+    return _extent(engine, f"SELECT min({x}) AS a, max({x}) AS b, count() AS n FROM spans WHERE {_named(run, name, x)}")
+
+
+def span_quantiles(engine: Engine, run: int, name: str, extent: Extent, levels: Sequence[float]) -> Buckets:
+    """Quantiles of the durations of spans, in ns."""
+    return _ask(engine, "spans", "duration", _named(run, name, extent.x), extent, levels)
+
+
+def _named(run: int, name: str, x: str) -> str:
+    known = f" AND step > {NO_STEP}" if x == "step" else ""
+    return f"run = {int(run)} AND name = {literal.text(name)}{known}"
+
+
+def point_extent(engine: Engine, lines: dict[int, Line], x: Axis) -> tuple[int, int] | None:
+    """The first and last x of the finite points of series."""
+    return _extent(engine, f"SELECT min({x}) AS a, max({x}) AS b, count() AS n FROM metrics WHERE {_finite(lines, x)}")
+
+
+def point_quantiles(engine: Engine, lines: dict[int, Line], extent: Extent, levels: Sequence[float]) -> Buckets:
+    """Quantiles of the finite points of series, those of all attempts."""
+    return _ask(engine, "metrics", "value", _finite(lines, extent.x), extent, levels)
+
+
+def _finite(lines: dict[int, Line], x: str) -> str:
+    known = f" AND step > {NO_STEP}" if x == "step" else ""
+    return f"series IN {literal.integers(lines)} AND isFinite(value){known}"
+
+
+def _extent(engine: Engine, sql: str) -> tuple[int, int] | None:
+    low, high, count = next(engine.query(sql).rows("a", "b", "n"))
+    return (low, high) if count else None
+
+
+def _ask(engine: Engine, table: str, value: str, where: str, extent: Extent, levels: Sequence[float]) -> Buckets:
+    wanted = ", ".join(f"{float(level):.6f}" for level in levels)
+    x = extent.x
+    found = engine.query(
+        f"""SELECT intDiv({x} - ({extent.low}), {extent.width}) AS bucket, min({x}) AS first_x, max({x}) AS last_x,
+            count() AS n, quantilesExact({wanted})({value}) AS found
+        FROM {table} WHERE {where} AND {x} BETWEEN {extent.low} AND {extent.high} GROUP BY bucket ORDER BY bucket"""
+    )
+    rows: list[list[Any]] = found["found"]
+    return Buckets(
+        first=found["first_x"],
+        last=found["last_x"],
+        count=found["n"],
+        values=[[float(row[at]) for row in rows] for at in range(len(levels))],
+    )
+
+
+Counts = dict[tuple[float, float], float]
+"""How many values lie between two bounds."""
+
+
+def histogram_quantiles(
+    placed: Sequence[tuple[int, DistributionRow]],
+    cumulative: Mapping[int, bool],
+    extent: Extent,
+    levels: Sequence[float],
+) -> Buckets:
+    """Quantiles of distributions, each with its x, oldest first: by linear interpolation inside their buckets."""
+    joined: dict[int, tuple[int, int, Counts]] = {}
+    before: dict[tuple[int, int, int], Counts] = {}
+    for at, row in placed:
+        counted = bucket_counts(row.value)
+        if counted is None or not extent.low <= at <= extent.high:
+            continue
+        if cumulative.get(row.line.series, False):
+            place = (row.line.series, row.attempt, row.start)
+            counted, before[place] = _since(counted, before.get(place, {})), counted
+        if sum(counted.values()) <= 0:
+            continue
+        bucket = (at - extent.low) // extent.width
+        first, last, known = joined.get(bucket, (at, at, {}))
+        for bounds, count in counted.items():
+            known[bounds] = known.get(bounds, 0.0) + count
+        joined[bucket] = (min(first, at), max(last, at), known)
+    found = [joined[bucket] for bucket in sorted(joined)]
+    return Buckets(
+        first=[first for first, _, _ in found],
+        last=[last for _, last, _ in found],
+        count=[round(sum(counted.values())) for _, _, counted in found],
+        values=[[quantile(counted, level) for _, _, counted in found] for level in levels],
+    )
+
+
+def bucket_counts(value: Distribution) -> Counts | None:
+    """The non-empty buckets of a histogram; None for a summary, whose quantiles cannot be merged."""
+    if isinstance(value, Histogram):
+        if not value.bounds:
+            return {}
+        low = value.low if value.low is not None else min(0.0, value.bounds[0])
+        high = value.high if value.high is not None else value.bounds[-1]
+        edges = [min(low, value.bounds[0]), *value.bounds, max(high, value.bounds[-1])]
+        return {(edges[at], edges[at + 1]): float(count) for at, count in enumerate(value.counts) if count}
+    if isinstance(value, ExponentialHistogram):
+        return _exponential(value)
+    return None
+
+
+def _exponential(value: ExponentialHistogram) -> Counts:
+    grows = math.log(2) * 2.0**-value.scale
+
+    def bound(index: int) -> float:
+        return math.exp(min(index * grows, 700.0))
+
+    found: Counts = {(0.0, 0.0): float(value.zeros)} if value.zeros else {}
+    for at, count in enumerate(value.positive):
+        if count:
+            index = value.positive_offset + at
+            found[bound(index), bound(index + 1)] = float(count)
+    for at, count in enumerate(value.negative):
+        if count:
+            index = value.negative_offset + at
+            found[-bound(index + 1), -bound(index)] = float(count)
+    return found
+
+
+def _since(now: Counts, before: Counts) -> Counts:
+    """What was counted since; a count that fell means that the series was reset, and all of it is new."""
+    made = {bounds: count - before.get(bounds, 0.0) for bounds, count in now.items()}
+    return now if any(count < 0 for count in made.values()) else made
+
+
+def quantile(counted: Counts, level: float) -> float:
+    """The value below which this share of the counts lies."""
+    ordered = sorted(counted.items())
+    wanted = level * sum(counted.values())
+    seen = 0.0
+    for (low, high), count in ordered:
+        if count > 0 and seen + count >= wanted:
+            return low + (high - low) * max(wanted - seen, 0.0) / count
+        seen += count
+    return ordered[-1][0][1]
+
 
 MOST_HISTOGRAMS = 20_000
-_NOTHING = Stretches([], [], [], [])
+MOST_LINES = 32
+_NOTHING = Buckets([], [], [], [])
 
 
 def quantiles(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -26,9 +199,6 @@ def quantiles(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {"run": given["run"], "x": x, "q": levels, "series": [_line(*each, x, levels) for each in found]}
 
 
-MOST_LINES = 32
-
-
 def _level(text: str) -> float:
     try:
         level = float(text)
@@ -39,34 +209,32 @@ def _level(text: str) -> float:
     return level
 
 
-def _of_span(
-    reader: Reader, run: int, name: str, x: Literal["step", "time"], points: int, levels: list[float]
-) -> Stretches:
-    bounds = read.span_extent(reader.engine, run, name, x)
+def _of_span(reader: Reader, run: int, name: str, x: Axis, points: int, levels: list[float]) -> Buckets:
+    bounds = span_extent(reader.engine, run, name, x)
     if bounds is None:
         return _NOTHING
-    found = read.span_quantiles(reader.engine, run, name, Extent(x, *bounds, points), levels)
+    found = span_quantiles(reader.engine, run, name, Extent(x, *bounds, points), levels)
     in_ms = [[value / 1e6 for value in line] for line in found.values]
-    return Stretches(found.first, found.last, found.count, in_ms)
+    return Buckets(found.first, found.last, found.count, in_ms)
 
 
-def _of_key(
-    reader: Reader, run: int, key: str, x: Literal["step", "time"], points: int, levels: list[float]
-) -> Stretches:
+def _of_key(reader: Reader, run: int, key: str, x: Axis, points: int, levels: list[float]) -> Buckets:
     lines = read_lines(reader.engine, run, key=key)
     if not lines:
         return _NOTHING
-    bounds = read.point_extent(reader.engine, lines, x)
+    bounds = point_extent(reader.engine, lines, x)
     if bounds is not None:
-        return read.point_quantiles(reader.engine, lines, Extent(x, *bounds, points), levels)
-    records = read.read_histograms(reader.engine, run, key, x, MOST_HISTOGRAMS)
-    places = [record.at for record in records if x == "time" or record.at >= 0]
+        return point_quantiles(reader.engine, lines, Extent(x, *bounds, points), levels)
+    records = read_distributions(reader.engine, lines, MOST_HISTOGRAMS)[::-1]
+    placed = [(at, row) for row in records if (at := row.step if x == "step" else row.time) is not None]
+    places = [at for at, _ in placed if x == "time" or at >= 0]
     if not places:
         return _NOTHING
-    return of_histograms(records, Extent(x, min(places), max(places), points), levels)
+    cumulative = cumulative_series(reader.engine, run, lines)
+    return histogram_quantiles(placed, cumulative, Extent(x, min(places), max(places), points), levels)
 
 
-def _line(kind: str, name: str, found: Stretches, x: str, levels: list[float]) -> dict[str, Any]:
+def _line(kind: str, name: str, found: Buckets, x: str, levels: list[float]) -> dict[str, Any]:
     columns = {f"q{level:g}": line for level, line in zip(levels, found.values or [[]] * len(levels), strict=True)}
     along: dict[str, list[float]] = {"x": list(found.first), "x_last": list(found.last)}
     if x == "time":
@@ -98,7 +266,7 @@ ENDPOINTS = (
             Param("span", "text", "the name of spans", many=MOST_LINES),
             Param("q", "text", "a quantile from 0 to 1; without any 0.5 and 0.99", many=8),
             Param("x", "choice", "what runs along x", "step", choices=("step", "time")),
-            Param("points", "integer", "so many stretches at most", default=200, low=1, high=2000),
+            Param("points", "integer", "so many buckets at most", default=200, low=1, high=2000),
         ),
     ),
 )

@@ -18,8 +18,7 @@ from stepscope.hub.live import Live
 from stepscope.hub.questions import params
 from stepscope.hub.questions.endpoint import Endpoint, Lane, Reader, Stream
 from stepscope.hub.questions.live_events import PATH, Watching, describe
-from stepscope.hub.questions.openapi import document
-from stepscope.hub.questions.table import ENDPOINTS
+from stepscope.hub.questions.openapi import ENDPOINTS, document
 from stepscope.hub.receivers.bodies import Body, read_body
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal, Refused, json_response

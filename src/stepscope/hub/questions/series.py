@@ -1,71 +1,33 @@
-"""One metric as a line: every point when they fit, else buckets that keep every spike."""
+"""Metrics of a run as chart lines: every point when they fit, else buckets that keep every spike."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.store import exact, literal
-from stepscope.hub.store.columns import Answer
+from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, whole
+from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.schemas import (
+    ATTRS,
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    TEXT,
+    many,
+    maybe,
+    table,
+    thing,
+)
+from stepscope.hub.questions.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
+from stepscope.hub.store import exact
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import step_of
 from stepscope.hub.store.series_catalog import Total, read_lines, read_totals
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.records import Attrs
-
-Array = npt.NDArray[Any]
-Axis = Literal["step", "time", "relative"]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Which line to draw: `start` and `end` bound x, both included; relative x counts ns from the run's start."""
-
-    run: int
-    key: str
-    x: Axis = "step"
-    points: int = 1000
-    start: int | None = None
-    end: int | None = None
-    rank: int | None = None
-    attempt: int | Literal["newest", "all"] = "newest"
-    """`newest`: at the same step of a rank a later attempt supersedes the earlier ones."""
-    axis: str | None = None
-    attrs: Attrs | None = None
-    scope: str | None = None
-    align: bool = False
-    """Over time, take what several ranks logged at one step as one mark, at the time of the first of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """Stretches of x: its first and last point, extremes and mean of the finite values, last value, flags."""
-
-    first: Array
-    last_x: Array
-    low: Array
-    high: Array
-    mean: Array
-    last: Array
-    count: Array
-    flags: Array
-    rests: tuple[Array, ...] | None = None
-    """By how much `low`, `high` and `last` are off the integers they stand for; None when they are not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """Points as they were logged, in the order of x."""
-
-    x: Array
-    value: Array
-    step: Array
-    time: Array
-    rank: Array
-    attempt: Array
-    rest: Array | None = None
-    """By how much `value` is off the integer it stands for; None when it is not."""
+from stepscope.wire.plain import plain, word
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +51,22 @@ class Series:
     totals: tuple[Total, ...] = field(default=(), repr=False)
 
 
-def read_series(engine: Engine, question: Question) -> Series:
+def read_series(engine: Engine, query: SeriesQuery) -> Series:
     """Read a line of at most about `points` marks."""
-    totals = _totals(engine, question)
-    return _series(engine, question, totals) if totals else Series()
+    totals = _totals(engine, query)
+    return _series(engine, query, totals) if totals else Series()
 
 
-def read_by_scope(engine: Engine, question: Question) -> list[Series]:
+def read_by_scope(engine: Engine, query: SeriesQuery) -> list[Series]:
     """Read a line for each instrumentation scope: the same name in two scopes is two instruments."""
     scopes: dict[str, list[Total]] = {}
-    for total in _totals(engine, question):
+    for total in _totals(engine, query):
         scopes.setdefault(total.line.scope, []).append(total)
-    return [_series(engine, question, scopes[scope]) for scope in sorted(scopes)] or [Series()]
+    return [_series(engine, query, scopes[scope]) for scope in sorted(scopes)] or [Series()]
 
 
-def _series(engine: Engine, question: Question, totals: list[Total]) -> Series:
-    plan = _Plan(engine, question, totals)
+def _series(engine: Engine, query: SeriesQuery, totals: list[Total]) -> Series:
+    plan = Plan(engine, query, totals)
     series = Series(
         flags=int(np.bitwise_or.reduce([total.flags for total in totals])),
         origin=plan.origin,
@@ -118,175 +80,193 @@ def _series(engine: Engine, question: Question, totals: list[Total]) -> Series:
         return series
     everything, total = plan.counts()
     series = replace(series, total=total, superseded=everything - total)
-    if question.align and question.x != "step" and len(series.ranks) > 1:
+    if query.align and query.x != "step" and len(series.ranks) > 1:
         buckets = plan.aligned(total, len(series.ranks))
         return replace(series, buckets=buckets, shown=len(buckets.first), aligned=True)
-    if total <= max(question.points, 1):
+    if total <= max(query.points, 1):
         raw = plan.raw()
         return replace(series, raw=raw, shown=len(raw.x))
     buckets = plan.buckets(finite=not series.flags)
     return replace(series, buckets=buckets, shown=len(buckets.first))
 
 
-def _totals(engine: Engine, question: Question) -> list[Total]:
-    lines = read_lines(engine, question.run, key=question.key, rank=question.rank)
+def _totals(engine: Engine, query: SeriesQuery) -> list[Total]:
+    lines = read_lines(engine, query.run, key=query.key, rank=query.rank)
     chosen = {
         series: line
         for series, line in lines.items()
-        if (question.axis is None or line.axis == question.axis)
-        and (question.attrs is None or line.attrs == question.attrs)
-        and (question.scope is None or line.scope == question.scope)
+        if (query.axis is None or line.axis == query.axis)
+        and (query.attrs is None or line.attrs == query.attrs)
+        and (query.scope is None or line.scope == query.scope)
     }
-    totals = read_totals(engine, question.run, chosen)
-    if isinstance(question.attempt, int):
-        totals = [total for total in totals if total.attempt == question.attempt]
-    if question.x == "step":
+    totals = read_totals(engine, query.run, chosen)
+    if isinstance(query.attempt, int):
+        totals = [total for total in totals if total.attempt == query.attempt]
+    if query.x == "step":
         totals = [total for total in totals if total.last_step != NO_STEP]
     return totals
 
 
-class _Plan:
-    """The SQL of one question, once its extent is known."""
+def series_json(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | None = None) -> dict[str, Any]:
+    """One line. Of `total` points `shown` marks are given; `flags` has 1 for NaN, 2 for Infinity, 4 for -Infinity."""
+    shape: Literal["raw", "buckets"] = "raw" if series.buckets is None else "buckets"
+    columns = _buckets(series.buckets, x) if series.buckets is not None else _raw(series.raw, x)
+    return {
+        "key": key,
+        "rank": rank,
+        "attrs": None if attrs is None else plain(attrs),
+        "scope": series.scope,
+        "unit": series.unit,
+        "axes": series.axes,
+        "ranks": series.ranks,
+        "total": series.total,
+        "shown": series.shown,
+        "superseded": series.superseded,
+        "flags": series.flags,
+        "origin": round(series.origin / 1e9, 6) if series.origin else None,
+        "shape": shape,
+        "aligned": series.aligned,
+        "columns": columns,
+    }
 
-    def __init__(self, engine: Engine, question: Question, totals: Sequence[Total]) -> None:
-        self._engine = engine
-        self._question = question
-        self._totals = totals
-        self._ranks = {total.line.series: total.line.rank for total in totals}
-        self._large = any(exact.is_large(total.low, total.high) for total in totals)
-        by_step = question.x == "step"
-        self._x = "step" if by_step else "time"
-        self.origin = _origin(engine, question.run, totals) if question.x == "relative" else 0
-        lows = [total.first_step if by_step else total.first_time for total in totals]
-        highs = [total.last_step if by_step else total.last_time for total in totals]
-        self._whole = (min(lows), max(highs))
-        self.low = min(lows) if question.start is None else max(min(lows), question.start + self.origin)
-        self.high = max(highs) if question.end is None else min(max(highs), question.end + self.origin)
-        if by_step:
-            self.low = max(self.low, NO_STEP + 1)
-        conditions = [f"series IN {literal.integers(self._ranks)}"]
-        if isinstance(question.attempt, int):
-            conditions.append(f"attempt = {question.attempt}")
-        if by_step or (self.low, self.high) != self._whole:
-            conditions.append(f"{self._x} BETWEEN {self.low} AND {self.high}")
-        self._all = " AND ".join(conditions)
-        older = self._superseded() if question.attempt == "newest" else []
-        self._newest = " AND ".join((*conditions, *older))
 
-    def _superseded(self) -> list[str]:
-        """Conditions that leave out points whose step a later attempt has too, only where steps overlap."""
-        found = []
-        for attempt in sorted({total.attempt for total in self._totals})[:-1]:
-            mine = [total for total in self._totals if total.attempt == attempt]
-            newer = [total for total in self._totals if total.attempt > attempt]
-            low = max(min(total.first_step for total in mine), min(total.first_step for total in newer), NO_STEP + 1)
-            high = min(max(total.last_step for total in mine), max(total.last_step for total in newer))
-            if self._x == "step":
-                low, high = max(low, self.low), min(high, self.high)
-            if low > high:
-                continue
-            among = f"step BETWEEN {low} AND {high}"
-            what = "step" if len(self._ranks) == 1 else "series, step"
-            later = f"series IN {literal.integers(self._ranks)} AND attempt > {attempt} AND {among}"
-            again = f"({what}) IN (SELECT {what} FROM metrics WHERE {later})"
-            found.append(f"NOT (attempt = {attempt} AND {among} AND {again})")
-        return found
+def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
+    if raw is None:
+        return {name: [] for name in ("x", "value", "step", "time", "rank", "attempt")}
+    values = spelled(raw.value)
+    if raw.rest is not None:
+        exact.patch(values, raw.value, raw.rest)
+    return {
+        "x": _along(raw.x, x),
+        "value": values,
+        "step": _steps(raw.step),
+        "time": _along(raw.time, "time"),
+        "rank": raw.rank.tolist(),
+        "attempt": raw.attempt.tolist(),
+    }
 
-    def counts(self) -> tuple[int, int]:
-        """How many points are in range, and how many of them are not superseded."""
-        if (self.low, self.high) == self._whole:
-            everything = sum(total.points for total in self._totals)
-        else:
-            everything = self._count(self._all)
-        return everything, everything if self._newest == self._all else self._count(self._newest)
 
-    def _count(self, condition: str) -> int:
-        return int(self._engine.query(f"SELECT count() AS n FROM metrics WHERE {condition}").one("n"))
+def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
+    low, high, last = _known(buckets.low), _known(buckets.high), spelled(buckets.last)
+    if buckets.rests is not None:
+        columns = zip((low, high, last), (buckets.low, buckets.high, buckets.last), buckets.rests, strict=True)
+        for shown, values, rest in columns:
+            exact.patch(shown, values, rest)
+    return {
+        "x": _along(buckets.first, x),
+        "x_last": _along(buckets.last_x, x),
+        "min": low,
+        "max": high,
+        "mean": _known(buckets.mean),
+        "last": last,
+        "count": buckets.count.tolist(),
+        "flags": buckets.flags.tolist(),
+    }
 
-    def raw(self) -> Raw:
-        found = self._engine.query(
-            f"""SELECT series, step, time, attempt, value{", rest" if self._large else ""}
-            FROM metrics WHERE {self._newest}
-            ORDER BY {self._x}, time, series"""
+
+def _along(values: npt.NDArray[Any], x: Axis) -> list[Any]:
+    """Steps as they are, times in seconds to the microsecond."""
+    return list(values.tolist()) if x == "step" else list(np.round(values / 1e9, 6).tolist())
+
+
+def _steps(values: npt.NDArray[Any]) -> list[int | None]:
+    return [step_of(value) for value in values.tolist()]
+
+
+def spelled(values: npt.NDArray[Any]) -> list[Any]:
+    """Numbers with those that are not finite as words."""
+    plain: list[Any] = values.tolist()
+    for at in np.flatnonzero(~np.isfinite(values)).tolist():
+        plain[at] = word(plain[at])
+    return plain
+
+
+def _known(values: npt.NDArray[Any]) -> list[Any]:
+    """Numbers of finite values, None where there were none; a sum too great for a float stays a word."""
+    plain: list[Any] = values.tolist()
+    for at in np.flatnonzero(~np.isfinite(values)).tolist():
+        plain[at] = None if np.isnan(values[at]) else word(plain[at])
+    return plain
+
+
+MOST_LINES = 64
+
+
+def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/series`."""
+    run, x = reader.number(given["run"]), given["x"]
+    wanted = [(key, *part) for key in given["key"] for part in _parts(reader, run, key, given)]
+    if len(wanted) > MOST_LINES:
+        raise bad(f"these are {len(wanted)} lines; ask for {MOST_LINES} at most")
+    attempt = given["attempts"]
+    if attempt not in ("newest", "all"):
+        if not attempt.isascii() or not attempt.isdecimal() or int(attempt) > 65535:
+            raise bad("attempts must be newest, all or the number of one")
+        attempt = int(attempt)
+    made = []
+    scale = 1.0 if x == "step" else 1e9
+    for key, rank, attrs in wanted:
+        query = SeriesQuery(
+            run=run,
+            key=key,
+            x=x,
+            points=given["points"],
+            start=whole(given["from"], scale),
+            end=whole(given["to"], scale),
+            rank=rank,
+            attempt=attempt,
+            axis=given["axis"],
+            attrs=attrs,
+            scope=given["scope"],
+            align=given["align"],
         )
-        x = found.array(self._x, "i8") - self.origin
-        ranks = np.array([self._ranks[series] for series in found["series"]], dtype=np.int64)
-        return Raw(
-            x,
-            found.array("value"),
-            found.array("step", "i8"),
-            found.array("time", "i8"),
-            ranks,
-            found.array("attempt", "u2"),
-            found.array("rest", "i8") if self._large else None,
-        )
-
-    def buckets(self, *, finite: bool) -> Buckets:
-        """Cut the range into equal stretches; a line known to be finite needs less work."""
-        width = -(-(self.high - self.low + 1) // self._question.points)
-        x = self._x
-        good = "count" if finite else "good"
-        values = _FINITE if finite else _ANY
-        found = self._engine.query(
-            f"""SELECT intDiv({x} - ({self.low}), {width}) AS bucket, count() AS count, min({x}) AS first_x,
-                max({x}) AS last_x, argMax(value, {x}) AS last, {values}{_RESTS.format(x=x) if self._large else ""}
-            FROM metrics WHERE {self._newest} GROUP BY bucket ORDER BY bucket"""
-        )
-        return self._made(found, good, finite=finite, rests=self._large)
-
-    def aligned(self, total: int, ranks: int) -> Buckets:
-        """The points of all ranks at a step as one mark; without steps, those of two rounds of readings.
-
-        Ranks log at slightly different times, so that points in the order of time would jump from rank to rank. The
-        mean of a mark is that of the ranks, each by its own mean.
-        """
-        slot = max(2 * (self.high - self.low) * ranks // max(total, 1), 1)
-        # What is left of a slot at the end belongs to the one before: not all ranks are in it.
-        most = max((self.high - self.low) // slot - 1, 0)
-        place = f"if(step > {NO_STEP}, step, least(intDiv(time - ({self.low}), {slot}), {most}))"
-        by_rank = f"""SELECT {place} AS place, attempt, step > {NO_STEP} AS stepped, series, min(time) AS at,
-                count() AS n, {_ANY}
-            FROM metrics WHERE {self._newest} GROUP BY place, attempt, stepped, series"""
-        marks = f"""SELECT min(at) AS x, sum(n) AS points, countIf(good > 0) > 0 AS g, minIf(low, good > 0) AS l,
-                maxIf(high, good > 0) AS h, if(g, avgIf(sum / good, good > 0), 0) AS m, groupBitOr(flags) AS f
-            FROM ({by_rank}) GROUP BY place, attempt, stepped"""
-        # With a mark for each there is nothing to cut.
-        width = 1 if total <= self._question.points * ranks else -(-(self.high - self.low + 1) // self._question.points)
-        found = self._engine.query(
-            f"""SELECT intDiv(x - ({self.low}), {width}) AS bucket, sum(points) AS count, min(x) AS first_x,
-                max(x) AS last_x, argMax(m, x) AS last, sum(g) AS good, minIf(l, g) AS low, maxIf(h, g) AS high,
-                sumIf(m, g) AS sum, groupBitOr(f) AS flags
-            FROM ({marks}) GROUP BY bucket ORDER BY bucket"""
-        )
-        return self._made(found, "good", finite=False, rests=False)
-
-    def _made(self, found: Answer, good: str, *, finite: bool, rests: bool) -> Buckets:
-        goods = found.array(good)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = found.array("sum") / goods
-        return Buckets(
-            first=found.array("first_x", "i8") - self.origin,
-            last_x=found.array("last_x", "i8") - self.origin,
-            low=np.where(goods > 0, found.array("low"), np.nan),
-            high=np.where(goods > 0, found.array("high"), np.nan),
-            mean=mean,
-            last=found.array("last"),
-            count=found.array("count", "u8"),
-            flags=np.zeros(len(goods), np.uint8) if finite else found.array("flags", "u1"),
-            rests=tuple(found.array(name, "i8") for name in _REST_NAMES) if rests else None,
-        )
+        made += [series_json(key, rank, found, x, attrs) for found in read_by_scope(reader.engine, query)]
+    return {"run": given["run"], "x": x, "series": made}
 
 
-_REST_NAMES = ("low_rest", "high_rest", "last_rest")
-_RESTS = """, argMinIf(rest, (value, rest), isFinite(value)) AS low_rest,
-    argMaxIf(rest, (value, rest), isFinite(value)) AS high_rest, argMax(rest, {x}) AS last_rest"""
-_FINITE = "min(value) AS low, max(value) AS high, sum(value) AS sum"
-_ANY = """countIf(isFinite(value)) AS good, minIf(value, isFinite(value)) AS low,
-    maxIf(value, isFinite(value)) AS high, sumIf(value, isFinite(value)) AS sum,
-    groupBitOr(toUInt8(if(isFinite(value), 0, if(isNaN(value), 1, if(value > 0, 2, 4))))) AS flags"""
+def _parts(reader: Reader, run: int, key: str, given: dict[str, Any]) -> list[tuple[int | None, Attrs | None]]:
+    """Which ranks and attributes get a line: each one where that was asked for, None for all of them together."""
+    by_rank = given["by_rank"] and given["rank"] is None
+    if not by_rank and not given["by_attrs"]:
+        return [(given["rank"], None)]
+    parts: list[tuple[int | None, Attrs | None]] = []
+    for line in read_lines(reader.engine, run, key=key, rank=given["rank"]).values():
+        part = (line.rank if by_rank else given["rank"], line.attrs if given["by_attrs"] else None)
+        if part not in parts:
+            parts.append(part)
+        if len(parts) > MOST_LINES:
+            raise bad(f"{key} has more than {MOST_LINES} lines; ask for one rank, or for all together")
+    return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(given["rank"], None)]
 
 
-def _origin(engine: Engine, run: int, totals: Sequence[Total]) -> int:
-    """When the run started: by the clock of its first writer, or by its first point."""
-    found = engine.query(f"SELECT min(wall_ns) AS at FROM writers WHERE run = {run} AND wall_ns > 0 GROUP BY run")["at"]
-    return int(min([*found, *(total.first_time for total in totals)]))
+_LINE = thing(
+    key=TEXT, rank=maybe(INTEGER), attrs=maybe(ATTRS), scope=TEXT, unit=TEXT, axes=many(TEXT),
+    ranks=many(INTEGER), total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
+    shape={"type": "string", "enum": ["raw", "buckets"]}, aligned=BOOLEAN,
+    columns=table(many(maybe(NUMBER))),
+)  # fmt: skip
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs/{run}/series",
+        "readSeries",
+        "Metrics of a run as lines: every point when they fit, else buckets that keep every spike.",
+        series,
+        thing(run=TEXT, x=TEXT, series=many(_LINE)),
+        (
+            RUN,
+            Param("key", "text", "a metric, such as trainer/loss", required=True, many=MOST_LINES),
+            Param("x", "choice", "what runs along x", "step", choices=("step", "time", "relative")),
+            Param("points", "integer", "about so many marks at most", default=1000, low=1, high=20_000),
+            Param("from", "number", "the least x"),
+            Param("to", "number", "the greatest x"),
+            Param("rank", "integer", "of this rank only, not of all together", low=0, high=2**32 - 1),
+            Param("by_rank", "boolean", "a line for each rank", default=False),
+            Param("align", "boolean", "over time, what several ranks logged at a step is one mark", default=False),
+            Param("by_attrs", "boolean", "a line for each set of attributes", default=False),
+            Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
+            Param("axis", "text", "of this step axis only, where a metric has several"),
+            Param("scope", "text", "of this instrumentation scope only; each has a line of its own"),
+        ),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Spans: search by anything they carry, whole traces, and what is still open."""
+"""Spans: search by anything they carry, the spans of a trace or of some steps, and their names and attributes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,11 +7,45 @@ from typing import Any
 from msgspec import Struct
 
 from stepscope.hub.questions import conditions
+from stepscope.hub.questions.endpoint import (
+    EXACT_RUN,
+    LIMIT,
+    NAME_PARAM,
+    NEXT,
+    OFFSET,
+    RANK_PARAM,
+    SINCE,
+    SPAN_PARAM,
+    STEP_PARAM,
+    TRACE_PARAM,
+    UNTIL,
+    Endpoint,
+    Reader,
+    nanoseconds,
+    next_offset,
+    whole,
+)
+from stepscope.hub.questions.params import Param
+from stepscope.hub.questions.schemas import (
+    ATTRS,
+    INTEGER,
+    MS,
+    SECONDS,
+    STEP,
+    TEXT,
+    Schema,
+    many,
+    maybe,
+    milliseconds,
+    seconds,
+    thing,
+)
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.records import Link, Span, SpanEvent
+from stepscope.wire.plain import plain
 
 _COLUMNS = (
     *("run", "rank", "attempt", "time", "duration", "step", "axis", "trace_id", "span_id", "parent_id", "name"),
@@ -19,24 +53,23 @@ _COLUMNS = (
     *("flags", "writer"),
     *("event_times", "event_names", "event_attrs", "link_traces", "link_spans", "link_attrs"),
 )
-_SELECT = ", ".join(_COLUMNS)
-_NOBODY = bytes(8)
+_NO_PARENT = bytes(8)
 
 
 class SpanRow(Struct, frozen=True):
-    """A span and who recorded it."""
+    """A span and the process that recorded it."""
 
     run: int
     rank: int
     attempt: int
     span: Span
     writer: int = 0
-    """The key of the process that recorded it; 0 where it was stored before that was kept."""
+    """The key of the writer; 0 for spans stored before it was kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class SpanQuestion:
-    """Which spans; every condition given must hold. `attrs` compares values by their text."""
+class SpanQuery:
+    """Search conditions, all of which must hold. `attrs` compares values as text."""
 
     run: int | None = None
     step: int | None = None
@@ -55,30 +88,30 @@ class SpanQuestion:
     offset: int = 0
 
 
-def find_spans(engine: Engine, question: SpanQuestion) -> list[SpanRow]:
+def find_spans(engine: Engine, question: SpanQuery) -> list[SpanRow]:
     """Search ended spans."""
     where = " AND ".join(_conditions(question)) or "1"
     if question.trace_id is not None:
-        where += f" AND {_whereabouts(engine, question.trace_id)}"
+        where += f" AND {_within_trace(engine, question.trace_id)}"
     order = "duration DESC, time DESC" if question.slowest else "time DESC"
-    return _read(engine, f"SELECT {_SELECT} FROM spans WHERE {where} ORDER BY {order}, span_id", question)
+    return _read(engine, f"spans WHERE {where} ORDER BY {order}, span_id", question.limit, question.offset)
 
 
-def _conditions(question: SpanQuestion) -> list[str]:
+def _conditions(question: SpanQuery) -> list[str]:
     found = [
         *conditions.exactly(run=question.run, step=question.step, rank=question.rank, status=question.status),
         *conditions.named(question.name),
         *conditions.traced(question.trace_id, question.span_id),
         *conditions.between(question.since, question.until),
-        *conditions.carrying(question.attrs),
+        *conditions.with_attrs(question.attrs),
     ]
     if question.min_duration is not None:
         found.append(f"duration >= {int(question.min_duration)}")
     return found
 
 
-def _whereabouts(engine: Engine, trace_id: bytes) -> str:
-    """The condition that narrows a table down to the runs and steps of a trace."""
+def _within_trace(engine: Engine, trace_id: bytes) -> str:
+    """The condition that narrows a table to the runs and steps of a trace."""
     found = engine.query(f"SELECT DISTINCT run, step FROM traces WHERE trace_id = {literal.fixed(trace_id)}")
     places = list(found.rows("run", "step"))
     if not places:
@@ -88,33 +121,31 @@ def _whereabouts(engine: Engine, trace_id: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Which spans: those of a trace, or those of a run from one step to another."""
+class SpanRange:
+    """The spans of a trace, or those of a run from one step to another."""
 
     trace_id: bytes | None = None
     run: int | None = None
     first: int = 0
     last: int = 0
 
-
-def condition(engine: Engine, stretch: Stretch) -> str:
-    """The condition of a stretch on a table of spans."""
-    if stretch.trace_id is not None:
-        return f"trace_id = {literal.fixed(stretch.trace_id)} AND {_whereabouts(engine, stretch.trace_id)}"
-    return f"run = {int(stretch.run or 0)} AND step BETWEEN {int(stretch.first)} AND {int(stretch.last)}"
+    def condition(self, engine: Engine) -> str:
+        """The condition that selects them in a table of spans."""
+        if self.trace_id is not None:
+            return f"trace_id = {literal.fixed(self.trace_id)} AND {_within_trace(engine, self.trace_id)}"
+        return f"run = {int(self.run or 0)} AND step BETWEEN {int(self.first)} AND {int(self.last)}"
 
 
 def read_trace(engine: Engine, trace_id: bytes, *, limit: int = 100_000) -> tuple[list[SpanRow], list[SpanRow]]:
     """The spans of a trace in the order they began: those that ended, and those still open."""
-    return read_stretch(engine, Stretch(trace_id=trace_id), limit=limit)
+    return read_range(engine, SpanRange(trace_id=trace_id), limit=limit)
 
 
-def read_stretch(engine: Engine, stretch: Stretch, *, limit: int) -> tuple[list[SpanRow], list[SpanRow]]:
-    """The spans of a stretch in the order they began: those that ended, and those still open."""
-    where = condition(engine, stretch)
-    page = SpanQuestion(limit=limit)
-    ended = _read(engine, f"SELECT {_SELECT} FROM spans WHERE {where} ORDER BY time, span_id", page)
-    begun = _read(engine, f"SELECT {_SELECT} FROM open_spans WHERE {where} ORDER BY time, span_id", page, open=True)
+def read_range(engine: Engine, spans: SpanRange, *, limit: int) -> tuple[list[SpanRow], list[SpanRow]]:
+    """Some spans in the order they began: those that ended, and those still open."""
+    where = spans.condition(engine)
+    ended = _read(engine, f"spans WHERE {where} ORDER BY time, span_id", limit)
+    begun = _read(engine, f"open_spans WHERE {where} ORDER BY time, span_id", limit, open=True)
     over = {row.span.span_id for row in ended}
     return ended, [row for row in begun if row.span.span_id not in over]
 
@@ -124,12 +155,12 @@ def open_spans(engine: Engine, run: int, *, step: int | None = None, limit: int 
     begun = f"run = {run}" + ("" if step is None else f" AND step = {int(step)}")
     steps = f"SELECT DISTINCT step FROM open_spans WHERE {begun}"
     over = f"SELECT span_id FROM spans WHERE run = {run} AND step IN ({steps})"
-    sql = f"SELECT {_SELECT} FROM open_spans WHERE {begun} AND span_id NOT IN ({over}) ORDER BY time DESC, span_id"
-    return _read(engine, sql, SpanQuestion(limit=limit), open=True)
+    where = f"{begun} AND span_id NOT IN ({over})"
+    return _read(engine, f"open_spans WHERE {where} ORDER BY time DESC, span_id", limit, open=True)
 
 
 def usual_durations(engine: Engine, run: int, first: int, last: int) -> dict[str, float]:
-    """The median duration of each span name over a stretch of steps."""
+    """The median duration of each span name over a range of steps."""
     found = engine.query(
         f"""SELECT name, quantileExact(0.5)(duration) AS median FROM spans
         WHERE run = {run} AND step BETWEEN {first} AND {last} AND step > {NO_STEP} GROUP BY name"""
@@ -137,8 +168,8 @@ def usual_durations(engine: Engine, run: int, first: int, last: int) -> dict[str
     return dict(found.rows("name", "median"))
 
 
-def _read(engine: Engine, sql: str, page: SpanQuestion, *, open: bool = False) -> list[SpanRow]:
-    found = engine.query(f"{sql} LIMIT {int(page.offset)}, {int(page.limit)}")
+def _read(engine: Engine, source: str, limit: int, offset: int = 0, *, open: bool = False) -> list[SpanRow]:
+    found = engine.query(f"SELECT {', '.join(_COLUMNS)} FROM {source} LIMIT {int(offset)}, {int(limit)}")
     return [_row(row, open=open) for row in found.rows(*_COLUMNS)]
 
 
@@ -153,7 +184,7 @@ def _row(row: Sequence[Any], *, open: bool) -> SpanRow:
         axis=axis or None,
         trace_id=trace_id,
         span_id=span_id,
-        parent_id=None if parent_id == _NOBODY else parent_id,
+        parent_id=None if parent_id == _NO_PARENT else parent_id,
         name=name,
         span_kind=kind,
         status=status,
@@ -168,3 +199,162 @@ def _row(row: Sequence[Any], *, open: bool) -> SpanRow:
         flags=flags,
     )
     return SpanRow(run, rank, attempt, span, writer)
+
+
+STATUSES = ("unset", "ok", "error")
+SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+
+
+def span_json(row: SpanRow, run: str, begin: int | None = None) -> dict[str, Any]:
+    """A span; `offset_ms` counts from `begin`, where that is given."""
+    what: Span = row.span
+    made = {
+        "run": run,
+        "rank": row.rank,
+        "attempt": row.attempt,
+        "trace_id": what.trace_id.hex(),
+        "span_id": what.span_id.hex(),
+        "parent_id": what.parent_id.hex() if what.parent_id else None,
+        "name": what.name,
+        "kind": _named(SPAN_KINDS, what.span_kind),
+        "status": _named(STATUSES, what.status),
+        "message": what.message,
+        "step": what.step,
+        "axis": what.axis,
+        "start": seconds(what.time),
+        "duration_ms": milliseconds(what.duration),
+        "scope": what.scope,
+        "flags": what.flags,
+        "attrs": plain(what.attrs),
+        "events": [{"time": seconds(e.time), "name": e.name, "attrs": plain(e.attrs)} for e in what.events],
+        "links": [
+            {"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex(), "attrs": plain(link.attrs)}
+            for link in what.links
+        ],
+    }
+    if begin is not None:
+        made["offset_ms"] = milliseconds(what.time - begin)
+    return made
+
+
+def _named(words: tuple[str, ...], number: int) -> str:
+    return words[number] if number < len(words) else str(number)
+
+
+SPAN_FIELDS: dict[str, Schema] = {
+    "run": TEXT,
+    "rank": INTEGER,
+    "attempt": INTEGER,
+    "trace_id": TEXT,
+    "span_id": TEXT,
+    "parent_id": maybe(TEXT),
+    "name": TEXT,
+    "kind": TEXT,
+    "status": TEXT,
+    "message": TEXT,
+    "step": STEP,
+    "axis": maybe(TEXT),
+    "start": SECONDS,
+    "duration_ms": MS,
+    "scope": TEXT,
+    "flags": INTEGER,
+    "attrs": ATTRS,
+    "events": many(thing(time=SECONDS, name=TEXT, attrs=ATTRS)),
+    "links": many(thing(trace_id=TEXT, span_id=TEXT, attrs=ATTRS)),
+}
+
+
+def search(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/spans`."""
+    status = given["status"]
+    if given["error"] is not None and status is None:
+        status = "error" if given["error"] else None
+    question = SpanQuery(
+        run=reader.among(given["run"]),
+        step=given["step"],
+        rank=given["rank"],
+        name=given["name"],
+        status=None if status is None else STATUSES.index(status),
+        min_duration=whole(given["min_ms"], 1e6),
+        attrs=given["attrs"],
+        trace_id=given["trace_id"],
+        span_id=given["span_id"],
+        since=nanoseconds(given["since"]),
+        until=nanoseconds(given["until"]),
+        slowest=given["sort"] == "slowest",
+        limit=given["limit"] + 1,
+        offset=given["offset"],
+    )
+    rows = find_spans(reader.engine, question)
+    owners = reader.owners({row.run for row in rows})
+    shown = [span_json(row, owners.get(row.run, "")) for row in rows[: given["limit"]]]
+    return {"spans": shown, "next": next_offset(rows, given)}
+
+
+def span_names(engine: Engine, run: int | None, *, limit: int = 500) -> list[dict[str, Any]]:
+    """The names of spans with counts and durations, the most frequent first."""
+    where = "1" if run is None else f"run = {int(run)}"
+    found = engine.query(
+        f"""SELECT name, count() AS n, countIf(status = 2) AS errors, quantile(0.5)(duration) AS median,
+            max(duration) AS longest
+        FROM spans WHERE {where} GROUP BY name ORDER BY n DESC, name LIMIT {int(limit)}"""
+    )
+    return [
+        {
+            "name": name,
+            "count": count,
+            "errors": errors,
+            "median_ms": milliseconds(median),
+            "longest_ms": milliseconds(longest),
+        }
+        for name, count, errors, median, longest in found.rows()
+    ]
+
+
+def attr_names(engine: Engine, run: int | None, *, limit: int = 200) -> list[dict[str, Any]]:
+    """The attributes of the latest hundred thousand spans, the most frequent first."""
+    where = "1" if run is None else f"run = {int(run)}"
+    latest = f"SELECT attr_names FROM spans WHERE {where} ORDER BY time DESC LIMIT 100000"
+    found = engine.query(
+        f"""SELECT name, count() AS n FROM (SELECT arrayJoin(attr_names) AS name FROM ({latest}))
+        GROUP BY name ORDER BY n DESC, name LIMIT {int(limit)}"""
+    )
+    return [{"name": name, "count": count} for name, count in found.rows("name", "n")]
+
+
+def facets(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/spans/facets`."""
+    run = reader.among(given["run"])
+    return {"names": span_names(reader.engine, run), "attrs": attr_names(reader.engine, run)}
+
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/spans",
+        "findSpans",
+        "Spans by run, step, name, status, duration and any attribute (attr.KEY=VALUE).",
+        search,
+        thing(spans=many(thing(**SPAN_FIELDS)), next=NEXT),
+        (
+            *(EXACT_RUN, STEP_PARAM, RANK_PARAM, NAME_PARAM),
+            Param("status", "choice", "with this status", choices=STATUSES),
+            Param("error", "boolean", "true: failed ones only"),
+            Param("min_ms", "number", "that lasted at least so many milliseconds"),
+            *(TRACE_PARAM, SPAN_PARAM, SINCE, UNTIL),
+            Param("sort", "choice", "in which order", "newest", choices=("newest", "slowest")),
+            *(LIMIT, OFFSET),
+        ),
+        attrs=True,
+    ),
+    Endpoint(
+        "/api/spans/facets",
+        "listSpanNames",
+        "What spans can be searched by: their names, with counts and durations, and their attributes.",
+        facets,
+        thing(
+            names=many(thing(name=TEXT, count=INTEGER, errors=INTEGER, median_ms=MS, longest_ms=MS)),
+            attrs=many(thing(name=TEXT, count=INTEGER)),
+        ),
+        (EXACT_RUN,),
+    ),
+)

@@ -9,10 +9,11 @@ import msgspec
 
 from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream
 from stepscope.hub.questions.params import bad
-from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, TEXT, many, thing
-from stepscope.hub.questions.sql_check import Forbidden, ask
+from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, many, thing
+from stepscope.hub.questions.sql_check import Forbidden, run_select
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.engine import Damaged, EngineError, Limits
+from stepscope.hub.store.maintenance import describe
 
 MOST_ROWS, MOST_SECONDS = 10_000, 30.0
 FIRST_BYTES = 1024 * 1024
@@ -20,7 +21,7 @@ FIRST_BYTES = 1024 * 1024
 _WORDS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-class Question(msgspec.Struct, forbid_unknown_fields=True):
+class SqlRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request."""
 
     sql: str
@@ -28,30 +29,30 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 10.0
 
 
-_decode = msgspec.json.Decoder(Question).decode
+_decode = msgspec.json.Decoder(SqlRequest).decode
 _encode = msgspec.json.encode
 
 
-def answer(reader: Reader, given: dict[str, Any]) -> Stream:
+def sql(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `POST /api/sql`."""
     if reader.project is not None:
         raise Refused(Refusal(HTTPStatus.FORBIDDEN, "SQL sees all projects and this token reaches one only"))
     try:
-        question = _decode(given["body"])
+        request = _decode(given["body"])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise bad(f'send {{"sql": "SELECT ..."}}: {error}') from None
-    if not math.isfinite(question.seconds) or "\0" in question.sql:
+    if not math.isfinite(request.seconds) or "\0" in request.sql:
         raise bad("a statement has no NUL in it")
-    return Stream("application/json", "", _pieces(reader, question))
+    return Stream("application/json", "", _pieces(reader, request))
 
 
-def _pieces(reader: Reader, question: Question) -> Generator[bytes, None, None]:
-    """Write the answer; what fails before the first piece is an HTTP error, what fails later is told at the end."""
-    limits = Limits(rows=question.rows, seconds=question.seconds)
+def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]:
+    """Write the answer; what fails before the first piece is an HTTP error, what fails later is reported at the end."""
+    limits = Limits(rows=request.rows, seconds=request.seconds)
     held = bytearray()
     begun = False
     try:
-        with ask(reader.engine, question.sql, limits, reader.stop) as found:
+        with run_select(reader.engine, request.sql, limits, reader.stop) as found:
             floats = ["Float" in type for type in found.types]
             columns = [{"name": name, "type": type} for name, type in zip(found.names, found.types, strict=True)]
             held += b'{"columns":' + _encode(columns) + b',"rows":['
@@ -69,7 +70,7 @@ def _pieces(reader: Reader, question: Question) -> Generator[bytes, None, None]:
         raise bad(str(error)) from None
     except EngineError as error:
         if begun:
-            held[:] = b'],"more":true,"error":' + _encode(_told(error)) + b"}"
+            held[:] = b'],"more":true,"error":' + _encode(_error_json(error)) + b"}"
         elif isinstance(error, Damaged):
             raise
         else:
@@ -77,15 +78,49 @@ def _pieces(reader: Reader, question: Question) -> Generator[bytes, None, None]:
     yield bytes(held)
 
 
-def _told(error: EngineError) -> dict[str, str]:
+def _error_json(error: EngineError) -> dict[str, str]:
     return {"code": "statement_failed", "message": f"the statement failed: {str(error)[:1000]}"}
 
 
 def _spelled(cell: Any, is_float: bool) -> Any:
-    """Numbers that are not finite in our words, also in lists of numbers."""
+    """Spell numbers that are not finite as other answers do, also in lists."""
     if isinstance(cell, list):
         return [_spelled(each, is_float) for each in cell]
     return _WORDS.get(cell, cell) if is_float and isinstance(cell, str) else cell
+
+
+TABLE_TEXTS = {
+    "metrics": "Every value of every step metric, by series.",
+    "series": "What a series is: run, key, rank, axis, unit.",
+    "totals": "Running totals of each series; read states with sumMerge and the like.",
+    "histograms": "Recorded distributions.",
+    "exemplars": "Single measurements that were recorded with a point, and their spans.",
+    "spans": "Timed operations that ended.",
+    "open_spans": "Timed operations when they began.",
+    "logs": "Logs (kind 2) and events (kind 3).",
+    "alerts": "Alerts.",
+    "lifecycle": "How runs began and ended.",
+    "traces": "Which runs and steps a trace touches.",
+    "writers": "The processes of each run.",
+    "runs": "The number of each run, which other tables call run.",
+    "ledger": "Which batches of which writer are in.",
+}
+
+
+def tables(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/sql/tables`."""
+    return {
+        "tables": [
+            {
+                "name": table.name,
+                "text": TABLE_TEXTS.get(table.name, ""),
+                "rows": table.rows,
+                "bytes": table.bytes,
+                "columns": [{"name": name, "type": type} for name, type in table.columns],
+            }
+            for table in describe(reader.engine)
+        ]
+    }
 
 
 _SCHEMA = thing(columns=many(thing(name=TEXT, type=TEXT)), rows=many(many(ANYTHING)), more=BOOLEAN)
@@ -99,7 +134,7 @@ ENDPOINTS = (
         "/api/sql",
         "askSql",
         "A SELECT in ClickHouse's dialect over the store's tables; nothing else passes.",
-        answer,
+        sql,
         _SCHEMA,
         method="POST",
         lane="sql",
@@ -113,5 +148,16 @@ ENDPOINTS = (
             "required": ["sql"],
             "additionalProperties": False,
         },
+    ),
+    Endpoint(
+        "/api/sql/tables",
+        "listTables",
+        "The tables that SQL may read, their columns and their sizes.",
+        tables,
+        thing(
+            tables=many(
+                thing(name=TEXT, text=TEXT, rows=INTEGER, bytes=INTEGER, columns=many(thing(name=TEXT, type=TEXT)))
+            )
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Read-only SQL for people: a statement is read token by token, and only what is known to be harmless passes."""
+"""Which user-supplied SQL may run: a statement passes when every token and node of it is on a list."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
-from stepscope.hub.questions import sql_words as vocabulary
+from stepscope.hub.questions import sql_words
 from stepscope.hub.store.engine import Engine, EngineError, Limits, RowStream, Stop
 from stepscope.hub.store.tables import PUBLIC
 from stepscope.model.errors import StepscopeError
@@ -26,7 +26,7 @@ _ENDS_FROM = frozenset(
 
 
 class Forbidden(StepscopeError):
-    """The statement is not allowed; the message says what of it."""
+    """The statement is not allowed; the message says which part."""
 
 
 class Token(NamedTuple):
@@ -42,12 +42,14 @@ class Token(NamedTuple):
 
 
 @contextmanager
-def ask(engine: Engine, statement: str, limits: Limits | None = None, stop: Stop | None = None) -> Iterator[RowStream]:
+def run_select(
+    engine: Engine, statement: str, limits: Limits | None = None, stop: Stop | None = None
+) -> Iterator[RowStream]:
     """Run a SELECT over the store's tables; Forbidden when it is anything else, EngineError when it fails.
 
-    The engine reads any file with `file()` and fetches any `url()`, in read-only sessions too. So things are not
-    forbidden but allowed: one SELECT, our own tables, listed functions, no quoted names, no comments, no settings.
-    Then the engine's own parser is asked what it understood, and its tree must hold nothing but that either.
+    The engine reads any file with `file()` and fetches any `url()`, in read-only sessions too, so a list says what
+    is allowed: one SELECT, our own tables, listed functions, no quoted names, no comments, no settings. The syntax
+    tree of the engine's own parser must pass the same list.
     """
     statement = statement.strip().removesuffix(";").rstrip()
     check(statement)
@@ -89,12 +91,12 @@ def _check_words(tokens: list[Token]) -> None:
             raise Forbidden("WITH TOTALS is not allowed: its row would be lost; use WITH ROLLUP")
         if token.kind != "word":
             continue
-        if token.word in vocabulary.CLOSED:
+        if token.word in sql_words.CLOSED:
             raise Forbidden(f"{token.text} is not allowed")
-        if following.kind == "text" and token.word not in vocabulary.KEYWORDS:
+        if following.kind == "text" and token.word not in sql_words.KEYWORDS:
             raise Forbidden(f"{token.text} before a string is not allowed")
         called = following.text == "("
-        if called and token.word not in vocabulary.KEYWORDS and token.text.lower() not in vocabulary.FUNCTIONS:
+        if called and token.word not in sql_words.KEYWORDS and token.text.lower() not in sql_words.FUNCTIONS:
             raise Forbidden(f"the function {token.text} is not allowed")
 
 
@@ -142,7 +144,7 @@ def _aliases(tokens: list[Token]) -> set[str]:
     found = set(PUBLIC)
     for before, token in pairwise(tokens):
         named = before.word == "AS" or before.text == ")" or before.text in PUBLIC
-        if token.kind == "word" and named and token.word not in vocabulary.KEYWORDS:
+        if token.kind == "word" and named and token.word not in sql_words.KEYWORDS:
             found.add(token.text)
     return found
 
@@ -160,19 +162,19 @@ def _check_tree(engine: Engine, statement: str) -> None:
     try:
         tree = engine.tree(statement)
     except EngineError as error:
-        raise Forbidden(f"the statement can not be parsed: {error}") from error
+        raise Forbidden(f"the statement cannot be parsed: {error}") from error
     nodes = [_node(line) for line in (tree or "").split("\n") if line]
     for index, node in enumerate(nodes):
         kind, name = node.kind, node.name
-        if kind not in vocabulary.NODES or (kind != "ExpressionList" and node.depth == 1):
+        if kind not in sql_words.NODES or (kind != "ExpressionList" and node.depth == 1):
             raise Forbidden(f"{kind} is not allowed here")
-        if kind == "Function" and name.lower() not in vocabulary.FUNCTIONS | vocabulary.OPERATORS:
+        if kind == "Function" and name.lower() not in sql_words.FUNCTIONS | sql_words.OPERATORS:
             raise Forbidden(f"the function {name} is not allowed")
         if kind == "Function" and name.lower() in ("cast", "arrayreduce"):
             _check_named(name.lower(), _arguments(nodes, index))
         if kind == "TableIdentifier" and name not in PUBLIC:
             raise Forbidden(f"{name!r} is not a table of the store")
-        if kind == "Identifier" and name.partition(".")[0].upper() in vocabulary.CLOSED:
+        if kind == "Identifier" and name.partition(".")[0].upper() in sql_words.CLOSED:
             raise Forbidden(f"{name!r} is not allowed")
 
 
@@ -206,7 +208,7 @@ def _check_named(function: str, arguments: list[Node]) -> None:
 
     The states of aggregate functions are read without any check, so no string may become one.
     """
-    place, known, what = (1, vocabulary.TYPES, "type") if function == "cast" else (0, vocabulary.REDUCERS, "function")
+    place, known, what = (1, sql_words.TYPES, "type") if function == "cast" else (0, sql_words.REDUCERS, "function")
     named = arguments[place] if len(arguments) > place else Node(0, "", "")
     if named.kind != "Literal":
         raise Forbidden(f"{function} needs the name of a {what} as it is, not computed")

@@ -1,14 +1,156 @@
-"""The endpoint of one step: everything that happened at it, on all ranks."""
+"""The step inspector: everything that happened at one step of a run, on all ranks."""
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, get_args
 
-from stepscope.hub.questions import schemas
-from stepscope.hub.questions import step_json as steps
 from stepscope.hub.questions.anomalies import Anomaly, Reason, nearest_anomalies
+from stepscope.hub.questions.blame import slow
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.judging import findings, value_level
+from stepscope.hub.questions.logs import RECORD, record_json
 from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import ATTRS, INTEGER, MS, NUMBER, RECORD, SECONDS, STEP, TEXT, many, maybe, thing
-from stepscope.hub.questions.step_rows import WINDOW, read_step
+from stepscope.hub.questions.schemas import (
+    ATTRS,
+    BOOLEAN,
+    INTEGER,
+    MS,
+    NUMBER,
+    SECONDS,
+    STEP,
+    TEXT,
+    many,
+    maybe,
+    milliseconds,
+    seconds,
+    table,
+    thing,
+)
+from stepscope.hub.questions.spans import SPAN_FIELDS, SpanRow, span_json
+from stepscope.hub.questions.step_sql import WINDOW, Reading, StepValue, StepView, read_step
+from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.wire.plain import plain, word
+
+LEAST_BEFORE = 5
+"""So many values before are needed to say how unusual one is."""
+
+
+def step_json(view: StepView, run: str) -> dict[str, Any]:
+    """Everything about a step; offsets count from `begin`. Refused when the attempt named never came to it."""
+    if view.attempts and view.attempt not in view.attempts:
+        came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"
+        text = f"attempt {view.attempt} never came to step {view.step}; {came} did"
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, text))
+    made = {
+        "run": run,
+        "step": view.step,
+        "attempt": view.attempt,
+        "attempts": view.attempts,
+        "begin": seconds(view.begin),
+        "end": seconds(view.end),
+        "duration_ms": milliseconds(view.end - view.begin),
+        "previous": view.previous,
+        "next": view.following,
+        "metrics": metrics(view.values),
+        "ranks": ranks(view.spans, view.usual, run, view.begin),
+        "slow": slow(view.spans, view.usual),
+        "open_spans": [span_json(row, run, view.begin) for row in view.open],
+        "usual_ms": {name: milliseconds(median) for name, median in sorted(view.usual.items())},
+        "logs": [record_json(row, run) for row in view.logs],
+        "alerts": [record_json(row, run) for row in view.alerts],
+        "system": [_reading(reading) for reading in view.system],
+    }
+    return {**made, "findings": findings(made)}
+
+
+def metrics(values: Iterable[StepValue]) -> list[dict[str, Any]]:
+    """The values of a step by key, one entry for each rank (and each set of attributes)."""
+    by_key: dict[str, list[StepValue]] = {}
+    for value in values:
+        by_key.setdefault(value.line.key, []).append(value)
+    return [
+        {"key": key, "unit": group[0].line.unit, "values": [_value(value) for value in group]}
+        for key, group in by_key.items()
+    ]
+
+
+def _value(value: StepValue) -> dict[str, Any]:
+    delta, z = against(value.value, value.mean, value.std, value.before)
+    return {
+        "rank": value.line.rank,
+        "attempt": value.attempt,
+        "attrs": plain(value.line.attrs),
+        "scope": value.line.scope,
+        "time": seconds(value.time),
+        "value": word(value.value),
+        "logged": value.logged,
+        "mean": word(value.mean) if value.before else None,
+        "std": word(value.std) if value.before else None,
+        "before": value.before,
+        "delta": None if delta is None else word(delta),
+        "z": z,
+        "level": value_level(value.value, value.mean, delta, z),
+    }
+
+
+def against(value: float, mean: float, std: float, before: int) -> tuple[float | None, float | None]:
+    """How far a value is from the mean of those before, and how many standard deviations that is.
+
+    None where it cannot be said: nothing before, too little for a deviation, or values that never changed.
+    """
+    if not before or not math.isfinite(value):
+        return None, None
+    delta = value - mean
+    # Below a ten-millionth of the mean a deviation is rounding.
+    usable = before >= LEAST_BEFORE and std > abs(mean) * 1e-7 and math.isfinite(std)
+    z = delta / std if usable else None
+    return delta, round(z, 3) if z is not None and math.isfinite(z) else None
+
+
+def ranks(spans: Sequence[SpanRow], usual: Mapping[str, float], run: str, begin: int) -> list[dict[str, Any]]:
+    """The span trees of each rank, flat: parents first, with depth; the rank whose spans end last is critical."""
+    by_rank: dict[int, list[SpanRow]] = {}
+    for row in spans:
+        by_rank.setdefault(row.rank, []).append(row)
+    grown = {rank: build_trees(rows) for rank, rows in sorted(by_rank.items())}
+    ends = {rank: max(root.end for root in roots) for rank, roots in grown.items()}
+    slowest = max(ends, key=lambda rank: ends[rank], default=None)
+    return [_rank(rank, roots, usual, run, begin, critical=rank == slowest) for rank, roots in grown.items()]
+
+
+def _rank(
+    rank: int, roots: list[Node], usual: Mapping[str, float], run: str, begin: int, *, critical: bool
+) -> dict[str, Any]:
+    for root in roots:
+        mark_critical(root)
+    nodes = walk(roots)
+    first, last = min(node.begin for node in nodes), max(node.end for node in nodes)
+    path = sorted((node for node in nodes if node.critical), key=lambda node: (node.begin, node.depth))
+    return {
+        "rank": rank,
+        "critical": critical,
+        "offset_ms": milliseconds(first - begin),
+        "duration_ms": milliseconds(last - first),
+        "errors": sum(node.row.span.status == 2 for node in nodes),
+        "critical_path": [node.row.span.span_id.hex() for node in path],
+        "spans": [node_json(node, usual, run, begin) for node in nodes],
+    }
+
+
+def _reading(reading: Reading) -> dict[str, Any]:
+    return {
+        "key": reading.line.key,
+        "rank": reading.line.rank,
+        "unit": reading.line.unit,
+        "attrs": plain(reading.line.attrs),
+        "time": seconds(reading.time),
+        "value": word(reading.value),
+        "min": word(reading.low),
+        "max": word(reading.high),
+        "points": reading.points,
+    }
 
 
 def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -17,7 +159,7 @@ def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     before, after = nearest_anomalies(reader.engine, run, step)
     view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"])
     return {
-        **steps.step(view, given["run"]),
+        **step_json(view, given["run"]),
         "window": given["window"],
         "previous_anomaly": _place(before),
         "next_anomaly": _place(after),
@@ -41,14 +183,13 @@ _VALUE = thing(
     std=maybe(NUMBER), before=INTEGER, delta=maybe(NUMBER), z={"type": ["number", "null"]}, level=_LEVEL,
 )  # fmt: skip
 _RANK = thing(
-    rank=INTEGER, critical=schemas.BOOLEAN, offset_ms=MS, duration_ms=MS, errors=INTEGER, critical_path=many(TEXT),
-    spans=many(thing(**schemas.NODE_FIELDS)),
+    rank=INTEGER, critical=BOOLEAN, offset_ms=MS, duration_ms=MS, errors=INTEGER, critical_path=many(TEXT),
+    spans=many(thing(**NODE_FIELDS)),
 )  # fmt: skip
 _READING = thing(
     key=TEXT, rank=INTEGER, unit=TEXT, attrs=ATTRS, time=SECONDS, value=NUMBER, min=NUMBER, max=NUMBER, points=INTEGER,
 )  # fmt: skip
 _ANOMALY = maybe(thing(step=INTEGER, reason={"type": "string", "enum": list(get_args(Reason))}, attempt=INTEGER))
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/steps/{step}",
@@ -69,8 +210,8 @@ ENDPOINTS = (
             ranks=many(_RANK),
             slow=maybe(thing(text=TEXT, span=TEXT, rank=maybe(INTEGER), span_ids=many(TEXT))),
             findings=many(_FINDING),
-            open_spans=many(thing(**schemas.SPAN_FIELDS, offset_ms=MS)),
-            usual_ms=schemas.table(MS),
+            open_spans=many(thing(**SPAN_FIELDS, offset_ms=MS)),
+            usual_ms=table(MS),
             logs=many(RECORD),
             alerts=many(RECORD),
             system=many(_READING),

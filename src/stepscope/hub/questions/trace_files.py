@@ -1,88 +1,68 @@
-"""Endpoints that draw, search, copy out and bring in traces."""
+"""Trace files: export of spans as OTLP or Chrome JSON, and import, which stores each span once."""
 
 import hashlib
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as LateError
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from stepscope.hub.questions import shapes
-from stepscope.hub.questions import trace_import as importing
-from stepscope.hub.questions.endpoint import EXACT_RUN, Endpoint, Reader, Stream
-from stepscope.hub.questions.facets import attr_names, span_names
-from stepscope.hub.questions.known_spans import Id, known_spans
-from stepscope.hub.questions.lane_rows import read_thin
-from stepscope.hub.questions.lanes import lanes
+from msgspec import structs
+
+from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.params import Param, bad
-from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, COUNTS, INTEGER, MS, SECONDS, TEXT, many, table, thing
-from stepscope.hub.questions.spans import SpanRow, Stretch, read_stretch
+from stepscope.hub.questions.schemas import ANYTHING, COUNTS, INTEGER, TEXT, many, table, thing
+from stepscope.hub.questions.spans import SpanRow, read_range
+from stepscope.hub.questions.traces import MOST_SPANS, RANGE_PARAMS, asked_range, no_spans
+from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
+from stepscope.hub.receivers.ingest import Ingest, Upload
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.store import literal
+from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import read_writers
 from stepscope.hub.store.write.ledger import writer_key
+from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer
-from stepscope.model.records import Span
+from stepscope.model.records import Record, Span
+from stepscope.wire.chrome import chrome_files as chrome
+from stepscope.wire.chrome.chrome_events import is_chrome
 from stepscope.wire.chrome.chrome_files import Lane, write
+from stepscope.wire.otlp.decode.decode_request import decode
+from stepscope.wire.otlp.decode.origin import Group
+from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.encode.encode_request import encode
 from stepscope.wire.otlp.encode.to_json import to_json
+from stepscope.wire.otlp.replies import BadRequest
 
-MOST = 200_000
 OTLP, CHROME = "otlp", "chrome"
-
-
-def _stretch(reader: Reader, given: dict[str, Any]) -> Stretch:
-    """Which spans are meant: a trace, or steps of a run."""
-    if given["trace_id"] is not None:
-        return Stretch(trace_id=given["trace_id"])
-    if given["run"] is None or given["step"] is None:
-        raise bad("name a trace_id, or a run and a step")
-    last = given["step"] if given["last"] is None else given["last"]
-    return Stretch(run=reader.number(given["run"]), first=given["step"], last=max(given["step"], last))
-
-
-def draw(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
-    """Answer `/api/spans/lanes`."""
-    spans = read_thin(reader.engine, _stretch(reader, given), given["limit"])
-    made = lanes(spans, reader.owners(set(spans.run.tolist())))
-    if not made["lanes"]:
-        raise _nothing(given)
-    return {**made, "more": len(spans) >= given["limit"]}
-
-
-def _nothing(given: dict[str, Any]) -> Refused:
-    what = f"trace {given['trace_id'].hex()}" if given["trace_id"] is not None else f"span at step {given['step']}"
-    return Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no {what}"))
-
-
-def facets(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
-    """Answer `/api/spans/facets`."""
-    run = reader.among(given["run"])
-    names = [
-        {
-            "name": row.name,
-            "count": row.count,
-            "errors": row.errors,
-            "median_ms": shapes.milliseconds(row.median),
-            "longest_ms": shapes.milliseconds(row.longest),
-        }
-        for row in span_names(reader.engine, run)
-    ]
-    attrs = [{"name": name, "count": count} for name, count in attr_names(reader.engine, run)]
-    return {"names": names, "attrs": attrs}
+MOST_BYTES = 256 * 1024 * 1024
+MOST_VALUES = 16_000_000
+"""Values of the JSON: a trace of 200,000 spans with ten attributes each, as we write it, has 10 million."""
+WAIT_SECONDS = 60.0
+_GZIP = b"\x1f\x8b"
+_BATCH = 5000
+"""Records in one batch."""
+_MOST_IDS = 1000
+"""Spans that one query looks up."""
+Id = tuple[bytes, bytes]
+"""A trace id and a span id."""
 
 
 def export(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `/api/spans/export`."""
-    ended, still_open = read_stretch(reader.engine, _stretch(reader, given), limit=MOST)
+    ended, still_open = read_range(reader.engine, asked_range(reader, given), limit=MOST_SPANS)
     rows = [*ended, *still_open]
     owners = reader.owners({row.run for row in rows})
     rows = [row for row in rows if row.run in owners]
     if not rows:
-        raise _nothing(given)
+        raise no_spans(given)
     title = given["trace_id"].hex() if given["trace_id"] is not None else f"{given['run']}-step-{given['step']}"
-    safe = "".join(letter if (letter.isascii() and letter.isalnum()) or letter in "-_." else "_" for letter in title)
     if given["format"] == CHROME:
-        return Stream("application/json", f"{safe[:100]}.chrome.json", write(title, _lanes(rows, owners)))
-    return Stream("application/json", f"{safe[:100]}.otlp.json", _otlp(_by_writer(reader, rows, owners)))
+        return Stream("application/json", f"{safe_name(title)}.chrome.json", write(title, _lanes(rows, owners)))
+    return Stream("application/json", f"{safe_name(title)}.otlp.json", _write_otlp(_by_writer(reader, rows, owners)))
 
 
 def _lanes(rows: Sequence[SpanRow], owners: dict[int, str]) -> list[Lane]:
@@ -96,9 +76,9 @@ Batches = list[tuple[Writer, list[Span]]]
 
 
 def _by_writer(reader: Reader, rows: Sequence[SpanRow], owners: dict[int, str]) -> Batches:
-    """The spans of each process, with what its resource says of it.
+    """Group spans by the process that recorded them.
 
-    Of spans that were stored before their writer was kept, it is the first of their rank and attempt.
+    Spans stored before their writer was kept go to the first process of their rank and attempt.
     """
     batches: Batches = []
     for number, run in sorted(owners.items(), key=lambda owner: owner[1]):
@@ -115,8 +95,8 @@ def _by_writer(reader: Reader, rows: Sequence[SpanRow], owners: dict[int, str]) 
     return batches
 
 
-def _otlp(batches: Batches) -> Iterator[bytes]:
-    """One request for each group would be many documents, so their lists are joined into one."""
+def _write_otlp(batches: Batches) -> Iterator[bytes]:
+    """Write one document: the lists of all requests joined."""
     yield b'{"resourceSpans":['
     for number, request in enumerate(encode(batches).requests):
         inside = to_json("traces", request.body).removeprefix(b'{"resourceSpans":[').removesuffix(b"]}")
@@ -124,13 +104,179 @@ def _otlp(batches: Batches) -> Iterator[bytes]:
     yield b"]}\n"
 
 
-def bring(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """The content of a trace file."""
+
+    format: str
+    groups: list[Group]
+    rejected: dict[str, int]
+    ignored: dict[str, int] = field(default_factory=dict)
+
+
+def read_file(body: bytes, run: str, project: str, now: int) -> TraceFile:
+    """Read a file of either format; Refused when it is of neither."""
+    try:
+        data = inflate(body, "gzip", MOST_BYTES) if body.startswith(_GZIP) else body
+        bound_values(data, MOST_VALUES)
+        if is_chrome(data):
+            made = chrome.read(data, now, run=run, project=project)
+            return TraceFile("chrome", made.groups, made.rejections.reasons, made.ignored)
+        return _read_otlp(data)
+    except BadRequest as error:
+        raise bad(f"the file cannot be read: {error}") from None
+    except TooLarge:
+        raise bad(f"the file is larger than {MOST_BYTES} bytes when unpacked") from None
+    except Broken as error:
+        raise bad(str(error)) from None
+
+
+def _read_otlp(data: bytes) -> TraceFile:
+    """A document, or one on each line as collectors write them; what one process sent on many lines is one group."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    many = len(lines) > 1 and all(line.lstrip().startswith(b'{"resourceSpans"') for line in lines)
+    groups: dict[str, Group] = {}
+    rejected: Counter[str] = Counter()
+    for part in lines if many else [data]:
+        if b'"resourceSpans"' not in part:
+            raise BadRequest(_why_unknown(part))
+        found = decode("traces", "json", part)
+        for group in found.groups:
+            groups.setdefault(group.origin.key, Group(group.origin, [])).records.extend(group.records)
+        rejected.update(found.rejections.reasons)
+    return TraceFile("otlp", list(groups.values()), dict(rejected))
+
+
+def _why_unknown(data: bytes) -> str:
+    """Why a file is of neither format: where its JSON breaks, if it does."""
+    try:
+        json.loads(data or b"{}")
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON: {error}"
+    return "it has neither resourceSpans (OTLP) nor traceEvents (Chrome)"
+
+
+Known = Callable[[Sequence[Span]], Mapping[Id, Iterable[str]]]
+"""Returns the runs in which spans are stored already."""
+
+
+def submit(ingest: Ingest, found: TraceFile, number: int, project: str | None, known: Known) -> dict[str, Any]:
+    """Journal the new records of a file and wait until they are safe; each span is stored once.
+
+    `number` is a hash of the file's content and numbers its batches, so that a retry is idempotent.
+    """
+    upload = Upload()
+    for reason, count in found.rejected.items():
+        ingest.reject(reason, count)
+    new = _NewRecords(known)
+    for group in found.groups:
+        writer = group.origin.writer()
+        if project is not None:
+            writer = structs.replace(writer, project=project)
+        for part in range(0, len(group.records), _BATCH):
+            records = new.take(group.origin.run, group.records[part : part + _BATCH])
+            if records:
+                ingest.add(upload, writer, records, project, number + part // _BATCH)
+    try:
+        ingest.submit(upload).result(WAIT_SECONDS)
+    except (Retry, LateError) as error:
+        after = getattr(error, "after", None) or 5.0
+        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error) or "the disk is slow", after)) from None
+    rejected = Counter(found.rejected) + upload.rejected
+    made = {"format": found.format, **new.summary(), "rejected": dict(+rejected), "ignored": found.ignored}
+    return {**made, "traces": _traces(found.groups)}
+
+
+class _NewRecords:
+    """Selects the records of a file that are not stored yet, and counts them."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._seen: set[tuple[Id, bool]] = set()
+        self._runs: dict[str, None] = {}
+        self._steps: dict[str, set[int]] = {}
+        self._spans = self._points = self._already = 0
+
+    def take(self, run: str, records: Sequence[Record]) -> list[Record]:
+        """The records that are new: no span that is stored, or that the file had before."""
+        known = self._known([record for record in records if isinstance(record, Span)])
+        new: list[Record] = []
+        for record in records:
+            if not isinstance(record, Span):
+                self._points += 1
+                new.append(record)
+                continue
+            id = record.trace_id, record.span_id
+            places, met = list(known.get(id, ())), (id, record.duration is None)
+            if places or met in self._seen:
+                self._already += 1
+            else:
+                self._spans += 1
+                new.append(record)
+            self._seen.add(met)
+            self._add_steps(places or [run], record.step)
+        if new:
+            self._runs[run] = None
+        return new
+
+    def _add_steps(self, runs: Iterable[str], step: int | None) -> None:
+        for run in runs:
+            self._runs[run] = None
+            if step is not None:
+                self._steps.setdefault(run, set()).add(step)
+
+    def summary(self) -> dict[str, Any]:
+        """The runs, with the steps that the file has of each, and how much was taken."""
+        steps = [{"run": run, "first_step": min(steps), "last_step": max(steps)} for run, steps in self._steps.items()]
+        counts = {"spans": self._spans, "already": self._already, "points": self._points}
+        return {"runs": list(self._runs), "steps": steps, **counts}
+
+
+def _traces(groups: Sequence[Group]) -> list[str]:
+    spans = (record for group in groups for record in group.records if isinstance(record, Span))
+    return list(dict.fromkeys(span.trace_id.hex() for span in spans))[:1000]
+
+
+def known_spans(engine: Engine, spans: Sequence[Span]) -> Mapping[Id, frozenset[int]]:
+    """The runs in which each of some spans is stored; one that ended is not there when only its beginning is."""
+    found: dict[Id, set[int]] = {}
+    for start in range(0, len(spans), _MOST_IDS):
+        part = spans[start : start + _MOST_IDS]
+        every = {(span.trace_id, span.span_id) for span in part}
+        begun = every - {(span.trace_id, span.span_id) for span in part if span.duration is not None}
+        where = _condition(engine, part)
+        for source, wanted in (("spans", every), ("open_spans", begun)):
+            if where is None or not wanted:
+                continue
+            rows = engine.query(f"SELECT DISTINCT run, trace_id, span_id FROM {source} WHERE {where}").rows()
+            for run, trace, span in rows:
+                if (trace, span) in wanted:
+                    found.setdefault((trace, span), set()).add(run)
+    return {id: frozenset(runs) for id, runs in found.items()}
+
+
+def _condition(engine: Engine, spans: Sequence[Span]) -> str | None:
+    """The condition that selects some spans, and maybe others; None when their traces are unknown."""
+    traces, ids = (_hex_literals({getattr(span, name) for span in spans}) for name in ("trace_id", "span_id"))
+    places = list(engine.query(f"SELECT DISTINCT run, step FROM traces WHERE trace_id IN {traces}").rows("run", "step"))
+    if not places:
+        return None
+    runs, steps = (literal.integers(set(side)) for side in zip(*places, strict=True))
+    return f"run IN {runs} AND step IN {steps} AND span_id IN {ids}"
+
+
+def _hex_literals(ids: Iterable[bytes]) -> str:
+    """Ids for an IN, as escaped bytes: a thousand calls of unhex() would take half a second."""
+    return "(" + ", ".join("'" + "".join(f"\\x{byte:02x}" for byte in id) + "'" for id in ids) + ")"
+
+
+def import_file(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `POST /api/spans/import`."""
     if reader.entry is None:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "traces are taken by a hub, and none runs here"))
-    found = importing.read(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "traces are imported by a hub, and none runs here"))
+    found = read_file(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
     number = int.from_bytes(hashlib.blake2b(given["body"], digest_size=7).digest(), "big")
-    return importing.submit(reader.entry, found, number, reader.project, lambda spans: _known(reader, spans))
+    return submit(reader.entry, found, number, reader.project, lambda spans: _known(reader, spans))
 
 
 def _known(reader: Reader, spans: Sequence[Span]) -> dict[Id, list[str]]:
@@ -140,58 +286,21 @@ def _known(reader: Reader, spans: Sequence[Span]) -> dict[Id, list[str]]:
     return {id: [owners[run] for run in sorted(runs) if run in owners] for id, runs in stored.items()}
 
 
-_TRACE = Param("trace_id", "hex", "the spans of this trace", width=16)
-_PICKED = (
-    _TRACE,
-    Param("run", "text", "or those of this run"),
-    Param("step", "integer", "at this step"),
-    Param("last", "integer", "to this step"),
-)
-_NUMBERS = many({"type": ["number", "null"]})
-
 ENDPOINTS = (
-    Endpoint(
-        "/api/spans/lanes",
-        "drawSpans",
-        "A trace, or steps of a run on all ranks, for drawing: spans as columns, without attributes.",
-        draw,
-        thing(
-            begin=SECONDS,
-            duration_ms=MS,
-            open=INTEGER,
-            more=BOOLEAN,
-            lanes=many(thing(run=TEXT, rank=INTEGER, thread=TEXT)),
-            names=many(TEXT),
-            traces=many(TEXT),
-            columns={"type": "object", "additionalProperties": {"anyOf": [_NUMBERS, many(TEXT)]}},
-        ),
-        (*_PICKED, Param("limit", "integer", "so many spans at most", MOST, low=1, high=MOST)),
-    ),
-    Endpoint(
-        "/api/spans/facets",
-        "listSpanNames",
-        "What spans can be searched by: their names, with counts and durations, and their attributes.",
-        facets,
-        thing(
-            names=many(thing(name=TEXT, count=INTEGER, errors=INTEGER, median_ms=MS, longest_ms=MS)),
-            attrs=many(thing(name=TEXT, count=INTEGER)),
-        ),
-        (EXACT_RUN,),
-    ),
     Endpoint(
         "/api/spans/export",
         "exportSpans",
         "A trace, or steps of a run, as a file: OTLP's JSON, or Chrome's, which Perfetto opens.",
         export,
         ANYTHING,
-        (*_PICKED, Param("format", "choice", "how it is written", OTLP, choices=(OTLP, CHROME))),
+        (*RANGE_PARAMS, Param("format", "choice", "how it is written", OTLP, choices=(OTLP, CHROME))),
     ),
     Endpoint(
         "/api/spans/import",
         "importSpans",
         "Bring in a trace file, gzip or not: OTLP's JSON, also with a document on each line, or Chrome's. "
         "Spans that are stored already, in whichever run, are counted and left.",
-        bring,
+        import_file,
         thing(
             format={"type": "string", "enum": [OTLP, CHROME]},
             runs=many(TEXT),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.hub.questions.expression import (
+from stepscope.hub.questions.run_filter import (
     AllOf,
     Among,
     AnyOf,
@@ -16,9 +16,9 @@ from stepscope.hub.questions.expression import (
     Search,
     Value,
     fields_of,
+    holds,
     parse,
 )
-from stepscope.hub.questions.matching import holds
 
 ROW = {
     "name": "base-1",

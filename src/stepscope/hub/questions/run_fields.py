@@ -1,4 +1,4 @@
-"""The table of runs: their fields, how they fare, sorting, and pages."""
+"""The fields of runs that a filter and a sort can use, and pages of the sorted table."""
 
 import base64
 import binascii
@@ -6,13 +6,14 @@ import datetime
 import difflib
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions.expression import (
+from stepscope.hub.questions.run_filter import (
     Among,
     Compare,
     Expression,
@@ -21,15 +22,47 @@ from stepscope.hub.questions.expression import (
     Search,
     Value,
     fields_of,
+    holds,
     words_of,
 )
-from stepscope.hub.questions.matching import holds
-from stepscope.hub.questions.metric_choice import MEANINGS
 from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.run_catalog import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.edits import spell_tag
 from stepscope.model.errors import StepscopeError
+
+MOST_KEYS = 60
+_NOT_TRAINING = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test|best|min|max|std|grad)([/._-]|$)")
+_PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
+    "loss": (
+        re.compile(r"(^|[/._-])loss([/._-](train(ing)?|total|mean))?$"),
+        re.compile(r"(^|[/._-])(train(ing)?|total|mean|avg|running|batch|step|lm|ce)[/._-]?loss([/._-](step|epoch))?$"),
+        re.compile(r"(^|[/._-])(policy|actor|pg|policy_gradient|value|critic)[/._-]?loss$"),
+        re.compile(r"loss"),
+    ),
+    "reward": (
+        re.compile(r"(^|[/._-])(reward|return)s?$"),
+        re.compile(r"(reward|return)s?[/._-]?mean|mean[/._-]?(episode[/._-]?)?(reward|return)"),
+        re.compile(r"(ep(isode|isodic)?[/._-]?(rew(ard)?|return))"),
+        re.compile(r"reward|return"),
+    ),
+}
+"""Patterns of the keys that training code uses for a well-known metric, the likeliest first."""
+WELL_KNOWN = tuple(_PATTERNS)
+
+
+def matching_keys(name: str, known: Iterable[str]) -> list[str]:
+    """The keys that a metric name may stand for, the likeliest first; `known` are all keys there are."""
+    found = names.spellings(name)
+    for pattern in _PATTERNS.get(name, ()):
+        matching = sorted(key for key in known if _is_of_training(key) and pattern.search(key.lower()))
+        found += matching
+    return list(dict.fromkeys(found))[:MOST_KEYS]
+
+
+def _is_of_training(key: str) -> bool:
+    return not key.startswith(("system/", "stepscope/")) and _NOT_TRAINING.search(key.lower()) is None
+
 
 TIMES = ("created", "started", "seen", "received")
 PLAIN = ("id", "project", "name", "step", "attempts", "ranks", "world_size", "hosts", "notes", "group", "job_type")
@@ -38,14 +71,13 @@ FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
 """What a run can be picked and sorted by; `config.X`, `metrics.X` and `tag.X` too."""
 ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
 _OPEN = ("config.", "metrics.", "tag.", "tags.")
-Meant = Mapping[str, Sequence[str]]
-"""The keys that each name of a metric may mean, the likeliest first."""
-
+KeysByName = Mapping[str, Sequence[str]]
+"""The keys that each metric name may stand for, the likeliest first."""
 StatusOf = Callable[[RunRow], RunStatus]
 
 
 class CursorError(StepscopeError, ValueError):
-    """The cursor is none of ours."""
+    """The cursor was not made by the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +89,8 @@ class Page:
     following: str | None
 
 
-def remembering(state: StatusOf) -> StatusOf:
-    """The same, asked once for each run."""
+def cached(state: StatusOf) -> StatusOf:
+    """Cache the status of each run."""
     known: dict[int, RunStatus] = {}
 
     def look(row: RunRow) -> RunStatus:
@@ -70,7 +102,7 @@ def remembering(state: StatusOf) -> StatusOf:
     return look
 
 
-def metric_names(fields: Sequence[str]) -> list[str]:
+def metrics_among(fields: Sequence[str]) -> list[str]:
     """The names of the metrics among some fields."""
     return [field.removeprefix("metrics.") for field in fields if field.startswith("metrics.")]
 
@@ -81,7 +113,7 @@ def value_of(row: RunRow, keys: Sequence[str]) -> list[tuple[str, Latest]]:
 
 
 def check_present(
-    fields: Iterable[tuple[str, int]], rows: Sequence[RunRow], meant: Meant, known: Callable[[], list[str]]
+    fields: Iterable[tuple[str, int]], rows: Sequence[RunRow], keys_by_name: KeysByName, known: Callable[[], list[str]]
 ) -> None:
     """ExpressionError for a metric or setting that no run has, with those that are most like it."""
     for field, position in fields if rows else ():
@@ -89,10 +121,10 @@ def check_present(
         kind, _, rest = field.partition(".")
         if kind not in ("metrics", "config") or field in FIELDS:
             continue
-        look = getter(field, lambda row: RunStatus("finished"), meant)
+        look = getter(field, lambda row: RunStatus("finished"), keys_by_name)
         if any(look(row) is not None for row in rows):
             continue
-        others = [*MEANINGS, *known()] if kind == "metrics" else _settings(rows)
+        others = [*WELL_KNOWN, *known()] if kind == "metrics" else _settings(rows)
         near = [f"{kind}.{name}" for name in nearest(rest, others)]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ExpressionError(f"no run has {field}{hint}", position)
@@ -122,7 +154,7 @@ def paths(settings: Any, prefix: str = "") -> list[str]:
 
 
 def check_field(field: str, position: int) -> str:
-    """The field that is meant; ExpressionError for one that runs do not have."""
+    """Resolve the aliases of a field; ExpressionError for a field that runs do not have."""
     field = ALIASES.get(field, field)
     if field in FIELDS or (field.startswith(_OPEN) and not field.endswith(".")):
         return field
@@ -138,7 +170,7 @@ def check(expression: Expression) -> list[str]:
     return [check_field(field, position) for field, position in fields_of(expression)]
 
 
-def getter(field: str, state: StatusOf, meant: Meant) -> Callable[[RunRow], Any]:
+def getter(field: str, state: StatusOf, keys_by_name: KeysByName) -> Callable[[RunRow], Any]:
     """Make the function that reads a field of runs; None where a run has none. Times are seconds since 1970."""
     field = ALIASES.get(field, field)
     if field in PLAIN:
@@ -157,7 +189,7 @@ def getter(field: str, state: StatusOf, meant: Meant) -> Callable[[RunRow], Any]
         return lambda row: row.counts.get(field, 0)
     kind, _, rest = field.partition(".")
     if kind == "metrics":
-        keys = meant.get(rest) or names.spellings(rest)
+        keys = keys_by_name.get(rest) or names.spellings(rest)
         return lambda row: next((latest.value for _, latest in value_of(row, keys)), None)
     if kind == "config":
         return lambda row: _inside(row.beginning.get("config"), rest)
@@ -190,10 +222,10 @@ def _inside(value: Any, path: str) -> Any:
     return _inside(value.get(first), rest) if dot else None
 
 
-def pick(rows: Sequence[RunRow], expression: Expression, state: StatusOf, meant: Meant) -> list[RunRow]:
-    """The rows for which an expression holds."""
+def select(rows: Sequence[RunRow], expression: Expression, state: StatusOf, keys_by_name: KeysByName) -> list[RunRow]:
+    """The rows that match an expression."""
     dated = _dated(expression)
-    getters = {field: getter(field, state, meant) for field, _ in fields_of(expression)}
+    getters = {field: getter(field, state, keys_by_name) for field, _ in fields_of(expression)}
 
     def matches(row: RunRow) -> bool:
         return holds(dated, lambda field: getters[field](row))
@@ -222,12 +254,14 @@ def _moment(value: Value, position: int) -> Value:
         moment = datetime.datetime.fromisoformat(value.text)
         return Value(value.text, moment.timestamp())
     except (ValueError, OverflowError, OSError):
-        raise ExpressionError(f"{value.text!r} is no date: write 2026-11-15 or seconds", position) from None
+        raise ExpressionError(f"{value.text!r} is not a date: write 2026-11-15 or seconds", position) from None
 
 
-def page(rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StatusOf, meant: Meant) -> Page:
+def page(
+    rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StatusOf, keys_by_name: KeysByName
+) -> Page:
     """Sort rows by a field (`-` in front: the highest first, runs without it last) and cut out a page."""
-    look = getter(sort.removeprefix("-"), state, meant)
+    look = getter(sort.removeprefix("-"), state, keys_by_name)
     keyed = [(_sortable(look(row)), row) for row in rows]
     present = sorted(
         ((key, row) for key, row in keyed if key is not None),

@@ -1,16 +1,13 @@
-"""The table of runs shows for each run the metric that people mean, however its code spells it."""
-
-from collections.abc import Callable
-from typing import Any
+"""The metrics of runs: their keys, what a short name stands for, and sparklines."""
 
 import pytest
 
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record
-from tests.hub.questions.world import SECOND, START, began, ended
+from tests.hub.questions.conftest import Get
+from tests.hub.questions.world import SECOND, START, STEPS, began, ended
 
-Get = Callable[..., Any]
 SPELLINGS = {
     "category": ("trainer", "loss", "trainer/loss"),
     "prefix": (None, "train/loss", "train/loss"),
@@ -107,3 +104,35 @@ def test_the_newest_start_comes_first(get: Get) -> None:
     """However late a run came to the hub."""
     started = [run["started"] for run in get("/api/runs", limit=1000)["runs"]]
     assert started == sorted(started, reverse=True)
+
+
+def test_sparks_keep_the_extremes_of_all_ranks(get: Get) -> None:
+    """A spike is in its bucket, values that are not finite are left out, and steps count from the first."""
+    (spark,) = get("/api/sparks", run=["big"], metric=["loss"], points=10)["sparks"]
+    assert spark["run"] == "big"
+    assert spark["key"] == "trainer/loss"
+    assert spark["x"] == list(range(0, 120, 12))
+    assert spark["max"][5] == 50.0
+    assert max(spark["max"][:5]) < 2.1
+
+
+def test_sparks_take_the_first_metric_that_a_run_has(get: Get) -> None:
+    """Runs without any of them, and runs that do not exist, have no picture."""
+    found = get("/api/sparks", run=["small-1", "again", "none"], metric=["reward", "loss"])["sparks"]
+    assert sorted(spark["run"] for spark in found) == ["again", "small-1"]
+    assert get("/api/sparks", run=["big"], metric=["nothing"])["sparks"] == []
+
+
+def test_sparks_need_a_run_and_a_metric(get: Get) -> None:
+    """Neither may be left out."""
+    get("/api/sparks", expect=400, metric=["loss"])
+    get("/api/sparks", expect=400, run=["big"])
+
+
+def test_keys(get: Get) -> None:
+    """Keys come with their extent and flags for values that are not finite."""
+    keys = {key["key"]: key for key in get("/api/runs/big/keys")["keys"]}
+    assert sorted(keys) == ["system/gpu_util", "trainer/loss", "trainer/lr"]
+    loss = keys["trainer/loss"]
+    assert (loss["points"], loss["max"], loss["ranks"], loss["category"]) == (2 * STEPS, 50.0, [0, 1], "trainer")
+    assert loss["flags"] & 1

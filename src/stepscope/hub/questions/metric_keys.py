@@ -1,0 +1,221 @@
+"""The metrics of runs: those of one run with extent and extremes, what a short name means, and sparklines."""
+
+from collections.abc import Collection, Sequence
+from functools import reduce
+from math import inf, isfinite, isnan
+from operator import or_
+from typing import Any
+
+from msgspec import structs
+
+from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.params import Param
+from stepscope.hub.questions.run_fields import WELL_KNOWN, matching_keys
+from stepscope.hub.questions.schemas import ATTRS, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, seconds, thing
+from stepscope.hub.store import attrs, exact, literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import list_runs, step_of
+from stepscope.hub.store.series_catalog import Line, Total, read_lines, read_totals, span_of
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.model import names
+from stepscope.wire.plain import plain, word
+
+MOST_RUNS = 100
+
+
+def keys(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/keys`."""
+    return {"keys": list_keys(reader.engine, reader.number(given["run"]))}
+
+
+def list_keys(engine: Engine, run: int) -> list[dict[str, Any]]:
+    """List the metrics of a run by name, each over all its ranks, attempts and attributes."""
+    lines = read_lines(engine, run)
+    by_key: dict[str, list[Total]] = {}
+    numbers, means = _exact(engine, read_totals(engine, run, lines)), _histogram_totals(engine, run, lines)
+    for total in (*numbers, *means):
+        by_key.setdefault(total.line.key, []).append(total)
+    unknown = {total.line.series for total in means if isnan(total.last)}
+    return [_key_json(key, by_key[key], unknown) for key in sorted(by_key)]
+
+
+def _key_json(key: str, totals: Sequence[Total], unknown: Collection[int]) -> dict[str, Any]:
+    """A metric of a run; the series in `unknown` have no last value, being distributions without a sum."""
+    newest = max(totals, key=lambda total: (total.attempt, total.last_step, total.last_time))
+    name = names.canonical_key(key)
+    return {
+        "key": key,
+        "name": name,
+        "category": name.partition("/")[0] if "/" in name else None,
+        "type": newest.line.type or "step",
+        "unit": newest.line.unit,
+        "description": newest.line.description,
+        "axes": sorted({total.line.axis for total in totals}),
+        "ranks": sorted({total.line.rank for total in totals}),
+        "attempts": sorted({total.attempt for total in totals}),
+        "attrs": plain(list({attrs.as_json(total.line.attrs): total.line.attrs for total in totals}.values())),
+        "scopes": sorted({total.line.scope for total in totals}),
+        "points": sum(total.points for total in totals),
+        "flags": reduce(or_, (total.flags for total in totals)),
+        "first_step": step_of(min(total.first_step for total in totals)),
+        "last_step": step_of(max(total.last_step for total in totals)),
+        "first_time": seconds(min(total.first_time for total in totals)),
+        "last_time": seconds(max(total.last_time for total in totals)),
+        "min": low if isfinite(low := min(total.low for total in totals)) else None,
+        "max": high if isfinite(high := max(total.high for total in totals)) else None,
+        "last": None if newest.line.series in unknown else word(newest.last),
+    }
+
+
+def _histogram_totals(engine: Engine, run: int, lines: dict[int, Line]) -> list[Total]:
+    """Distributions as series of their means, where they have a count and a sum."""
+    mean = "if(count > 0 AND bitAnd(given, 1) > 0, total / count, nan)"
+    found = engine.query(
+        f"""SELECT series, attempt, count() AS points, toUInt8(0) AS flags,
+            min(step) AS first_step, max(step) AS last_step, min(time) AS first_time, max(time) AS last_time,
+            minIf({mean}, isFinite({mean})) AS low, maxIf({mean}, isFinite({mean})) AS high,
+            argMax({mean}, (step, time)) AS last, countIf(isFinite({mean})) AS means
+        FROM histograms WHERE {span_of(run)} GROUP BY series, attempt ORDER BY series, attempt"""
+    )
+    rows = (
+        [series, *rest, *((low, high) if means else (inf, -inf)), last]
+        for series, *rest, low, high, last, means in found.rows()
+    )
+    return [Total(lines[series], *rest) for series, *rest in rows if series in lines]
+
+
+def _exact(engine: Engine, totals: Sequence[Total]) -> list[Total]:
+    """Restore the digits of integers beyond 2**53."""
+    series = {total.line.series for total in totals if exact.is_large(total.low, total.high, total.last)}
+    if not series:
+        return list(totals)
+    found = engine.query(
+        f"""SELECT series, attempt, argMinIf(rest, (value, rest), isFinite(value)) AS low,
+            argMaxIf(rest, (value, rest), isFinite(value)) AS high, argMax(rest, (step, time)) AS last
+        FROM metrics WHERE series IN {literal.integers(series)} GROUP BY series, attempt"""
+    )
+    rests = {(number, attempt): each for number, attempt, *each in found.rows()}
+    made = []
+    for total in totals:
+        low, high, last = rests.get((total.line.series, total.attempt), (0, 0, 0))
+        numbers = {"low": exact.whole(total.low, low), "high": exact.whole(total.high, high)}
+        made.append(structs.replace(total, **numbers, last=exact.whole(total.last, last)))
+    return made
+
+
+def metric_names(engine: Engine, runs: Sequence[int] | None = None, limit: int = 2000) -> dict[str, int]:
+    """The metrics of some runs, or of all, with the number of runs that have each, the most frequent first."""
+    among = "1" if runs is None else f"run IN {literal.integers(runs)}" if runs else "0"
+    found = engine.query(
+        f"""SELECT key, uniqExact(run) AS amount FROM series WHERE {among}
+        GROUP BY key ORDER BY amount DESC, key LIMIT {int(limit)}"""
+    )
+    return dict(found.rows("key", "amount"))
+
+
+def visible_keys(reader: Reader) -> list[str]:
+    """The metrics of the runs that the request may see, the most frequent first."""
+    mine = None if reader.project is None else [row.number for row in reader.runs()]
+    return [key for key in metric_names(reader.engine, mine) if not key.startswith("stepscope/")]
+
+
+def resolve_names(reader: Reader, asked: Sequence[str]) -> dict[str, list[str]]:
+    """The keys that each metric name may stand for, the likeliest first."""
+    known = visible_keys(reader) if any(name in WELL_KNOWN for name in asked) else []
+    return {name: matching_keys(name, known) for name in asked}
+
+
+def sparks(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/sparks`."""
+    runs = {row.number: row.id for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
+    keys = dict.fromkeys(key for keys in resolve_names(reader, given["metric"]).values() for key in keys)
+    found = _sparks(reader.engine, list(runs), list(keys), given["points"])
+    return {"sparks": [{"run": runs[run], **spark} for run, spark in found.items()]}
+
+
+def _sparks(engine: Engine, runs: Sequence[int], keys: Sequence[str], points: int) -> dict[int, dict[str, Any]]:
+    """One line for each run, over all its ranks: the first of `keys` that it has."""
+    if not runs or not keys:
+        return {}
+    found = engine.query(
+        f"""SELECT run, series, key FROM series WHERE run IN {literal.integers(runs)}
+        AND key IN {literal.texts(keys)} ORDER BY run, series LIMIT 1 BY series"""
+    )
+    having: dict[int, dict[str, list[int]]] = {}
+    for run, series, key in found.rows("run", "series", "key"):
+        having.setdefault(run, {}).setdefault(key, []).append(series)
+    chosen = {run: min(by_key, key=keys.index) for run, by_key in having.items()}
+    lines = [series for run, key in chosen.items() for series in having[run][key]]
+    return _spark_buckets(engine, chosen, lines, points) if lines else {}
+
+
+def _spark_buckets(
+    engine: Engine, keys: dict[int, str], lines: Sequence[int], points: int
+) -> dict[int, dict[str, Any]]:
+    """The finite extremes in a few buckets of steps, by run."""
+    among = f"series IN {literal.integers(lines)}"
+    ends = engine.query(
+        f"""SELECT bitShiftRight(series, 32) AS run, minMerge(first_step) AS low, maxMerge(last_step) AS high
+        FROM totals WHERE {among} GROUP BY run ORDER BY run"""
+    )
+    extents = [
+        (run, 0 if low == NO_STEP else low, high)
+        for run, low, high in ends.rows("run", "low", "high")
+        if high != NO_STEP
+    ]
+    if not extents:
+        return {}
+    numbers, lows, highs = zip(*extents, strict=True)
+    widths = [-(-(high - low + 1) // points) for low, high in zip(lows, highs, strict=True)]
+    names, firsts, sizes = (_array(values) for values in (numbers, lows, widths))
+    found = engine.query(
+        f"""SELECT toInt64(bitShiftRight(series, 32)) AS run,
+            intDiv(step - transform(run, {names}, {firsts}, toInt64(0)),
+                transform(run, {names}, {sizes}, toInt64(1))) AS bucket, min(step) AS x,
+            minIf(value, isFinite(value)) AS low, maxIf(value, isFinite(value)) AS high,
+            countIf(isFinite(value)) AS good
+        FROM metrics WHERE {among} AND step > {NO_STEP} GROUP BY run, bucket HAVING good > 0 ORDER BY run, bucket"""
+    )
+    made: dict[int, dict[str, Any]] = {}
+    for run, x, low, high in found.rows("run", "x", "low", "high"):
+        spark = made.setdefault(run, {"key": keys[run], "x": [], "min": [], "max": []})
+        for name, value in (("x", x), ("min", low), ("max", high)):
+            spark[name].append(value)
+    return made
+
+
+def _array(values: Sequence[int]) -> str:
+    """Numbers as an array of Int64."""
+    return "[" + ", ".join(f"toInt64({int(value)})" for value in values) + "]"
+
+
+_KEY = thing(
+    key=TEXT, name=TEXT, category=maybe(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=many(TEXT),
+    ranks=many(INTEGER), attempts=many(INTEGER), attrs=many(ATTRS), scopes=many(TEXT), points=INTEGER,
+    flags=INTEGER, first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=maybe(NUMBER),
+    max=maybe(NUMBER), last=maybe(NUMBER),
+)  # fmt: skip
+_FINITE = {"type": "number"}
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs/{run}/keys",
+        "listKeys",
+        "The metrics of a run with their extent, extremes and last value.",
+        keys,
+        thing(keys=many(_KEY)),
+        (RUN,),
+    ),
+    Endpoint(
+        "/api/sparks",
+        "readSparks",
+        "One metric of each of many runs over its ranks, in a few buckets that keep every finite spike.",
+        sparks,
+        thing(sparks=many(thing(run=TEXT, key=TEXT, x=many(INTEGER), min=many(_FINITE), max=many(_FINITE)))),
+        (
+            Param("run", "text", "a run", required=True, many=MOST_RUNS),
+            Param("metric", "text", "the metric; of several, the first that a run has", required=True, many=10),
+            Param("points", "integer", "so many buckets at most", default=40, low=1, high=200),
+        ),
+    ),
+)

@@ -1,0 +1,215 @@
+"""The SQL of one chart line: every point when they fit, else buckets that keep every spike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.hub.store import exact, literal
+from stepscope.hub.store.columns import Answer
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.series_catalog import Total
+from stepscope.hub.store.tables import NO_STEP
+from stepscope.model.records import Attrs
+
+Array = npt.NDArray[Any]
+Axis = Literal["step", "time", "relative"]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesQuery:
+    """A chart line: `start` and `end` bound x, both included; relative x counts ns from the run's start."""
+
+    run: int
+    key: str
+    x: Axis = "step"
+    points: int = 1000
+    start: int | None = None
+    end: int | None = None
+    rank: int | None = None
+    attempt: int | Literal["newest", "all"] = "newest"
+    """`newest`: at the same step of a rank a later attempt supersedes the earlier ones."""
+    axis: str | None = None
+    attrs: Attrs | None = None
+    scope: str | None = None
+    align: bool = False
+    """Over time, take what several ranks logged at one step as one mark, at the time of the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Stretches of x: its first and last point, extremes and mean of the finite values, last value, flags."""
+
+    first: Array
+    last_x: Array
+    low: Array
+    high: Array
+    mean: Array
+    last: Array
+    count: Array
+    flags: Array
+    rests: tuple[Array, ...] | None = None
+    """By how much `low`, `high` and `last` are off the integers they stand for; None when they are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Points as they were logged, in the order of x."""
+
+    x: Array
+    value: Array
+    step: Array
+    time: Array
+    rank: Array
+    attempt: Array
+    rest: Array | None = None
+    """By how much `value` is off the integer it stands for; None when it is not."""
+
+
+class Plan:
+    """The queries of one chart line, once its extent is known."""
+
+    def __init__(self, engine: Engine, query: SeriesQuery, totals: Sequence[Total]) -> None:
+        self._engine = engine
+        self._query = query
+        self._totals = totals
+        self._ranks = {total.line.series: total.line.rank for total in totals}
+        self._large = any(exact.is_large(total.low, total.high) for total in totals)
+        by_step = query.x == "step"
+        self._x = "step" if by_step else "time"
+        self.origin = _origin(engine, query.run, totals) if query.x == "relative" else 0
+        lows = [total.first_step if by_step else total.first_time for total in totals]
+        highs = [total.last_step if by_step else total.last_time for total in totals]
+        self._whole = (min(lows), max(highs))
+        self.low = min(lows) if query.start is None else max(min(lows), query.start + self.origin)
+        self.high = max(highs) if query.end is None else min(max(highs), query.end + self.origin)
+        if by_step:
+            self.low = max(self.low, NO_STEP + 1)
+        conditions = [f"series IN {literal.integers(self._ranks)}"]
+        if isinstance(query.attempt, int):
+            conditions.append(f"attempt = {query.attempt}")
+        if by_step or (self.low, self.high) != self._whole:
+            conditions.append(f"{self._x} BETWEEN {self.low} AND {self.high}")
+        self._all = " AND ".join(conditions)
+        older = self._superseded() if query.attempt == "newest" else []
+        self._newest = " AND ".join((*conditions, *older))
+
+    def _superseded(self) -> list[str]:
+        """Conditions that leave out points whose step a later attempt has too, only where steps overlap."""
+        found = []
+        for attempt in sorted({total.attempt for total in self._totals})[:-1]:
+            mine = [total for total in self._totals if total.attempt == attempt]
+            newer = [total for total in self._totals if total.attempt > attempt]
+            low = max(min(total.first_step for total in mine), min(total.first_step for total in newer), NO_STEP + 1)
+            high = min(max(total.last_step for total in mine), max(total.last_step for total in newer))
+            if self._x == "step":
+                low, high = max(low, self.low), min(high, self.high)
+            if low > high:
+                continue
+            among = f"step BETWEEN {low} AND {high}"
+            what = "step" if len(self._ranks) == 1 else "series, step"
+            later = f"series IN {literal.integers(self._ranks)} AND attempt > {attempt} AND {among}"
+            again = f"({what}) IN (SELECT {what} FROM metrics WHERE {later})"
+            found.append(f"NOT (attempt = {attempt} AND {among} AND {again})")
+        return found
+
+    def counts(self) -> tuple[int, int]:
+        """How many points are in range, and how many of them are not superseded."""
+        if (self.low, self.high) == self._whole:
+            everything = sum(total.points for total in self._totals)
+        else:
+            everything = self._count(self._all)
+        return everything, everything if self._newest == self._all else self._count(self._newest)
+
+    def _count(self, condition: str) -> int:
+        return int(self._engine.query(f"SELECT count() AS n FROM metrics WHERE {condition}").one("n"))
+
+    def raw(self) -> Raw:
+        found = self._engine.query(
+            f"""SELECT series, step, time, attempt, value{", rest" if self._large else ""}
+            FROM metrics WHERE {self._newest}
+            ORDER BY {self._x}, time, series"""
+        )
+        x = found.array(self._x, "i8") - self.origin
+        ranks = np.array([self._ranks[series] for series in found["series"]], dtype=np.int64)
+        return Raw(
+            x,
+            found.array("value"),
+            found.array("step", "i8"),
+            found.array("time", "i8"),
+            ranks,
+            found.array("attempt", "u2"),
+            found.array("rest", "i8") if self._large else None,
+        )
+
+    def buckets(self, *, finite: bool) -> Buckets:
+        """Cut the range into equal stretches; a line known to be finite needs less work."""
+        width = -(-(self.high - self.low + 1) // self._query.points)
+        x = self._x
+        good = "count" if finite else "good"
+        values = _FINITE if finite else _ANY
+        found = self._engine.query(
+            f"""SELECT intDiv({x} - ({self.low}), {width}) AS bucket, count() AS count, min({x}) AS first_x,
+                max({x}) AS last_x, argMax(value, {x}) AS last, {values}{_RESTS.format(x=x) if self._large else ""}
+            FROM metrics WHERE {self._newest} GROUP BY bucket ORDER BY bucket"""
+        )
+        return self._made(found, good, finite=finite, rests=self._large)
+
+    def aligned(self, total: int, ranks: int) -> Buckets:
+        """The points of all ranks at a step as one mark; without steps, those of two rounds of readings.
+
+        Ranks log at slightly different times, so that points in the order of time would jump from rank to rank. The
+        mean of a mark is that of the ranks, each by its own mean.
+        """
+        slot = max(2 * (self.high - self.low) * ranks // max(total, 1), 1)
+        # What is left of a slot at the end belongs to the one before: not all ranks are in it.
+        most = max((self.high - self.low) // slot - 1, 0)
+        place = f"if(step > {NO_STEP}, step, least(intDiv(time - ({self.low}), {slot}), {most}))"
+        by_rank = f"""SELECT {place} AS place, attempt, step > {NO_STEP} AS stepped, series, min(time) AS at,
+                count() AS n, {_ANY}
+            FROM metrics WHERE {self._newest} GROUP BY place, attempt, stepped, series"""
+        marks = f"""SELECT min(at) AS x, sum(n) AS points, countIf(good > 0) > 0 AS g, minIf(low, good > 0) AS l,
+                maxIf(high, good > 0) AS h, if(g, avgIf(sum / good, good > 0), 0) AS m, groupBitOr(flags) AS f
+            FROM ({by_rank}) GROUP BY place, attempt, stepped"""
+        # With a mark for each there is nothing to cut.
+        width = 1 if total <= self._query.points * ranks else -(-(self.high - self.low + 1) // self._query.points)
+        found = self._engine.query(
+            f"""SELECT intDiv(x - ({self.low}), {width}) AS bucket, sum(points) AS count, min(x) AS first_x,
+                max(x) AS last_x, argMax(m, x) AS last, sum(g) AS good, minIf(l, g) AS low, maxIf(h, g) AS high,
+                sumIf(m, g) AS sum, groupBitOr(f) AS flags
+            FROM ({marks}) GROUP BY bucket ORDER BY bucket"""
+        )
+        return self._made(found, "good", finite=False, rests=False)
+
+    def _made(self, found: Answer, good: str, *, finite: bool, rests: bool) -> Buckets:
+        goods = found.array(good)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = found.array("sum") / goods
+        return Buckets(
+            first=found.array("first_x", "i8") - self.origin,
+            last_x=found.array("last_x", "i8") - self.origin,
+            low=np.where(goods > 0, found.array("low"), np.nan),
+            high=np.where(goods > 0, found.array("high"), np.nan),
+            mean=mean,
+            last=found.array("last"),
+            count=found.array("count", "u8"),
+            flags=np.zeros(len(goods), np.uint8) if finite else found.array("flags", "u1"),
+            rests=tuple(found.array(name, "i8") for name in _REST_NAMES) if rests else None,
+        )
+
+
+_REST_NAMES = ("low_rest", "high_rest", "last_rest")
+_RESTS = """, argMinIf(rest, (value, rest), isFinite(value)) AS low_rest,
+    argMaxIf(rest, (value, rest), isFinite(value)) AS high_rest, argMax(rest, {x}) AS last_rest"""
+_FINITE = "min(value) AS low, max(value) AS high, sum(value) AS sum"
+_ANY = """countIf(isFinite(value)) AS good, minIf(value, isFinite(value)) AS low,
+    maxIf(value, isFinite(value)) AS high, sumIf(value, isFinite(value)) AS sum,
+    groupBitOr(toUInt8(if(isFinite(value), 0, if(isNaN(value), 1, if(value > 0, 2, 4))))) AS flags"""
+
+
+def _origin(engine: Engine, run: int, totals: Sequence[Total]) -> int:
+    """When the run started: by the clock of its first writer, or by its first point."""
+    found = engine.query(f"SELECT min(wall_ns) AS at FROM writers WHERE run = {run} AND wall_ns > 0 GROUP BY run")["at"]
+    return int(min([*found, *(total.first_time for total in totals)]))
