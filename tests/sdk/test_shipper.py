@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from stepscope.sdk.shipper import Lock, leave_behind
+from stepscope.sdk.shipper import leave_behind, lock_home
 
 
 def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
     """A child that was forked while somebody looked at the lock has no part in it."""
-    lock = Lock(tmp_path, "h")
+    lock = lock_home(tmp_path, "h")
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -19,7 +19,7 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
         os._exit(0)
     lock.release()
     try:
-        Lock(tmp_path, "h").release()
+        lock_home(tmp_path, "h").release()
     finally:
         os.write(write, b"x")
         os.waitpid(child, 0)

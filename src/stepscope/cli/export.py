@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import difflib
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import BinaryIO
 
 from stepscope.cli.hub_runs import asking
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whole
+from stepscope.journal import files
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
@@ -74,16 +74,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     A link is followed; a pipe or device is written to as it is.
     """
     target = path.resolve()
-    stays = target.exists() and not target.is_file()
-    part = target if stays else target.with_name(f".{target.name}.{os.getpid()}.part")
+    special = target.exists() and not target.is_file()
     try:
-        with open(part, "wb") as out:
+        with open(target, "wb") if special else files.replacing(target, mode=0o666) as out:
             yield out
-        if not stays:
-            os.replace(part, target)
     except OSError as error:
         raise ConfigError(f"{path} can not be written: {error.strerror or error}") from error
-    finally:
-        if not stays:
-            with contextlib.suppress(OSError):
-                part.unlink()

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.journal.files import Locked
 from stepscope.journal.layout import host_name
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
-from stepscope.sdk.shipper import Lock, Taken
+from stepscope.sdk.shipper import lock_home
 from stepscope.sdk.shipper_process import GIVE_UP_SECONDS, Shipping, ship
 from stepscope.sdk.sink_worker import Report
 from stepscope.sinks import registry
@@ -39,15 +40,15 @@ def command(args: argparse.Namespace) -> int:
     host = host_name()
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = Lock(home, host)
-    except Taken as error:
+        lock = lock_home(home, host)
+    except Locked as error:
         if args.background:
             return 0
         raise ConfigError(f"a shipper (pid {error}) is at work in {home}; it delivers everything there") from None
     except OSError as error:
         raise ConfigError(f"{home} cannot be used: {error.strerror}") from None
     try:
-        lock.sign()
+        lock.sign(str(os.getpid()))
         return _in_background(Shipping(home, host)) if args.background else _by_hand(args)
     finally:
         lock.release()

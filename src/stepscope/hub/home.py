@@ -1,12 +1,11 @@
 """The hub's folder: HOME/hub with journal, cursors, tokens and store; one hub at a time has it open."""
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
-from typing import IO
 
-from stepscope.hub.store.folder import full_disk, is_full, lock_folder
+from stepscope.hub.store.folder import full_disk, is_full
+from stepscope.journal.files import FileLock, Locked, lock_folder
 from stepscope.journal.layout import address_of as address_of
 from stepscope.model.errors import ConfigError, Retry
 
@@ -26,7 +25,7 @@ class HubHome:
         self.journal = self.folder / "journal" / "intake"
         self.store = self.folder / "store"
         self.tokens = tokens_path(home)
-        self._lock: IO[str] | None = None
+        self._lock: FileLock | None = None
         self._held = -1
         """The folder itself, locked: a file in it can be removed."""
         self._address = ""
@@ -37,7 +36,8 @@ class HubHome:
         except ConfigError:
             self.close()
             raise
-        except BlockingIOError:
+        except Locked:
+            self.close()
             raise ConfigError(_taken(self.folder)) from None
         except OSError as error:
             self.close()
@@ -48,7 +48,7 @@ class HubHome:
         if self._lock is not None:
             try:
                 self._address = address
-                _sign(self._lock, f"{os.getpid()} {address}\n")
+                self._lock.sign(f"{os.getpid()} {address}\n")
             except OSError as error:
                 raise self._unusable(error) from error
 
@@ -66,21 +66,19 @@ class HubHome:
             if self._held >= 0 and os.path.samestat(os.fstat(self._held), os.stat(self.folder)):
                 self._restore_lock()
                 return ""
-        except (OSError, ValueError, ConfigError):
+        except (OSError, ValueError, Locked):
             pass
         return f"{self.folder} was deleted, moved or replaced under the hub: put it back, or start the hub anew"
 
     def _restore_lock(self) -> None:
         """Make the file anew that tells other commands where the hub is, when somebody removed it."""
         lock = self._lock
-        with contextlib.suppress(FileNotFoundError):
-            if lock is None or os.path.samestat(os.fstat(lock.fileno()), os.stat(self.folder / "lock")):
-                return
+        if lock is None or lock.is_at(self.folder / "lock"):
+            return
         self._lock = _locked(self.folder)
         if self._address:
-            _sign(self._lock, f"{os.getpid()} {self._address}\n")
-        if lock is not None:
-            lock.close()
+            self._lock.sign(f"{os.getpid()} {self._address}\n")
+        lock.release()
 
     def check(self) -> None:
         """Raise Retry when the folder is not at its path: what is written there now would be lost."""
@@ -96,8 +94,8 @@ class HubHome:
         """Let another hub open the folder."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
-                self._lock.truncate(0)
-            self._lock.close()
+                self._lock.sign("")
+            self._lock.release()
             self._lock = None
         if self._held >= 0:
             os.close(self._held)
@@ -142,23 +140,11 @@ def _taken(folder: Path) -> str:
     )
 
 
-def _locked(folder: Path) -> IO[str]:
-    file = open(os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")  # noqa: SIM115
+def _locked(folder: Path) -> FileLock:
+    lock = FileLock(folder / "lock", mode=0o666)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.sign(f"{os.getpid()}\n")
     except OSError:
-        file.close()
-        raise ConfigError(_taken(folder)) from None
-    try:
-        _sign(file, f"{os.getpid()}\n")
-    except OSError:
-        file.close()
+        lock.release()
         raise
-    return file
-
-
-def _sign(lock: IO[str], text: str) -> None:
-    """Write who holds a lock, past any buffer: closing must not try again what the disk did not take."""
-    line = text.encode()
-    os.pwrite(lock.fileno(), line, 0)
-    os.ftruncate(lock.fileno(), len(line))
+    return lock

@@ -1,6 +1,5 @@
 """All journals of a home folder as one stream for one sink, and the cursors that remember how far it has read."""
 
-import contextlib
 import os
 import time
 import zlib
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope.journal import layout
+from stepscope.journal.files import replace_file
 from stepscope.journal.segments import Position, Tail, Unpack
 from stepscope.model.ports import Batch
 from stepscope.wire import frames
@@ -60,17 +60,7 @@ class Cursors:
         """Replace the file with the positions as they are now; OSError leaves the file as it was."""
         positions = _encode(self._positions)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-        try:
-            with open(fresh, "wb") as file:
-                file.write(_encode(_File(zlib.crc32(positions), msgspec.Raw(positions))))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(fresh)
-            raise
+        replace_file(self._path, _encode(_File(zlib.crc32(positions), msgspec.Raw(positions))), fsync=True)
 
     def _load(self) -> dict[str, Position]:
         try:

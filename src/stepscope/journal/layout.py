@@ -1,6 +1,5 @@
 """The home folder: names of runs, writers and segments, which processes are alive, and the hub that serves it."""
 
-import fcntl
 import os
 import re
 import time
@@ -8,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from stepscope.journal.files import holder
 from stepscope.model.ports import Writer
 
 SUFFIX = ".seg"
@@ -168,12 +168,4 @@ def _began_later(ticks: int, since_ns: int) -> bool:
 
 def address_of(home: Path) -> str | None:
     """The address of the hub that has a home folder open; None when none does."""
-    try:
-        with open(home / "hub" / "lock", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return file.read().strip().partition(" ")[2] or None
-    except OSError:
-        return None
-    return None
+    return (holder(home / "hub" / "lock") or "").partition(" ")[2] or None

@@ -1,13 +1,13 @@
 """Records a sink will never take, set aside with the reason: HOME/quarantine/SINK, one small file for each lot."""
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from stepscope.journal.files import replace_file
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 
@@ -151,14 +151,7 @@ class Quarantine:
         stem = known or time.time_ns()
         while (path := self.folder / f"{stem}{_SUFFIX}").exists() and not known:
             stem += 1
-        fresh = path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            fresh.write_bytes(data)
-            os.replace(fresh, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
-            raise
+        replace_file(path, data)
         return stem
 
 

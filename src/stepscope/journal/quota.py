@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from stepscope.journal import layout
+from stepscope.journal.files import replacing
 from stepscope.model.records import ALERT, EVENT, KINDS, METRIC, Metric
 from stepscope.wire import frames
 
@@ -126,7 +127,8 @@ def _thin_segment(path: Path, turns: Turns, hard: bool, pause: Callable[[float],
     if not batches:
         os.unlink(path)
     elif dropped:
-        _replace(path, heads + batches)
+        with replacing(path) as file:
+            file.writelines(heads + batches)
     return dropped
 
 
@@ -139,15 +141,3 @@ def _thin_batch(payload: memoryview, turns: Turns, hard: bool) -> tuple[list[byt
         return [frames.frame(bytes(payload))], Counter()
     kept, dropped = thin(records, turns, hard=hard)
     return [frames.pack_batch(seq, kept)] if kept else [], dropped
-
-
-def _replace(path: Path, parts: list[bytes]) -> None:
-    fresh = path.with_suffix(".tmp")
-    try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.writelines(parts)
-        os.replace(fresh, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(fresh)
-        raise

@@ -1,7 +1,6 @@
 """Edits of runs (HOME/edits, one append-only file per host), and the deletion of a run's files."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 import threading
@@ -13,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from stepscope.journal import layout
+from stepscope.journal.files import FileLock, sync_folder
 from stepscope.journal.quarantine import Lot, Quarantine, Unreadable, quarantined
 from stepscope.journal.segments import find_writer
 from stepscope.model.edits import Change, Edit
@@ -68,17 +68,14 @@ class Edits:
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self.folder / f"{layout.slug(os.uname().nodename)}{_SUFFIX}"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with FileLock(path, wait=True) as lock:
             known = _read_all(self._paths()).get(run, ())
             moment = max([self._clock(), after + 1, *(edit.time + 1 for edit in known)])
             id = os.urandom(8).hex()
             edit = Edit(run=run, time=moment, id=id, who=who, change=change or Change(), deleted=deleted)
-            _write(fd, frames.frame(_encode(edit)))
-            _sync_folder(self.folder)
-        finally:
-            os.close(fd)
+            _write(lock.fd, frames.frame(_encode(edit)))
+            sync_folder(self.folder)
+            sync_folder(self.folder.parent)
         self.all()
         return edit
 
@@ -162,16 +159,6 @@ def _write(fd: int, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(fd, end)
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    for place in (folder, folder.parent):
-        with contextlib.suppress(OSError):  # not every file system can sync a folder
-            fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
 
 
 GOING = ("running", "stalled", "importing")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, BinaryIO
 from msgspec import Meta, Struct
 
 from stepscope.journal import layout
+from stepscope.journal.files import sync_folder
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 
@@ -251,7 +252,8 @@ class Journal:
         try:
             self._write(frames.pack_head(self.writer))
             if self._fsync:
-                self._sync_folders()
+                for folder in (self.folder, *self.folder.parents[:2]):  # names of the segment, its writer and its run
+                    sync_folder(folder)
         except OSError:
             self.close()
             with contextlib.suppress(OSError):
@@ -259,16 +261,6 @@ class Journal:
             raise
         self._path, self._next_index = path, index + 1
         self._full = max(self.segment_bytes, self._size + 1)  # one batch at least, or tries would pile up heads
-
-    def _sync_folders(self) -> None:
-        """Make the names of the segment, of its writer and of its run last."""
-        for folder in (self.folder, *self.folder.parents[:2]):
-            with contextlib.suppress(OSError):  # not every file system can sync a folder
-                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
 
     def _write(self, data: bytes) -> None:
         """Write all of it or take back what was written."""

@@ -1,7 +1,6 @@
 """Delivery seen from the trainer: ask for it, see that a shipper is at work, or do it in a thread."""
 
 import contextlib
-import fcntl
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal import quarantine
+from stepscope.journal.files import FileLock, Locked
 from stepscope.journal.following import Following
 from stepscope.journal.layout import host_name
 from stepscope.sdk import sink_requests
@@ -30,33 +30,11 @@ LEAVE_SECONDS = 0.3
 """The longest the end of a run waits for sinks in its own process, beyond what is left of its own time."""
 
 
-class Taken(Exception):
-    """Another shipper has the home."""
-
-
-class Lock:
-    """Held by the shipper of a home on this host; the kernel lets go of it when the shipper dies, however."""
-
-    def __init__(self, home: Path, host: str) -> None:
-        path = sink_requests.folder(home) / f"{host}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
-            os.close(self._fd)
-            raise Taken(owner) from None
-
-    def sign(self) -> None:
-        """Leave our pid for people."""
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
-
-    def release(self) -> None:
-        """Let another have it, also when a process that was forked meanwhile holds the same open file."""
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
+def lock_home(home: Path, host: str) -> FileLock:
+    """Take the lock that the one shipper of a home on a host holds; Locked, with its pid, when another has it."""
+    path = sink_requests.folder(home) / f"{host}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return FileLock(path)
 
 
 def begin(run: Run) -> None:
@@ -139,8 +117,8 @@ class Call:
         if self._child is not None and self._child.poll() is None:
             return
         try:
-            Lock(home, host).release()
-        except Taken:
+            lock_home(home, host).release()
+        except Locked:
             return
         self._child = start(home)
 

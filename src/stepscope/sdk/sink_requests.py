@@ -1,13 +1,13 @@
 """Which runs of a home want which sinks: a small file for each run and host, left by trainers, read by shippers."""
 
 import contextlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from stepscope.journal.files import replace_file
 from stepscope.sinks import registry
 from stepscope.sinks.record_filter import RecordFilter
 from stepscope.sinks.registry import Chosen
@@ -92,12 +92,9 @@ def list_requests(home: Path, host: str | None = None) -> list[SinkRequest]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Write a file of its owner whole or not at all."""
+    """Replace a file that only its owner can read, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-    os.replace(fresh, path)
+    replace_file(path, data)
 
 
 def _renew(path: Path, content: msgspec.Struct) -> None:

@@ -1,13 +1,12 @@
 """Where dashboards lie: the built-in ones in the package, a user's own as HOME/dashboards/NAME.yaml."""
 
-import contextlib
-import os
 import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from stepscope.hub.dashboards.shape import LONGEST
+from stepscope.journal.files import replace_file
 
 BUILTIN = ("rl", "service", "system")
 MOST = 500
@@ -58,13 +57,7 @@ class Folder:
         if not path.exists() and len(self.names()) >= MOST:
             raise Full(f"there are {MOST} dashboards already: delete some")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            fresh.write_text(text, encoding="utf-8")
-            os.replace(fresh, path)
-        finally:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
+        replace_file(path, text.encode(), mode=0o666)
 
     def delete(self, name: str) -> bool:
         """Delete a dashboard; False when there is none."""

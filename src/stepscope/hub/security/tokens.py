@@ -1,6 +1,5 @@
 """Tokens: a secret for its holder, a hash for the file, scopes, perhaps a project, and a rate limit."""
 
-import contextlib
 import hashlib
 import hmac
 import math
@@ -14,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from stepscope.journal.files import replace_file
 from stepscope.model.errors import ConfigError
 
 Scope = Literal["ingest", "read", "admin"]
@@ -149,18 +149,8 @@ class Tokens:
 
     def _save(self, tokens: dict[str, Token]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = self._path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(list(tokens.values())), indent=2))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(fresh)
-            raise
+        data = msgspec.json.format(msgspec.json.encode(list(tokens.values())), indent=2)
+        replace_file(self._path, data, fsync=True)
         self._tokens, self._stamp = tokens, None
 
 

@@ -1,11 +1,10 @@
 """The folder of an embedded store: whose it is, and that only one process has it open."""
 
 import errno
-import fcntl
 import os
 from pathlib import Path
-from typing import IO
 
+from stepscope.journal.files import FileLock, Locked, lock_folder
 from stepscope.model.errors import ConfigError
 
 MARKER = "STEPSCOPE_STORE"
@@ -19,7 +18,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.data = path / DATA
-        self._lock: IO[str] | None = None
+        self._lock: FileLock | None = None
         self._folder = -1
         try:
             _claim(path)
@@ -28,8 +27,9 @@ class Folder:
         except ConfigError:
             self.close()
             raise
-        except BlockingIOError:
-            raise ConfigError(_taken(path, "")) from None
+        except Locked as error:
+            self.close()
+            raise ConfigError(_taken(path, str(error))) from None
         except OSError as error:
             self.close()
             if is_full(error):
@@ -44,27 +44,11 @@ class Folder:
     def close(self) -> None:
         """Let another process open the folder."""
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
-
-
-def lock_folder(path: Path) -> int:
-    """Lock a folder itself, whatever becomes of the files in it; BlockingIOError when another process has.
-
-    Closing what is returned lets go of it. Where folders cannot be locked the file `lock` has to do.
-    """
-    found = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(found)
-        raise
-    except OSError:
-        pass
-    return found
 
 
 def is_full(error: OSError) -> bool:
@@ -99,19 +83,11 @@ def _signed(path: Path) -> str:
         return ""
 
 
-def _locked(path: Path) -> IO[str]:
-    file = open(path / "lock", "a+", encoding="utf-8")  # noqa: SIM115
+def _locked(path: Path) -> FileLock:
+    lock = FileLock(path / "lock", mode=0o666)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.sign(str(os.getpid()))
     except OSError:
-        file.seek(0)
-        holder = file.read().strip()
-        file.close()
-        raise ConfigError(_taken(path, holder)) from None
-    try:
-        file.truncate(0)
-        os.write(file.fileno(), str(os.getpid()).encode())  # nothing is left in a buffer that closing would write
-    except OSError:
-        file.close()
+        lock.release()
         raise
-    return file
+    return lock

@@ -1,0 +1,131 @@
+"""Files that are replaced as a whole, synced folders, and locks between processes."""
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, fsync: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path` when the block ends; if it raises, what was there stays.
+
+    Readers see the old or the new content, never a part; with `fsync` also after a power failure.
+    """
+    fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            yield file
+            if fsync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)
+        raise
+
+
+def replace_file(path: Path, data: bytes, *, fsync: bool = False, mode: int = 0o600) -> None:
+    """Replace the content of a file as a whole; OSError leaves it as it was."""
+    with replacing(path, fsync=fsync, mode=mode) as file:
+        file.write(data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power failure, where the file system can."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+class Locked(Exception):
+    """Another process holds the lock; the text is what it signed with."""
+
+
+class FileLock:
+    """An exclusive lock on a file, which is made when missing; the kernel releases it when the process dies.
+
+    Raises Locked when another process holds it, unless it may wait. The file stays when the lock is released.
+    """
+
+    def __init__(self, path: Path, *, wait: bool = False, mode: int = 0o600) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode)
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            owner = _signature(self.fd)
+            os.close(self.fd)
+            raise Locked(owner) from None
+        except OSError:
+            os.close(self.fd)
+            raise
+
+    def sign(self, text: str) -> None:
+        """Replace the content of the file, for instance by the pid and address of the holder."""
+        os.ftruncate(self.fd, 0)
+        os.write(self.fd, text.encode())  # unbuffered: closing must not repeat what a full disk did not take
+
+    def is_at(self, path: Path) -> bool:
+        """Tell whether a path still leads to the locked file."""
+        try:
+            return os.path.samestat(os.fstat(self.fd), os.stat(path))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Release the lock, even if a process forked meanwhile holds the same open file. Again does nothing."""
+        if self.fd >= 0:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self) -> "FileLock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def holder(path: Path) -> str | None:
+    """Return what the process that holds a lock signed with; None when nobody holds it."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _signature(fd)
+    finally:
+        os.close(fd)
+    return None
+
+
+def lock_folder(path: Path) -> int:
+    """Lock a folder itself, whatever becomes of the files in it; Locked when another process has.
+
+    Closing the returned descriptor releases it. Where folders cannot be locked, nothing is.
+    """
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise Locked("") from None
+    except OSError:
+        pass
+    return fd
+
+
+def _signature(fd: int) -> str:
+    return os.pread(fd, 4096, 0).decode("utf-8", "replace").strip()
