@@ -11,7 +11,7 @@ import pytest
 
 from stepscope.journal import layout, quota
 from stepscope.journal.following import Cursors
-from stepscope.journal.segments import READ_BYTES, Journal, Position, Tail, find_writer, read_writer
+from stepscope.journal.segments import READ_BYTES, Journal, Position, RunReader, Tail, find_writer, read_writer
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Log, Metric
 from stepscope.wire import frames
@@ -319,3 +319,26 @@ def test_a_tail_reads_each_byte_about_once(folder: Path, open_journal: OpenJourn
     before = bytes_read()
     assert [tail.read() for _ in range(10)] == [[]] * 10
     assert bytes_read() - before < 200_000
+
+
+def test_a_run_is_read_on_by_attempt_and_rank(tmp_path: Path) -> None:
+    """New batches of all writers come once, and those of a writer that starts later too."""
+    reader = RunReader(tmp_path, "run")
+    assert list(reader.read()) == []
+
+    def write(rank: int, attempt: int, step: int) -> None:
+        name = str(layout.WriterName(rank, attempt, "host", 7, "abc"))
+        writer = Writer(id=name, run="run", project="p", rank=rank, attempt=attempt)
+        journal = Journal(layout.writer_folder(tmp_path, "run", name), writer)
+        journal.append([msgspec.msgpack.encode(Metric(step, step, None, None, {"a": 1.0}))])
+        journal.close()
+
+    def steps() -> list[int | None]:
+        return [record.step for batch in reader.read() for record in batch.records if isinstance(record, Metric)]
+
+    write(0, 2, 1)
+    write(1, 1, 2)
+    assert (steps(), steps()) == ([2, 1], [])
+    write(0, 1, 3)
+    write(0, 2, 4)
+    assert sorted(filter(None, steps())) == [3, 4]

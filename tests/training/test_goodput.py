@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 import stepscope
+from stepscope.journal.run_goodput import Folding
 from stepscope.model import names
 from stepscope.model.goodput import Sums, bucket_of, conclude
 from stepscope.model.records import Metric, Record, Span
-from stepscope.sdk.goodput import Folding
 from stepscope.sdk.off import OffRun
 
 S = 10**9

@@ -14,7 +14,7 @@ from stepscope.cli.record_lines import json_line, line
 from stepscope.hub.client import RUNS, HttpClient, open_http_client, resolve_run
 from stepscope.journal import layout
 from stepscope.journal.resolve_run import UnknownRun, find_run
-from stepscope.journal.segments import Position, Tail
+from stepscope.journal.segments import Position, RunReader, Tail
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import KINDS, Alert, Event, Log, Metric, Record, Span, kind
 
@@ -87,8 +87,8 @@ class Follower:
     def __init__(self, home: Path, run: str, only_kind: str | None = None) -> None:
         self._home = home
         self._run = run
+        self._reader = RunReader(home, run)
         self._kind = only_kind
-        self._tails: dict[str, Tail] = {}
 
     def last(self, count: int) -> list[Row]:
         """The last records there are, by time; each writer is read from its newest segment backwards."""
@@ -99,18 +99,14 @@ class Follower:
 
     def read(self) -> list[Row]:
         """The records that came since, by time."""
-        for name in layout.list_writers(self._home, self._run):
-            if name not in self._tails:
-                self._tails[name] = Tail(layout.writer_folder(self._home, self._run, name))
-        batches = [batch for tail in self._tails.values() for batch in tail.read_all()]
-        return sorted((row for batch in batches for row in self._rows(batch)), key=_written)
+        return sorted((row for batch in self._reader.read() for row in self._rows(batch)), key=_written)
 
     def _last_of(self, name: str, count: int) -> list[Row]:
         """The last rows of one writer; its segments are read from the newest back until there are enough."""
         folder = layout.writer_folder(self._home, self._run, name)
         newest, *older = [int(path.stem) for path in reversed(layout.list_segments(folder))] or [0]
-        self._tails[name] = Tail(folder, Position(segment=newest))
-        rows, first = self._part(self._tails[name], None, count)
+        tail = self._reader.tails[name] = Tail(folder, Position(segment=newest))
+        rows, first = self._part(tail, None, count)
         for segment in older:
             if len(rows) == count:
                 break

@@ -9,10 +9,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
-from stepscope.journal import layout
 from stepscope.journal.key_summary import KeySummary, SpanSummary, Stamps, new_key
 from stepscope.journal.run_edits import Edits, edit_of
-from stepscope.journal.segments import Tail, find_writer
+from stepscope.journal.segments import RunReader, find_writer
 from stepscope.model import names
 from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.ports import Batch, Writer
@@ -326,18 +325,13 @@ def newest_attempt(writers: Iterable[WriterSummary]) -> list[WriterSummary]:
 def read_run(home: Path, run: str) -> RunSummary:
     """Summarise a run from its journals, attempt by attempt, rank by rank."""
     summary = RunSummary(run=run)
-    for name in sorted(layout.list_writers(home, run), key=_order):
-        tail = Tail(layout.writer_folder(home, run, name))
-        for batch in tail.read_all():
-            summary.take(batch)
+    reader = RunReader(home, run)
+    for batch in reader.read():
+        summary.take(batch)
+    for name, tail in reader.tails.items():
         writer = summary.writers.get(name)
         if writer is None:
             writer = summary.writers[name] = WriterSummary(tail.writer or find_writer(tail.folder))
         writer.damaged, writer.unreadable = tail.damaged, tail.unreadable
     summary.edits += Edits(home).of(run)
     return summary
-
-
-def _order(name: str) -> tuple[int, int, str]:
-    parsed = layout.parse_writer(name)
-    return (parsed.attempt, parsed.rank, name) if parsed else (0, 0, name)

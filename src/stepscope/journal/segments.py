@@ -148,6 +148,32 @@ def read_writer(folder: Path) -> Iterator[Batch]:
     return Tail(folder).read_all()
 
 
+class RunReader:
+    """Reads the journals of one run side by side, also of writers that start later, and nothing twice."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        self._home, self._run = home, run
+        self.tails: dict[str, Tail] = {}
+        """One for each writer, attempt by attempt and rank by rank; put one here to read only part of a writer."""
+
+    def look(self) -> dict[str, Tail]:
+        """Look for new writers; return the tails of all."""
+        for name in sorted(layout.list_writers(self._home, self._run), key=_attempt_and_rank):
+            if name not in self.tails:
+                self.tails[name] = Tail(layout.writer_folder(self._home, self._run, name))
+        return self.tails
+
+    def read(self) -> Iterator[Batch]:
+        """Yield the batches that came since the last call, writer by writer."""
+        for tail in self.look().values():
+            yield from tail.read_all()
+
+
+def _attempt_and_rank(name: str) -> tuple[int, int, str]:
+    parsed = layout.parse_writer(name)
+    return (parsed.attempt, parsed.rank, name) if parsed else (0, 0, name)
+
+
 def next_seq(folder: Path) -> int:
     """Find the number after that of the last batch in a folder."""
     for path in reversed(layout.list_segments(folder)):

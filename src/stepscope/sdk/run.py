@@ -40,8 +40,8 @@ from stepscope.sdk.tensors import Refused, Row, step_number
 from stepscope.sdk.writer_identity import open_journal
 
 if TYPE_CHECKING:
+    from stepscope.journal.run_goodput import Folding
     from stepscope.model.goodput import Goodput
-    from stepscope.sdk.goodput import Folding
 
 _time_ns = time.time_ns
 _NUMBERS = frozenset((float, int, bool))
@@ -274,7 +274,7 @@ class Run:
 
         Reads the disk, from where the last call ended: not for every step. Raises nothing.
         """
-        from stepscope.sdk.goodput import Folding  # only who asks needs it
+        from stepscope.journal.run_goodput import Folding  # only who asks needs it
 
         if self._folding is None:
             self._folding = Folding(self.home, self.id)

@@ -5,11 +5,11 @@ from collections import defaultdict
 import pytest
 
 from stepscope.hub.service import Hub
+from stepscope.journal.run_goodput import Folding
 from stepscope.model import names
 from stepscope.model.goodput import conclude
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record, Span
-from stepscope.sdk.goodput import Folding
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import SECOND, START, STEPS, fill
 

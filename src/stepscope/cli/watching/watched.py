@@ -9,15 +9,14 @@ from stepscope.cli.watching.course import KeyCourse
 from stepscope.hub.questions import alarms
 from stepscope.hub.questions.evidence import Alarm, Evidence, Failure, Process, told
 from stepscope.hub.questions.finding_rules import kl_target
-from stepscope.journal import layout
 from stepscope.journal.layout import files_of, process_alive
-from stepscope.journal.segments import Tail, find_writer
+from stepscope.journal.run_goodput import Folding
+from stepscope.journal.segments import RunReader, find_writer
 from stepscope.model import names
 from stepscope.model.goodput import conclude
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Span
 from stepscope.model.states import WriterFacts, ending_of, run_state
-from stepscope.sdk.goodput import Folding
 
 KEPT = 200
 """Logs, alerts and failures that are remembered."""
@@ -54,7 +53,7 @@ class Watched:
     def __init__(self, home: Path, run: str) -> None:
         self.run = run
         self._home = home
-        self._tails: dict[str, Tail] = {}
+        self._reader = RunReader(home, run)
         self.writers: dict[str, Writer] = {}
         self.keys: dict[str, KeyCourse] = {}
         self.logs = Recent()
@@ -82,13 +81,11 @@ class Watched:
 
     def read(self, seconds: float = 0.25, clock: Clock = time.monotonic) -> bool:
         """Take what came, for about so long; False when there is nothing more for now."""
-        for name in layout.list_writers(self._home, self.run):
-            if name not in self._tails:
-                self._tails[name] = Tail(layout.writer_folder(self._home, self.run, name))
-        self._files = {name: self._look(name, tail.folder) for name, tail in self._tails.items()}
+        tails = self._reader.look()
+        self._files = {name: self._look(name, tail.folder) for name, tail in tails.items()}
         deadline = clock() + seconds
         self._unread.clear()
-        for name, tail in self._tails.items():
+        for name, tail in tails.items():
             while batches := tail.read(1 << 20):
                 for batch in batches:
                     self.take(batch)

@@ -1,11 +1,10 @@
-"""A run's goodput out of its journals, read on from where the last look ended; the training loop pays nothing."""
+"""The goodput of a run, computed from its journals; each call reads on from where the last one ended."""
 
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepscope.journal import layout
-from stepscope.journal.segments import Tail
+from stepscope.journal.segments import RunReader
 from stepscope.model import names
 from stepscope.model.goodput import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude
 from stepscope.model.records import Metric, Record, Span
@@ -16,11 +15,10 @@ _OURS = ("stepscope", "system")
 
 
 class Folding:
-    """Folds what the writers of a run have journaled, each batch once."""
+    """Sums up the time of a run by what it was good for; each batch counts once."""
 
     def __init__(self, home: Path, run: str) -> None:
-        self._home, self._run = home, run
-        self._tails: dict[str, Tail] = {}
+        self._reader = RunReader(home, run)
         self._below: dict[bytes, int] = {}
         """Nanoseconds of bucketed spans by the id of the span right above them, which has not ended."""
         self.sums = Sums()
@@ -36,15 +34,11 @@ class Folding:
             return conclude(self.sums)
 
     def _read(self) -> None:
-        for name in layout.list_writers(self._home, self._run):
-            tail = self._tails.get(name)
-            if tail is None:
-                tail = self._tails[name] = Tail(layout.writer_folder(self._home, self._run, name))
-            for batch in tail.read_all():
-                part = batch.writer.rank, batch.writer.attempt
-                if batch.writer.wall_ns:
-                    self.sums.reach(part, batch.writer.wall_ns, batch.writer.wall_ns)
-                self.take(part, batch.records)
+        for batch in self._reader.read():
+            part = batch.writer.rank, batch.writer.attempt
+            if batch.writer.wall_ns:
+                self.sums.reach(part, batch.writer.wall_ns, batch.writer.wall_ns)
+            self.take(part, batch.records)
 
     def take(self, part: Part, records: Sequence[Record]) -> None:
         """Fold records of one writer, in the order they were written."""
