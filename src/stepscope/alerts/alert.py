@@ -66,6 +66,8 @@ class Alert(msgspec.Struct, kw_only=True):
     """Why nobody is told: a silence, another alert, or a mark as expected."""
     notified: int = 0
     """When somebody was last told, in ns."""
+    delivered: int = 0
+    """When a notifier last took it, in ns; one that is told and not delivered is told again after a restart."""
     error: str = ""
     finding: dict[str, Any] | None = None
     snapshot: dict[str, Any] | None = None

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from stepscope.alerts.dispatch import Notification
+from stepscope.alerts.alert import Alert, Subject
+from stepscope.alerts.dispatch import Notification, notification
 from stepscope.alerts.notifiers.registry import Notifier, NotifierConfig
 from stepscope.model.errors import Reject, Retry
 
@@ -43,10 +44,11 @@ class Delivery:
         most_a_minute: int = MOST_A_MINUTE,
         first_wait: float = FIRST_WAIT,
         give_up: float = GIVE_UP_SECONDS,
+        on_sent: Callable[[Notification], None] = lambda notification: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.status = DeliveryStatus(name=name, place=config.place)
-        self._config = config
+        self._config, self._on_sent = config, on_sent
         self._most, self._first_wait, self._give_up, self._clock = most_a_minute, first_wait, give_up, clock
         self._queue: deque[Notification] = deque()
         self._sent: deque[float] = deque(maxlen=most_a_minute)
@@ -118,6 +120,7 @@ class Delivery:
                 self.status.trouble = ""
                 self._unsaid = 0
                 self._sent.append(self._clock())
+                self._on_sent(notification)
                 return notifier
             if self._clock() - began + after > self._give_up:
                 self.status.dropped += 1
@@ -143,8 +146,12 @@ class Delivery:
 class Deliveries:
     """All notifiers of a hub, by name."""
 
-    def __init__(self, configs: Mapping[str, NotifierConfig]) -> None:
-        self._all = {name: Delivery(name, config) for name, config in configs.items()}
+    def __init__(
+        self,
+        configs: Mapping[str, NotifierConfig],
+        on_sent: Callable[[Notification], None] = lambda notification: None,
+    ) -> None:
+        self._all = {name: Delivery(name, config, on_sent=on_sent) for name, config in configs.items()}
 
     def send(self, notification: Notification) -> bool:
         """Queue a notification; False when its notifier is not known or too many wait."""
@@ -160,3 +167,27 @@ class Deliveries:
         deadline = time.monotonic() + seconds
         for each in self._all.values():
             each.stop(max(deadline - time.monotonic(), 0.0))
+
+
+def send_test(name: str, config: NotifierConfig, now: int, address: str = "", seconds: float = 15.0) -> str:
+    """Send a test to a notifier and wait; why it failed, empty when it was taken."""
+    about = Subject("test", "test-run", "trainer/loss", 0)
+    said = "This is a test of the notifier: nothing is wrong."
+    alert = Alert(id="test", subject=about, state="firing", severity="INFO", message=said, began=now, changed=now)
+    outcome: list[str] = []
+
+    def send() -> None:
+        try:
+            made = config.open()
+            try:
+                made.send(notification(name, "firing", [alert], now, address, test=True))
+            finally:
+                made.close()
+            outcome.append("")
+        except Exception as error:
+            outcome.append(str(error) or type(error).__name__)
+
+    thread = threading.Thread(target=send, name="stepscope-notify-test", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return outcome[0] if outcome else f"it did not answer in {seconds:g} s"

@@ -67,6 +67,8 @@ class Dispatcher:
         for alert in alerts:
             if alert.state == "firing" and not alert.notified:
                 self._offer(alert, now)
+            elif alert.state == "resolved" and alert.ended:
+                self._withdraw(alert)  # nothing recovered: the run is over
             elif alert.state == "resolved" and (alert.notified or self._is_waiting(alert)):
                 for name in self._told(alert):
                     group = self._group(name, alert, now)
@@ -118,6 +120,11 @@ class Dispatcher:
     def _muted(self, alert: Alert, now: int) -> bool:
         alert.muted = self._mute(alert, now)  # a worse alert may have begun in the meantime
         return bool(alert.muted)
+
+    def _withdraw(self, alert: Alert) -> None:
+        if not alert.finding:  # that a run broke is still to be told; that a value was high is not
+            for group in self._groups.values():
+                group.firing.pop(alert.id, None)
 
     def _is_waiting(self, alert: Alert) -> bool:
         return any(alert.id in group.firing for group in self._groups.values())

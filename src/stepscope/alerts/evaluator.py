@@ -14,6 +14,8 @@ from stepscope.model.names import EVENT_FINISHED, severity_word
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 
+OLD_NS = 3600 * 1_000_000_000
+"""A finding that is older is history when it is first heard of."""
 RECORDED = "alert"
 """The kind under which an alert that a program recorded is a finding."""
 
@@ -26,6 +28,8 @@ class Evaluator:
         self.changed: dict[str, Alert] = {}
         self.open: dict[str, Alert] = {}
         """By fingerprint: those that are pending or firing."""
+        self.told: set[tuple[str, int | None]] = set()
+        """Findings that were alerts already, by fingerprint and step: read again after a restart, they are none."""
         self._who = who
         self._runs: dict[str, RunSeries] = {}
         self._awake: dict[str, Watch] = {}
@@ -73,6 +77,11 @@ class Evaluator:
         run = self._runs.get(writer.run) or self._new_run(writer)
         about = Subject("", run.id, finding.key or finding.span or "", None, finding.kind)
         watch = run.findings.get(about.fingerprint)
+        at = finding.time or now
+        known = about.fingerprint in self.open
+        if not known and ((about.fingerprint, finding.step) in self.told or now - at > OLD_NS):
+            return
+        self.told.add((about.fingerprint, finding.step))
         if watch is None:
             rule = self.matcher.finding_rule(run, finding.kind)
             if rule is None or not self.matcher.admit(rule):
@@ -80,7 +89,7 @@ class Evaluator:
             subject = Subject(rule.name, run.id, about.key, None, finding.kind)
             watch = run.findings[about.fingerprint] = Watch(Machine(rule), subject)
             self._adopt(watch)
-        machine, at = watch.machine, finding.time or now
+        machine = watch.machine
         machine.value = finding.value
         new = machine.judge(at, finding.step, breaching=True, healed=False)
         machine.time = max(now, at)  # how long it is quiet is told by our clock
@@ -128,9 +137,12 @@ class Evaluator:
             self._close(alert, now)
 
     def restore(self, alerts: Iterable[Alert]) -> None:
-        """Take up alerts that were open before; each is continued when its series is heard again."""
+        """Take up alerts of before; an open one is continued when its series is heard again."""
         for alert in alerts:
-            self.open[alert.fingerprint] = alert
+            if alert.subject.finding:
+                self.told.add((alert.fingerprint, alert.step))
+            if alert.state in OPEN or alert.state == "pending":
+                self.open[alert.fingerprint] = alert
 
     def _new_run(self, writer: Writer) -> RunSeries:
         made = RunSeries(writer.run, writer.project, writer.name or "", writer.world_size, writer.wall_ns)

@@ -233,7 +233,7 @@ def _opened(home: Path) -> Iterator[LocalClient]:
         hub.start()
         hub.pump.stop(CATCH_UP_SECONDS)
         yield LocalClient(
-            Reader(store.engine, hub.states, edits=hub.edits, delete=hub.delete_run, who=user()),
+            Reader(store.engine, hub.states, edits=hub.edits, alerting=hub.alerting, delete=hub.delete_run, who=user()),
             hub.pump.trouble,
         )
 

@@ -99,6 +99,7 @@ class _Process:
             hub.start()
             address = f"{options.scheme}://{_bracketed(options.host)}:{self._listener.getsockname()[1]}"
             hub.home.announce(address)
+            hub.alerting.deliver(address)
             say(f"stepscope hub: {address} (OTLP/gRPC on port {port}), home {options.home}")
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)

@@ -4,11 +4,12 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
 from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
 from stepscope.hub.home import HubHome
@@ -31,7 +32,7 @@ from stepscope.hub.threads import Periodic, Workers
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import runs_folder
 from stepscope.journal.quarantine import Quarantine
-from stepscope.journal.run_edits import Edits, folder_bytes
+from stepscope.journal.run_edits import GOING, Edits, folder_bytes
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Writer
 from stepscope.wire.openmetrics import Family
@@ -102,6 +103,8 @@ class Hub:
         self.upkeep = Periodic(self._retain)
         journals = Journals(home.home, cursors, self.folder.drained)
         self.states = RunStates(self.presence, journals, self._is_behind)
+        self.alerting = Alerting(home.home, home.folder, self._ended)
+        self.pump.listeners.append(self.alerting.take)
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
         """What is known to be damaged in the store; that stays until the hub starts again."""
@@ -125,6 +128,7 @@ class Hub:
         """Begin to move records into the store."""
         self.guard.tokens.watch()
         self.pump.start()
+        self.alerting.start()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
 
@@ -139,6 +143,7 @@ class Hub:
         self.workers.close()
         self.intake.close()
         self.pump.stop(seconds)
+        self.alerting.stop()
         self.upkeep.stop()
         _call_once(self.ending)
         self.store.close()
@@ -149,6 +154,11 @@ class Hub:
         deleted = delete_run(self.home.home, self.edits, row.id, who, self.store)
         self.presence.forget(row.id)
         return deleted
+
+    def _ended(self, runs: Sequence[str]) -> list[str]:
+        """Those of some runs that do not go on, or are not known any more."""
+        going = {row.id for row in list_runs(self.store.engine, ids=list(runs)) if self.states.state(row) in GOING}
+        return [run for run in runs if run not in going]
 
     def note_damage(self, said: str) -> None:
         """Remember what is damaged in the store, for whoever asks how the hub fares."""

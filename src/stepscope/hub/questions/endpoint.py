@@ -6,6 +6,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 
+from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import INTEGER, Schema, maybe
@@ -32,6 +33,8 @@ class Reader:
     """Ends a query when its client has left or the hub closes."""
     edits: Edits | None = None
     """What people changed about runs, where there is a home folder."""
+    alerting: Alerting | None = None
+    """The alerts, where a hub runs."""
     delete: Callable[[RunRow, str], Deleted] | None = None
     """Deletes a run for somebody, where a hub runs."""
     who: str = ""

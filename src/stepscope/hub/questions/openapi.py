@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.hub.questions import (
+    alert_rules,
+    alert_states,
     dashboards,
     edits,
     exemplars,
@@ -42,6 +44,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *spans.ENDPOINTS,
     *traces.ENDPOINTS,
     *trace_files.ENDPOINTS,
+    *alert_states.ENDPOINTS,
+    *alert_rules.ENDPOINTS,
     *logs.ENDPOINTS,
     *sql.ENDPOINTS,
     *dashboards.ENDPOINTS,

@@ -13,9 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.live import Live
 from stepscope.hub.questions import params
+from stepscope.hub.questions.alert_snapshot import take as take_snapshot
 from stepscope.hub.questions.endpoint import Endpoint, Lane, Reader, Stream
 from stepscope.hub.questions.live_events import PATH, Watching, describe
 from stepscope.hub.questions.openapi import ENDPOINTS, document
@@ -60,6 +62,7 @@ class Source:
     home: Path | None = None
     entry: Ingest | None = None
     edits: Edits | None = None
+    alerting: Alerting | None = None
     delete: Callable[[RunRow, str], Deleted] | None = None
     hurt: Callable[[str], None] = lambda said: None
     """Told what is damaged when a question comes upon it."""
@@ -170,6 +173,7 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | N
     reader = Reader(
         *(source.engine, source.states, access.project, source.home, source.entry, stop),
         edits=source.edits,
+        alerting=source.alerting,
         delete=source.delete,
         who=_who(access, request.headers.get(USER, "")),
     )
@@ -203,12 +207,14 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     hub.ending.append(lambda: _each(Workers.close, lanes.values()))
     hub.larger_bodies |= {each.path: each.most_body for each in ENDPOINTS if each.most_body != limits.small_body}
     home, entry = hub.home.home, hub.entry("import")
+    hub.alerting.snapshot = lambda alert: take_snapshot(hub.store.engine, alert)
     return api_routes(
         Source(
             *(hub.store.engine, hub.states, live, lanes, version),
             home=home,
             entry=entry,
             edits=hub.edits,
+            alerting=hub.alerting,
             delete=hub.delete_run,
             hurt=hub.note_damage,
             stops=stops,

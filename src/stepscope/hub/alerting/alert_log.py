@@ -1,0 +1,146 @@
+"""The file of alerts, silences and marks: HOME/hub/alerts.log, to which frames are appended and synced."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from stepscope.alerts.alert import Alert, Expected, Silence
+from stepscope.alerts.states import OPEN
+from stepscope.journal.files import replace_file
+from stepscope.wire import frames
+
+NAME = "alerts.log"
+MOST_RESOLVED = 2000
+"""So many alerts that are over are kept, the newest ones."""
+REWRITE_BYTES = 64 * 1024 * 1024
+
+
+class Entry(msgspec.Struct, array_like=True):
+    """One thing as it is now; a later entry of the same id takes the place of an earlier one."""
+
+    alert: Alert | None = None
+    silence: Silence | None = None
+    expected: Expected | None = None
+    removed: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Entry).decode
+
+
+class AlertLog:
+    """What is known of alerts, in memory and on disk. A damaged entry costs itself only. Not thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self.alerts: dict[str, Alert] = {}
+        self.silences: dict[str, Silence] = {}
+        self.expected: dict[str, Expected] = {}
+        self.trouble = ""
+        """Why the disk did not take the latest change; it is tried again with the next."""
+        self._unwritten: list[Entry] = []
+        self._load()
+        self._rewrite()
+
+    def keep(self, alerts: Iterable[Alert]) -> None:
+        """Write alerts that changed, all at once; those that never fired are forgotten."""
+        entries = []
+        for alert in alerts:
+            if alert.state == "inactive":
+                self.alerts.pop(alert.id, None)
+                entries.append(Entry(removed=alert.id))
+            else:
+                self.alerts[alert.id] = alert
+                entries.append(Entry(alert=alert))
+        self._append(entries)
+
+    def add(self, thing: Silence | Expected) -> None:
+        """Write a silence or a mark."""
+        if isinstance(thing, Silence):
+            self.silences[thing.id] = thing
+            self._append([Entry(silence=thing)])
+        else:
+            self.expected[thing.id] = thing
+            self._append([Entry(expected=thing)])
+
+    def remove(self, id: str) -> bool:
+        """Remove a silence or a mark; False when there is none."""
+        found = self.silences.pop(id, None) or self.expected.pop(id, None)
+        if found is not None:
+            self._append([Entry(removed=id)])
+        return found is not None
+
+    def _append(self, entries: list[Entry]) -> None:
+        self._unwritten += entries
+        if not self._unwritten:
+            return
+        data = b"".join(frames.frame(_encode(entry)) for entry in self._unwritten)
+        try:
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                size = os.fstat(fd).st_size
+                _write_whole(fd, data, size)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            self.trouble = f"alerts cannot be written: {error.strerror or error}"
+            return
+        self.trouble = ""
+        self._unwritten.clear()
+        if size + len(data) > REWRITE_BYTES:
+            self._rewrite()
+
+    def _load(self) -> None:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        for each in frames.scan(data, final=True):
+            if isinstance(each, frames.Frame):
+                with contextlib.suppress(msgspec.MsgspecError):
+                    self._apply(_decode(each.payload))
+
+    def _apply(self, entry: Entry) -> None:
+        if entry.alert is not None:
+            self.alerts[entry.alert.id] = entry.alert
+        elif entry.silence is not None:
+            self.silences[entry.silence.id] = entry.silence
+        elif entry.expected is not None:
+            self.expected[entry.expected.id] = entry.expected
+        for known in (self.alerts, self.silences, self.expected) if entry.removed else ():
+            known.pop(entry.removed, None)
+
+    def _rewrite(self) -> None:
+        """Replace the file by one with what is known now, whole or not at all."""
+        self._forget_old()
+        entries = [
+            *(Entry(alert=each) for each in self.alerts.values()),
+            *(Entry(silence=each) for each in self.silences.values()),
+            *(Entry(expected=each) for each in self.expected.values()),
+        ]
+        data = b"".join(frames.frame(_encode(entry)) for entry in entries)
+        try:
+            replace_file(self._path, data, fsync=True)
+        except OSError as error:
+            self.trouble = f"alerts cannot be written: {error.strerror or error}"
+
+    def _forget_old(self) -> None:
+        over = [alert for alert in self.alerts.values() if alert.state not in OPEN and alert.state != "pending"]
+        for alert in sorted(over, key=lambda alert: alert.changed)[:-MOST_RESOLVED]:
+            del self.alerts[alert.id]
+
+
+def _write_whole(fd: int, data: bytes, size: int) -> None:
+    """Write and sync; what could not be written whole is cut off again."""
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
+        os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, size)
+        raise

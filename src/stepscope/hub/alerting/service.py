@@ -1,0 +1,380 @@
+"""The thread that evaluates rules on what was just stored, and what people may ask of it and tell it."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from stepscope.alerts import muting
+from stepscope.alerts.alert import Alert, Expected, Silence
+from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
+from stepscope.alerts.dispatch import Dispatcher, Notification
+from stepscope.alerts.evaluator import Evaluator
+from stepscope.alerts.rule import Compiled
+from stepscope.alerts.states import OPEN
+from stepscope.diagnosis.finding import Finding
+from stepscope.hub.alerting.alert_log import AlertLog
+from stepscope.hub.alerting.rule_files import FileMistake, RuleFiles
+from stepscope.hub.sources import ReceivedBatch
+from stepscope.hub.store.engine import EngineError
+from stepscope.model.ports import Batch, Writer
+
+MOST_WAITING = 400_000
+"""Records that wait to be evaluated; more are passed over and counted, for the store must not wait."""
+TICK_SECONDS = 0.5
+LOOK_SECONDS = 5.0
+"""Between two looks at the files of rules, and at which runs have ended."""
+MOST_SNAPSHOTS = 5
+"""Taken at a time, for each reads the store; the others have their turn next."""
+MOST_SILENCES = 1000
+LONGEST_SILENCE = 366 * 86400
+
+
+class ChangedFindings(Protocol):
+    """The findings of a run that changed."""
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+
+    @property
+    def project(self) -> str:
+        """Its project."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """All its findings."""
+
+
+class RuleStatus(NamedTuple):
+    """A rule in force, and what it is doing."""
+
+    rule: Compiled
+    series: int
+    skipped: int
+    firing: int
+
+
+class Alerting:
+    """The alerts of a hub. `take` and `take_findings` are listeners and never wait; any thread may call the others."""
+
+    def __init__(
+        self,
+        home: Path,
+        folder: Path,
+        ended: Callable[[Sequence[str]], Iterable[str]] = lambda runs: (),
+        now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.files = RuleFiles(home)
+        self.snapshot: Callable[[Alert], dict[str, Any] | None] = lambda alert: None
+        """Reads what explains an alert from the store."""
+        self._ended, self._now = ended, now
+        self._log = AlertLog(folder)
+        self._lock = threading.RLock()
+        self._queue: deque[Batch | ChangedFindings] = deque()
+        self._queued = 0
+        self._queue_lock = threading.Lock()
+        self.passed_over = 0
+        """Records that were not evaluated because too many waited."""
+        self.trouble = ""
+        self._mistakes: list[FileMistake] = []
+        self._stamp: tuple[object, ...] = ()
+        self._deliveries = Deliveries({})
+        self._address: str | None = None
+        self._evaluator = Evaluator(())
+        self._dispatcher = Dispatcher({}, (), self._why_muted)
+        self._delivered: deque[str] = deque()
+        self._unexplained: dict[str, Alert] = {}
+        """Alerts that have no snapshot yet."""
+        self._looked = 0
+        self._load_rules()
+        self._evaluator.restore(self._log.alerts.values())
+        for alert in self._log.alerts.values():
+            if alert.notified and not alert.delivered:
+                alert.notified = 0
+        self._wake, self._halt = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="stepscope-alerts", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def deliver(self, address: str) -> None:
+        """Notify people from now on; `address` is the hub's, for links."""
+        with self._lock:
+            self._address = address
+            self._open_deliveries()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """Evaluate what waits, keep it, and end."""
+        self._halt.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        if not self._thread.is_alive():
+            self.step()
+        self._deliveries.stop(2.0)
+        if not self._thread.is_alive():
+            self._note_delivered()
+
+    def take(self, items: Sequence[ReceivedBatch]) -> None:
+        """Queue what was just stored."""
+        with self._queue_lock:
+            for item in items:
+                count = len(item.batch.records)
+                if self._queued + count > MOST_WAITING:
+                    self.passed_over += count
+                    continue
+                self._queued += count
+                self._queue.append(item.batch)
+        self._wake.set()
+
+    def take_findings(self, changed: Sequence[ChangedFindings]) -> None:
+        """Queue findings that were just stored."""
+        with self._queue_lock:
+            self._queue.extend(changed)
+        self._wake.set()
+
+    def _loop(self) -> None:
+        while not self._halt.is_set():
+            self._wake.wait(TICK_SECONDS)
+            self._wake.clear()
+            try:
+                self.step()
+                self.trouble = ""
+            except Exception as error:  # a bug must not end the thread
+                self.trouble = f"alerts could not be evaluated: {type(error).__name__}: {error}"[:300]
+            self._halt.wait(0.1)
+
+    def step(self) -> None:
+        """Evaluate what waits, write what changed, and send what is due."""
+        with self._queue_lock:
+            waiting, self._queue, self._queued = self._queue, deque(), 0
+        with self._lock:
+            now = self._now()
+            for each in waiting:
+                if isinstance(each, Batch):
+                    self._evaluator.feed(each.writer, each.records, now)
+                else:
+                    self._feed_findings(each, now)
+            self._evaluator.tick(now)
+            self._look(now)
+            self._settle(now)
+
+    def _feed_findings(self, changed: ChangedFindings, now: int) -> None:
+        writer = Writer(id="", run=changed.run, project=changed.project)
+        for finding in changed.findings:
+            self._evaluator.take_finding(writer, finding, now)
+
+    def _look(self, now: int) -> None:
+        if now - self._looked < LOOK_SECONDS * 1e9:
+            return
+        self._looked = now
+        if self.files.stamp() != self._stamp:
+            self._load_rules()
+        runs = sorted({alert.subject.run for alert in self._evaluator.open.values()})
+        try:
+            for run in self._ended(runs) if runs else ():
+                self._evaluator.end_run(run, now)
+        except EngineError:
+            pass  # asked again soon
+
+    def _settle(self, now: int) -> None:
+        changed = list(self._evaluator.changed.values())
+        self._evaluator.changed.clear()
+        for alert in changed:
+            if alert.fired and alert.snapshot is None:
+                alert.expected = any(mark.covers(alert) for mark in self._log.expected.values())
+                self._unexplained[alert.id] = alert
+        explained = [self._unexplained.pop(id) for id in list(self._unexplained)[:MOST_SNAPSHOTS]]
+        for alert in explained:
+            self._explain(alert)
+        self._dispatcher.take(changed, now)
+        due = self._dispatcher.due(self._evaluator.open.values(), now) if self._address is not None else []
+        told = [alert for each in due for alert in each.alerts]
+        self._note_delivered()
+        self._log.keep({alert.id: alert for alert in (*changed, *told, *explained)}.values())
+        for each in due:
+            self._deliveries.send(each)
+
+    def _explain(self, alert: Alert) -> None:
+        try:
+            alert.snapshot = self.snapshot(alert)
+        except EngineError as error:
+            alert.snapshot = {"error": str(error)[:200]}
+
+    def _note_delivered(self) -> None:
+        now, found = self._now(), []
+        while self._delivered:
+            alert = self._log.alerts.get(self._delivered.popleft())
+            if alert is not None:
+                alert.delivered = now
+                found.append(alert)
+        if found:
+            self._log.keep(found)
+
+    def _load_rules(self) -> None:
+        """Read the files; alerts of rules that are not the same any more are resolved."""
+        self._stamp = self.files.stamp()
+        loaded = self.files.load()
+        self._mistakes = loaded.mistakes
+        before = {rule.name: rule.rule for rule in self._evaluator.matcher.rules}
+        rules = {rule.name: rule for rule in loaded.rules.rules}
+        old, told = self._evaluator, self._evaluator.told
+        self._evaluator = Evaluator(list(rules.values()))
+        self._evaluator.told = told
+        self._evaluator.changed.update(old.changed)
+        now = self._now()
+        for alert in old.open.values():
+            name = alert.subject.rule
+            same = name not in before or (name in rules and rules[name].rule == before[name])
+            if not same:
+                alert.state = "resolved" if alert.state in OPEN else "inactive"
+                alert.changed = alert.resolved = now
+                alert.ended = True
+                self._evaluator.changed[alert.id] = alert
+        self._evaluator.restore(alert for alert in old.open.values() if alert.state not in ("resolved", "inactive"))
+        self._notifiers = loaded.notifiers
+        self._dispatcher = Dispatcher(rules, list(self._notifiers), self._why_muted, self._address or "")
+        if self._address is not None:
+            self._open_deliveries()
+
+    def _open_deliveries(self) -> None:
+        self._dispatcher.address = self._address or ""
+        self._deliveries.stop(0.0)
+        self._deliveries = Deliveries(self._notifiers, self._on_sent)
+
+    def _on_sent(self, sent: Notification) -> None:
+        self._delivered.extend(alert.id for alert in sent.alerts)
+
+    def _why_muted(self, alert: Alert, now: int) -> str:
+        log = self._log
+        firing = self._evaluator.open.values()
+        return muting.reason(alert, now, log.silences.values(), log.expected.values(), firing, self._dispatcher.rules)
+
+    # What people ask.
+
+    def alerts(self) -> list[Alert]:
+        """All alerts that are known, the newest first; copies, for they go on changing."""
+        with self._lock:
+            found = {**self._log.alerts, **{alert.id: alert for alert in self._evaluator.open.values()}}
+            return sorted(found.values(), key=lambda alert: (-alert.changed, alert.id))
+
+    def alert(self, id: str) -> Alert | None:
+        """One alert."""
+        with self._lock:
+            return self._log.alerts.get(id)
+
+    def rules(self) -> tuple[list[RuleStatus], list[FileMistake]]:
+        """The rules in force, and what is wrong with the files."""
+        with self._lock:
+            matcher, firing = self._evaluator.matcher, [alert.subject.rule for alert in self._evaluator.open.values()]
+            found = [
+                RuleStatus(
+                    rule, matcher.counts.get(rule.name, 0), matcher.skipped.get(rule.name, 0), firing.count(rule.name)
+                )
+                for rule in self._dispatcher.rules.values()
+            ]
+            return found, list(self._mistakes)
+
+    def silences(self) -> list[Silence]:
+        """The silences that last."""
+        with self._lock:
+            now = self._now()
+            return [each for each in self._log.silences.values() if each.until > now]
+
+    def expected(self) -> list[Expected]:
+        """The marks of people that something is expected."""
+        with self._lock:
+            return list(self._log.expected.values())
+
+    def notifiers(self) -> list[DeliveryStatus]:
+        """How the notifiers fare."""
+        with self._lock:
+            known = {status.name: status for status in self._deliveries.statuses()}
+            return [
+                known.get(name) or DeliveryStatus(name=name, place=config.place)
+                for name, config in self._notifiers.items()
+            ]
+
+    @property
+    def log_trouble(self) -> str:
+        """Why alerts cannot be written; empty when they can."""
+        return self._log.trouble
+
+    # What people tell.
+
+    def acknowledge(self, id: str, who: str) -> Alert | None:
+        """Note that somebody takes care of an alert: it is not repeated."""
+        with self._lock:
+            alert = self._log.alerts.get(id)
+            if alert is not None:
+                alert.acknowledged, alert.acknowledged_by = self._now(), who
+                self._log.keep([alert])
+            return alert
+
+    def silence(self, silence: Silence) -> bool:
+        """Add a silence; False when there are too many."""
+        with self._lock:
+            for over in [each.id for each in self._log.silences.values() if each.until <= self._now()]:
+                self._log.remove(over)
+            if len(self._log.silences) >= MOST_SILENCES:
+                return False
+            self._log.add(silence)
+            return True
+
+    def mark_expected(self, id: str, who: str, *, project: bool = False) -> Expected | None:
+        """Mark what is like an alert as expected, in its run or in its whole project; None when there is no alert."""
+        with self._lock:
+            alert = self._log.alerts.get(id)
+            if alert is None:
+                return None
+            about = alert.subject
+            where = {"project": alert.project} if project and alert.project else {"run": about.run}
+            mark = Expected(
+                id=os.urandom(8).hex(),
+                rule=about.rule,
+                finding=about.finding,
+                key=about.key,
+                who=who,
+                time=self._now(),
+                **where,
+            )
+            self._log.add(mark)
+            alike = [each for each in self._log.alerts.values() if mark.covers(each)]
+            for each in alike:
+                each.expected = True
+                each.muted = self._why_muted(each, self._now())
+            self._log.keep(alike)
+            return mark
+
+    def remove(self, id: str) -> bool:
+        """Remove a silence or a mark as expected."""
+        with self._lock:
+            mark = self._log.expected.get(id)
+            removed = self._log.remove(id)
+            if mark is not None:
+                alike = [each for each in self._log.alerts.values() if mark.covers(each)]
+                for each in alike:
+                    each.expected = any(other.covers(each) for other in self._log.expected.values())
+                    each.muted = ""
+                self._log.keep(alike)
+            return removed
+
+    def save_rules(self, text: str) -> None:
+        """Replace the rules of the page; Mistake or OSError when they stay as they were."""
+        with self._lock:
+            self.files.save(text)
+            self._load_rules()
+            self._settle(self._now())
+
+    def test_notifier(self, name: str, seconds: float = 15.0) -> str | None:
+        """Send a test to a notifier; why it failed, empty when it was taken, None when there is none of that name."""
+        with self._lock:
+            config = self._notifiers.get(name)
+        if config is None:
+            return None
+        return send_test(name, config, self._now(), self._address or "", seconds)
