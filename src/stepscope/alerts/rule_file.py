@@ -1,11 +1,12 @@
 """Rules as YAML text, read with line and column; what a file holds beside rules: packs and notifiers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from stepscope.alerts.packs import PACKS, pack_rules
+from stepscope.alerts.replay import RuleTest
 from stepscope.alerts.rule import Compiled, Rule, RuleError, compile_rule
 from stepscope.model.errors import ConfigError
 from stepscope.wire.yaml_structs import Document, Mistake, read
@@ -23,6 +24,9 @@ class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By name: `{ops: {webhook: {url: ...}}}`."""
     packs: dict[str, bool] = {}
     """Built-in packs that are switched off or on; all are on."""
+    file: str = ""
+    """In a file of tests: the file with the rules."""
+    tests: list[RuleTest] = []
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -30,6 +34,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     rules: tuple[Compiled, ...] = ()
     notifiers: Mapping[str, Mapping[str, Any]] = {}
+    tests: tuple[RuleTest, ...] = ()
 
 
 def parse(text: str, source: str = "", notifiers: Iterable[str] = ()) -> Rules:
@@ -38,6 +43,19 @@ def parse(text: str, source: str = "", notifiers: Iterable[str] = ()) -> Rules:
     `notifiers` are known from other files.
     """
     return _checked(_read(text), source, notifiers)
+
+
+def parse_tests(text: str, source: str, beside: Callable[[str], str]) -> Rules:
+    """Read a file of tests; `beside` reads the file with the rules where it names one."""
+    document = _read(text)
+    found = _checked(document, source, ())
+    if not document.value.file:
+        return found
+    try:
+        named = parse(beside(document.value.file), document.value.file)
+    except (Mistake, OSError) as error:
+        raise document.mistake(f"{document.value.file}: {error}", "$.file") from None
+    return Rules((*named.rules, *found.rules), {**named.notifiers, **found.notifiers}, found.tests)
 
 
 def _read(text: str) -> Document[RuleFile]:
@@ -71,7 +89,7 @@ def _checked(document: Document[RuleFile], source: str, notifiers: Iterable[str]
         if len(kind) != 1 or not isinstance(next(iter(kind.values())), (dict, type(None))):
             said = "a notifier is one kind with its options, such as {webhook: {url: https://...}}"
             raise document.mistake(said, f"$.notifiers.{name}")
-    return Rules(tuple(compiled), file.notifiers)
+    return Rules(tuple(compiled), file.notifiers, tuple(file.tests))
 
 
 def with_packs(texts: Iterable[tuple[str, str]]) -> Rules:
@@ -103,4 +121,4 @@ def from_python(given: Sequence[Rule | Mapping[str, Any]], source: str = "init")
     return tuple(found)
 
 
-__all__ = ["LONGEST", "NAME", "Mistake", "Rules", "from_python", "parse", "with_packs"]
+__all__ = ["LONGEST", "NAME", "Mistake", "Rules", "from_python", "parse", "parse_tests", "with_packs"]

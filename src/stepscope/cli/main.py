@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from stepscope import __version__
 from stepscope.cli import (
+    alerts,
     demo,
     doctor,
     edit,
@@ -28,7 +29,7 @@ from stepscope.model.errors import StepscopeError
 
 COMMANDS = (
     *(demo, hub, runs, show, tail, top, report, step, export),
-    *(edit, mcp, store, ship, quarantine, doctor),
+    *(edit, alerts, mcp, store, ship, quarantine, doctor),
 )
 """Each is a module with `add(commands)`, which registers its command or commands."""
 

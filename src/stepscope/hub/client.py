@@ -232,6 +232,7 @@ def _opened(home: Path) -> Iterator[LocalClient]:
         # The pump's way to stop is to move everything there is.
         hub.start()
         hub.pump.stop(CATCH_UP_SECONDS)
+        hub.alerting.step()
         yield LocalClient(
             Reader(store.engine, hub.states, edits=hub.edits, alerting=hub.alerting, delete=hub.delete_run, who=user()),
             hub.pump.trouble,

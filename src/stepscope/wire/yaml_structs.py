@@ -47,7 +47,9 @@ def read(text: str, kind: type[Kind], *, longest: int, what: str, example: str) 
         made = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
-        raise Mistake(_plainer(message), *_place(_blamed(_find(node, path.strip("`")), message).start_mark)) from None
+        found = _find(node, path.strip("`"))
+        said = _choices(kind, path.strip("`"), found) or _plainer(message)
+        raise Mistake(said, *_place(_blamed(found, message).start_mark)) from None
     return Document(made, node)
 
 
@@ -119,6 +121,23 @@ def _blamed(node: Any, message: str) -> Any:
     unknown = re.search(r"unknown field `(.*)`", message)
     keys = node.value if unknown and isinstance(node, yaml.MappingNode) else ()
     return next((key for key, _ in keys if unknown and key.value == unknown[1]), node)
+
+
+def _choices(kind: Any, path: str, node: Any) -> str:
+    """What may stand at a path, where that is one of some words and another one stands there."""
+    info: Any = msgspec.inspect.type_info(kind)
+    for name, index in _STEP.findall(path.removeprefix("$")):
+        options = [info, *getattr(info, "types", ())]
+        if index:
+            info = next((each.item_type for each in options if hasattr(each, "item_type")), None)
+        else:
+            fields = [field for each in options for field in getattr(each, "fields", ())]
+            info = next((field.type for field in fields if field.encode_name == name), None)
+    literals = [each for each in (info, *getattr(info, "types", ())) if isinstance(each, msgspec.inspect.LiteralType)]
+    known = [str(value) for each in literals for value in each.values]
+    if not known or not isinstance(node, yaml.ScalarNode):
+        return ""
+    return f"{str(node.value)[:40]!r} is not one of {', '.join(known)}"
 
 
 def _plainer(message: str) -> str:
