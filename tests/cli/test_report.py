@@ -84,7 +84,7 @@ def test_it_is_whole_and_needs_nothing_from_elsewhere(page: tuple[_Page, str]) -
     assert not {"script", "img", "link", "iframe", "object"} & set(parsed.tags)
     assert "default-src 'none'" in text
     assert "http" not in re.sub(r"http-equiv", "", text)
-    found = ("trainer/loss was NaN at step 200", "trainer/loss spiked to 9 at step 155")
+    found = ("trainer/loss became NaN at step 200", "trainer/loss spiked to 9 at step 155")
     for word in (*found, "300 points", "lr", "forward"):
         assert word in parsed.text
     assert parsed.tags.count("svg") >= 2

@@ -147,9 +147,9 @@ def test_once_prints_one_frame_with_what_went_wrong(
     monkeypatch.setenv("LINES", "40")
     assert main(["top", "base", "--once", "--home", str(run)]) == 0
     out = capsys.readouterr().out
-    assert "! trainer/loss was NaN at step 110 on rank 0" in out
-    assert "! trainer/loss spiked to 9 at step 80 on rank 1" in out
-    assert "attempt 1 crashed at step" in out
+    assert "! trainer/loss became NaN at step 110 on rank 0" in out
+    assert "! trainer/loss spiked to 9 at step 80" in out
+    assert "died without an exit record at step" in out
     assert "alert spike: loss jumped at step 80 on ranks 0, 1" in out
     assert "open train.evaluate r1" in out
     assert "saved" in out
@@ -185,7 +185,7 @@ def test_json_has_the_findings(run: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["top", "R", "--json", "--home", str(run)]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["step"], told["metrics"]["trainer/loss"]["points"]) == (119, 260)
-    assert {each["kind"] for each in told["findings"]} == {"crash", "not_finite", "spike"}
+    assert {each["kind"] for each in told["findings"]} == {"dead_rank", "not_finite", "spike"}
 
 
 def test_json_counts_alerts_as_findings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

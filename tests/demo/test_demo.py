@@ -58,18 +58,18 @@ def test_the_summary_names_what_was_planted(start: Start) -> None:
     faults = plan.Plan(STEPS)
     found = {each["kind"]: each for each in reversed(spirals["findings"])}
     places = {kind: (each["step"], each["rank"]) for kind, each in found.items()}
-    assert places["crash"] == faults.crash
+    assert places["dead_rank"] == faults.crash
     assert places["not_finite"] == faults.dropout
     assert places["spike"] == faults.spike
-    assert places["slow_step"] == faults.slow_batch
-    assert found["slow_step"]["span"] == "train.data_load"
+    assert places["data_stall"] == faults.slow_batch
+    assert found["data_stall"]["span"] == "train.data_load"
     slow, rank = faults.straggler
     assert (found["straggler"]["rank"], found["straggler"]["span"]) == (rank, "train.backward")
     assert found["straggler"]["first_step"] <= slow.stop
     assert found["straggler"]["last_step"] >= slow.start
     resumed = faults.crash[0] // faults.checkpoint_every * faults.checkpoint_every
-    assert f"attempt 2 resumed at step {resumed}" in found["crash"]["text"]
-    (blown,) = [each for each in cart["findings"] if each["kind"] == "kl"]
+    assert f"attempt 2 resumed at step {resumed}" in found["dead_rank"]["text"]
+    (blown,) = [each for each in cart["findings"] if each["kind"] == "lr_schedule"]
     assert blown["step"] == plan.game_plan(STEPS).blow_up
     assert (spirals["status"], spirals["ranks"], spirals["attempts"], spirals["step"]) == ("finished", 4, 2, STEPS - 1)
     assert cart["status"] == "finished"

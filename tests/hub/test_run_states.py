@@ -14,11 +14,10 @@ pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
 from stepscope.cli.glance import glance
 from stepscope.hub.home import HubHome
-from stepscope.hub.questions.finding_rules import find
-from stepscope.hub.questions.findings import evidence
 from stepscope.hub.run_states import RunStatus
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.store.finding_catalog import read_findings
 from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import open_store
 from stepscope.model import names
@@ -62,8 +61,10 @@ class World:
 
     def crashes(self, run: str) -> list[str]:
         """The crashes that are found."""
-        found = find(evidence(self.hub.store.engine, self.row(run), self.hub.states))
-        return [each.text for each in found if each.kind == "crash"]
+        self.hub.diagnosing.forget(run)
+        self.hub.diagnosing.catch_up(run)
+        found = read_findings(self.hub.store.engine, self.row(run).number)
+        return [each.text for each in found if each.kind in ("crash", "dead_rank")]
 
 
 @pytest.fixture

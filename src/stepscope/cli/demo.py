@@ -97,8 +97,9 @@ def findings(client: HttpClient, run: str, clock: Callable[[], float] = time.mon
     deadline = clock() + STORED_SECONDS
     while True:
         rows = client.get("/api/runs", filter=f'id = "{run}"')["runs"]
-        if rows and rows[0]["status"] in _ENDED:
-            return {**rows[0], **client.get("/api/runs/{run}/findings", run=run)}
+        found = client.get("/api/runs/{run}/findings", run=run) if rows and rows[0]["status"] in _ENDED else None
+        if found is not None and found["complete"]:
+            return {**rows[0], **found}
         if clock() > deadline:
             raise NotStored(f"the hub does not have the whole of run {run} after {STORED_SECONDS:.0f} s")
         time.sleep(0.2)
@@ -113,7 +114,7 @@ def summary(run: dict[str, Any]) -> list[str]:
         f"{formatting.count(counts['spans'])} spans, {formatting.count(counts['logs'])} log lines"
     )
     found = run["findings"]
-    lines = [f"  {each['severity']:<5}  {each['kind'].replace('_', ' '):<10}  {each['text']}" for each in found]
+    lines = [f"  {each['severity']:<5}  {each['kind'].replace('_', ' '):<16}  {each['text']}" for each in found]
     return ["", head, f"  run {run['id']}", *map(text.clean, lines or ["  nothing went wrong"])]
 
 

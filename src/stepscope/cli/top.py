@@ -7,24 +7,25 @@ import select
 import shutil
 import sys
 import termios
-import time
 import tty
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stepscope.cli.journal_diagnosis import JournalDiagnosis, diagnose
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.screen import Styled, View, frame
 from stepscope.cli.watching.watched import Watched
-from stepscope.hub.questions.finding_rules import as_json, find
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.shape import as_json
 from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 
 ROWS = 40
 """Lines of one frame where there is no terminal, and no LINES."""
-FIND_SECONDS = 5.0
-"""The run is judged anew at most so often: that costs more than drawing."""
+READ_SECONDS = 0.25
+"""Before a frame is drawn, records are read and diagnosed for so long each."""
 
 
 def add(commands: Commands) -> None:
@@ -38,18 +39,19 @@ def add(commands: Commands) -> None:
 def command(args: argparse.Namespace) -> int:
     """Watch until `q`."""
     home = home_of(args)
-    watched = Watched(home, find_run(home, args.run))
+    run = find_run(home, args.run)
+    watched = Watched(home, run)
     if args.json:
-        return _json(watched)
+        return _json(watched, diagnose(home, run))
     console = _console()
     if args.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         while watched.read():
             pass
         columns, rows = (width(), console.size.height) if console.is_terminal else _sheet()
-        for line in _drawn(watched, View(), columns, rows, _Judge()):
+        for line in _drawn(watched, View(), columns, rows, diagnose(home, run)):
             console.print(line.text, style=line.style or None, markup=False, highlight=False, no_wrap=True, crop=False)
         return 0
-    return _live(watched, console, max(args.interval, 0.1))
+    return _live(watched, JournalDiagnosis(home, run), console, max(args.interval, 0.1))
 
 
 def _sheet() -> tuple[int, int]:
@@ -65,51 +67,31 @@ def _console() -> Any:
     return Console(soft_wrap=True)
 
 
-def _json(watched: Watched) -> int:
+def _json(watched: Watched, diagnosed: list[Finding]) -> int:
     while watched.read():
         pass
     status = watched.status()
-    found = [as_json(each) for each in find(watched.evidence(status))]
+    found = [as_json(each) for each in diagnosed]
     metrics = {key: {"last": course.last, "points": course.count} for key, course in sorted(watched.keys.items())}
     told = {"run": watched.run, "status": status, "step": watched.step, "metrics": metrics, "findings": found}
     print(dumps(told))
     return 0
 
 
-class _Judge:
-    """Findings, made anew when there are new records or another state, and some time has passed."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._due = 0.0
-        self._judged: tuple[int, str] = (-1, "")
-        self._found: list[Any] = []
-
-    def __call__(self, watched: Watched, status: str) -> list[Any]:
-        """What went wrong so far."""
-        now = self._clock()
-        if (watched.records, status) != self._judged and now >= self._due:
-            self._found = find(watched.evidence(status))
-            spent = self._clock() - now
-            self._judged, self._due = (watched.records, status), now + max(FIND_SECONDS, 20 * spent)
-        return self._found
+def _drawn(watched: Watched, view: View, columns: int, rows: int, found: list[Finding]) -> list[Styled]:
+    return frame(watched, watched.status(), found, view, columns, rows)
 
 
-def _drawn(watched: Watched, view: View, columns: int, rows: int, judge: _Judge) -> list[Styled]:
-    status = watched.status()
-    return frame(watched, status, judge(watched, status), view, columns, rows)
-
-
-def _live(watched: Watched, console: Any, interval: float) -> int:
+def _live(watched: Watched, diagnosis: JournalDiagnosis, console: Any, interval: float) -> int:
     from rich.live import Live
     from rich.text import Text
 
-    view, judge = View(), _Judge()
+    view = View()
     with keyboard() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            more = watched.read()
+            more = watched.read(READ_SECONDS) | diagnosis.advance(READ_SECONDS)
             size = console.size
-            lines = _drawn(watched, view, size.width, size.height, judge)
+            lines = _drawn(watched, view, size.width, size.height, diagnosis.findings())
             shown = Text("\n", no_wrap=True, overflow="crop").join(Text(line.text, style=line.style) for line in lines)
             live.update(shown, refresh=True)
             for key in pressed(0.0 if more else interval):

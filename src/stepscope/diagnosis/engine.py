@@ -21,7 +21,7 @@ from stepscope.diagnosis.detectors.hang import Hang
 from stepscope.diagnosis.detectors.lost_records import LostRecords
 from stepscope.diagnosis.detectors.not_finite import NotFinite
 from stepscope.diagnosis.exits import Exits
-from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.finding import Finding, on_ranks
 from stepscope.diagnosis.folding import fold
 from stepscope.diagnosis.guard import Guarded, guarded_take
 from stepscope.diagnosis.plan import EXPLAINING, Plan
@@ -143,8 +143,14 @@ class Diagnosis:
     def findings(self) -> list[Finding]:
         """What is wrong so far: one finding for each cause, in the order in which they began."""
         ends = self._exits.findings(self.run.attempt, self.run.world)
-        found = fold([*self._found.values(), *ends], self._kinds, self._hosts)
+        found = [self._placed(each) for each in fold([*self._found.values(), *ends], self._kinds, self._hosts)]
         return [*found, *self._raised.findings(found, self.run.world)]
+
+    def _placed(self, finding: Finding) -> Finding:
+        """Name the ranks in the sentence, where it does not name them."""
+        if "rank" in finding.text or not finding.ranks or self.run.world < 2:
+            return finding
+        return replace(finding, text=finding.text + on_ranks(finding.ranks, self.run.world))
 
     @property
     def ended(self) -> frozenset[tuple[int, int]]:

@@ -51,6 +51,8 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return True
     if cause.kind == other.kind == "slow_span" and (cause.step != other.step or _lost(cause) < _lost(other)):
         return False
+    if cause.kind == other.kind == "not_finite":
+        return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
     if cause.kind == other.kind == "spike" and _leads(other) and not _leads(cause):
         return False
     window = 40 if other.kind in ("throughput_loss", "slow_link") else BEFORE
@@ -62,6 +64,11 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
 def _lost(finding: Finding) -> float:
     """How much longer a span took than expected at most."""
     return (finding.value or 0.0) - (finding.expected[1] if finding.expected else 0.0)
+
+
+def _source(finding: Finding) -> tuple[int, int, bool]:
+    """Which of several values that are not finite the others come from: the first, on the fewest ranks, a loss."""
+    return finding.step or 0, len(finding.ranks), "loss" not in (finding.key or "")
 
 
 def _leads(finding: Finding) -> bool:

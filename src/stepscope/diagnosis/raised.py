@@ -94,9 +94,9 @@ class RaisedAlerts:
 
 
 def _same(name: str, message: str, place: Place, finding: Finding) -> bool:
-    """Whether a finding tells of what an alert was about: at its step, in its attempt, of its subject."""
+    """Whether a finding tells of what an alert was about: at its step, of its subject; of a metric in any attempt."""
     attempt, step = place
-    if step is None or finding.step is None or finding.attempt != attempt:
+    if step is None or finding.step is None or (finding.attempt != attempt and finding.key is None):
         return False
     if not finding.step - BESIDE <= step <= max(finding.last or finding.step, finding.step) + BESIDE:
         return False

@@ -230,13 +230,14 @@ def _opened(home: Path) -> Iterator[LocalClient]:
         undo.pop_all()
         undo.callback(hub.close, 0.1)
         # The pump's way to stop is to move everything there is.
-        hub.start()
+        hub.pump.start()
         hub.pump.stop(CATCH_UP_SECONDS)
         hub.alerting.step()
-        yield LocalClient(
-            Reader(store.engine, hub.states, edits=hub.edits, alerting=hub.alerting, delete=hub.delete_run, who=user()),
-            hub.pump.trouble,
-        )
+        reader = Reader(
+            *(store.engine, hub.states), edits=hub.edits, alerting=hub.alerting, delete=hub.delete_run,
+            diagnosed=hub.diagnosing.catch_up, who=user(),
+        )  # fmt: skip
+        yield LocalClient(reader, hub.pump.trouble)
 
 
 RUNS = "/api/runs"

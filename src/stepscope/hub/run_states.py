@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from stepscope.journal.following import Cursors
 from stepscope.journal.layout import process_alive
 from stepscope.journal.segments import Position, find_writer
 from stepscope.model.ports import Writer
-from stepscope.model.states import STALLED_SECONDS, State, WriterFacts, ending_of, run_state
+from stepscope.model.states import STALLED_SECONDS, State, WriterFacts, ending_of, run_state, writer_state
 
 LOOK_SECONDS = 1.0
 """So long is what was found in a run's folder good."""
@@ -29,6 +29,19 @@ class RunStatus:
     state: State
     read: int = 0
     size: int = 0
+
+
+class Silence(NamedTuple):
+    """Which main processes of a run's newest attempt are gone, and whether those that are left can be heard."""
+
+    dead: tuple[tuple[int, int, float], ...]
+    """The rank, the attempt, and the time of the last record of each that is gone without an exit record."""
+    known: frozenset[tuple[int, int]]
+    """The attempts and ranks of which something is known."""
+    unread: bool
+    """Whether records of them are still to be stored."""
+    here: bool
+    """Whether one of them runs on this machine, and all that it wrote is stored."""
 
 
 class _Journal(NamedTuple):
@@ -130,7 +143,7 @@ class RunStates:
         """Return the state of a run."""
         now = self._clock()
         behind = self._behind()
-        facts = self._facts(row, behind)
+        facts = self._facts(row.id, {(end.attempt, end.rank) for end in row.endings}, behind)
         newest = max([each.attempt for each in facts] + [row.attempts])
         present = [each for each in facts if each.attempt == newest]
         present += _stored(row, newest, present, now, unread=behind)
@@ -152,11 +165,40 @@ class RunStates:
             name for name in writers if (self._journals.look(run, name).unread if name in here else behind)
         )
 
-    def _facts(self, row: RunRow, behind: bool) -> list[WriterFacts]:
+    def silence(self, run: str, ended: Collection[tuple[int, int]]) -> Silence:
+        """Tell which processes of the newest attempt are gone; `ended` are attempts and ranks with an exit record."""
+        now = self._clock()
+        behind = self._behind()
+        facts = [each for each in self._facts(run, ended, behind) if each.main]
+        newest = max((each.attempt for each in facts), default=0)
+        present = [each for each in facts if each.attempt == newest]
+        dead = [each for each in present if writer_state(each, now) == "crashed"]
+        dead += [each for each in self._older(run, newest, ended, behind) if not each.alive and not each.unread]
+        unread = any(each.unread for each in present)
+        return Silence(
+            tuple((each.rank, each.attempt, each.seen) for each in dead if (each.attempt, each.rank) not in ended),
+            frozenset((each.attempt, each.rank) for each in present),
+            unread,
+            not unread and any(each.alive for each in present),
+        )
+
+    def _older(self, run: str, newest: int, ended: Collection[tuple[int, int]], behind: bool) -> Iterable[WriterFacts]:
+        """What is known of the main processes of earlier attempts that have no exit record."""
+        heard = self._presence.facts(run)
+        for name, who in self._journals.writers(run):
+            known = heard.pop(name, None)
+            if who.attempt < newest and (who.attempt, who.rank) not in ended:
+                facts = self._journals.facts(run, name, known)
+                if facts.main:
+                    yield facts
+        for each in heard.values():
+            if each.attempt < newest and each.main and each.beats and (each.attempt, each.rank) not in ended:
+                yield replace(each, unread=behind)
+
+    def _facts(self, run: str, ended: Collection[tuple[int, int]], behind: bool) -> list[WriterFacts]:
         """What was heard and what lies on this disk; a stored end needs no look at the disk."""
-        heard = self._presence.facts(row.id)
-        ended = {(end.attempt, end.rank) for end in row.endings}
-        here = self._journals.writers(row.id)
+        heard = self._presence.facts(run)
+        here = self._journals.writers(run)
         newest = max((each.attempt for _, each in here), default=0)
         facts: list[WriterFacts] = []
         for name, who in here:
@@ -166,7 +208,7 @@ class RunStates:
             if known is not None and known.said is not None:
                 facts.append(known)
             elif known is not None or (who.attempt, who.rank) not in ended:
-                facts.append(self._journals.facts(row.id, name, known))
+                facts.append(self._journals.facts(run, name, known))
         return facts + [replace(each, unread=behind) if behind else each for each in heard.values()]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
 from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
+from stepscope.hub.diagnosing.thread import Diagnosing
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake import MEGA, Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
@@ -105,6 +106,9 @@ class Hub:
         self.states = RunStates(self.presence, journals, self._is_behind)
         self.alerting = Alerting(home.home, home.folder, self._ended)
         self.pump.listeners.append(self.alerting.take)
+        self.diagnosing = Diagnosing(store, self.states, self.pump.is_busy)
+        self.pump.listeners.append(self.diagnosing.take)
+        self.diagnosing.listeners.append(self.alerting.take_findings)
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
         """What is known to be damaged in the store; that stays until the hub starts again."""
@@ -129,6 +133,7 @@ class Hub:
         self.guard.tokens.watch()
         self.pump.start()
         self.alerting.start()
+        self.diagnosing.start()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
 
@@ -144,6 +149,7 @@ class Hub:
         self.intake.close()
         self.pump.stop(seconds)
         self.alerting.stop()
+        self.diagnosing.stop()
         self.upkeep.stop()
         _call_once(self.ending)
         self.store.close()
@@ -153,6 +159,7 @@ class Hub:
         """Delete a run that does not run any more, and say what that freed."""
         deleted = delete_run(self.home.home, self.edits, row.id, who, self.store)
         self.presence.forget(row.id)
+        self.diagnosing.forget(row.id)
         return deleted
 
     def _ended(self, runs: Sequence[str]) -> list[str]:
@@ -199,6 +206,7 @@ class Hub:
                 "expired_runs": self.expired,
             },
             "folder": {"writers": self.folder.writers},
+            "diagnosis": self.diagnosing.health(),
             "runs": runs,
         }
 

@@ -70,6 +70,10 @@ class StorePump:
         """Why the store takes nothing just now; empty when it does."""
         return self._pump.trouble
 
+    def is_busy(self) -> bool:
+        """Tell whether more was waiting than one group holds."""
+        return self._groups.full
+
     def seconds_behind(self) -> float:
         """Tell how long it has been since everything that was read was stored."""
         return max(time.monotonic() - self._caught_up_at - 2 * PACE_SECONDS, 0.0)

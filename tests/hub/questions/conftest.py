@@ -29,6 +29,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     store = open_store(home.store)
     fill(store.write)
     made = Hub(HubOptions(home=place), home, store, Tokens(home.tokens))
+    for run in ("big", "again", "small-2"):
+        made.diagnosing.catch_up(run)
     yield made
     made.close(0.1)
 

@@ -13,11 +13,13 @@ Get = Callable[..., Any]
 
 def test_what_went_wrong_is_named(get: Get) -> None:
     """The spike, the NaN, the slow step and the failed span, with their steps and ranks."""
-    found = {each["kind"]: each for each in get("/api/runs/big/findings")["findings"]}
-    assert found.keys() == {"spike", "not_finite", "slow_step", "error"}
+    answer = get("/api/runs/big/findings")
+    assert (answer["complete"], answer["progress"]) == (True, 1.0)
+    found = {each["kind"]: each for each in answer["findings"]}
+    assert found.keys() == {"spike", "not_finite", "slow_span", "error"}
     assert (found["spike"]["step"], found["spike"]["key"], found["spike"]["ranks"]) == (SPIKE, "trainer/loss", [0, 1])
     assert (found["not_finite"]["step"], found["not_finite"]["rank"]) == (BAD, 1)
-    assert (found["slow_step"]["step"], found["slow_step"]["span"]) == (SPIKE, "train.backward")
+    assert (found["slow_span"]["step"], found["slow_span"]["span"]) == (SPIKE, "train.backward")
     assert (found["error"]["step"], found["error"]["rank"], found["error"]["span"]) == (FAILED, 0, "train.backward")
 
 
@@ -26,6 +28,16 @@ def test_a_restart_is_named(get: Get) -> None:
     first = get("/api/runs/again/findings")["findings"][0]
     assert (first["kind"], first["attempt"]) == ("crash", 1)
     assert "attempt 2 resumed at step 50, 50 steps were done again" in first["text"]
+
+
+def test_a_finding_explains_itself(get: Get) -> None:
+    """What was expected, since when, the likely cause and what to do."""
+    found = {each["kind"]: each for each in get("/api/runs/big/findings")["findings"]}["spike"]
+    low, high = found["expected"]
+    assert low < found["usual"] < high < found["value"] == 50.0
+    assert START / 1e9 <= found["since"] <= START / 1e9 + 120
+    assert found["cause"]
+    assert found["advice"]
 
 
 def test_a_quiet_run_has_none_and_an_unknown_one_is_refused(get: Get) -> None:
@@ -38,7 +50,7 @@ def test_a_slow_step_says_why(get: Get) -> None:
     """The inspector names the span that took the time; an ordinary step has nothing to say."""
     why = get(f"/api/runs/big/steps/{SPIKE}")["slow"]
     assert (why["span"], why["rank"]) == ("train.backward", None)
-    assert why["text"].startswith(f"step {SPIKE} took 900 ms (usually 300 ms)")
+    assert why["text"].startswith(f"train.backward took 450 ms at step {SPIKE}, usually 150 ms")
     assert get(f"/api/runs/big/steps/{SPIKE + 1}")["slow"] is None
 
 
@@ -49,6 +61,7 @@ def test_alerts_are_named(get: Get, hub: Hub) -> None:
     records.append(Alert(START, None, None, None, None, 21, "disk full", "no room on /data"))
     records += [Alert(START, 3, None, None, None, 9, "by the way"), ended(START + 700)]
     hub.store.write(Batch(Writer(id="w", run="loud", project="gpt", wall_ns=START), 1, records))
+    hub.diagnosing.catch_up("loud")
     full, mine = get("/api/runs/loud/findings")["findings"]
     assert (full["kind"], full["severity"], full["step"]) == ("alert", "FATAL", None)
     assert full["text"] == "alert disk full: no room on /data"

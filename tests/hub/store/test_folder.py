@@ -13,6 +13,7 @@ from stepscope.hub.questions.spans import SpanQuery, find_spans
 from stepscope.hub.store import schema, tables
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.finding_catalog import read_findings, undiagnosed
 from stepscope.hub.store.folder import Folder
 from stepscope.hub.store.store import open_store
 from stepscope.model.errors import ConfigError, Retry
@@ -67,7 +68,7 @@ class TestWithEngine:
         store = open_store(tmp_path / "store")
         store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
         store.close()
-        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 4: upgrade"):
+        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 5: upgrade"):
             open_store(tmp_path / "store")
 
     def test_an_older_store_is_upgraded(self, tmp_path: Path) -> None:
@@ -77,12 +78,12 @@ class TestWithEngine:
         ran: list[int] = []
 
         def add(engine: Engine) -> None:
-            ran.append(5)
+            ran.append(6)
             engine.execute("ALTER TABLE runs ADD COLUMN note String DEFAULT 'none'")
 
-        upgrades = {**schema.UPGRADES, 5: add, 6: lambda _: ran.append(6)}
-        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (6, 6)
-        assert ran == [5, 6]
+        upgrades = {**schema.UPGRADES, 6: add, 7: lambda _: ran.append(7)}
+        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (7, 7)
+        assert ran == [6, 7]
         assert store.engine.query("SELECT note FROM runs")["note"] == ["none"]
         assert floats(line(store, "r")) == [2.0]
         store.close()
@@ -99,7 +100,7 @@ class TestWithEngine:
         store.write(Batch(writer("r"), 1, losses([(2, 3.0)])))
         assert floats(line(store, "r")) == [2.0, 3.0]
         assert max(store.engine.query("SELECT began FROM ledger")["began"]) > 0
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [4]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [5]
         store.close()
 
     def test_a_store_of_version_3_goes_on(self, tmp_path: Path) -> None:
@@ -124,7 +125,22 @@ class TestWithEngine:
         logs = [row.record for row in find_logs(store.engine, LogQuery(run=run))]
         assert [(each.observed, each.flags) for each in logs] == [(T + 7, 1), (0, 0)]
         assert list_keys(store.engine, run)[0]["max"] == 2**63 - 1
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [4]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [5]
+        store.close()
+
+    def test_a_store_of_version_4_goes_on(self, tmp_path: Path) -> None:
+        """It gets the tables of findings; its runs are to be diagnosed."""
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 0, losses([(1, 2.0)])))
+        for table in tables.FIFTH:
+            store.engine.execute(f"DROP TABLE {table}")
+        store.engine.execute("TRUNCATE TABLE versions")
+        store.engine.insert("versions", {"version": numbers("UInt32", [4]), "time": numbers("Int64", [0])})
+        store.close()
+        store = open_store(tmp_path / "store")
+        run = store.engine.query("SELECT run FROM runs")["run"][0]
+        assert undiagnosed(store.engine, 1) == [run]
+        assert read_findings(store.engine, run) == []
         store.close()
 
     def test_a_damaged_store_says_what_to_do(self, tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """One metric of a run in bounded memory: extremes of stretches of steps, on each rank, every spike kept."""
 
 import math
-from collections.abc import Iterable
-
-from stepscope.hub.questions.evidence import Course, Stretch
 
 MOST = 512
 """Stretches; when there would be more, each becomes twice as long."""
@@ -96,15 +93,3 @@ class KeyCourse:
             for at, part in parts.items():
                 made.setdefault(at, Part()).merge(part)
         return made
-
-    def courses(self) -> Iterable[Course]:
-        """The same for those who judge."""
-        for rank, parts in sorted(self._ranks.items()):
-            yield Course(self.key, rank, [_stretch(at * self.width, parts[at]) for at in sorted(parts)])
-
-
-def _stretch(step: int, part: Part) -> Stretch:
-    return Stretch(
-        step, part.low, part.low_step, part.high, part.high_step, part.good, part.bad, part.bad_step, part.flags,
-        part.last_bad_step,
-    )  # fmt: skip

@@ -7,7 +7,7 @@ from stepscope.cli import text
 from stepscope.cli.record_lines import line
 from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.watched import KEPT, Watched
-from stepscope.hub.questions.evidence import Finding
+from stepscope.diagnosis.finding import Finding
 from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
 from stepscope.model.records import Alert, Event, Log

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stepscope.cli.watching.course import KeyCourse
-from stepscope.hub.questions import alarms
-from stepscope.hub.questions.evidence import Alarm, Evidence, Failure, Process, told
-from stepscope.hub.questions.finding_rules import kl_target
 from stepscope.journal.layout import files_of, process_alive
 from stepscope.journal.run_goodput import Folding
 from stepscope.journal.segments import RunReader, find_writer
@@ -19,10 +16,8 @@ from stepscope.model.records import Alert, Event, Log, Metric, Span
 from stepscope.model.states import WriterFacts, ending_of, run_state
 
 KEPT = 200
-"""Logs, alerts and failures that are remembered."""
+"""Logs and alerts that are remembered."""
 MOST_KEYS = 1000
-MOST_ALARMS = 10_000
-"""Names and steps of alerts that are counted."""
 PACE_SECONDS = 20.0
 """Steps per second are counted over so long."""
 Clock = Callable[[], float]
@@ -59,7 +54,6 @@ class Watched:
         self.logs = Recent()
         self.alerts = Recent()
         self.open_spans: dict[bytes, tuple[Writer, Span]] = {}
-        self.config: dict[str, object] = {}
         self.step: int | None = None
         self.started = 0
         self.seen = 0
@@ -73,9 +67,6 @@ class Watched:
         self._unread: set[str] = set()
         """Writers of which the last `read` left some."""
         self._steps: dict[str, int] = {}
-        self._first_steps: dict[int, int] = {}
-        self._failures: deque[Failure] = deque(maxlen=KEPT)
-        self._alarms: dict[tuple[str, int, int | None], Alarm] = {}
         self._pace: deque[tuple[int, int]] = deque()
         self._goodput = Folding(home, run)
 
@@ -133,7 +124,6 @@ class Watched:
 
     def _reach(self, who: Writer, step: int, time: int) -> None:
         self._steps[who.id] = max(step, self._steps.get(who.id, step))
-        self._first_steps[who.attempt] = min(step, self._first_steps.get(who.attempt, step))
         newest = max(each.attempt for each in self.writers.values())
         if who.attempt == newest and (self.step is None or step != self.step):
             self.step = max((self._steps[id] for id, each in self.writers.items()
@@ -149,28 +139,14 @@ class Watched:
             self.open_spans[span.span_id] = (who, span)
             return
         self.open_spans.pop(span.span_id, None)
-        if span.status == 2:
-            what = span.message or "error"
-            self._failures.append(Failure(span.time, who.attempt, who.rank, span.step, what, span.name))
 
     def _alert(self, who: Writer, record: Alert) -> None:
         self.alerts.add(who, record)
         self.logs.add(who, record)
-        place = record.name, who.attempt, record.step
-        known = self._alarms.get(place)
-        if record.severity >= alarms.LEAST and (known or len(self._alarms) < MOST_ALARMS):
-            new = Alarm(*place, 1, record.severity, record.message, record.time, (who.rank,))
-            self._alarms[place] = alarms.joined(filter(None, (known, new)))
 
     def _line(self, who: Writer, record: Log | Event) -> None:
-        if isinstance(record, Event):
-            if record.name == names.EVENT_STARTED:
-                config = record.attrs.get("config")
-                self.config = config if isinstance(config, dict) else self.config
-            elif record.name == names.EVENT_FINISHED:
-                self._said[who.id] = str(record.attrs.get("status", "finished")), self._seen[who.id]
-            elif record.name == names.EVENT_EXCEPTION:
-                self._failures.append(Failure(record.time, who.attempt, who.rank, record.step, told(record.attrs)))
+        if isinstance(record, Event) and record.name == names.EVENT_FINISHED:
+            self._said[who.id] = str(record.attrs.get("status", "finished")), self._seen[who.id]
         self.logs.add(who, record)
 
     @property
@@ -202,27 +178,8 @@ class Watched:
     def _look(self, name: str, folder: Path) -> tuple[float, bool | None]:
         return files_of(folder).changed, process_alive(self.writers.get(name) or find_writer(folder))
 
-    def _ending(self, who: Writer) -> str | None:
-        return self._said[who.id][0] if who.id in self._said else None
-
     def living_spans(self) -> list[tuple[Writer, Span]]:
         """Spans that are open in a process of the newest attempt that has not ended, the oldest first."""
         living = {who.id for who in self.newest if who.id not in self._said}
         spans = [(who, span) for who, span in self.open_spans.values() if who.id in living]
         return sorted(spans, key=lambda each: each[1].time)
-
-    def evidence(self, status: str) -> Evidence:
-        """What the run can be judged by; the times of spans are left to the hub."""
-        return Evidence(
-            courses=[course for key in self.keys.values() for course in key.courses()],
-            processes=[
-                Process(who.attempt, who.rank, self._steps.get(who.id), self._ending(who), who.id in self._unread)
-                for who in self.writers.values()
-                if who.main
-            ],
-            first_steps=dict(self._first_steps),
-            failures=list(self._failures),
-            alarms=list(self._alarms.values()),
-            state=status,
-            kl_target=kl_target(self.config),
-        )

@@ -20,7 +20,10 @@ SCHEDULE = Kind(
     "ERROR",
     "the schedule does not do what the configuration says",
     "Compare the schedule with the configuration.",
-    explains=("spike", "divergence", "level_shift", "exploding_gradients", "plateau", "accuracy_drop"),
+    explains=(
+        *("spike", "divergence", "level_shift", "exploding_gradients", "plateau", "accuracy_drop", "kl_blowup"),
+        *("entropy_collapse", "clip_saturated", "clip_zero", "value_function", "dead_environment"),
+    ),
     lasts=True,
 )
 MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")

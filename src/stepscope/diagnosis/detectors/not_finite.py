@@ -14,7 +14,7 @@ NOT_FINITE = Kind(
     "an overflow, a division by zero or a bad batch",
     "Look at the inputs of that step; clip gradients, lower the learning rate, check for log or division of zero.",
     explains=(
-        *("spike", "divergence", "level_shift", "constant", "exploding_gradients", "vanishing_gradients"),
+        *("not_finite", "spike", "divergence", "level_shift", "constant", "exploding_gradients", "vanishing_gradients"),
         *("accuracy_drop", "scaler_collapse", "kl_blowup", "entropy_collapse", "plateau", "overfit"),
         *("dead_environment", "value_function", "new_error", "desync", "clip_saturated", "clip_zero", "not_learning"),
     ),

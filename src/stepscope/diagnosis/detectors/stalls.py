@@ -40,6 +40,8 @@ SIGMAS = 8.0
 TIMES = 2.5
 LEAST = 30
 WINDOW = 100
+COLD = 2
+"""The first steps of a run are cold: they say nothing of how far a healthy one goes."""
 RENEW = 8
 """What is usual is estimated again after so many steps, and a quarter as often once the window is full."""
 DECAY = 0.9995
@@ -115,7 +117,8 @@ class _Name:
         self._new = []
         middle = median(logs)
         if not self.usual:
-            self._farthest = max(logs) - middle
+            new = new[COLD:]
+            self._farthest = max(new) - middle
         self._farthest = max(self._farthest * DECAY ** len(new), max(new) - middle)
         self._renew_after = 4 * RENEW if len(logs) == WINDOW else RENEW
         self.usual, self._noise = exp(middle), max(spread(logs), 0.02)

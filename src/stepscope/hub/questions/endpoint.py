@@ -37,6 +37,8 @@ class Reader:
     """The alerts, where a hub runs."""
     delete: Callable[[RunRow, str], Deleted] | None = None
     """Deletes a run for somebody, where a hub runs."""
+    diagnosed: Callable[[str], float] = lambda run: 1.0
+    """Tells the share of a run's records that is diagnosed; where no hub runs, it diagnoses them."""
     who: str = ""
     """Who asks: the name of a token, or what a client says."""
 

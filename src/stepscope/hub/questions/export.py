@@ -12,12 +12,13 @@ import numpy as np
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.exemplars import ExemplarRow, every_exemplar
 from stepscope.hub.questions.histograms import DistributionRow, every_distribution
-from stepscope.hub.questions.logs import LogQuery, LogRow, find_alerts, find_logs, record_json
+from stepscope.hub.questions.logs import LogQuery, find_alerts, find_logs, record_json
 from stepscope.hub.questions.params import Param, bad
 from stepscope.hub.questions.spans import SpanQuery, SpanRow, find_spans, span_json
 from stepscope.hub.store import arrow, exact, literal
 from stepscope.hub.store.arrow import Points
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.log_rows import LogRow
 from stepscope.hub.store.run_catalog import step_of
 from stepscope.hub.store.series_catalog import Line, read_lines, read_totals
 from stepscope.model.errors import ConfigError

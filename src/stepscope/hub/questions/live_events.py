@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from stepscope.hub.live import Live, Moment, TooMany, Watcher
 from stepscope.hub.questions import params
-from stepscope.hub.questions.logs import LogRow, record_json
+from stepscope.hub.questions.logs import record_json
 from stepscope.hub.questions.openapi import errors, parameters
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import seconds
@@ -21,6 +21,7 @@ from stepscope.hub.questions.spans import SpanRow, span_json
 from stepscope.hub.refusals import Refusal, Refused, error_response
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
+from stepscope.hub.store.log_rows import LogRow
 from stepscope.model.ports import Batch
 from stepscope.model.records import KINDS, Metric, Span, Value, kind
 from stepscope.wire.plain import word

@@ -1,10 +1,8 @@
 """Logs, events and alerts: search by text, severity, place and time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from msgspec import Struct
 
 from stepscope.hub.questions import conditions
 from stepscope.hub.questions.endpoint import (
@@ -38,30 +36,16 @@ from stepscope.hub.questions.schemas import (
     seconds,
     thing,
 )
-from stepscope.hub.store import attrs, literal
+from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.log_rows import LogRow, read_log_rows
 from stepscope.model import names
 from stepscope.model.names import SEVERITIES
-from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Log, kind
+from stepscope.model.records import ALERT, EVENT, LOG, Alert, Log, kind
 from stepscope.wire.otlp.names import ATTR_SCOPE_NAME
 from stepscope.wire.plain import plain
 
-_COLUMNS = (
-    *("run", "rank", "attempt", "kind", "time", "step", "axis", "trace_id", "span_id", "severity", "name"),
-    *("body", "body_type", "scope", "observed", "flags", "attr_names", "attr_values", "attr_types"),
-)
 _KINDS = {"log": LOG, "event": EVENT, "alert": ALERT}
-_NONE = (bytes(16), bytes(8))
-
-
-class LogRow(Struct, frozen=True):
-    """A log, event or alert and the process that recorded it."""
-
-    run: int
-    rank: int
-    attempt: int
-    record: Log | Event | Alert
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +84,8 @@ def find_alerts(engine: Engine, question: LogQuery) -> list[LogRow]:
 def _find(engine: Engine, table: str, question: LogQuery) -> list[LogRow]:
     where = " AND ".join(_conditions(question)) or "1"
     order = "" if question.oldest else " DESC"
-    found = engine.query(
-        f"""SELECT {", ".join(_COLUMNS)} FROM {table} WHERE {where}
-        ORDER BY time{order}, rank, span_id LIMIT {int(question.offset)}, {int(question.limit)}"""
-    )
-    return [_row(row) for row in found.rows(*_COLUMNS)]
+    page = f"LIMIT {int(question.offset)}, {int(question.limit)}"
+    return read_log_rows(engine, table, where, f"time{order}, rank, span_id {page}")
 
 
 def _conditions(question: LogQuery) -> list[str]:
@@ -123,20 +104,6 @@ def _conditions(question: LogQuery) -> list[str]:
         needle = literal.text(question.text)
         found.append(f"(positionCaseInsensitiveUTF8(body, {needle}) + positionCaseInsensitiveUTF8(name, {needle}) > 0)")
     return found
-
-
-def _row(row: Sequence[Any]) -> LogRow:
-    run, rank, attempt, kind, time, step, axis, trace_id, span_id, severity, name, body, letter, scope, *rest = row
-    *seen, attr_names, attr_values, attr_types = rest
-    values = attrs.restore(attr_names, attr_values, attr_types)
-    trace, span = (None if id in _NONE else id for id in (trace_id, span_id))
-    at, on = step_of(step), axis or None
-    if kind == ALERT:
-        return LogRow(run, rank, attempt, Alert(time, at, on, trace, span, severity, name, body, values, *seen))
-    content = attrs.unspell(letter, body)
-    if kind == EVENT:
-        return LogRow(run, rank, attempt, Event(time, at, on, trace, span, severity, name, values, content, *seen))
-    return LogRow(run, rank, attempt, Log(time, at, on, trace, span, severity, content, values, scope, *seen))
 
 
 def record_json(row: LogRow, run: str) -> dict[str, Any]:

@@ -64,6 +64,8 @@ class Source:
     edits: Edits | None = None
     alerting: Alerting | None = None
     delete: Callable[[RunRow, str], Deleted] | None = None
+    diagnosed: Callable[[str], float] = lambda run: 1.0
+    """Tells the share of a run's records that is diagnosed."""
     hurt: Callable[[str], None] = lambda said: None
     """Told what is damaged when a question comes upon it."""
     stops: set[Stop] = field(default_factory=set)
@@ -175,6 +177,7 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | N
         edits=source.edits,
         alerting=source.alerting,
         delete=source.delete,
+        diagnosed=source.diagnosed,
         who=_who(access, request.headers.get(USER, "")),
     )
     return endpoint.answer(reader, given)
@@ -216,6 +219,7 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
             edits=hub.edits,
             alerting=hub.alerting,
             delete=hub.delete_run,
+            diagnosed=hub.diagnosing.progress,
             hurt=hub.note_damage,
             stops=stops,
             still_valid=hub.guard.still_valid,

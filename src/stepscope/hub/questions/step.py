@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, get_args
 
+from stepscope.diagnosis.finding import SEVERITIES, Finding
+from stepscope.diagnosis.levels import value_level
+from stepscope.diagnosis.registry import KINDS
 from stepscope.hub.questions.anomalies import Anomaly, Reason, nearest_anomalies
-from stepscope.hub.questions.blame import slow
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.judging import findings, value_level
 from stepscope.hub.questions.logs import RECORD, record_json
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import (
@@ -28,22 +29,27 @@ from stepscope.hub.questions.schemas import (
     thing,
 )
 from stepscope.hub.questions.spans import SPAN_FIELDS, SpanRow, span_json
+from stepscope.hub.questions.step_findings import slow_step, step_findings
 from stepscope.hub.questions.step_sql import WINDOW, Reading, StepValue, StepView, read_step
 from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.store.finding_catalog import read_findings
 from stepscope.wire.plain import plain, word
 
 LEAST_BEFORE = 5
 """So many values before are needed to say how unusual one is."""
 
 
-def step_json(view: StepView, run: str) -> dict[str, Any]:
-    """Everything about a step; offsets count from `begin`. Refused when the attempt named never came to it."""
+def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, Any]:
+    """Everything about a step; offsets count from `begin`. Refused when the attempt named never came to it.
+
+    `found` are the findings of the run.
+    """
     if view.attempts and view.attempt not in view.attempts:
         came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"
         text = f"attempt {view.attempt} never came to step {view.step}; {came} did"
         raise Refused(Refusal(HTTPStatus.NOT_FOUND, text))
-    made = {
+    made: dict[str, Any] = {
         "run": run,
         "step": view.step,
         "attempt": view.attempt,
@@ -55,14 +61,14 @@ def step_json(view: StepView, run: str) -> dict[str, Any]:
         "next": view.following,
         "metrics": metrics(view.values),
         "ranks": ranks(view.spans, view.usual, run, view.begin),
-        "slow": slow(view.spans, view.usual),
+        "slow": slow_step(view, found),
         "open_spans": [span_json(row, run, view.begin) for row in view.open],
         "usual_ms": {name: milliseconds(median) for name, median in sorted(view.usual.items())},
         "logs": [record_json(row, run) for row in view.logs],
         "alerts": [record_json(row, run) for row in view.alerts],
         "system": [_reading(reading) for reading in view.system],
     }
-    return {**made, "findings": findings(made)}
+    return {**made, "findings": step_findings(view, found, made["alerts"], made["ranks"])}
 
 
 def metrics(values: Iterable[StepValue]) -> list[dict[str, Any]]:
@@ -156,10 +162,11 @@ def _reading(reading: Reading) -> dict[str, Any]:
 def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/steps/{step}`."""
     run, step = reader.number(given["run"]), given["step"]
+    reader.diagnosed(given["run"])
     before, after = nearest_anomalies(reader.engine, run, step)
     view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"])
     return {
-        **step_json(view, given["run"]),
+        **step_json(view, given["run"], read_findings(reader.engine, run)),
         "window": given["window"],
         "previous_anomaly": _place(before),
         "next_anomaly": _place(after),
@@ -172,8 +179,8 @@ def _place(found: Anomaly | None) -> dict[str, Any] | None:
 
 _LEVEL = {"type": "integer", "description": "How unusual: 0 usual, 1 notable, 2 unusual, 3 extreme or not finite."}
 _FINDING = thing(
-    kind={"type": "string", "enum": ["alert", "value", "error", "slow_step"]},
-    severity={"type": "string", "enum": ["WARN", "ERROR"]},
+    kind={"type": "string", "examples": list(KINDS)},
+    severity={"type": "string", "enum": list(reversed(SEVERITIES))},
     text=TEXT,
     rank=maybe(INTEGER),
 )

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from stepscope.hub.questions.logs import LogQuery, LogRow, find_alerts, find_logs
+from stepscope.hub.questions.logs import LogQuery, find_alerts, find_logs
 from stepscope.hub.questions.spans import (
     SpanQuery,
     SpanRow,
@@ -14,6 +14,7 @@ from stepscope.hub.questions.spans import (
 )
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.log_rows import LogRow
 from stepscope.hub.store.series_catalog import Line, read_lines, span_of
 from stepscope.hub.store.tables import NO_STEP
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stepscope.diagnosis.levels import slow_level
 from stepscope.hub.questions.endpoint import (
     Endpoint,
     Reader,
 )
-from stepscope.hub.questions.judging import slow_level
 from stepscope.hub.questions.params import Param, bad
 from stepscope.hub.questions.schemas import (
     BOOLEAN,

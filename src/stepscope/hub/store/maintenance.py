@@ -9,11 +9,11 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.store import Store
-from stepscope.hub.store.tables import BY_RUN, BY_SERIES, ERA, FIRST, PUBLIC, SECOND
+from stepscope.hub.store.tables import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUBLIC, SECOND
 
 _HARMLESS = ("ignored", "clone", "attaching", "deleting")
 """Why a part may lie beside the others with nothing lost."""
-MERGED = tuple(name for name, words in {**FIRST, **SECOND}.items() if "ENGINE = Null" not in words)
+MERGED = tuple(name for name, words in {**FIRST, **SECOND, **FIFTH}.items() if "ENGINE = Null" not in words)
 
 
 class TableInfo(Struct, frozen=True):

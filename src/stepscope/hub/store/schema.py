@@ -50,6 +50,12 @@ def fourth(engine: Engine) -> None:
     _add_columns(engine, tables.FOURTH)
 
 
+def fifth(engine: Engine) -> None:
+    """Add the tables that version 5 has more."""
+    for name, definition in tables.FIFTH.items():
+        create(engine, name, definition)
+
+
 def _add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
     for table, added in columns.items():
         found = engine.query(
@@ -60,7 +66,7 @@ def _add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> No
                 engine.execute(f"ALTER TABLE {table} ADD COLUMN {name} {type}")
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth}
+UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: fifth}
 """What leads to each version from the one before; every step may be run again after a crash."""
 
 

@@ -12,7 +12,10 @@ ERA = 65536
 FACTS = ("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "alerts", "lifecycle")
 """Tables whose rows are taken back when their commit did not complete."""
 BY_SERIES = ("metrics", "histograms", "exemplars", "totals")
-BY_RUN = ("spans", "open_spans", "logs", "alerts", "lifecycle", "traces", "series", "writers", "runs")
+BY_RUN = (
+    *("spans", "open_spans", "logs", "alerts", "lifecycle", "traces", "findings", "diagnoses"),
+    *("series", "writers", "runs"),
+)
 """What belongs to a run, found by its series' numbers or by its own; `runs` last, for it names the others."""
 PUBLIC = (*BY_SERIES, *BY_RUN, "ledger")
 """What a stranger's question may read."""
@@ -118,3 +121,19 @@ FOURTH = {
 
 THIRD = {"ledger": {"began": "Int64 DEFAULT 0"}}
 """The columns that schema version 3 adds: the time of a writer's first record; 0 where it was stored before."""
+
+FIFTH = {
+    "findings": f"""(run UInt32, place UInt32, version Int64, id UInt64, kind String, severity String,
+        text String {{zip}}, step Int64, last Int64, ranks Array(UInt32), key String {{zip}},
+        also Array(String) {{zip}}, span String {{zip}}, given UInt8, value Float64, low Float64, high Float64,
+        cause String {{zip}}, advice String {{zip}}, symptoms Array(String) {{zip}}, time Int64, attempt UInt16,
+        weight Float64)
+        ENGINE = ReplacingMergeTree(version) {BY_ERA} ORDER BY (run, place){{settings}}""",
+    "diagnoses": f"""(run UInt32, version Int64, engine UInt32, commit UInt32, found UInt32, worst String)
+        ENGINE = ReplacingMergeTree(version) {BY_ERA} ORDER BY run{{settings}}""",
+}
+"""What schema version 5 adds: the findings of each run in order, and how far it is diagnosed.
+
+Findings whose `place` is not below `found` are of an older version. `commit` is the last one that was diagnosed, 0
+while records are diagnosed as they arrive.
+"""

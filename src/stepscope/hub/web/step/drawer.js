@@ -92,7 +92,7 @@ const isBare = (step) =>
   !step.metrics.length && !step.ranks.length && !step.logs.length && !step.alerts.length && !step.open_spans.length;
 
 // What was unusual about a step, in the hub's own sentences.
-const ICONS = { alert: "flag", value: "warn", error: "close", slow_step: "warn" };
+const ICONS = { alert: "flag", error: "close", crash: "close", dead_rank: "close" };
 
 export function Findings({ step }) {
   return html`<section class="findings" aria-label="What was unusual">
@@ -100,7 +100,7 @@ export function Findings({ step }) {
       step.findings.length
         ? step.findings.map(
             (each, at) => html`<li key=${at} class=${each.severity === "WARN" ? "warn" : "bad"}>
-      <${Icon} name=${ICONS[each.kind]} /><span>${each.text}</span></li>`,
+      <${Icon} name=${ICONS[each.kind] || "warn"} /><span>${each.text}</span></li>`,
           )
         : html`<li class="good"><${Icon} name="check" />
           <span>Nothing unusual against the ${step.window} steps before.</span></li>`

@@ -1,0 +1,106 @@
+"""Diagnosis without a hub: the journals of a run through the same engine, in the order in which they were written."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.order import Written, by_writer
+from stepscope.diagnosis.shape import worst_first
+from stepscope.journal import layout
+from stepscope.journal.layout import files_of, process_alive
+from stepscope.journal.segments import Tail, find_writer
+from stepscope.model.states import WriterFacts, writer_state
+
+READ_BYTES = 64 * 1024
+Clock = Callable[[], float]
+
+
+class _Journal:
+    """One writer's journal: what was read of it and not diagnosed yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tail = Tail(folder)
+        self.writer = find_writer(folder)
+        self.waiting: deque[Written] = deque()
+        self.seen = 0
+        self._latest = 0
+
+    def fill(self) -> bool:
+        """Read on where nothing waits; whether anything does."""
+        while not self.waiting:
+            batches = self.tail.read(READ_BYTES)
+            if not batches:
+                return False
+            for each in by_writer(batches):
+                self._latest = max(self._latest, each.at)
+                self.waiting.append(each._replace(at=self._latest))
+                self.seen = max(self.seen, each.record.time)
+        return True
+
+
+class JournalDiagnosis:
+    """Diagnoses a run from its folder. `advance` takes what is new and never reads anything twice."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        self._home, self._run = home, run
+        self._journals: dict[str, _Journal] = {}
+        self._diagnosis = Diagnosis()
+        self._at_end = False
+
+    def advance(self, seconds: float = 0.25, clock: Clock = time.monotonic) -> bool:
+        """Diagnose what is there, for about so long; False when there is nothing more for now."""
+        for name in layout.list_writers(self._home, self._run):
+            if name not in self._journals:
+                made = self._journals[name] = _Journal(layout.writer_folder(self._home, self._run, name))
+                self._diagnosis.run.world = max(self._diagnosis.run.world, made.writer.world_size)
+        deadline = clock() + seconds
+        filled = [each for each in self._journals.values() if each.fill()]
+        while filled:
+            first = min(each.writer.attempt for each in filled)
+            self._merge([each for each in filled if each.writer.attempt == first])
+            filled = [each for each in filled if each.waiting or each.fill()]
+            if clock() > deadline:
+                break
+        self._at_end = not filled
+        return not self._at_end
+
+    def _merge(self, journals: list[_Journal]) -> None:
+        """Diagnose in the order of writing, until the first journal has nothing more at hand."""
+        until = min(each.waiting[-1].at for each in journals)
+        some = []
+        for journal in journals:
+            while journal.waiting and journal.waiting[0].at <= until:
+                some.append(journal.waiting.popleft())
+        some.sort(key=lambda each: each.at)
+        for _, rank, attempt, host, record in some:
+            self._diagnosis.feed(rank, record, attempt, host)
+
+    def findings(self) -> list[Finding]:
+        """What went wrong so far, worst first; processes count as dead only when all that they wrote is read."""
+        if self._at_end:
+            self._bury()
+        return worst_first(self._diagnosis.findings())
+
+    def _bury(self) -> None:
+        mains = [each for each in self._journals.values() if each.writer.main]
+        newest = max((each.writer.attempt for each in mains), default=1)
+        ended, now = self._diagnosis.ended, time.time()
+        for each in mains:
+            who = each.writer
+            if (who.attempt, who.rank) in ended:
+                continue
+            changed, alive = files_of(each.tail.folder).changed, process_alive(who)
+            facts = WriterFacts(who.attempt, each.seen / 1e9, rank=who.rank, touched=changed, alive=alive)
+            if who.attempt < newest or writer_state(facts, now) == "crashed":
+                self._diagnosis.died(who.rank, each.seen, who.attempt)
+
+
+def diagnose(home: Path, run: str) -> list[Finding]:
+    """Diagnose all that is written of a run."""
+    made = JournalDiagnosis(home, run)
+    while made.advance(60.0):
+        pass
+    return made.findings()

@@ -1,0 +1,59 @@
+"""Findings as JSON, the same for the hub's answers and for commands without a hub."""
+
+import math
+from typing import Any
+
+from stepscope.diagnosis.finding import SEVERITIES, Finding
+
+IN_STEPS = frozenset(("data_stall", "slow_span", "periodic_stall", "straggler", "intermittent_straggler", "slow_link"))
+"""Kinds that tell of time lost inside steps."""
+
+
+def as_json(finding: Finding) -> dict[str, Any]:
+    """A finding for programs; values of kinds that tell of time are seconds, `usual` is the middle of the band."""
+    band = finding.expected
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "text": finding.text,
+        "step": finding.step,
+        "first_step": finding.step,
+        "last_step": finding.last if finding.last is not None else finding.step,
+        "rank": finding.ranks[0] if len(finding.ranks) == 1 else None,
+        "ranks": list(finding.ranks),
+        "key": finding.key,
+        "also": list(finding.also),
+        "span": finding.span,
+        "attempt": finding.attempt,
+        "value": _number(finding.value),
+        "usual": None if band is None else _number((band[0] + band[1]) / 2),
+        "expected": None if band is None else [_number(band[0]), _number(band[1])],
+        "cause": finding.cause,
+        "advice": finding.advice,
+        "since": round(finding.time / 1e9, 6) if finding.time else None,
+        "symptoms": list(finding.symptoms),
+    }
+
+
+def worst_first(found: list[Finding]) -> list[Finding]:
+    """Order findings by severity, and those as severe by when they began."""
+    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
+
+
+def concerns(finding: Finding, step: int, attempt: int) -> bool:
+    """Whether a finding tells of a step of an attempt."""
+    if finding.step is None or finding.attempt != attempt:
+        return False
+    return finding.step <= step <= max(finding.last if finding.last is not None else finding.step, finding.step)
+
+
+def slow_finding(found: list[Finding], step: int, attempt: int) -> Finding | None:
+    """The finding that tells where the time of a step went; what was at that step alone before what lasted."""
+    mine = [each for each in found if each.kind in IN_STEPS and each.span and concerns(each, step, attempt)]
+    return min(mine, key=lambda each: (each.last or 0) - (each.step or 0), default=None)
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,187 @@
+"""Runs that are read from the store to be diagnosed: those that were missed, let go, or seen by an older engine."""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from stepscope.diagnosis.engine import VERSION
+from stepscope.diagnosis.order import Written
+from stepscope.hub.diagnosing.tracked import TrackedRun
+from stepscope.hub.run_states import RunStates
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.finding_catalog import undiagnosed
+from stepscope.hub.store.replay import SLICE, Extent, extent_of, replay
+from stepscope.hub.store.run_catalog import RunRow, list_runs, read_writers, run_ids
+
+CHUNK = 4000
+"""Records that are diagnosed before others get their turn."""
+MOST_OPEN = 4
+"""Replays under way at a time."""
+IMPORT_SECONDS = 1.0
+"""Until a run whose journals are being imported is looked at again."""
+
+
+class _Replay:
+    """One run on its way through the engine."""
+
+    def __init__(self, engine: Engine, row: RunRow) -> None:
+        self._engine, self.row = engine, row
+        self.tracked = TrackedRun(row)
+        self._extent = Extent(0, {}, 0)
+        self.share = 0.0
+        self._records = self._read(extent_of(engine, row.number))
+
+    @property
+    def left(self) -> float:
+        """About how many records are not diagnosed yet."""
+        return self._extent.records * (1 - self.share)
+
+    def _read(self, extent: Extent) -> Iterator[Written]:
+        since, self._extent = self._extent.commit, extent
+        for share, records in replay(self._engine, self.row.number, extent, since):
+            yield from records
+            self.share = share
+
+    def advance(self, chunk: int | None = CHUNK) -> bool:
+        """Diagnose some records; True when all that is stored is diagnosed."""
+        some = list(islice(self._records, chunk))
+        self.tracked.take(some)
+        if some:
+            return False
+        newer = extent_of(self._engine, self.row.number)
+        if newer.commit > self._extent.commit:
+            few = newer.records - self._extent.records <= SLICE
+            self._records = self._read(newer)
+            if not few:
+                return False
+            self.tracked.take(self._records)
+        self.tracked.batches = {writer: known.copy() for writer, known in newer.batches.items()}
+        self.tracked.diagnosis.run.world = max(self.row.world_size, 1)
+        return True
+
+
+class Replays:
+    """Which runs are to be replayed, and how far they are. One thread advances; any may ask."""
+
+    def __init__(self, engine: Engine, states: RunStates, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine, self._states, self._clock = engine, states, clock
+        self._wanted: dict[str, float] = {}
+        """Runs of which records came, and when they are looked at."""
+        self._old: dict[str, None] = {}
+        """Runs that were stored before, the newest first."""
+        self._open: dict[str, _Replay] = {}
+        self.is_moving = False
+        """Whether there is more to do at once."""
+
+    def __len__(self) -> int:
+        return len(self._wanted.keys() | self._old.keys())
+
+    def look(self) -> None:
+        """Find the runs that were not diagnosed to their end, or by another version of the engine."""
+        numbers = undiagnosed(self._engine, VERSION)
+        names = run_ids(self._engine, numbers)
+        self._old = {names[number]: None for number in numbers if number in names}
+
+    def want(self, run: str) -> None:
+        """Replay a run of which records came."""
+        self._old.pop(run, None)
+        self._wanted.setdefault(run, 0.0)
+
+    def wants(self, run: str) -> bool:
+        """Whether a run is to be replayed."""
+        return run in self._wanted or run in self._old
+
+    def forget(self, run: str) -> None:
+        """Replay a run no more."""
+        self._wanted.pop(run, None)
+        self._old.pop(run, None)
+        self._open.pop(run, None)
+
+    def progress(self, run: str) -> float:
+        """The share of a run that is diagnosed."""
+        found = self._open.get(run)
+        return found.share if found is not None else 0.0
+
+    @property
+    def current(self) -> dict[str, Any] | None:
+        """The replay under way, and how far it is."""
+        found = next(iter(list(self._open.values())), None)
+        return None if found is None else {"run": found.row.id, "share": round(found.share, 3)}
+
+    def whole(self, run: str) -> TrackedRun | None:
+        """Replay a run to its end, whatever its state; None when the store does not have it."""
+        found = self._open.pop(run, None) or self._begin(run, importing=True)
+        if found is None:
+            return None
+        while not found.advance(None):
+            pass
+        return self._finish(found)
+
+    def advance(self) -> TrackedRun | None:
+        """Diagnose some records of the run that is wanted most; the run when it is at its end."""
+        chosen = self._choose()
+        self.is_moving = chosen is not None
+        if chosen is None or not chosen.advance():
+            return None
+        return self._finish(chosen)
+
+    def _choose(self) -> _Replay | None:
+        """The replay with the least to do among the runs that records come of; then those stored before."""
+        now = self._clock()
+        for run, due in list(self._wanted.items()):
+            if run not in self._open and due <= now and len(self._open) < MOST_OPEN:
+                self._start(run, now)
+        ready = [self._open[run] for run in self._wanted if run in self._open]
+        if ready:
+            return min(ready, key=lambda each: each.left)
+        for run in list(self._old):
+            if run in self._open or self._start(run, now):
+                return self._open[run]
+        return None
+
+    def _start(self, run: str, now: float) -> bool:
+        begun = self._begin(run)
+        if begun is not None:
+            self._open[run] = begun
+            return True
+        if run in self._wanted:
+            self._wanted[run] = now + IMPORT_SECONDS
+        return False
+
+    def _begin(self, run: str, importing: bool = False) -> _Replay | None:
+        """Begin to replay a run; not while its journals are imported, for its records come in no order then."""
+        row = next(iter(list_runs(self._engine, ids=[run])), None)
+        if row is None:
+            self.forget(run)
+            return None
+        if not importing and self._states.state(row) == "importing":
+            self._old.pop(run, None)
+            self._wanted.setdefault(run, self._clock() + IMPORT_SECONDS)
+            return None
+        return _Replay(self._engine, row)
+
+    def _finish(self, found: _Replay) -> TrackedRun:
+        self.forget(found.row.id)
+        row = next(iter(list_runs(self._engine, ids=[found.row.id])), found.row)
+        self._bury(found.tracked, row)
+        return found.tracked
+
+    def _bury(self, tracked: TrackedRun, row: RunRow) -> None:
+        """Tell the engine which processes are gone without an exit record, as far as that is certain."""
+        if not row.beginning:
+            return
+        silence = self._states.silence(row.id, tracked.diagnosis.ended)
+        mains = [each for each in read_writers(self._engine, row.number) if each.writer.main]
+        unread = self._states.unread(row.id, [each.writer.id for each in mains])
+        newest = max((each.writer.attempt for each in mains), default=1)
+        crashed = self._states.state(row) == "crashed"
+        for each in mains:
+            who = each.writer
+            if who.id in unread or (who.attempt, who.rank) in tracked.diagnosis.ended:
+                continue
+            unknown = (who.attempt, who.rank) not in silence.known
+            if who.attempt < newest or (unknown and crashed):
+                tracked.diagnosis.died(who.rank, each.seen, who.attempt)
+        for rank, attempt, seen in silence.dead:
+            tracked.diagnosis.died(rank, int(seen * 1e9), attempt)

@@ -1,0 +1,264 @@
+"""The thread that diagnoses: takes what was just stored, replays what it missed, and stores findings that changed."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from stepscope.diagnosis.engine import VERSION
+from stepscope.diagnosis.finding import Finding
+from stepscope.hub.diagnosing.replays import Replays
+from stepscope.hub.diagnosing.tracked import TrackedRun
+from stepscope.hub.run_states import RunStates
+from stepscope.hub.sources import ReceivedBatch
+from stepscope.hub.store.engine import EngineError
+from stepscope.hub.store.replay import extent_of
+from stepscope.hub.store.store import Store
+from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
+from stepscope.hub.store.write.ledger import Ranges
+from stepscope.model.ports import Batch
+
+MOST_WAITING = 200_000
+"""Records that wait to be diagnosed; when there are more, their runs are replayed from the store."""
+MOST_SERIES = 100_000
+"""Series of all runs whose state is kept; the runs heard of longest ago are let go."""
+MOST_RUNS = 256
+IDLE_SECONDS = 300.0
+"""A run that nothing came of for so long is let go."""
+SETTLE_SECONDS = 3.0
+TICK_SECONDS = 0.5
+STORE_SECONDS = 0.5
+"""Between two times that the findings of a run are stored."""
+SILENT_SECONDS = 8.0
+"""A run of which nothing came for so long, no heartbeat either, is not judged by its silence."""
+SHARE = 0.1
+"""How much of its time the thread works while the store has more to do than it can."""
+ERROR_SECONDS = 5.0
+
+
+class Changed(NamedTuple):
+    """A run whose findings changed."""
+
+    run: str
+    project: str
+    findings: Sequence[Finding]
+
+
+class Diagnosing:
+    """Diagnoses the runs of a hub. `take` is a listener of the pump and never waits; any thread may call the others."""
+
+    def __init__(
+        self,
+        store: Store,
+        states: RunStates,
+        busy: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._states, self._busy, self._clock = store, states, busy, clock
+        self._queue: deque[Batch] = deque()
+        self._queued = 0
+        self._queue_lock = threading.Lock()
+        self._work = threading.RLock()
+        """Held while runs are diagnosed."""
+        self._live: dict[str, TrackedRun] = {}
+        self._replays = Replays(store.engine, states, clock)
+        self._waiting: set[str] = set()
+        """Runs with records that are not diagnosed, or findings that are not stored."""
+        self._wake, self._halt = threading.Event(), threading.Event()
+        self._ticked = 0.0
+        self._version = 0
+        self.overflows = 0
+        self.trouble = ""
+        self.listeners: list[Callable[[Sequence[Changed]], None]] = []
+        """Called on this thread with runs whose findings were just stored; they must be quick."""
+        self._thread = threading.Thread(target=self._loop, name="stepscope-diagnosing", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End the thread, and store how far runs are diagnosed."""
+        self._halt.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        if not self._thread.is_alive():
+            try:
+                self._settle(list(self._live.values()))
+            except EngineError as error:
+                self.trouble = str(error)
+
+    def take(self, items: Sequence[ReceivedBatch]) -> None:
+        """Queue what was just stored."""
+        with self._queue_lock:
+            for item in items:
+                self._queue.append(item.batch)
+                self._queued += len(item.batch.records)
+                self._waiting.add(item.batch.writer.run)
+        self._wake.set()
+
+    def is_waiting(self, run: str) -> bool:
+        """Whether records of a run are stored and not diagnosed yet."""
+        return run in self._waiting or self._replays.wants(run)
+
+    def progress(self, run: str) -> float:
+        """The share of a run's records that is diagnosed."""
+        return self._replays.progress(run) if self.is_waiting(run) else 1.0
+
+    def forget(self, run: str) -> None:
+        """Forget a run that was deleted."""
+        with self._work:
+            self._live.pop(run, None)
+            self._replays.forget(run)
+            self._waiting.discard(run)
+
+    def catch_up(self, run: str) -> float:
+        """Diagnose a run to its end now, on the thread of the caller; the share that is diagnosed then."""
+        with self._work:
+            self._drain()
+            if run in self._live:
+                self._tick([self._live[run]])
+            else:
+                done = self._replays.whole(run)
+                if done is not None:
+                    self._live[run] = done
+            self._settle([self._live[run]] if run in self._live else [])
+            self._waiting.discard(run)
+        return 1.0
+
+    def health(self) -> dict[str, Any]:
+        """How many runs are diagnosed as they arrive, how many wait to be replayed, and how far the present one is."""
+        return {
+            "live_runs": len(self._live),
+            "waiting_runs": len(self._replays),
+            "replaying": self._replays.current,
+            "queued_records": self._queued,
+            "overflows": self.overflows,
+        }
+
+    def _loop(self) -> None:
+        looked = False
+        while not self._halt.is_set():
+            began = self._clock()
+            try:
+                with self._work:
+                    if not looked:
+                        self._replays.look()
+                        looked = True
+                    more = self.step()
+                self.trouble = ""
+            except EngineError as error:
+                self.trouble, more = f"the store could not be read for diagnosis: {error}", False
+                self._halt.wait(ERROR_SECONDS)
+            spent = self._clock() - began
+            if self._busy():
+                self._halt.wait(min(spent * (1 / SHARE - 1), 2.0))
+            if not more:
+                self._wake.wait(TICK_SECONDS)
+                self._wake.clear()
+
+    def step(self) -> bool:
+        """Do one piece of work; whether there is more to do at once."""
+        moved = self._drain()
+        now = self._clock()
+        if now - self._ticked >= TICK_SECONDS:
+            self._ticked = now
+            self._tick(list(self._live.values()))
+        self._store_changed(now)
+        done = self._replays.advance()
+        if done is not None:
+            self._live[done.id] = done
+            self._settle([done])
+        self._let_go(now)
+        return moved or self._replays.is_moving
+
+    def _drain(self) -> bool:
+        """Diagnose what was stored since; a run that is not followed yet is replayed."""
+        with self._queue_lock:
+            batches, count = list(self._queue), self._queued
+            self._queue.clear()
+            self._queued = 0
+        by_run: dict[str, list[Batch]] = {}
+        for batch in batches:
+            by_run.setdefault(batch.writer.run, []).append(batch)
+        if count > MOST_WAITING:
+            self.overflows += 1
+        for run, own in by_run.items():
+            tracked = self._live.get(run)
+            if tracked is None or count > MOST_WAITING or not tracked.feed(own):
+                self._live.pop(run, None)
+                self._replays.want(run)
+        return bool(batches)
+
+    def _tick(self, runs: Sequence[TrackedRun]) -> None:
+        for each in runs:
+            self._judge_silence(each)
+
+    def _judge_silence(self, tracked: TrackedRun) -> None:
+        """Tell the engine of processes that are gone, and of the time, unless records may be on their way."""
+        ended = tracked.diagnosis.ended
+        found = self._states.silence(tracked.id, ended)
+        for rank, attempt, seen in found.dead:
+            tracked.diagnosis.died(rank, int(seen * 1e9), attempt)
+        if found.here or (not found.unread and self._clock() - tracked.heard < SILENT_SECONDS):
+            tracked.tick()
+
+    def _store_changed(self, now: float) -> None:
+        due = [each for each in self._live.values() if each.changed and now - each.stored_at >= STORE_SECONDS]
+        self._write(due, {})
+        quiet = [
+            each for each in self._live.values()
+            if not each.settled and not each.changed and now - each.heard >= SETTLE_SECONDS
+        ]  # fmt: skip
+        if quiet:
+            self._settle(quiet[:8])
+        with self._queue_lock:
+            if not self._queue:
+                unstored = {each.id for each in self._live.values() if each.changed}
+                self._waiting = {run for run in self._waiting if run in unstored or self._replays.wants(run)}
+
+    def _settle(self, runs: Sequence[TrackedRun]) -> None:
+        """Store the findings of runs with the commit up to which they are diagnosed."""
+        commits = {}
+        for each in runs:
+            extent = extent_of(self._store.engine, each.number)
+            whole = all(_covers(each.batches.get(writer), known) for writer, known in extent.batches.items())
+            if whole:
+                commits[each.id] = extent.commit
+            each.settled = True
+        self._write(runs, commits)
+
+    def _write(self, runs: Sequence[TrackedRun], commits: dict[str, int]) -> None:
+        if not runs:
+            return
+        made = []
+        changed = []
+        for each in runs:
+            count, found = each.diagnosis.changes, each.findings()
+            made.append(Diagnosed(each.number, found, VERSION, commits.get(each.id, 0)))
+            if each.remember(found):
+                changed.append(Changed(each.id, each.project, found))
+            each.stored, each.stored_at = count, self._clock()
+        self._version = max(time.time_ns(), self._version + 1)
+        write_findings(self._store.engine, made, self._version)
+        for listener in self.listeners if changed else ():
+            listener(changed)
+
+    def _let_go(self, now: float) -> None:
+        """Keep the states of a bounded number of series: those of the runs heard of last."""
+        order = sorted(self._live.values(), key=lambda each: each.heard)
+        series = sum(each.series for each in order)
+        for each in order:
+            idle = now - each.heard > IDLE_SECONDS
+            if not idle and series <= MOST_SERIES and len(self._live) <= MOST_RUNS:
+                break
+            self._settle([each])
+            del self._live[each.id]
+            series -= each.series
+
+
+def _covers(mine: Ranges | None, known: Ranges) -> bool:
+    """Whether all batches of a writer were fed."""
+    return mine is not None and all(any(a <= first and last <= b for a, b in mine) for first, last in known)

@@ -1,0 +1,85 @@
+"""Stored findings: those of a run, counts of all runs, and which runs are not diagnosed to their end."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.shape import worst_first
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.write.finding_rows import HAS_BAND, HAS_VALUE
+
+_COLUMNS = (
+    *("kind", "severity", "text", "step", "last", "ranks", "key", "also", "span", "given", "value", "low", "high"),
+    *("cause", "advice", "symptoms", "time", "attempt", "weight"),
+)
+
+
+class FindingCount(Struct, frozen=True, gc=False):
+    """How many findings a run has, and the severity of the worst; empty without any."""
+
+    count: int
+    worst: str
+
+
+def read_findings(engine: Engine, run: int) -> list[Finding]:
+    """The findings of a run, the worst first, and of those as severe what began first."""
+    stored, found = engine.query_many(
+        [
+            f"SELECT argMax(found, version) AS found FROM diagnoses WHERE run = {run}",
+            f"""SELECT place, {", ".join(_COLUMNS)} FROM findings WHERE run = {run}
+            ORDER BY place, version DESC LIMIT 1 BY place""",
+        ]
+    )
+    count = stored.one("found") if len(stored) else 0
+    made = [_finding(*rest) for place, *rest in found.rows("place", *_COLUMNS) if place < count]
+    return worst_first(made)
+
+
+def _finding(
+    kind: str, severity: Any, text: str, step: int, last: int, ranks: list[int], key: str, also: list[str], span: str,
+    given: int, value: float, low: float, high: float, cause: str, advice: str, symptoms: list[str], time: int,
+    attempt: int, weight: float,
+) -> Finding:  # fmt: skip
+    return Finding(
+        kind,
+        severity,
+        text,
+        step=step_of(step),
+        last=step_of(last),
+        ranks=tuple(ranks),
+        key=key or None,
+        also=tuple(also),
+        span=span or None,
+        value=value if given & HAS_VALUE else None,
+        expected=(low, high) if given & HAS_BAND else None,
+        cause=cause,
+        advice=advice,
+        symptoms=tuple(symptoms),
+        time=time,
+        attempt=attempt,
+        weight=weight,
+    )
+
+
+def finding_counts(engine: Engine) -> dict[int, FindingCount]:
+    """The counts of all runs that were diagnosed, by the number of the run."""
+    found = engine.query(
+        "SELECT run, argMax(found, version) AS n, argMax(worst, version) AS worst FROM diagnoses GROUP BY run"
+    )
+    return {run: FindingCount(count, worst) for run, count, worst in found.rows("run", "n", "worst")}
+
+
+def undiagnosed(engine: Engine, version: int) -> list[int]:
+    """The numbers of runs with records that this version of the engine has not seen, the newest first."""
+    newest, done = engine.query_many(
+        [
+            """SELECT run, max(commit) AS newest FROM ledger WHERE run IN (SELECT run FROM runs)
+            GROUP BY run ORDER BY newest DESC""",
+            "SELECT run, argMax(commit, version) AS reached, argMax(engine, version) AS engine "
+            "FROM diagnoses GROUP BY run",
+        ]
+    )
+    reached = {run: commit for run, commit, engine in done.rows("run", "reached", "engine") if engine == version}
+    return [run for run, commit in newest.rows("run", "newest") if reached.get(run, -1) < commit]

@@ -1,0 +1,46 @@
+"""Rows of logs, events and alerts as records."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from stepscope.hub.store import attrs
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import step_of
+from stepscope.model.records import ALERT, EVENT, Alert, Event, Log
+
+_COLUMNS = (
+    *("run", "rank", "attempt", "kind", "time", "step", "axis", "trace_id", "span_id", "severity", "name"),
+    *("body", "body_type", "scope", "observed", "flags", "attr_names", "attr_values", "attr_types"),
+)
+_NONE = (bytes(16), bytes(8))
+
+
+class LogRow(Struct, frozen=True):
+    """A log, event or alert and who recorded it."""
+
+    run: int
+    rank: int
+    attempt: int
+    record: Log | Event | Alert
+
+
+def read_log_rows(engine: Engine, table: str, where: str, order: str = "time, rank, span_id") -> list[LogRow]:
+    """The records of a table for which a condition holds; `order` may end in a limit."""
+    found = engine.query(f"SELECT {', '.join(_COLUMNS)} FROM {table} WHERE {where} ORDER BY {order}")
+    return [_row(row) for row in found.rows(*_COLUMNS)]
+
+
+def _row(row: Sequence[Any]) -> LogRow:
+    run, rank, attempt, kind, time, step, axis, trace_id, span_id, severity, name, body, letter, scope, *rest = row
+    *seen, attr_names, attr_values, attr_types = rest
+    values = attrs.restore(attr_names, attr_values, attr_types)
+    trace, span = (None if id in _NONE else id for id in (trace_id, span_id))
+    at, on = step_of(step), axis or None
+    if kind == ALERT:
+        return LogRow(run, rank, attempt, Alert(time, at, on, trace, span, severity, name, body, values, *seen))
+    content = attrs.unspell(letter, body)
+    if kind == EVENT:
+        return LogRow(run, rank, attempt, Event(time, at, on, trace, span, severity, name, values, content, *seen))
+    return LogRow(run, rank, attempt, Log(time, at, on, trace, span, severity, content, values, scope, *seen))
