@@ -2,6 +2,8 @@
 
 import logging
 import math
+import subprocess
+import sys
 
 import pytest
 from opentelemetry import metrics
@@ -135,3 +137,14 @@ def test_many_attribute_sets_stay_apart() -> None:
     found = [metric for metric in recording.of(Metric) if "each" in metric.values]
     assert all(metric.attrs["id"] == metric.values["each"] for metric in found)
     assert len(found) == 9000
+
+
+def test_gauges_need_no_private_name_of_opentelemetry() -> None:
+    """A release that renames its private gauge class costs nothing but the relation to that class."""
+    code = (
+        "from opentelemetry import metrics; del metrics._Gauge\n"
+        "from stepscope.sdk.otel.current_run import CurrentRun\n"
+        "from stepscope.sdk.otel.meter import MeterProvider\n"
+        "MeterProvider(CurrentRun()).get_meter('m').create_gauge('g').set(1.0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
