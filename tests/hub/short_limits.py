@@ -34,11 +34,14 @@ def main() -> int:
     parser.add_argument("--home", type=Path)
     parser.add_argument("--port", type=int)
     parser.add_argument("--grpc-port", type=int)
+    parser.add_argument("--tls-cert", type=Path)
+    parser.add_argument("--tls-key", type=Path)
     given = parser.parse_args()
     if hold := os.environ.get("STEPSCOPE_TEST_HOLD"):
         _hold_queries(Path(hold))
     limits = replace(Limits(), **json.loads(os.environ["STEPSCOPE_TEST_LIMITS"]))
-    options = HubOptions(home=given.home, port=given.port, grpc_port=given.grpc_port, limits=limits)
+    tls = (given.tls_cert, given.tls_key) if given.tls_cert else None
+    options = HubOptions(home=given.home, port=given.port, grpc_port=given.grpc_port, tls=tls, limits=limits)
     return serve(options, lambda text: print(text, flush=True), lambda hub: mount(hub, "0"))
 
 

@@ -1,7 +1,9 @@
 """OTLP over gRPC: the three Export services on one port, on the event loop of the hub."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import grpc
 
 from stepscope.hub.limits import Limits
+from stepscope.hub.receivers.grpc_eviction import Eviction
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.refusals import Refusal, Refused, rpc_code
 from stepscope.hub.security.guard import Access, Guard, bearer
@@ -50,6 +53,11 @@ class OtlpGrpc:
         self._receiver = receiver
         self._guard = guard
         self._workers = workers
+        self._limits = limits
+        self._busy: Counter[int] = Counter()
+        """Ports of the clients whose calls are under way."""
+        self._evicting: asyncio.Task[None] | None = None
+        self._port = 0
         self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=_MOST_CALLS)
         self._server.add_generic_rpc_handlers([self._service(signal) for signal in GRPC_METHODS])
 
@@ -68,14 +76,19 @@ class OtlpGrpc:
             raise ConfigError(
                 f"the gRPC port of {address} is taken: stop what uses it or choose another with --grpc-port"
             )
-        return int(port)
+        self._port = int(port)
+        return self._port
 
     async def start(self) -> None:
         """Begin to serve."""
         await self._server.start()
+        most = self._limits.grpc_connections * 3 // 4  # the rest is for those that come between two looks
+        self._evicting = asyncio.create_task(Eviction(self._port, most, self._busy.keys).run())
 
     async def stop(self, seconds: float) -> None:
         """Finish the calls under way."""
+        if self._evicting is not None:
+            self._evicting.cancel()
         await self._server.stop(seconds)
 
     def _service(self, signal: Signal) -> Any:
@@ -84,6 +97,10 @@ class OtlpGrpc:
 
     def _exporter(self, signal: Signal) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def export(data: bytes, context: Any) -> bytes:
+            with self._under_way(context.peer()):
+                return await answer(data, context)
+
+        async def answer(data: bytes, context: Any) -> bytes:
             metadata = {str(key): str(value) for key, value in context.invocation_metadata() or ()}
             access = self._guard.admit(bearer(metadata.get("authorization", "")), "ingest")
             if isinstance(access, Refusal):
@@ -99,6 +116,18 @@ class OtlpGrpc:
                 return await _refuse(context, refusal)
 
         return export
+
+    @contextlib.contextmanager
+    def _under_way(self, peer: str) -> Iterator[None]:
+        """Count a call; `peer` is as in ipv4:127.0.0.1:4317."""
+        port = int(peer.rpartition(":")[2]) if peer.rpartition(":")[2].isdecimal() else 0
+        self._busy[port] += 1
+        try:
+            yield
+        finally:
+            self._busy[port] -= 1
+            if not self._busy[port]:
+                del self._busy[port]
 
     async def _export(self, signal: Signal, data: bytes, metadata: dict[str, str], access: Access) -> bytes:
         taken = await self._workers.run(self._receiver.take, signal, "protobuf", data, metadata, access)
