@@ -4,10 +4,14 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stepscope.model.records import Event, Link, Log, Metric, Record, Span
 from stepscope.wire.otlp.decode.decode_request import BAD_CONTEXT, BAD_PARENT, Decoded, decode
+from stepscope.wire.otlp.decode.json_request import _BARE, PART_BYTES, _quoted, load_in_parts, parse
 from stepscope.wire.otlp.decode.origin import BAD_LINK
 from stepscope.wire.otlp.names import ATTR_EXEMPLARS
 from tests.wire.otlp.bodies import SPAN, TIME, TRACE, records
@@ -249,3 +253,39 @@ def test_ids_that_are_no_hex_are_named_and_the_rest_is_kept() -> None:
     (point,) = records(points("gauge", {"timeUnixNano": str(TIME), "asDouble": 1, "exemplars": exemplars}))
     (exemplar,) = point.attrs[ATTR_EXEMPLARS]
     assert (exemplar["trace_id"], exemplar["span_id"]) == ("", "3f" * 8)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@given(_VALUES, st.integers(1, 200))
+def test_json_in_parts_is_the_same_document(value: Any, most: int) -> None:
+    """However small the parts, texts with braces and commas, NaN and half surrogate pairs included."""
+    data = json.dumps({"a": [value, "NaN", '},{"\\"', "\\ud800"], "NaN": "\ud800\U0001f600\udc00"}).encode()
+    mended = _BARE.sub(_quoted, data)
+    assert repr(load_in_parts(mended, most)) == repr(msgspec.json.decode(mended))
+    assert parse(mended)["a"][2:] == ['},{"\\"', "\\ud800"]
+    assert parse(mended)["NaN"] == parse(data)["NaN"] == "\ufffd\U0001f600\ufffd"
+
+
+@pytest.mark.parametrize("odd", ['"v"', "NaN", '"\\ud800"', "[" + "1," * 50_000 + "1]", '"' + "x" * 300_000 + '"'])
+def test_no_call_parses_a_large_body_at_once(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of megabytes is parsed in short calls, between which other threads run."""
+    sizes = []
+
+    def decode(part: Any) -> Any:
+        sizes.append(memoryview(part).nbytes)
+        return msgspec.json.decode(part)
+
+    monkeypatch.setattr("stepscope.wire.otlp.decode.json_request._decode", decode)
+    span = f'{{"name": "x", "attributes": [{{"key": "k", "value": {odd}}}, 1, 2, 3]}}'
+    many = ",".join([span] + ['{"name": "y", "attributes": []}'] * 60_000)
+    found = parse(f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{many}]}}]}}]}}'.encode())
+    spans = found["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert (len(spans), spans[0]["name"], spans[-1]) == (60_001, "x", {"name": "y", "attributes": []})
+    assert max(sizes) <= max(4 * PART_BYTES, len(odd) + 100)
+    assert len(sizes) > 5

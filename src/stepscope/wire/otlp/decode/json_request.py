@@ -41,6 +41,12 @@ from stepscope.wire.otlp.replies import BadRequest, Rejections
 
 _SNAKE = re.compile("_([a-z])")
 _LEVELS = 16
+PART_BYTES = 128 * 1024
+_BARE = re.compile(rb'"(?:[^"\\]|\\.)*"|NaN|-?Infinity', re.DOTALL)
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|u\w{4}|.)", re.DOTALL)
+_decode = msgspec.json.Decoder().decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def parse(data: bytes) -> Any:
@@ -57,9 +63,56 @@ def parse(data: bytes) -> Any:
 
 def _load(data: bytes) -> Any:
     try:
-        return msgspec.json.decode(data)
+        return load_in_parts(data)
     except ValueError:
-        return _written(json.loads(data))
+        if len(data) > PART_BYTES:
+            return load_in_parts(_BARE.sub(_quoted, data))
+        raise
+
+
+def load_in_parts(data: bytes | msgspec.Raw, most: int = PART_BYTES) -> Any:
+    """Parse JSON in calls that are each short: parsing 10 MB in one call holds Python's lock for a third of a second.
+
+    What is longer than `most` bytes is taken apart first, which costs a tenth of parsing it.
+    """
+    size = memoryview(data).nbytes
+    first = bytes(memoryview(data)[:64]).lstrip()[:1]
+    if size > most and first == b"{":
+        return {key: load_in_parts(part, most) for key, part in _fields(data).items()}
+    if size > most and first == b"[":
+        return _load_elements(_elements(data), size, most)
+    try:
+        return _decode(data)
+    except ValueError:
+        return _written(json.loads(bytes(data)))
+
+
+def _load_elements(parts: list[msgspec.Raw], size: int, most: int) -> list[Any]:
+    """Parse the elements of an array, many small ones at a time."""
+    found: list[Any] = []
+    together = max(most * len(parts) // size, 1)
+    for start in range(0, len(parts), together):
+        group = parts[start : start + together]
+        joined = b"[" + b",".join(group) + b"]"
+        if len(joined) > 4 * most:  # some are much larger than others
+            found += [load_in_parts(part, most) for part in group]
+        else:
+            found += load_in_parts(joined, len(joined))
+    return found
+
+
+def _quoted(found: re.Match[bytes]) -> bytes:
+    """A bare NaN or Infinity as a text, which means the same; U+FFFD for half a surrogate pair in a text."""
+    word = found[0]
+    if word[:1] != b'"':
+        return b'"' + word + b'"'
+    return _ESCAPE.sub(_paired, word) if b"\\u" in word else word
+
+
+def _paired(found: re.Match[bytes]) -> bytes:
+    word = found[0]
+    is_half = len(word) == 6 and word[2:3] in b"dD" and word[3:4] in b"89abcdefABCDEF"
+    return rb"\ufffd" if is_half else word
 
 
 def _written(node: Any) -> Any:

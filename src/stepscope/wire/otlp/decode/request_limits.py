@@ -12,7 +12,7 @@ MOST = 500_000
 """Resources, scopes, items and data points of one request; our own encoder makes a tenth of it at most."""
 MOST_ATTRIBUTES = 1_000_000
 """Attributes of one request, those of events, links and exemplars and the values inside others included."""
-MOST_VALUES = 4_000_000
+MOST_VALUES = 2_500_000
 """Values of a JSON document, in whatever place."""
 
 _SMALLEST = 2
