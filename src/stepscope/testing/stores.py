@@ -4,12 +4,13 @@ import math
 import struct
 from collections.abc import Iterable
 
+from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.histograms import read_distributions
-from stepscope.hub.questions.logs import LogQuery, find_alerts, find_logs
+from stepscope.hub.questions.logs import find_alerts, find_logs
 from stepscope.hub.questions.metric_keys import list_keys
 from stepscope.hub.questions.series import Series, read_series
 from stepscope.hub.questions.series_sql import SeriesQuery
-from stepscope.hub.questions.spans import SpanQuery, find_spans, open_spans, read_trace
+from stepscope.hub.questions.spans import find_spans, open_spans, read_trace
 from stepscope.hub.questions.step_sql import read_step
 from stepscope.hub.store.run_catalog import list_runs, read_writers, run_number
 from stepscope.hub.store.series_catalog import read_lines
@@ -128,9 +129,9 @@ class WritingContract:
         metric = Metric(T, 1, NASTY, None, {NASTY: 1.0}, {NASTY: NASTY})
         store.write(Batch(writer(run + NASTY_ID), 0, [span, log, metric]))
         number = numbered(store, run + NASTY_ID)
-        asked = SpanQuery(run=number, name=NASTY, attrs={NASTY: NASTY})
+        asked = RecordQuery(run=number, name=NASTY, attrs={NASTY: NASTY})
         assert [row.span for row in find_spans(store.engine, asked)] == [span]
-        assert [row.record for row in find_logs(store.engine, LogQuery(run=number, text=NASTY))] == [log]
+        assert [row.record for row in find_logs(store.engine, RecordQuery(run=number, text=NASTY))] == [log]
         assert floats(line(store, run + NASTY_ID, NASTY, attrs={NASTY: NASTY}, axis=NASTY)) == [1.0]
 
 
@@ -241,14 +242,14 @@ class RecordContract:
         number = numbered(store, run)
 
         def found(**question: object) -> list[Span]:
-            asked = SpanQuery(run=number, **question)  # type: ignore[arg-type]
+            asked = RecordQuery(run=number, **question)  # type: ignore[arg-type]
             return [row.span for row in find_spans(store.engine, asked)]
 
         assert found() == [plain, rich]
         assert found(step=3) == found(name="forward") == found(status=2) == found(min_duration=11) == [rich]
         assert found(attrs={"s": "x", "b": "true"}) == found(trace_id=b"t" * 16) == found(until=T) == [rich]
         assert found(attrs={"s": ""}) == found(attrs={"none": ""}) == found(trace_id=b"0" * 16) == []
-        assert found(slowest=True) == [rich, plain]
+        assert found(order="slowest") == [rich, plain]
         assert found(limit=1, offset=1) == [rich]
 
     def test_open_spans_are_seen_until_they_end(self, store: Store, run: str) -> None:
@@ -271,14 +272,14 @@ class RecordContract:
         number = numbered(store, run)
 
         def found(**question: object) -> list[Record]:
-            asked = LogQuery(run=number, **question)  # type: ignore[arg-type]
+            asked = RecordQuery(run=number, **question)  # type: ignore[arg-type]
             return [row.record for row in find_logs(store.engine, asked)]
 
         assert found() == [event, log]
-        assert found(oldest=True) == [log, event]
+        assert found(order="oldest") == [log, event]
         assert found(text="went up") == found(kind="log") == found(trace_id=ids[0]) == found(until=T) == [log]
         assert found(severity=13) == found(step=2) == found(name="train.nan_detected") == [event]
-        assert [row.record for row in find_alerts(store.engine, LogQuery(run=number))] == [alert]
+        assert [row.record for row in find_alerts(store.engine, RecordQuery(run=number))] == [alert]
 
     def test_runs_are_folded_from_their_writers(self, store: Store, run: str) -> None:
         """Name, ranks, attempts, configuration, endings, counts and the newest values."""

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from stepscope.hub.live import Live
-from stepscope.hub.questions.live_events import Watching
+from stepscope.hub.questions.live_events import LiveEvents
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import ACCESS
 from stepscope.hub.sources import ReceivedBatch
@@ -37,7 +37,7 @@ def watch(live: Live, query: str, use: Callable[[AsyncIterator[bytes]], Any], **
             "headers": [],
             ACCESS: Access(),
         }
-        response: Any = await Watching(live, **options).answer(Request(scope))
+        response: Any = await LiveEvents(live, **options).answer(Request(scope))
         if not hasattr(response, "body_iterator"):
             return response
         stream = response.body_iterator
@@ -109,7 +109,7 @@ def test_beats_and_the_end() -> None:
         live.close()
         return beat, [piece async for piece in stream]
 
-    beat, rest = watch(live, "run=r", use, beat=0.01)
+    beat, rest = watch(live, "run=r", use, heartbeat=0.01)
     assert (beat.name, rest) == ("beat", [])
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from stepscope.hub.questions.logs import LogQuery, find_logs
+from stepscope.hub.questions.conditions import RecordQuery
+from stepscope.hub.questions.logs import find_logs
 from stepscope.hub.questions.metric_keys import list_keys
-from stepscope.hub.questions.spans import SpanQuery, find_spans
+from stepscope.hub.questions.spans import find_spans
 from stepscope.hub.store import schema, tables
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
@@ -120,9 +121,9 @@ class TestWithEngine:
         large = Metric(T, 2, None, None, {"loss": 2**63 - 1})
         store.write(Batch(writer("r"), 1, [large, new, structs.replace(log, time=T + 1)]))
         run = store.engine.query("SELECT run FROM runs")["run"][0]
-        spans = find_spans(store.engine, SpanQuery(run=run))
+        spans = find_spans(store.engine, RecordQuery(run=run))
         assert [(row.span.flags, row.writer > 0) for row in spans] == [(0x301, True), (0, False)]
-        logs = [row.record for row in find_logs(store.engine, LogQuery(run=run))]
+        logs = [row.record for row in find_logs(store.engine, RecordQuery(run=run))]
         assert [(each.observed, each.flags) for each in logs] == [(T + 7, 1), (0, 0)]
         assert list_keys(store.engine, run)[0]["max"] == 2**63 - 1
         assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [5]

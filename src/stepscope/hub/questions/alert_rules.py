@@ -1,7 +1,6 @@
 """Endpoints of alert rules: the rules in force, checking and saving the page's own, and a preview over a run."""
 
 from collections.abc import Iterator, Sequence
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -15,9 +14,8 @@ from stepscope.hub.alerting.service import Alerting, RuleStatus
 from stepscope.hub.questions.alert_states import alerting, for_all_projects
 from stepscope.hub.questions.endpoint import Endpoint, Reader
 from stepscope.hub.questions.export import read_points
-from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.params import Param, bad_request, not_found, unavailable
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, seconds, thing
-from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import RunRow
 from stepscope.hub.store.series_catalog import read_lines
@@ -69,10 +67,10 @@ def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     try:
         known.save_rules(_body(given, _decode_text, '{"yaml": "rules: ..."}').yaml)
     except Mistake as mistake:
-        raise bad(f"line {mistake.line}, column {mistake.column}: {mistake}") from None
+        raise bad_request(f"line {mistake.line}, column {mistake.column}: {mistake}") from None
     except OSError as error:
         why = f"the rules cannot be written: {error.strerror or error}"
-        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 5.0)) from None
+        raise unavailable(why, 5.0) from None
     return listing(reader, given)
 
 
@@ -103,7 +101,7 @@ def test(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `POST /api/alerts/notifiers/{name}/test`."""
     why = for_all_projects(reader).test_notifier(given["name"])
     if why is None:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no notifier {given['name'][:200]!r}"))
+        raise not_found(f"there is no notifier {given['name'][:200]!r}")
     return {"name": given["name"], "sent": not why, "reason": why}
 
 
@@ -190,7 +188,7 @@ def _body(given: dict[str, Any], decode: Any, example: str) -> Any:
     try:
         return decode(given["body"])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad(f"send {example}: {error}") from None
+        raise bad_request(f"send {example}: {error}") from None
 
 
 _NAME = Param("name", "text", "the name of a notifier", required=True, place="path")

@@ -3,10 +3,11 @@
 from typing import Any
 
 from stepscope.alerts.alert import Alert
-from stepscope.hub.questions.logs import LogQuery, find_logs, record_json
+from stepscope.hub.questions.conditions import RecordQuery
+from stepscope.hub.questions.logs import find_logs, record_json
 from stepscope.hub.questions.series import read_series
 from stepscope.hub.questions.series_sql import SeriesQuery
-from stepscope.hub.questions.spans import SpanQuery, find_spans, span_json
+from stepscope.hub.questions.spans import find_spans, span_json
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import run_number
 from stepscope.wire.plain import word
@@ -25,9 +26,13 @@ def take(engine: Engine, alert: Alert) -> dict[str, Any] | None:
     if number is None:
         return None
     step = alert.last_step if alert.last_step is not None else alert.step
-    spans = [] if step is None else find_spans(engine, SpanQuery(run=number, step=step, slowest=True, limit=MOST_SPANS))
+    spans = (
+        []
+        if step is None
+        else find_spans(engine, RecordQuery(run=number, step=step, order="slowest", limit=MOST_SPANS))
+    )
     until = (alert.fired or alert.began) + AROUND_NS // 6
-    logs = find_logs(engine, LogQuery(run=number, since=until - AROUND_NS, until=until, limit=MOST_LOGS))
+    logs = find_logs(engine, RecordQuery(run=number, since=until - AROUND_NS, until=until, limit=MOST_LOGS))
     return {
         "step": step,
         "values": _values(engine, number, alert, step),

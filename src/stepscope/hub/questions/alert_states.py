@@ -2,7 +2,6 @@
 
 import os
 import time
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -12,9 +11,8 @@ from stepscope.alerts.rule import RuleError, read_duration
 from stepscope.alerts.states import OPEN, STATES
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.questions.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
-from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.params import Param, bad_request, forbidden, not_found
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, seconds, thing
-from stepscope.hub.refusals import Refusal, Refused
 from stepscope.wire.plain import plain, word
 
 LONGEST_TEXT = 200
@@ -44,14 +42,14 @@ _decode_mark = msgspec.json.Decoder(NewMark).decode
 def alerting(reader: Reader) -> Alerting:
     """The alerts of the hub; Refused where none runs."""
     if reader.alerting is None:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "alerts are kept by a hub, and none runs here"))
+        raise not_found("alerts are kept by a hub, and none runs here")
     return reader.alerting
 
 
 def for_all_projects(reader: Reader) -> Alerting:
     """The alerts of the hub, for a change that concerns all projects; Refused to a token that reaches one."""
     if reader.project is not None:
-        raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this concerns all projects and this token reaches one only"))
+        raise forbidden("this concerns all projects and this token reaches one only")
     return alerting(reader)
 
 
@@ -92,7 +90,7 @@ def expect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     try:
         wanted = _decode_mark(given["body"] or b"{}")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad(f'send {{"project": false}}: {error}') from None
+        raise bad_request(f'send {{"project": false}}: {error}') from None
     mark = alerting(reader).mark_expected(alert.id, reader.who, project=wanted.project)
     assert mark is not None
     return _mark(mark)
@@ -112,11 +110,11 @@ def silence(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         wanted = _decode_silence(given["body"])
         lasts = read_duration("for", wanted.duration)
     except (msgspec.MsgspecError, UnicodeDecodeError, RuleError) as error:
-        raise bad(f'send {{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}}: {error}') from None
+        raise bad_request(f'send {{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}}: {error}') from None
     if lasts.seconds <= 0:
-        raise bad("for: say how long in time, such as 2h")
+        raise bad_request("for: say how long in time, such as 2h")
     if max(len(text) for text in (wanted.rule, wanted.run, wanted.key, wanted.why)) > LONGEST_TEXT:
-        raise bad(f"a pattern or a reason has at most {LONGEST_TEXT} characters")
+        raise bad_request(f"a pattern or a reason has at most {LONGEST_TEXT} characters")
     now = time.time_ns()
     made = Silence(
         id=os.urandom(6).hex(),
@@ -129,21 +127,21 @@ def silence(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         why=wanted.why,
     )
     if not known.silence(made):
-        raise bad("there are too many silences: remove some")
+        raise bad_request("there are too many silences: remove some")
     return _silence(made)
 
 
 def remove(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `DELETE /api/alerts/silences/{id}`."""
     if not for_all_projects(reader).remove(given["id"]):
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no silence {given['id']}"))
+        raise not_found(f"there is no silence {given['id']}")
     return {"id": given["id"], "removed": True}
 
 
 def _seen(reader: Reader, id: str) -> Alert:
     alert = alerting(reader).alert(id)
     if alert is None or reader.project not in (None, alert.project):
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no alert {id[:200]!r}"))
+        raise not_found(f"there is no alert {id[:200]!r}")
     return alert
 
 

@@ -1,6 +1,5 @@
 """Endpoints of dashboards: the list, one of them, keeping and deleting a user's own, and checking a text."""
 
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -8,9 +7,8 @@ import msgspec
 from stepscope.hub.dashboards.folder import BUILTIN, Folder, Source
 from stepscope.hub.dashboards.shape import LONGEST, Mistake, parse
 from stepscope.hub.questions.endpoint import Endpoint, Reader
-from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.params import Param, bad_request, forbidden, not_found
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, many, maybe, thing
-from stepscope.hub.refusals import Refusal, Refused
 
 
 class Text(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,7 +39,7 @@ def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `GET /api/dashboards/{name}`."""
     source = _folder(reader).read(given["name"])
     if source is None:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no dashboard {given['name']}"))
+        raise not_found(f"there is no dashboard {given['name']}")
     return {**_who(source), "yaml": source.text, **_checked(source.text)}
 
 
@@ -51,11 +49,11 @@ def keep(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     try:
         parse(text)
     except Mistake as mistake:
-        raise bad(f"line {mistake.line}: {mistake}") from None
+        raise bad_request(f"line {mistake.line}: {mistake}") from None
     try:
         _folder(reader).write(name, text)
     except OSError as error:
-        raise bad(f"the dashboard cannot be kept: {error.strerror or error}") from None
+        raise bad_request(f"the dashboard cannot be kept: {error.strerror or error}") from None
     return one(reader, given)
 
 
@@ -63,7 +61,7 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `DELETE /api/dashboards/{name}`."""
     name = _changeable(reader, given)
     if not _folder(reader).delete(name):
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no dashboard {name}"))
+        raise not_found(f"there is no dashboard {name}")
     return {"name": name, "deleted": True}
 
 
@@ -81,16 +79,16 @@ def _checked(text: str) -> dict[str, Any]:
 
 def _folder(reader: Reader) -> Folder:
     if reader.home is None:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "dashboards are kept by a hub, and none runs here"))
+        raise not_found("dashboards are kept by a hub, and none runs here")
     return Folder(reader.home)
 
 
 def _changeable(reader: Reader, given: dict[str, Any]) -> str:
     name: str = given["name"]
     if reader.project is not None:
-        raise Refused(Refusal(HTTPStatus.FORBIDDEN, "dashboards are for all projects and this token reaches one only"))
+        raise forbidden("dashboards are for all projects and this token reaches one only")
     if name in BUILTIN:
-        raise bad(f"{name} is built in: keep yours under another name")
+        raise bad_request(f"{name} is built in: keep yours under another name")
     return name
 
 
@@ -98,7 +96,7 @@ def _text(given: dict[str, Any]) -> str:
     try:
         return _decode(given["body"]).yaml
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad(f'send {{"yaml": "title: ..."}}: {error}') from None
+        raise bad_request(f'send {{"yaml": "title: ..."}}: {error}') from None
 
 
 def _who(source: Source) -> dict[str, Any]:

@@ -1,15 +1,13 @@
 """Endpoints that change a run: its name, notes, tags, whether it is archived; its edits; and its deletion."""
 
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.params import bad
+from stepscope.hub.questions.params import bad_request, conflict, not_found, unavailable
 from stepscope.hub.questions.runs import RUN_FIELDS, run_json
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, many, seconds, thing
-from stepscope.hub.refusals import Refusal, Refused
 from stepscope.journal.run_edits import GOING, Edits
 from stepscope.model.edits import (
     LARGEST_TAG,
@@ -32,17 +30,17 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `PATCH /api/runs/{run}`."""
     edits, recorded = _edits(reader), reader.recorded(given["run"])
     wanted = _change(given["body"])
-    row = reader.described(recorded)
+    row = reader.with_edits(recorded)
     before = Description(row.name or None, row.notes, row.tags, row.archived)
     if len(apply(before, [Edit(run=row.id, time=0, id="", change=wanted)]).tags) > MOST_TAGS:
-        raise Refused(Refusal(HTTPStatus.CONFLICT, f"a run has at most {MOST_TAGS} tags: remove some first"))
+        raise conflict(f"a run has at most {MOST_TAGS} tags: remove some first")
     latest = max((edit.time for edit in recorded.told), default=0)
     try:
         edit = edits.append(recorded.id, reader.who, wanted, after=latest)
     except OSError as error:
         why = f"the edit cannot be written: {error.strerror or error}"
-        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 5.0)) from None
-    now = reader.described(recorded)
+        raise unavailable(why, 5.0) from None
+    now = reader.with_edits(recorded)
     return {
         "run": run_json(now, reader.states.status(now), {}),
         "edit": _shape(edit),
@@ -62,20 +60,20 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     row = reader.run(given["run"])
     state = reader.states.state(row)
     if state in GOING:
-        raise Refused(Refusal(HTTPStatus.CONFLICT, f"the run {row.id} is {state}: end it before you delete it"))
+        raise conflict(f"the run {row.id} is {state}: end it before you delete it")
     if reader.delete is None:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "runs are deleted by a hub, and none runs here"))
+        raise not_found("runs are deleted by a hub, and none runs here")
     try:
         freed = reader.delete(row, reader.who)
     except OSError as error:
         why = f"the run cannot be deleted: {error.strerror or error}"
-        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 5.0)) from None
+        raise unavailable(why, 5.0) from None
     return {"run": row.id, "deleted": True, "bytes": freed.bytes, "freed": msgspec.to_builtins(freed)}
 
 
 def _edits(reader: Reader) -> Edits:
     if reader.edits is None:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "edits are kept in a home folder, and there is none here"))
+        raise not_found("edits are kept in a home folder, and there is none here")
     return reader.edits
 
 
@@ -83,13 +81,13 @@ def _change(body: bytes) -> Change:
     try:
         wanted = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad(
+        raise bad_request(
             f'send {{"name": "...", "notes": "...", "tags": {{"name": true}}, "archived": true}}: {error}'
         ) from None
     if not wanted:
-        raise bad("this changes nothing: send a name, notes, tags or archived")
+        raise bad_request("this changes nothing: send a name, notes, tags or archived")
     if isinstance(wanted.name, str) and not wanted.name.strip():
-        raise bad("a name must not be blank")
+        raise bad_request("a name must not be blank")
     return wanted
 
 

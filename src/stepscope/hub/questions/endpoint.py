@@ -1,17 +1,15 @@
-"""What an endpoint is: a path, parameters, a function that answers, and what the answer looks like."""
+"""Endpoints and request context: path, parameters, schema of the answer, and what several endpoints share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.deletion import Deleted
-from stepscope.hub.questions.params import Param
+from stepscope.hub.questions.params import Param, forbidden, not_found
 from stepscope.hub.questions.schemas import INTEGER, Schema, maybe
 from stepscope.hub.receivers.ingest import Ingest
-from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
 from stepscope.hub.store.run_catalog import RunRow, edited, list_runs, run_ids, run_number
@@ -20,68 +18,68 @@ from stepscope.journal.run_edits import Edits
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Request context: the engine, the states of runs, and the one project that may be seen, if only one."""
+    """Request context: the engine, the states of runs, and the project that a token is limited to, if any."""
 
     engine: Engine
     states: RunStates
     project: str | None = None
     home: Path | None = None
-    """The home folder, where a hub runs on one."""
-    entry: Ingest | None = None
-    """The way in for what a request brings, where a hub runs."""
+    """The home folder, where there is one."""
+    ingest: Ingest | None = None
+    """Takes the records that a request brings, where a hub runs."""
     stop: Stop | None = None
-    """Ends a query when its client has left or the hub closes."""
+    """Cancels a query when its client disconnects or the hub closes."""
     edits: Edits | None = None
-    """What people changed about runs, where there is a home folder."""
+    """Edits of runs, where there is a home folder."""
     alerting: Alerting | None = None
     """The alerts, where a hub runs."""
     delete: Callable[[RunRow, str], Deleted] | None = None
-    """Deletes a run for somebody, where a hub runs."""
+    """Deletes a run in the name of a user, where a hub runs."""
     diagnosed: Callable[[str], float] = lambda run: 1.0
-    """Tells the share of a run's records that is diagnosed; where no hub runs, it diagnoses them."""
+    """The share of a run's records that is diagnosed; where no hub runs, this diagnoses them first."""
     who: str = ""
-    """Who asks: the name of a token, or what a client says."""
+    """The user: the name of a token, or what the client sent."""
 
     def run(self, id: str) -> RunRow:
-        """Find a run, with the edits applied; Refused when there is none that may be seen."""
-        return self.described(self.recorded(id))
+        """Find a run, with the edits applied; Refused when it does not exist or may not be seen."""
+        return self.with_edits(self.recorded(id))
 
     def runs(self, *, ids: Sequence[str] | None = None, keys: Sequence[str] = ()) -> list[RunRow]:
-        """List the runs that may be seen, with the edits applied."""
+        """List the visible runs, with the edits applied."""
         known = {} if self.edits is None else self.edits.all()
         rows = list_runs(self.engine, ids=ids, project=self.project, keys=keys)
         return [edited(row, known.get(row.id, ())) for row in rows]
 
-    def described(self, row: RunRow) -> RunRow:
+    def with_edits(self, row: RunRow) -> RunRow:
         """A run with the edits applied."""
         return edited(row, () if self.edits is None else self.edits.of(row.id))
 
     def recorded(self, id: str) -> RunRow:
-        """Find a run as it was recorded; Refused when there is none that may be seen."""
+        """Find a run as it was recorded; Refused when it does not exist or may not be seen."""
         for row in list_runs(self.engine, ids=[id]):
             if self.project in (None, row.project):
                 return row
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no run {id[:200]!r}"))
+        raise not_found(f"there is no run {id[:200]!r}")
 
     def number(self, id: str) -> int:
-        """The number of a run; Refused when there is none that may be seen."""
+        """The number of a run; Refused when it does not exist or may not be seen."""
         if self.project is not None:
             return self.run(id).number
         number = run_number(self.engine, id)
         if number is None:
-            raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no run {id[:200]!r}"))
+            raise not_found(f"there is no run {id[:200]!r}")
         return number
 
-    def among(self, id: str | None) -> int | None:
-        """The number of a run, None for all of them; who may see one project only must name a run."""
+    def number_or_all(self, id: str | None) -> int | None:
+        """The number of a run, None for all runs; a token of one project must name a run."""
         if id is not None:
             return self.number(id)
         if self.project is not None:
-            raise Refused(Refusal(HTTPStatus.FORBIDDEN, "name a run: this token reaches one project only"))
+            raise forbidden("name a run: this token is limited to one project")
         return None
 
-    def owners(self, numbers: set[int]) -> dict[int, str]:
-        """The ids of runs by number, of those that may be seen."""
+    def visible_ids(self, numbers: set[int]) -> dict[int, str]:
+        """The ids of the visible ones among some runs, by number."""
         found = run_ids(self.engine, numbers)
         if self.project is None:
             return found
@@ -91,24 +89,24 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that is read piece by piece."""
+    """An answer that is sent piece by piece."""
 
     media_type: str
     name: str
-    """The file it is saved as; empty when it is none."""
+    """The file name to save it as; empty when it is not a file."""
     pieces: Iterator[bytes]
 
 
 Answer = Callable[[Reader, dict[str, Any]], Any]
-"""Answers with what JSON can hold, or a Stream; raises Refused."""
+"""Returns JSON values or a Stream; raises Refused."""
 
 Lane = Literal["read", "sql", "import"]
-"""The threads that answer: user-supplied queries and large files have their own, so that they delay nobody else."""
+"""Thread pools: user-supplied queries and large files have their own, so that they delay nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One endpoint; parameters of the path are among `params`."""
+    """One endpoint; `params` include those of the path."""
 
     path: str
     name: str
@@ -129,8 +127,8 @@ RUN = Param("run", "text", "the id of a run", required=True, place="path")
 EXACT_RUN = Param("run", "text", "records of this run")
 METRIC = Param("key", "text", "a metric, such as actor/length", required=True)
 RANK_ONLY = Param("rank", "integer", "of this rank only", low=0, high=2**32 - 1)
-LIMIT = Param("limit", "integer", "so many at most", default=100, low=1, high=1000)
-OFFSET = Param("offset", "integer", "leave out so many", default=0, low=0, high=1_000_000)
+LIMIT = Param("limit", "integer", "at most this many", default=100, low=1, high=1000)
+OFFSET = Param("offset", "integer", "skip this many", default=0, low=0, high=1_000_000)
 SINCE = Param("since", "number", "not before this time, in seconds since 1970")
 UNTIL = Param("until", "number", "not after this time, in seconds since 1970")
 STEP_PARAM = Param("step", "integer", "at this step")
@@ -141,19 +139,47 @@ SPAN_PARAM = Param("span_id", "hex", "of this span", width=8)
 NEXT = maybe(INTEGER)
 
 
-def whole(number: float | None, factor: float = 1.0) -> int | None:
-    """A number times a factor as an integer that the store can hold, the nearest one where it is too great."""
+def to_int64(number: float | None, factor: float = 1.0) -> int | None:
+    """A number times a factor as an int64, clamped to the range of the store."""
     return None if number is None else int(min(max(number * factor, -(2.0**62)), 2.0**62))
 
 
 def nanoseconds(moment: float | None) -> int | None:
-    """A time in ns."""
-    return whole(moment, 1e9)
+    """Seconds as nanoseconds."""
+    return to_int64(moment, 1e9)
 
 
-def next_offset(rows: Sequence[Any], given: dict[str, Any]) -> int | None:
-    """The offset of the next page, where there is one."""
-    return given["offset"] + given["limit"] if len(rows) > given["limit"] else None
+def record_conditions(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a RecordQuery; one row more than a page is read, to know whether there is a next page."""
+    same = {name: given[name] for name in ("step", "rank", "name", "attrs", "trace_id", "span_id", "offset")}
+    times = {name: nanoseconds(given[name]) for name in ("since", "until")}
+    return {
+        **same,
+        **times,
+        "run": reader.number_or_all(given["run"]),
+        "order": given["sort"],
+        "limit": given["limit"] + 1,
+    }
+
+
+class _Row(Protocol):
+    @property
+    def run(self) -> int: ...
+
+
+Row = TypeVar("Row", bound=_Row)
+
+
+def page_json(
+    reader: Reader, given: dict[str, Any], name: str, rows: Sequence[Row], shape: Callable[[Row, str], dict[str, Any]]
+) -> dict[str, Any]:
+    """A page of rows with the ids of their runs, and the offset of the next page; None when this is the last."""
+    ids = reader.visible_ids({row.run for row in rows})
+    more = len(rows) > given["limit"]
+    return {
+        name: [shape(row, ids.get(row.run, "")) for row in rows[: given["limit"]]],
+        "next": given["offset"] + given["limit"] if more else None,
+    }
 
 
 def safe_name(text: str) -> str:

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.exemplars import ExemplarRow, every_exemplar
 from stepscope.hub.questions.histograms import DistributionRow, every_distribution
-from stepscope.hub.questions.logs import LogQuery, find_alerts, find_logs, record_json
-from stepscope.hub.questions.params import Param, bad
-from stepscope.hub.questions.spans import SpanQuery, SpanRow, find_spans, span_json
+from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
+from stepscope.hub.questions.params import Param, bad_request
+from stepscope.hub.questions.spans import SpanRow, find_spans, span_json
 from stepscope.hub.store import arrow, exact, literal
 from stepscope.hub.store.arrow import Points
 from stepscope.hub.store.engine import Engine
@@ -102,12 +103,7 @@ def histogram_row(row: DistributionRow) -> dict[str, Any]:
     """A distribution by the names of `HISTOGRAM`; times in ns, and only what its kind has."""
     line, value = row.line, row.value
     made: dict[str, Any] = {
-        "key": line.key,
-        "axis": line.axis or None,
-        "rank": line.rank,
-        "attempt": row.attempt,
-        "step": row.step,
-        "time": row.time,
+        **_place(row),
         "start": row.start or None,
         "unit": line.unit,
         "scope": line.scope,
@@ -137,12 +133,7 @@ def exemplar_row(row: ExemplarRow) -> dict[str, Any]:
     """An exemplar by the names of `EXEMPLAR`; its time in ns."""
     line = row.line
     return {
-        "key": line.key,
-        "axis": line.axis or None,
-        "rank": line.rank,
-        "attempt": row.attempt,
-        "step": row.step,
-        "time": row.time,
+        **_place(row),
         "value": row.value,
         "attrs": row.attrs,
         "scope": line.scope,
@@ -152,8 +143,14 @@ def exemplar_row(row: ExemplarRow) -> dict[str, Any]:
     }
 
 
+def _place(row: DistributionRow | ExemplarRow) -> dict[str, Any]:
+    line = row.line
+    named = {"key": line.key, "axis": line.axis or None, "rank": line.rank}
+    return {**named, "attempt": row.attempt, "step": row.step, "time": row.time}
+
+
 def as_cells(names: Sequence[str], made: dict[str, Any]) -> list[Any]:
-    """The fields of a distribution or exemplar as text files have them: times in seconds, to the nanosecond."""
+    """The fields of a distribution or exemplar as a text file has them: times in seconds, to the nanosecond."""
     times = {name: exact_seconds(made[name]) for name in ("time", "start") if made.get(name) is not None}
     return [plain(value) for value in cells(names, {**made, **times})]
 
@@ -165,7 +162,7 @@ def exact_seconds(ns: int) -> str:
 
 
 def as_csv(names: Sequence[str], groups: Iterable[Iterable[Sequence[Any]]]) -> Iterator[bytes]:
-    """Write groups of rows as one CSV file with a head, which comes with the first of them."""
+    """Write groups of rows as one CSV file; its header comes with the first of them."""
     head = _csv([names])
     for rows in groups:
         yield head + _csv([as_text(value) for value in row] for row in rows)
@@ -181,7 +178,7 @@ def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
 
 
 def as_text(value: Any) -> str | None:
-    """A value in a cell: nested ones as JSON, none as nothing."""
+    """The text of a cell: nested values as JSON, None as an empty cell."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, float):
@@ -190,7 +187,7 @@ def as_text(value: Any) -> str | None:
 
 
 def as_jsonl(names: Sequence[str], groups: Iterable[Iterable[Sequence[Any]]]) -> Iterator[bytes]:
-    """Write groups of rows as lines of JSON."""
+    """Write groups of rows as JSON lines."""
     encode = msgspec.json.Encoder().encode
     for rows in groups:
         yield b"".join(encode(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
@@ -223,7 +220,7 @@ def export(reader: Reader, given: dict[str, Any]) -> Stream:
         else:
             pieces = _records(reader, run.number, run.id, given)
     except ConfigError as error:
-        raise bad(str(error)) from None
+        raise bad_request(str(error)) from None
     return Stream(MEDIA_TYPES[given["format"]], f"{safe_name(run.id)}-{what}.{given['format']}", pieces)
 
 
@@ -269,7 +266,7 @@ def _records(reader: Reader, run: int, id: str, given: dict[str, Any]) -> Iterat
 
 def _span_pages(reader: Reader, run: int, id: str) -> tuple[Sequence[str], Iterator[list[list[Any]]]]:
     def find(until: int | None, offset: int) -> list[SpanRow]:
-        return find_spans(reader.engine, SpanQuery(run=run, until=until, offset=offset, limit=PAGE))
+        return find_spans(reader.engine, RecordQuery(run=run, until=until, offset=offset, limit=PAGE))
 
     pages = _newest_first(find, lambda row: row.span.time)
     return SPAN, ([cells(SPAN, span_json(row, id)) for row in page] for page in pages)
@@ -281,7 +278,7 @@ def _log_pages(
     search = find_logs if given["what"] == "logs" else find_alerts
 
     def find(until: int | None, offset: int) -> list[LogRow]:
-        return search(reader.engine, LogQuery(run=run, until=until, offset=offset, limit=PAGE))
+        return search(reader.engine, RecordQuery(run=run, until=until, offset=offset, limit=PAGE))
 
     pages = _newest_first(find, lambda row: row.record.time)
     return RECORD, ([cells(RECORD, record_json(row, id)) for row in page] for page in pages)
@@ -321,14 +318,14 @@ ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/export",
         "exportRun",
-        "A copy of a run: all points, histograms or exemplars with those of earlier attempts, or its spans, logs or "
+        "A run as a file: all points, histograms or exemplars, superseded ones too, or its spans, logs or "
         "alerts, newest first.",
         export,
         {"type": "string", "format": "binary"},
         (
             RUN,
-            Param("format", "choice", "how it is written", "jsonl", choices=tuple(MEDIA_TYPES)),
-            Param("what", "choice", "what is copied", "metrics", choices=WHAT),
+            Param("format", "choice", "the format", "jsonl", choices=tuple(MEDIA_TYPES)),
+            Param("what", "choice", "the kind of record", "metrics", choices=WHAT),
             Param("key", "text", "points of this metric only", many=64),
             Param("rank", "integer", "points of this rank only", low=0, high=2**32 - 1),
         ),

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from stepscope.hub.questions.conditions import newest, pages
-from stepscope.hub.questions.endpoint import METRIC, RANK_ONLY, RUN, Endpoint, Reader, whole
+from stepscope.hub.questions.endpoint import METRIC, RANK_ONLY, RUN, Endpoint, Reader, to_int64
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import (
     ATTRS,
@@ -121,9 +121,9 @@ def _condition(series: Collection[int], given: dict[str, Any]) -> str:
     if x == "step":
         found.append(f"step > {NO_STEP}")
     if given["from"] is not None:
-        found.append(f"{x} >= {whole(given['from'], scale)}")
+        found.append(f"{x} >= {to_int64(given['from'], scale)}")
     if given["to"] is not None:
-        found.append(f"{x} <= {whole(given['to'], scale)}")
+        found.append(f"{x} <= {to_int64(given['to'], scale)}")
     return " AND ".join(found)
 
 

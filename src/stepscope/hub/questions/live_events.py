@@ -65,8 +65,8 @@ def _scalar(value: Value) -> float | str | None:
     return word(value.total / value.count) if value.count and value.total is not None else None
 
 
-def runs_moved(batches: Iterable[Batch]) -> dict[str, Any]:
-    """Which runs moved, each with its highest step and latest time in these batches."""
+def changed_runs(batches: Iterable[Batch]) -> dict[str, Any]:
+    """The runs with records in these batches, each with its highest step and latest time."""
     runs: dict[str, dict[str, Any]] = {}
     for batch in batches:
         steps = [record.step for record in batch.records if record.step is not None]
@@ -78,15 +78,15 @@ def runs_moved(batches: Iterable[Batch]) -> dict[str, Any]:
 
 
 PATH = "/api/live"
-BEAT_SECONDS = 10.0
-_LOOK_SECONDS = 1.0
-"""Between two looks at whether a client may still watch."""
+HEARTBEAT_SECONDS = 10.0
+_CHECK_SECONDS = 1.0
+"""Seconds between two checks of whether the token is still valid."""
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 PARAMS = (
-    Param("run", "text", "a run; without it only which runs moved is told"),
+    Param("run", "text", "a run; without one, only the runs that changed are sent"),
     Param("kind", "choice", "records of this kind only", many=len(KINDS), choices=KINDS),
     Param("key", "text", "points of this metric only", many=64),
-    Param("cursor", "text", "go on after this event; Last-Event-ID means the same"),
+    Param("cursor", "text", "resume after this event, as Last-Event-ID does"),
 )
 
 
@@ -94,35 +94,38 @@ def describe() -> dict[str, Any]:
     """Describe the endpoint for OpenAPI."""
     text = (
         "Server-sent events. `hello` comes first; `records` bring points by key, logs, events, alerts and spans of a "
-        "run, `runs` tells which runs moved, `beat` comes when nothing else does, and `gap` says that records were "
-        "left out, because the cursor is too old or this client too slow: load anew. After it a slow client is let go."
+        "run, `runs` names the runs that changed, `beat` is a heartbeat, and `gap` says that records were skipped, "
+        "because the cursor is too old or the client too slow: reload. A slow client is disconnected after it."
     )
     good = {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-    made = {"operationId": "watch", "summary": "What is being stored, as it comes.", "description": text}
+    made = {"operationId": "watch", "summary": "Records as they are stored.", "description": text}
     return {PATH: {"get": {**made, "parameters": parameters(PARAMS), "responses": {"200": good, **errors()}}}}
 
 
-class Watching:
+class LiveEvents:
     """Answers requests for live events."""
 
     def __init__(
-        self, live: Live, still_valid: Callable[[Access], bool] = lambda access: True, beat: float = BEAT_SECONDS
+        self,
+        live: Live,
+        still_valid: Callable[[Access], bool] = lambda access: True,
+        heartbeat: float = HEARTBEAT_SECONDS,
     ) -> None:
         self._live = live
         self._still_valid = still_valid
-        self._beat = beat
+        self._heartbeat = heartbeat
 
     async def answer(self, request: Request) -> Response:
-        """Begin a stream of events."""
+        """Start a stream of events."""
         try:
             given = params.check(PARAMS, {}, request.query_params.multi_items(), attrs=False)
         except Refused as refused:
             return error_response(refused.refusal)
-        loop, news_came = asyncio.get_running_loop(), asyncio.Event()
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(news_came.set)
+                loop.call_soon_threadsafe(arrived.set)
 
         cursor = given["cursor"] or request.headers.get("last-event-id")
         access = access_of(request.scope)
@@ -133,11 +136,11 @@ class Watching:
             )
         except TooMany as error:
             return error_response(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), 10.0))
-        events = self._events(watcher, news_came, given, access, forgot=forgot)
+        events = self._events(watcher, arrived, given, access, forgot=forgot)
         return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 
     async def _events(
-        self, watcher: Watcher, news_came: asyncio.Event, given: dict[str, Any], access: Access, *, forgot: bool
+        self, watcher: Watcher, arrived: asyncio.Event, given: dict[str, Any], access: Access, *, forgot: bool
     ) -> AsyncIterator[bytes]:
         try:
             _, _, cursor = self._live.drain(watcher) if forgot else ([], 0, self._live.cursor(watcher.number))
@@ -150,26 +153,26 @@ class Watching:
                     yield event("gap", {"missed": missed, "reason": "this client is too slow"}, cursor)
                     return
                 for moment in moments:
-                    for piece in self._told(moment, given):
+                    for piece in self._events_of(moment, given):
                         yield piece
-                if not await self._wait(news_came, access):
+                if not await self._wait(arrived, access):
                     yield event("beat", {}, cursor)
-                news_came.clear()
+                arrived.clear()
         finally:
             self._live.leave(watcher)
 
-    async def _wait(self, news_came: asyncio.Event, access: Access) -> bool:
-        """Wait for news for as long as a beat, and for as long as the client may watch; tell whether there is any."""
-        until = time.monotonic() + self._beat
+    async def _wait(self, arrived: asyncio.Event, access: Access) -> bool:
+        """Wait for events until the next heartbeat while the token is valid; return whether there are any."""
+        until = time.monotonic() + self._heartbeat
         while (left := until - time.monotonic()) > 0 and self._still_valid(access):
             with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(news_came.wait(), min(left, _LOOK_SECONDS))
+                return await asyncio.wait_for(arrived.wait(), min(left, _CHECK_SECONDS))
         return False
 
-    def _told(self, moment: Moment, given: dict[str, Any]) -> Iterator[bytes]:
+    def _events_of(self, moment: Moment, given: dict[str, Any]) -> Iterator[bytes]:
         cursor = self._live.cursor(moment.number)
         if given["run"] is None:
-            yield event("runs", runs_moved(moment.batches), cursor)
+            yield event("runs", changed_runs(moment.batches), cursor)
             return
         for batch in moment.batches:
             found = batch_json(batch, given["kind"] or KINDS, given["key"])

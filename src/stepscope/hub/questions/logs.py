@@ -1,10 +1,9 @@
 """Logs, events and alerts: search by text, severity, place and time."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
-from stepscope.hub.questions import conditions
+from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.endpoint import (
     EXACT_RUN,
     LIMIT,
@@ -19,8 +18,8 @@ from stepscope.hub.questions.endpoint import (
     UNTIL,
     Endpoint,
     Reader,
-    nanoseconds,
-    next_offset,
+    page_json,
+    record_conditions,
 )
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import (
@@ -36,74 +35,29 @@ from stepscope.hub.questions.schemas import (
     seconds,
     thing,
 )
-from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.log_rows import LogRow, read_log_rows
 from stepscope.model import names
 from stepscope.model.names import SEVERITIES
-from stepscope.model.records import ALERT, EVENT, LOG, Alert, Log, kind
+from stepscope.model.records import Alert, Log, kind
 from stepscope.wire.otlp.names import ATTR_SCOPE_NAME
 from stepscope.wire.plain import plain
 
-_KINDS = {"log": LOG, "event": EVENT, "alert": ALERT}
 
-
-@dataclass(frozen=True, slots=True)
-class LogQuery:
-    """Search conditions, all of which must hold. `text` is searched in body and name, ignoring case."""
-
-    run: int | None = None
-    step: int | None = None
-    rank: int | None = None
-    kind: Literal["log", "event"] | None = None
-    name: str | None = None
-    text: str | None = None
-    severity: int | None = None
-    """The least severity."""
-    trace_id: bytes | None = None
-    span_id: bytes | None = None
-    attrs: Mapping[str, str] = field(default_factory=dict)
-    since: int | None = None
-    until: int | None = None
-    oldest: bool = False
-    """Oldest first, for following a log from `since` on."""
-    limit: int = 200
-    offset: int = 0
-
-
-def find_logs(engine: Engine, question: LogQuery) -> list[LogRow]:
+def find_logs(engine: Engine, query: RecordQuery) -> list[LogRow]:
     """Search logs and events."""
-    return _find(engine, "logs", question)
+    return _find(engine, "logs", query)
 
 
-def find_alerts(engine: Engine, question: LogQuery) -> list[LogRow]:
+def find_alerts(engine: Engine, query: RecordQuery) -> list[LogRow]:
     """Search alerts."""
-    return _find(engine, "alerts", question)
+    return _find(engine, "alerts", query)
 
 
-def _find(engine: Engine, table: str, question: LogQuery) -> list[LogRow]:
-    where = " AND ".join(_conditions(question)) or "1"
-    order = "" if question.oldest else " DESC"
-    page = f"LIMIT {int(question.offset)}, {int(question.limit)}"
-    return read_log_rows(engine, table, where, f"time{order}, rank, span_id {page}")
-
-
-def _conditions(question: LogQuery) -> list[str]:
-    found = [
-        *conditions.exactly(run=question.run, step=question.step, rank=question.rank),
-        *conditions.named(question.name),
-        *conditions.traced(question.trace_id, question.span_id),
-        *conditions.between(question.since, question.until),
-        *conditions.with_attrs(question.attrs),
-    ]
-    if question.kind is not None:
-        found.append(f"kind = {_KINDS[question.kind]}")
-    if question.severity is not None:
-        found.append(f"severity >= {int(question.severity)}")
-    if question.text:
-        needle = literal.text(question.text)
-        found.append(f"(positionCaseInsensitiveUTF8(body, {needle}) + positionCaseInsensitiveUTF8(name, {needle}) > 0)")
-    return found
+def _find(engine: Engine, table: str, query: RecordQuery) -> list[LogRow]:
+    order = "" if query.order == "oldest" else " DESC"
+    page = f"LIMIT {int(query.offset)}, {int(query.limit)}"
+    return read_log_rows(engine, table, query.conditions(), f"time{order}, rank, span_id {page}")
 
 
 def record_json(row: LogRow, run: str) -> dict[str, Any]:
@@ -130,7 +84,7 @@ def record_json(row: LogRow, run: str) -> dict[str, Any]:
     }
 
 
-Find = Callable[[Engine, LogQuery], list[LogRow]]
+Find = Callable[[Engine, RecordQuery], list[LogRow]]
 
 
 def logs(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -146,27 +100,13 @@ def alerts(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _records(reader: Reader, given: dict[str, Any], find: Find, name: str) -> dict[str, Any]:
-    question = LogQuery(
-        run=reader.among(given["run"]),
-        step=given["step"],
-        rank=given["rank"],
+    query = RecordQuery(
+        **record_conditions(reader, given),
         kind=given["kind"],
-        name=given["name"],
         text=given["q"],
         severity=_severity(given["severity"]),
-        trace_id=given["trace_id"],
-        span_id=given["span_id"],
-        attrs=given["attrs"],
-        since=nanoseconds(given["since"]),
-        until=nanoseconds(given["until"]),
-        oldest=given["sort"] == "oldest",
-        limit=given["limit"] + 1,
-        offset=given["offset"],
     )
-    rows = find(reader.engine, question)
-    owners = reader.owners({row.run for row in rows})
-    shown = [record_json(row, owners.get(row.run, "")) for row in rows[: given["limit"]]]
-    return {name: shown, "next": next_offset(rows, given)}
+    return page_json(reader, given, name, find(reader.engine, query), record_json)
 
 
 def _severity(given: str | None) -> int | None:

@@ -41,7 +41,7 @@ class Param:
         """Turn what was given into a value; Refused when it is none."""
         found = _READERS[self.kind](self, given)
         if found is None:
-            raise bad(f"{self.name} is {_clip(given)!r} and must be {self._wanted()}")
+            raise bad_request(f"{self.name} is {_clip(given)!r} and must be {self._wanted()}")
         return found
 
     def _wanted(self) -> str:
@@ -79,9 +79,29 @@ class Param:
         return {"type": self.kind}
 
 
-def bad(message: str) -> Refused:
-    """The refusal of a request that makes no sense."""
+def bad_request(message: str) -> Refused:
+    """The refusal of a request that cannot be understood."""
     return Refused(Refusal(HTTPStatus.BAD_REQUEST, message))
+
+
+def not_found(message: str) -> Refused:
+    """The refusal of a request for something that does not exist, or may not be seen."""
+    return Refused(Refusal(HTTPStatus.NOT_FOUND, message))
+
+
+def forbidden(message: str) -> Refused:
+    """The refusal of a request that its token does not allow."""
+    return Refused(Refusal(HTTPStatus.FORBIDDEN, message))
+
+
+def conflict(message: str) -> Refused:
+    """The refusal of a request that the state of a run does not allow."""
+    return Refused(Refusal(HTTPStatus.CONFLICT, message))
+
+
+def unavailable(message: str, retry_after: float) -> Refused:
+    """The refusal of a request that may succeed later, in so many seconds."""
+    return Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message, retry_after))
 
 
 def _clip(text: str) -> str:
@@ -135,25 +155,25 @@ def check(
         if found is not None:
             wanted[_ATTR_TEXT.read(found[1] or found[2])] = _ATTR_TEXT.read(value)
             if len(wanted) > MOST_ATTRS:
-                raise bad(f"attr.KEY may be given {MOST_ATTRS} times")
+                raise bad_request(f"attr.KEY may be given {MOST_ATTRS} times")
         elif name in known:
             lists.setdefault(name, []).append(value)
         else:
             also = [*sorted(known), *(["attr.KEY"] if attrs else [])]
-            raise bad(f"there is no parameter {_clip(name)!r}; there are {', '.join(also) or 'none'}")
+            raise bad_request(f"there is no parameter {_clip(name)!r}; there are {', '.join(also) or 'none'}")
     checked = {name: _one(param, lists.get(name, [])) for name, param in known.items()}
     return {**checked, "attrs": wanted}
 
 
 def _one(param: Param, given: list[str]) -> Any:
     if param.required and not given:
-        raise bad(f"{param.name} is missing: {param.text}")
+        raise bad_request(f"{param.name} is missing: {param.text}")
     if param.many:
         if len(given) > param.many:
-            raise bad(f"{param.name} may be given {param.many} times")
+            raise bad_request(f"{param.name} may be given {param.many} times")
         return [param.read(value) for value in given]
     if len(given) > 1:
-        raise bad(f"{param.name} may be given once")
+        raise bad_request(f"{param.name} may be given once")
     if not given or (given[0] == "" and not param.required and param.place == "query"):
         return param.default
     return param.read(given[0])

@@ -1,20 +1,19 @@
 """The endpoint of the pipeline: how sinks fare, and what was refused and set aside."""
 
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from stepscope.hub import delivery
 from stepscope.hub.questions.endpoint import Endpoint, Reader
+from stepscope.hub.questions.params import forbidden
 from stepscope.hub.questions.schemas import COUNTS, INTEGER, SECONDS, TEXT, many, thing
-from stepscope.hub.refusals import Refusal, Refused
 
 
 def pipeline(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/pipeline`."""
     if reader.project is not None:
-        raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this is about all projects and this token reaches one only"))
+        raise forbidden("this is about all projects and this token reaches one only")
     if reader.home is None:
         return {"sinks": [], "quarantine": [], "quarantined": 0}
     lots, total = delivery.refused(reader.home)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.histograms import DistributionRow, cumulative_series, read_distributions
-from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.schemas import TEXT, many, thing
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
@@ -191,7 +191,7 @@ _NOTHING = Buckets([], [], [], [])
 def quantiles(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/quantiles`."""
     if len(given["key"]) + len(given["span"]) > MOST_LINES:
-        raise bad(f"ask for {MOST_LINES} keys and spans at most")
+        raise bad_request(f"ask for {MOST_LINES} keys and spans at most")
     levels = [_level(text) for text in given["q"]] or [0.5, 0.99]
     run, x = reader.number(given["run"]), given["x"]
     found = [("key", key, _of_key(reader, run, key, x, given["points"], levels)) for key in given["key"]]
@@ -205,7 +205,7 @@ def _level(text: str) -> float:
     except ValueError:
         level = math.nan
     if not 0 <= level <= 1:
-        raise bad(f"q is {text[:20]!r} and must be a number from 0 to 1")
+        raise bad_request(f"q is {text[:20]!r} and must be a number from 0 to 1")
     return level
 
 

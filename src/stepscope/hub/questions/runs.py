@@ -6,7 +6,7 @@ from typing import Any
 from stepscope.hub.questions import run_fields
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.metric_keys import metric_names, resolve_names, visible_keys
-from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.run_fields import CursorError, KeysByName, duration, value_of
 from stepscope.hub.questions.run_filter import ExpressionError, fields_of, parse
 from stepscope.hub.questions.schemas import (
@@ -109,7 +109,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         found = run_fields.select(rows, wanted, status, keys_by_name)
         page = run_fields.page(found, sort, given["cursor"], given["limit"], status, keys_by_name)
     except (ExpressionError, CursorError) as error:
-        raise bad(str(error)) from None
+        raise bad_request(str(error)) from None
     return {
         "runs": [run_json(row, status(row), keys_by_name) for row in page.rows],
         "matched": page.matched,

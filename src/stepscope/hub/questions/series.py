@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, whole
-from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, to_int64
+from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.schemas import (
     ATTRS,
     BOOLEAN,
@@ -197,11 +197,11 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     run, x = reader.number(given["run"]), given["x"]
     wanted = [(key, *part) for key in given["key"] for part in _parts(reader, run, key, given)]
     if len(wanted) > MOST_LINES:
-        raise bad(f"these are {len(wanted)} lines; ask for {MOST_LINES} at most")
+        raise bad_request(f"these are {len(wanted)} lines; ask for {MOST_LINES} at most")
     attempt = given["attempts"]
     if attempt not in ("newest", "all"):
         if not attempt.isascii() or not attempt.isdecimal() or int(attempt) > 65535:
-            raise bad("attempts must be newest, all or the number of one")
+            raise bad_request("attempts must be newest, all or the number of one")
         attempt = int(attempt)
     made = []
     scale = 1.0 if x == "step" else 1e9
@@ -211,8 +211,8 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             key=key,
             x=x,
             points=given["points"],
-            start=whole(given["from"], scale),
-            end=whole(given["to"], scale),
+            start=to_int64(given["from"], scale),
+            end=to_int64(given["to"], scale),
             rank=rank,
             attempt=attempt,
             axis=given["axis"],
@@ -235,7 +235,7 @@ def _parts(reader: Reader, run: int, key: str, given: dict[str, Any]) -> list[tu
         if part not in parts:
             parts.append(part)
         if len(parts) > MOST_LINES:
-            raise bad(f"{key} has more than {MOST_LINES} lines; ask for one rank, or for all together")
+            raise bad_request(f"{key} has more than {MOST_LINES} lines; ask for one rank, or for all together")
     return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(given["rank"], None)]
 
 

@@ -1,12 +1,12 @@
 """Spans: search by anything they carry, the spans of a trace or of some steps, and their names and attributes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
 
-from stepscope.hub.questions import conditions
+from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.endpoint import (
     EXACT_RUN,
     LIMIT,
@@ -21,9 +21,9 @@ from stepscope.hub.questions.endpoint import (
     UNTIL,
     Endpoint,
     Reader,
-    nanoseconds,
-    next_offset,
-    whole,
+    page_json,
+    record_conditions,
+    to_int64,
 )
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import (
@@ -67,47 +67,13 @@ class SpanRow(Struct, frozen=True):
     """The key of the writer; 0 for spans stored before it was kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpanQuery:
-    """Search conditions, all of which must hold. `attrs` compares values as text."""
-
-    run: int | None = None
-    step: int | None = None
-    rank: int | None = None
-    name: str | None = None
-    status: int | None = None
-    min_duration: int | None = None
-    attrs: Mapping[str, str] = field(default_factory=dict)
-    trace_id: bytes | None = None
-    span_id: bytes | None = None
-    since: int | None = None
-    until: int | None = None
-    slowest: bool = False
-    """Order by duration instead of the newest first."""
-    limit: int = 100
-    offset: int = 0
-
-
-def find_spans(engine: Engine, question: SpanQuery) -> list[SpanRow]:
+def find_spans(engine: Engine, query: RecordQuery) -> list[SpanRow]:
     """Search ended spans."""
-    where = " AND ".join(_conditions(question)) or "1"
-    if question.trace_id is not None:
-        where += f" AND {_within_trace(engine, question.trace_id)}"
-    order = "duration DESC, time DESC" if question.slowest else "time DESC"
-    return _read(engine, f"spans WHERE {where} ORDER BY {order}, span_id", question.limit, question.offset)
-
-
-def _conditions(question: SpanQuery) -> list[str]:
-    found = [
-        *conditions.exactly(run=question.run, step=question.step, rank=question.rank, status=question.status),
-        *conditions.named(question.name),
-        *conditions.traced(question.trace_id, question.span_id),
-        *conditions.between(question.since, question.until),
-        *conditions.with_attrs(question.attrs),
-    ]
-    if question.min_duration is not None:
-        found.append(f"duration >= {int(question.min_duration)}")
-    return found
+    where = query.conditions()
+    if query.trace_id is not None:
+        where += f" AND {_within_trace(engine, query.trace_id)}"
+    order = {"newest": "time DESC", "oldest": "time", "slowest": "duration DESC, time DESC"}[query.order]
+    return _read(engine, f"spans WHERE {where} ORDER BY {order}, span_id", query.limit, query.offset)
 
 
 def _within_trace(engine: Engine, trace_id: bytes) -> str:
@@ -269,26 +235,12 @@ def search(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     status = given["status"]
     if given["error"] is not None and status is None:
         status = "error" if given["error"] else None
-    question = SpanQuery(
-        run=reader.among(given["run"]),
-        step=given["step"],
-        rank=given["rank"],
-        name=given["name"],
+    query = RecordQuery(
+        **record_conditions(reader, given),
         status=None if status is None else STATUSES.index(status),
-        min_duration=whole(given["min_ms"], 1e6),
-        attrs=given["attrs"],
-        trace_id=given["trace_id"],
-        span_id=given["span_id"],
-        since=nanoseconds(given["since"]),
-        until=nanoseconds(given["until"]),
-        slowest=given["sort"] == "slowest",
-        limit=given["limit"] + 1,
-        offset=given["offset"],
+        min_duration=to_int64(given["min_ms"], 1e6),
     )
-    rows = find_spans(reader.engine, question)
-    owners = reader.owners({row.run for row in rows})
-    shown = [span_json(row, owners.get(row.run, "")) for row in rows[: given["limit"]]]
-    return {"spans": shown, "next": next_offset(rows, given)}
+    return page_json(reader, given, "spans", find_spans(reader.engine, query), span_json)
 
 
 def span_names(engine: Engine, run: int | None, *, limit: int = 500) -> list[dict[str, Any]]:
@@ -324,7 +276,7 @@ def attr_names(engine: Engine, run: int | None, *, limit: int = 200) -> list[dic
 
 def facets(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/spans/facets`."""
-    run = reader.among(given["run"])
+    run = reader.number_or_all(given["run"])
     return {"names": span_names(reader.engine, run), "attrs": attr_names(reader.engine, run)}
 
 

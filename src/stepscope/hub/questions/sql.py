@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Generator
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
 
 from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream
-from stepscope.hub.questions.params import bad
+from stepscope.hub.questions.params import bad_request, forbidden
 from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, many, thing
 from stepscope.hub.questions.sql_check import Forbidden, run_select
-from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.maintenance import describe
 
@@ -36,13 +34,13 @@ _encode = msgspec.json.encode
 def sql(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `POST /api/sql`."""
     if reader.project is not None:
-        raise Refused(Refusal(HTTPStatus.FORBIDDEN, "SQL sees all projects and this token reaches one only"))
+        raise forbidden("SQL sees all projects and this token reaches one only")
     try:
         request = _decode(given["body"])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad(f'send {{"sql": "SELECT ..."}}: {error}') from None
+        raise bad_request(f'send {{"sql": "SELECT ..."}}: {error}') from None
     if not math.isfinite(request.seconds) or "\0" in request.sql:
-        raise bad("a statement has no NUL in it")
+        raise bad_request("a statement has no NUL in it")
     return Stream("application/json", "", _pieces(reader, request))
 
 
@@ -67,14 +65,14 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
                     held.clear()
             held += b'],"more":' + _encode(found.more) + b"}"
     except Forbidden as error:
-        raise bad(str(error)) from None
+        raise bad_request(str(error)) from None
     except EngineError as error:
         if begun:
             held[:] = b'],"more":true,"error":' + _encode(_error_json(error)) + b"}"
         elif isinstance(error, Damaged):
             raise
         else:
-            raise bad(f"the statement failed: {str(error)[:1000]}") from None
+            raise bad_request(f"the statement failed: {str(error)[:1000]}") from None
     yield bytes(held)
 
 

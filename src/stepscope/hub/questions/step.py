@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, get_args
 
 from stepscope.diagnosis.finding import SEVERITIES, Finding
@@ -11,7 +10,7 @@ from stepscope.diagnosis.registry import KINDS
 from stepscope.hub.questions.anomalies import Anomaly, Reason, nearest_anomalies
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.logs import RECORD, record_json
-from stepscope.hub.questions.params import Param
+from stepscope.hub.questions.params import Param, not_found
 from stepscope.hub.questions.schemas import (
     ATTRS,
     BOOLEAN,
@@ -32,7 +31,6 @@ from stepscope.hub.questions.spans import SPAN_FIELDS, SpanRow, span_json
 from stepscope.hub.questions.step_findings import slow_step, step_findings
 from stepscope.hub.questions.step_sql import WINDOW, Reading, StepValue, StepView, read_step
 from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
-from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.finding_catalog import read_findings
 from stepscope.wire.plain import plain, word
 
@@ -41,14 +39,14 @@ LEAST_BEFORE = 5
 
 
 def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, Any]:
-    """Everything about a step; offsets count from `begin`. Refused when the attempt named never came to it.
+    """Everything about a step; offsets count from `begin`. Refused when the given attempt did not reach it.
 
     `found` are the findings of the run.
     """
     if view.attempts and view.attempt not in view.attempts:
         came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"
         text = f"attempt {view.attempt} never came to step {view.step}; {came} did"
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, text))
+        raise not_found(text)
     made: dict[str, Any] = {
         "run": run,
         "step": view.step,

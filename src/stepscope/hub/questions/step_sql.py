@@ -4,9 +4,9 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from stepscope.hub.questions.logs import LogQuery, find_alerts, find_logs
+from stepscope.hub.questions.conditions import RecordQuery
+from stepscope.hub.questions.logs import find_alerts, find_logs
 from stepscope.hub.questions.spans import (
-    SpanQuery,
     SpanRow,
     find_spans,
     open_spans,
@@ -85,11 +85,11 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     """Read everything about a step in the attempt named, else in all: values and spans of a rank are of its newest."""
     lines = read_lines(engine, run)
     values = _values(engine, run, step, window, lines, attempt)
-    spans = find_spans(engine, SpanQuery(run=run, step=step, limit=MOST))
+    spans = find_spans(engine, RecordQuery(run=run, step=step, limit=MOST))
     spans.sort(key=lambda row: (row.rank, row.span.time, row.span.span_id))
     begun = open_spans(engine, run, step=step, limit=MOST)
-    logs = find_logs(engine, LogQuery(run=run, step=step, oldest=True, limit=MOST))
-    alerts = find_alerts(engine, LogQuery(run=run, step=step, oldest=True, limit=MOST))
+    logs = find_logs(engine, RecordQuery(run=run, step=step, order="oldest", limit=MOST))
+    alerts = find_alerts(engine, RecordQuery(run=run, step=step, order="oldest", limit=MOST))
     came, near = _around(engine, run, step, attempt)
     came |= {row.attempt for row in (*spans, *begun)}
     came |= {row.attempt for row in (*logs, *alerts)}

@@ -7,19 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any
 
 from msgspec import structs
 
 from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream, safe_name
-from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.params import Param, bad_request, not_found, unavailable
 from stepscope.hub.questions.schemas import ANYTHING, COUNTS, INTEGER, TEXT, many, table, thing
 from stepscope.hub.questions.spans import SpanRow, read_range
 from stepscope.hub.questions.traces import MOST_SPANS, RANGE_PARAMS, asked_range, no_spans
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
 from stepscope.hub.receivers.ingest import Ingest, Upload
-from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import read_writers
@@ -55,7 +53,7 @@ def export(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `/api/spans/export`."""
     ended, still_open = read_range(reader.engine, asked_range(reader, given), limit=MOST_SPANS)
     rows = [*ended, *still_open]
-    owners = reader.owners({row.run for row in rows})
+    owners = reader.visible_ids({row.run for row in rows})
     rows = [row for row in rows if row.run in owners]
     if not rows:
         raise no_spans(given)
@@ -124,11 +122,11 @@ def read_file(body: bytes, run: str, project: str, now: int) -> TraceFile:
             return TraceFile("chrome", made.groups, made.rejections.reasons, made.ignored)
         return _read_otlp(data)
     except BadRequest as error:
-        raise bad(f"the file cannot be read: {error}") from None
+        raise bad_request(f"the file cannot be read: {error}") from None
     except TooLarge:
-        raise bad(f"the file is larger than {MOST_BYTES} bytes when unpacked") from None
+        raise bad_request(f"the file is larger than {MOST_BYTES} bytes when unpacked") from None
     except Broken as error:
-        raise bad(str(error)) from None
+        raise bad_request(str(error)) from None
 
 
 def _read_otlp(data: bytes) -> TraceFile:
@@ -181,7 +179,7 @@ def submit(ingest: Ingest, found: TraceFile, number: int, project: str | None, k
         ingest.submit(upload).result(WAIT_SECONDS)
     except (Retry, LateError) as error:
         after = getattr(error, "after", None) or 5.0
-        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error) or "the disk is slow", after)) from None
+        raise unavailable(str(error) or "the disk is slow", after) from None
     rejected = Counter(found.rejected) + upload.rejected
     made = {"format": found.format, **new.summary(), "rejected": dict(+rejected), "ignored": found.ignored}
     return {**made, "traces": _traces(found.groups)}
@@ -272,17 +270,17 @@ def _hex_literals(ids: Iterable[bytes]) -> str:
 
 def import_file(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `POST /api/spans/import`."""
-    if reader.entry is None:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "traces are imported by a hub, and none runs here"))
+    if reader.ingest is None:
+        raise not_found("traces are imported by a hub, and none runs here")
     found = read_file(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
     number = int.from_bytes(hashlib.blake2b(given["body"], digest_size=7).digest(), "big")
-    return submit(reader.entry, found, number, reader.project, lambda spans: _known(reader, spans))
+    return submit(reader.ingest, found, number, reader.project, lambda spans: _known(reader, spans))
 
 
 def _known(reader: Reader, spans: Sequence[Span]) -> dict[Id, list[str]]:
     """The runs in which spans are stored, of those that may be seen."""
     stored = known_spans(reader.engine, spans)
-    owners = reader.owners({run for runs in stored.values() for run in runs})
+    owners = reader.visible_ids({run for runs in stored.values() for run in runs})
     return {id: [owners[run] for run in sorted(runs) if run in owners] for id, runs in stored.items()}
 
 

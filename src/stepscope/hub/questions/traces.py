@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from stepscope.hub.questions.endpoint import (
     Endpoint,
     Reader,
 )
-from stepscope.hub.questions.params import Param, bad
+from stepscope.hub.questions.params import Param, bad_request, not_found
 from stepscope.hub.questions.schemas import (
     BOOLEAN,
     INTEGER,
@@ -33,7 +32,7 @@ from stepscope.hub.questions.spans import (
     read_trace,
     span_json,
 )
-from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.refusals import Refused
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
 
@@ -172,11 +171,11 @@ def trace_json(ended: Sequence[SpanRow], still_open: Sequence[SpanRow], owners: 
 def trace(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/traces/{trace_id}`."""
     ended, still_open = read_trace(reader.engine, given["trace_id"], limit=20_000)
-    owners = reader.owners({row.run for row in (*ended, *still_open)})
+    owners = reader.visible_ids({row.run for row in (*ended, *still_open)})
     ended = [row for row in ended if row.run in owners]
     still_open = [row for row in still_open if row.run in owners]
     if not ended and not still_open:
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no trace {given['trace_id'].hex()}"))
+        raise not_found(f"there is no trace {given['trace_id'].hex()}")
     return {"trace_id": given["trace_id"].hex(), **trace_json(ended, still_open, owners)}
 
 
@@ -262,7 +261,7 @@ def asked_range(reader: Reader, given: dict[str, Any]) -> SpanRange:
     if given["trace_id"] is not None:
         return SpanRange(trace_id=given["trace_id"])
     if given["run"] is None or given["step"] is None:
-        raise bad("name a trace_id, or a run and a step")
+        raise bad_request("name a trace_id, or a run and a step")
     last = given["step"] if given["last"] is None else given["last"]
     return SpanRange(run=reader.number(given["run"]), first=given["step"], last=max(given["step"], last))
 
@@ -270,7 +269,7 @@ def asked_range(reader: Reader, given: dict[str, Any]) -> SpanRange:
 def draw(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/spans/lanes`."""
     spans = read_columns(reader.engine, asked_range(reader, given), given["limit"])
-    made = lanes_json(spans, reader.owners(set(spans["run"].tolist())))
+    made = lanes_json(spans, reader.visible_ids(set(spans["run"].tolist())))
     if not made["lanes"]:
         raise no_spans(given)
     return {**made, "more": len(spans["id"]) >= given["limit"]}
@@ -279,7 +278,7 @@ def draw(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 def no_spans(given: dict[str, Any]) -> Refused:
     """The refusal of a request for spans that do not exist."""
     what = f"trace {given['trace_id'].hex()}" if given["trace_id"] is not None else f"span at step {given['step']}"
-    return Refused(Refusal(HTTPStatus.NOT_FOUND, f"there is no {what}"))
+    return not_found(f"there is no {what}")
 
 
 RANGE_PARAMS = (
