@@ -89,8 +89,9 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 # What only some tests need: servers and a browser from Debian, a fuzzer where it has a wheel, a daemon from npm.
 $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
 	@sh tools/debian.sh chromium openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
-	@echo "setup: statsd"
+	@echo "setup: statsd, wandb, trackio"
 	@$(call pip,$(VENV)) install --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
+	@$(VENV)/bin/python -m venv $(VENV)/clients && $(call pip,$(VENV)/clients) install wandb==0.31.0 trackio==0.43.0
 	@$(VENV)/bin/python -m tests.contrib --fetch asgi || echo "setup: no sources of opentelemetry-instrumentation-asgi" >&2
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
 	@touch $@

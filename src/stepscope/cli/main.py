@@ -14,6 +14,7 @@ from stepscope.cli import (
     edit,
     export,
     hub,
+    import_runs,
     mcp,
     quarantine,
     report,
@@ -29,7 +30,7 @@ from stepscope.model.errors import StepscopeError
 
 COMMANDS = (
     *(demo, hub, runs, show, tail, top, report, step, export),
-    *(edit, alerts, mcp, store, ship, quarantine, doctor),
+    *(edit, alerts, import_runs, mcp, store, ship, quarantine, doctor),
 )
 """Each is a module with `add(commands)`, which registers its command or commands."""
 

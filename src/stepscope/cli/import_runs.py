@@ -1,0 +1,122 @@
+"""`stepscope import`: bring runs that other tools recorded, from their files."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from stepscope.cli import text
+from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.progress import progress
+from stepscope.imports.check import compare
+from stepscope.imports.importer import import_run
+from stepscope.imports.mlflow_stores import MlflowDatabase, MlflowFolder
+from stepscope.imports.source import FoundRun, Source
+from stepscope.imports.tables import Csv, JsonLines
+from stepscope.imports.tensorboard import TensorBoard
+from stepscope.imports.trackio import Trackio
+from stepscope.imports.wandb_files import WandbFiles
+from stepscope.model import formatting
+from stepscope.model.errors import ConfigError
+from stepscope.wire.plain import dumps
+
+TOOLS: tuple[Source, ...] = (TensorBoard(), WandbFiles(), MlflowDatabase(), MlflowFolder(), Trackio())
+TABLES: tuple[Source, ...] = (Csv(), JsonLines())
+"""Tried only where a path holds no files of a tool."""
+SOURCES = (*TOOLS, *TABLES)
+FOLLOW_SECONDS = 1.0
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    names = ", ".join(each.name for each in SOURCES)
+    made = add_command(commands, "import", f"import runs from files of other tools ({names})", command)
+    made.add_argument("path", metavar="PATH", nargs="+", type=Path, help="files or folders; the tool is recognised")
+    made.add_argument("--project", help="the project of the imported runs, instead of the one found")
+    made.add_argument("--follow", action="store_true", help="go on while the files grow, until Ctrl-C")
+    made.add_argument("--check", action="store_true", help="compare what was imported with the files, record by record")
+
+
+def command(args: argparse.Namespace, pause: Callable[[float], None] = time.sleep) -> int:
+    """Import, or check; 1 when a check found a difference."""
+    home = home_of(args)
+    if args.check:
+        return _check(args, home)
+    left_out: Counter[str] = Counter()
+    total = _once(args, home, left_out)
+    _report(args, total, left_out)
+    try:
+        while args.follow:
+            pause(FOLLOW_SECONDS)
+            more = _once(args, home, left_out)
+            if any(each["values"] or each["records"] for each in more):
+                _report(args, more, left_out)
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _found(args: argparse.Namespace) -> Iterator[tuple[Source, FoundRun]]:
+    for path in args.path:
+        if not path.exists():
+            raise ConfigError(f"there is no file or folder {path}")
+        found = _runs(TOOLS, path) or _runs(TABLES, path)
+        if not found:
+            raise ConfigError(f"{path} holds nothing that can be imported: {', '.join(each.name for each in SOURCES)}")
+        yield from found
+
+
+def _runs(sources: Sequence[Source], path: Path) -> list[tuple[Source, FoundRun]]:
+    return [(source, run) for source in sources for run in source.find(path)]
+
+
+def _once(args: argparse.Namespace, home: Path, left_out: Counter[str]) -> list[dict[str, Any]]:
+    done = []
+
+    def skip(reason: str, count: int) -> None:
+        left_out[reason] += count
+
+    with progress() as show:
+        for source, run in _found(args):
+            values = records = 0
+            for step in import_run(
+                home, run, source.name, lambda reason, count: left_out.update({reason: count}), args.project
+            ):
+                values, records = values + step.points, records + step.records
+                show(text.cut(run.name, 24), step.done, max(step.size, step.done), _values(values))
+            done.append({"run": run.id, "name": run.name, "source": source.name, "values": values, "records": records})
+    return done
+
+
+def _report(args: argparse.Namespace, done: list[dict[str, Any]], left_out: Counter[str]) -> None:
+    if args.json:
+        print(dumps({"runs": done, "left_out": dict(left_out)}))
+        return
+    for each in done:
+        new = _values(each["values"]) if each["records"] else "nothing new"
+        print(text.clean(f"{each['source']}: {each['name']} -> {each['run']}  {new}"))
+    if left_out:
+        print("left out: " + ", ".join(f"{formatting.count(count)} {reason}" for reason, count in left_out.items()))
+    sys.stdout.flush()
+
+
+def _check(args: argparse.Namespace, home: Path) -> int:
+    differing = 0
+    rows = []
+    for _, run in _found(args):
+        result = compare(home, run)
+        differing += not result.same
+        rows.append({"run": run.id, "same": result.same, "records": result.records, "difference": result.difference})
+        if not args.json:
+            said = f"{formatting.count(result.records)} records are the same" if result.same else result.difference
+            print(text.clean(f"{run.name} -> {run.id}: {said}"))
+    if args.json:
+        print(dumps(rows))
+    return 1 if differing else 0
+
+
+def _values(count: int) -> str:
+    return f"{formatting.count(count)} value{'' if count == 1 else 's'}"

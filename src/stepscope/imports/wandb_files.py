@@ -1,0 +1,235 @@
+"""Weights & Biases: the `.wandb` files of offline runs, and of runs that are being written."""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepscope.imports.rows import add_row
+from stepscope.imports.source import Chunk, FoundRun, Skip
+from stepscope.journal import layout
+from stepscope.model.names import SEVERITIES
+from stepscope.model.records import Alert, Event, Log
+from stepscope.wire.protobuf_fields import fields, signed, text
+
+HEADER = b":W&B\xe1\xbe\x00"
+BLOCK = 32 * 1024
+_PREFIX = struct.Struct("<IHB")
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_HISTORY, _OUTPUT, _CONFIG, _STATS, _ALERT, _OUTPUT_RAW, _RUN, _EXIT = 2, 4, 5, 7, 10, 13, 17, 18
+_LEFT_OUT = {3: "summaries", 6: "file lists", 8: "artifacts", 25: "uses of artifacts"}
+CHUNK_RECORDS = 5000
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class WandbFiles:
+    """Files named run-ID.wandb, as `wandb` writes them beside each run."""
+
+    name = "Weights & Biases"
+
+    def find(self, path: Path) -> list[FoundRun]:
+        """Return a run for each file."""
+        files = (
+            [path]
+            if path.suffix == ".wandb" and path.is_file()
+            else sorted(path.rglob("*.wandb"))
+            if path.is_dir()
+            else []
+        )
+        return [found for file in files if (found := _found(file)) is not None]
+
+
+def _found(file: Path) -> FoundRun | None:
+    with open(file, "rb") as opened:
+        if opened.read(len(HEADER)) != HEADER:
+            return None
+    about = _about(file)
+    id = about.get("id") or file.stem.removeprefix("run-")
+    part = WandbFile(file, about.get("time", 0))
+    return FoundRun(
+        id if layout.is_safe(id) else layout.slug(id), about.get("project") or "uncategorized", about.get("name") or id,
+        [part], about.get("config", {}), about.get("tags", []), about.get("notes", ""), about.get("status", "finished"),
+    )  # fmt: skip
+
+
+def _about(file: Path) -> dict[str, Any]:
+    """Read what the file says of its run: the first record about it, and how it ended."""
+    found: dict[str, Any] = {}
+    for _, record in read_records(file, len(HEADER), lambda reason, count: None):
+        try:
+            for number, field in fields(record):
+                if number == _RUN and not found:
+                    found = _run(field)
+                elif number == _EXIT:
+                    code = next((signed(value) for part, value in fields(field) if part == 1), 0)
+                    found["status"] = "failed" if code else "finished"
+        except ValueError:
+            continue
+    return found
+
+
+def _run(data: bytes) -> dict[str, Any]:
+    every: dict[int, list[Any]] = {}
+    for number, field in fields(data):
+        every.setdefault(number, []).append(field)
+    last = {number: values[-1] for number, values in every.items()}
+    started = dict(fields(last[17])) if 17 in last else {}
+    return {
+        "id": text(last.get(1)),
+        "project": text(last.get(3)),
+        "name": text(last.get(8)),
+        "notes": text(last.get(9)),
+        "tags": [text(tag) for tag in every.get(10, [])],
+        "config": _items(last.get(4, b"")),
+        "time": int(started.get(1, 0)) * 10**9 + int(started.get(2, 0)),
+    }
+
+
+def _items(data: bytes) -> dict[str, Any]:
+    """Read the items of a configuration, history or statistics record: keys with values as JSON."""
+    found: dict[str, Any] = {}
+    for number, field in fields(data):
+        if number not in (1, 3):
+            continue
+        names, value = [], None
+        for part, inner in fields(field):
+            if part in (1, 2):
+                names.append(text(inner))
+            elif part == 16:
+                value = _json(inner)
+        if names and not names[0].startswith("_wandb"):
+            _put(found, names, value)
+    return found
+
+
+def _put(into: dict[str, Any], names: list[str], value: Any) -> None:
+    """Store a value under nested keys."""
+    for name in names[:-1]:
+        inner = into.setdefault(name, {})
+        into = inner if isinstance(inner, dict) else {}
+    into[names[-1]] = value
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return text(data)
+
+
+class WandbFile:
+    """One file; a run that is resumed goes on in another."""
+
+    attempt = 1
+
+    def __init__(self, path: Path, time: int) -> None:
+        self.path, self.time = path, time
+        self.name = path.name
+
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.path.stat().st_size
+
+    def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
+        """Yield the whole records behind an offset."""
+        offset = int(position["offset"]) if position else len(HEADER)
+        reader = _Reader(skip, position)
+        for count, (after, record) in enumerate(read_records(self.path, offset, skip), 1):
+            try:
+                reader.take(record)
+            except (ValueError, TypeError, struct.error):
+                skip("records that cannot be read", 1)
+            offset = after
+            if count % CHUNK_RECORDS == 0:
+                yield reader.chunk(offset)
+        if reader.records:
+            yield reader.chunk(offset)
+
+
+class _Reader:
+    def __init__(self, skip: Skip, position: dict[str, Any] | None) -> None:
+        self._skip = skip
+        self._step: int | None = position.get("step") if position else None
+        self._time = int(position.get("time", 0)) if position else 0
+        self.records: list[bytes] = []
+        self._points = 0
+
+    def chunk(self, offset: int) -> Chunk:
+        made = Chunk(self.records, {"offset": offset, "step": self._step, "time": self._time}, self._points, offset)
+        self.records, self._points = [], 0
+        return made
+
+    def take(self, record: bytes) -> None:
+        for number, field in fields(record):
+            if number == _HISTORY:
+                self._history(_items(field))
+            elif number == _STATS:
+                self._statistics(field)
+            elif number in (_OUTPUT, _OUTPUT_RAW):
+                self._output(field)
+            elif number == _ALERT:
+                self._alert(dict(fields(field)))
+            elif number == _CONFIG:
+                self.records.append(_pack(self._event(_items(field))))
+            elif number in _LEFT_OUT:
+                self._skip(_LEFT_OUT[number], 1)
+
+    def _event(self, config: dict[str, Any]) -> Event:
+        return Event(self._time, None, None, None, None, 9, "train.config", config)
+
+    def _history(self, row: dict[str, Any]) -> None:
+        self._step = int(row.pop("_step", 0 if self._step is None else self._step))
+        self._time = int(float(row.pop("_timestamp", self._time / 1e9)) * 1e9)
+        row.pop("_runtime", None)
+        self._points += add_row(self.records, self._time, self._step, None, row, self._skip)
+
+    def _statistics(self, data: bytes) -> None:
+        stamp = next((dict(fields(field)) for number, field in fields(data) if number == 2), {})
+        time = int(stamp.get(1, 0)) * 10**9 + int(stamp.get(2, 0)) or self._time
+        self._points += add_row(self.records, time, self._step, "system", _items(data), self._skip)
+
+    def _output(self, data: bytes) -> None:
+        found = dict(fields(data))
+        stamp = dict(fields(found.get(2, b"")))
+        time = int(stamp.get(1, 0)) * 10**9 + int(stamp.get(2, 0)) or self._time
+        line = text(found.get(3)).rstrip("\n")
+        if line:
+            severity = SEVERITIES["ERROR"] if found.get(1) == 0 else SEVERITIES["INFO"]
+            self.records.append(_pack(Log(time, self._step, None, None, None, severity, line, {}, "console")))
+
+    def _alert(self, found: dict[int, Any]) -> None:
+        severity = SEVERITIES.get(text(found.get(3)).upper(), SEVERITIES["WARN"])
+        made = Alert(self._time, self._step, None, None, None, severity, text(found.get(1)), text(found.get(2)))
+        self.records.append(_pack(made))
+
+
+def read_records(path: Path, offset: int, skip: Skip) -> Iterator[tuple[int, bytes]]:
+    """Yield the records behind an offset, each with the offset behind it; damage costs a block."""
+    data = path.read_bytes()
+    parts: list[bytes] = []
+    at = offset
+    while at + _PREFIX.size <= len(data):
+        left = BLOCK - at % BLOCK
+        if left < _PREFIX.size:  # the end of a block that is too short for another prefix
+            at += left
+            continue
+        crc, size, kind = _PREFIX.unpack_from(data, at)
+        body = data[at + _PREFIX.size : at + _PREFIX.size + size]
+        if kind == 0 and not any(data[at : at + left]):
+            at += left
+            continue
+        if len(body) < size and at + _PREFIX.size + size > len(data):
+            return  # it is being written
+        if zlib.crc32(bytes([kind]) + body) != crc or kind > _LAST:
+            skip("damaged blocks", 1)
+            parts, at = [], at + left
+            continue
+        at += _PREFIX.size + size
+        parts = [body] if kind in (_FULL, _FIRST) else [*parts, body]
+        if kind in (_FULL, _LAST):
+            yield at, b"".join(parts)
+            parts = []

@@ -1,0 +1,225 @@
+"""TensorBoard's events: protobuf messages in records with CRC-32C, read without a generated schema."""
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from stepscope.model.records import Histogram
+from stepscope.wire.protobuf_fields import fields, signed, text, varint
+
+_STEP, _FILE_VERSION, _SUMMARY = 2, 3, 5
+_TYPES = {1: ("f", 4), 2: ("d", 8), 3: ("i", 4), 9: ("q", 8), 10: ("?", 1)}
+"""Tensor types as struct spells them: float, double, int32, int64, bool."""
+_STRING = 7
+_REPEATED = {5: "<f", 6: "<d"}
+"""Fields of a tensor that hold packed numbers of fixed size."""
+
+
+class Value(NamedTuple):
+    """One value of a summary: a scalar, a histogram or a text, else only its kind."""
+
+    tag: str
+    scalar: float | None = None
+    histogram: Histogram | None = None
+    text: tuple[str, ...] | None = None
+    hyperparameters: dict[str, Any] | None = None
+    kind: str = ""
+    """What it is when it is none of these, for the count of what was left out."""
+    plain: bool = False
+    """Whether it is a scalar in TensorBoard's first form, a float at the end of the message."""
+
+
+class Event(NamedTuple):
+    """One event: when, at which step, and its values; events without values are kept empty."""
+
+    time: float
+    step: int
+    values: tuple[Value, ...]
+
+
+def parse_event(data: bytes) -> Event:
+    """Read an event; ValueError when it is broken."""
+    time, step, values = 0.0, 0, []
+    try:
+        for number, field in fields(data):
+            if number == 1:
+                (time,) = struct.unpack("<d", field)
+            elif number == _STEP:
+                step = signed(field)
+            elif number == _SUMMARY:
+                values += [_value(inner) for part, inner in fields(field) if part == 1]
+    except (struct.error, TypeError, IndexError) as error:
+        raise ValueError(str(error)) from None
+    return Event(time if math.isfinite(time) else 0.0, step, tuple(values))
+
+
+def _value(data: bytes) -> Value:
+    found: dict[int, Any] = dict(fields(data))
+    tag = text(found.get(1, b""))
+    if 2 in found:
+        return Value(tag, scalar=struct.unpack("<f", found[2])[0], plain=set(found) == {1, 2})
+    if 5 in found:
+        return Value(tag, histogram=_histogram(found[5]))
+    plugin, content = _plugin(found.get(9, b""))
+    if plugin == "hparams":
+        return Value(tag, hyperparameters=_hyperparameters(content), kind="")
+    if 8 in found:
+        return _tensor_value(tag, plugin, found[8])
+    return Value(
+        tag, kind={4: "images", 6: "audio clips"}.get(next((n for n in (4, 6) if n in found), 0), "other values")
+    )
+
+
+def _tensor_value(tag: str, plugin: str, data: bytes) -> Value:
+    if plugin in ("images", "audio", "pr_curves", "mesh", "graph_keras_model"):
+        return Value(tag, kind=plugin.replace("_", " "))
+    numbers, texts = _tensor(data)
+    if texts:
+        return Value(tag, text=tuple(map(text, texts)))
+    if plugin == "histograms" or (len(numbers) > 1 and len(numbers) % 3 == 0):
+        return Value(tag, histogram=_from_buckets(numbers))
+    if len(numbers) == 1:
+        return Value(tag, scalar=float(numbers[0]))
+    return Value(tag, kind="tensors")
+
+
+def _plugin(data: bytes) -> tuple[str, bytes]:
+    for number, field in fields(data):
+        if number == 1:
+            inner = dict(fields(field))
+            return text(inner.get(1, b"")), inner.get(2, b"")
+    return "", b""
+
+
+def _tensor(data: bytes) -> tuple[Sequence[float], list[bytes]]:
+    """Read the numbers or the strings of a tensor."""
+    kind, content, numbers, texts = 0, b"", [], []
+    for number, field in fields(data):
+        if number == 1:
+            kind = field
+        elif number == 4:
+            content = field
+        elif number == 8:
+            texts.append(field)
+        elif number in _REPEATED:
+            numbers += [each for (each,) in struct.iter_unpack(_REPEATED[number], field)]
+        elif number in (7, 10, 11):
+            numbers += [signed(field)] if isinstance(field, int) else _packed(field)
+    if content and kind in _TYPES:
+        letter, size = _TYPES[kind]
+        return struct.unpack(f"<{len(content) // size}{letter}", content[: len(content) // size * size]), texts
+    return numbers, texts
+
+
+def _packed(data: bytes) -> list[int]:
+    found, at = [], 0
+    while at < len(data):
+        value, at = varint(data, at)
+        found.append(signed(value))
+    return found
+
+
+def _histogram(data: bytes) -> Histogram:
+    """Read TensorBoard's first form of a histogram: upper limits of buckets, and how many values each has."""
+    found: dict[int, list[float]] = {}
+    for number, field in fields(data):
+        found.setdefault(number, []).extend(each for (each,) in struct.iter_unpack("<d", field))
+    limits, counts = found.get(6, []), [int(each) for each in found.get(7, [])]
+    low, high = found.get(1, [None])[0], found.get(2, [None])[0]
+    total = found.get(4, [None])[0]
+    bounds = tuple(limits[:-1])
+    return Histogram(sum(counts), total, low, high, bounds, tuple(counts[: len(bounds) + 1]))
+
+
+def _from_buckets(numbers: Sequence[float]) -> Histogram:
+    """Read the second form: rows of left edge, right edge and count."""
+    rows = list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=False))
+    counts = tuple(int(count) for _, _, count in rows)
+    total = sum((left + right) / 2 * count for left, right, count in rows)
+    full = [(left, right) for left, right, count in rows if count]
+    low, high = (full[0][0], full[-1][1]) if full else (None, None)
+    return Histogram(sum(counts), total, low, high, tuple(right for _, right, _ in rows[:-1]), counts)
+
+
+def _hyperparameters(content: bytes) -> dict[str, Any] | None:
+    """Read the hyperparameters of a session's start; None when the summary holds something else."""
+    for number, field in fields(content):
+        if number == 3:
+            entries = [dict(fields(entry)) for part, entry in fields(field) if part == 1]
+            return {text(entry.get(1, b"")): _struct_value(entry.get(2, b"")) for entry in entries}
+    return None
+
+
+def _struct_value(data: bytes) -> Any:
+    for number, field in fields(data):
+        if number == 2:
+            (value,) = struct.unpack("<d", field)
+            return int(value) if value == int(value) and abs(value) < 2**53 else value
+        if number == 3:
+            return text(field)
+        if number == 4:
+            return bool(field)
+    return None
+
+
+def _make_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return tuple(table)
+
+
+_TABLE = _make_table()
+
+
+def crc32c(data: bytes) -> int:
+    """The CRC-32C of some bytes."""
+    crc, table = 0xFFFFFFFF, _TABLE
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(crc: int) -> int:
+    """A checksum as the records store it."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def damaged(data: bytes, starts: Sequence[int], sizes: Sequence[int]) -> set[int]:
+    """Return the indices of byte ranges that do not match the checksum behind them.
+
+    Ranges of one size are checked side by side where numpy is installed: a file of a million scalars has few sizes.
+    """
+    try:
+        import numpy
+    except ImportError:
+        return {index for index, place in enumerate(zip(starts, sizes, strict=True)) if not _matches(data, *place)}
+    table = numpy.array(_TABLE, dtype=numpy.uint32)
+    every = numpy.frombuffer(data, dtype=numpy.uint8)
+    places, lengths = numpy.array(starts, dtype=numpy.int64), numpy.array(sizes, dtype=numpy.int64)
+    bad: set[int] = set()
+    for size in numpy.unique(lengths).tolist():
+        (indices,) = numpy.nonzero(lengths == size)
+        if len(indices) < 8:
+            bad |= {index for index in indices.tolist() if not _matches(data, starts[index], size)}
+            continue
+        at = places[indices]
+        crc = numpy.full(len(at), 0xFFFFFFFF, dtype=numpy.uint32)
+        for offset in range(size):
+            crc = table[(crc ^ every[at + offset]) & 0xFF] ^ (crc >> numpy.uint32(8))
+        crc ^= numpy.uint32(0xFFFFFFFF)
+        turned = ((crc >> numpy.uint32(15)) | (crc << numpy.uint32(17))) + numpy.uint32(0xA282EAD8)
+        behind = [every[at + size + each].astype(numpy.uint32) << numpy.uint32(8 * each) for each in range(4)]
+        bad |= set(indices[turned != sum(behind[1:], behind[0])].tolist())
+    return bad
+
+
+_stored = struct.Struct("<I").unpack_from
+
+
+def _matches(data: bytes, start: int, size: int) -> bool:
+    return bool(masked(crc32c(data[start : start + size])) == _stored(data, start + size)[0])

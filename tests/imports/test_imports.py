@@ -1,0 +1,261 @@
+"""Files that real clients wrote become runs with the same values, once, also while they grow or are damaged."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.cli.main import main
+from stepscope.model.records import Alert, Event, Histogram, Log, Metric, Record
+from stepscope.testing import read_run
+from tests.imports.clients import run_client
+
+tensorboardX = pytest.importorskip("tensorboardX", reason="a real writer of event files")
+mlflow = pytest.importorskip("mlflow", reason="a real writer of MLflow's stores")
+
+
+def bring(capsys: pytest.CaptureFixture[str], home: Path, path: Path, *options: str) -> dict[str, Any]:
+    """Import a path and return what the command says."""
+    capsys.readouterr()
+    assert main(["import", str(path), "--home", str(home), "--json", *options]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def series(records: Iterable[Record], key: str) -> dict[int | None, Any]:
+    """The values of a key by step."""
+    return {each.step: each.values[key] for each in records if isinstance(each, Metric) and key in each.values}
+
+
+def is_same(home: Path, path: Path) -> bool:
+    """Whether `--check` finds no difference."""
+    return main(["import", str(path), "--home", str(home), "--check"]) == 0
+
+
+def write_events(folder: Path, first: int, last: int, suffix: str = "") -> None:
+    """Write scalars with the real writer: one float that is no number among them."""
+    with tensorboardX.SummaryWriter(str(folder), filename_suffix=suffix) as writer:
+        for step in range(first, last):
+            writer.add_scalar("loss", math.nan if step == 7 else 1.5 * step, step)
+            writer.add_scalar("train/acc", step / 64, step)
+
+
+def test_event_files_of_tensorboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scalars, histograms, texts and hyperparameters arrive; what is left out is named."""
+    logs = tmp_path / "logs"
+    write_events(logs / "a", 0, 300)
+    with tensorboardX.SummaryWriter(str(logs / "b")) as writer:
+        writer.add_histogram("weights", [1.0, 2.0, 2.0, 5.0], 3)
+        writer.add_text("note", "a | b", 4)
+        writer.add_image("picture", [[[0.0, 1.0]] * 2] * 3, 5, dataformats="CHW")
+        writer.add_hparams({"lr": 0.5, "optimizer": "adam", "nested": True}, {"final": 2.0}, name="trial")
+    home = tmp_path / "home"
+    done = bring(capsys, home, logs)
+    names = {each["name"]: each["run"] for each in done["runs"]}
+    assert set(names) == {"a", "b", "b/trial"}
+    assert done["left_out"] == {"images": 1}
+    records = list(read_run(home, names["a"]))
+    losses = series(records, "loss")
+    assert len(losses) == 300
+    assert math.isnan(losses.pop(7))
+    assert all(value == 1.5 * (step or 0) for step, value in losses.items())
+    assert series(records, "train/acc")[64] == 1.0
+    others = list(read_run(home, names["b"]))
+    histogram = series(others, "weights")[3]
+    assert isinstance(histogram, Histogram)
+    assert (histogram.count, histogram.low, histogram.high, histogram.total) == (4, 1.0, 5.0, 10.0)
+    assert [each.body for each in others if isinstance(each, Log)] == ["a | b"]
+    trial = [each.attrs for each in read_run(home, names["b/trial"]) if isinstance(each, Event)]
+    assert any(attrs.get("config") == {"lr": 0.5, "optimizer": "adam", "nested": True} for attrs in trial)
+    assert is_same(home, logs)
+
+
+def test_values_are_what_tensorboard_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps, times and values equal those of TensorBoard's own reader."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    write_events(tmp_path / "logs" / "a", 0, 200)
+    done = bring(capsys, tmp_path / "home", tmp_path / "logs")
+    theirs = accumulator.EventAccumulator(str(tmp_path / "logs" / "a"), size_guidance={"scalars": 0})
+    theirs.Reload()
+    ours = [each for each in read_run(tmp_path / "home", done["runs"][0]["run"]) if isinstance(each, Metric)]
+    for key in ("loss", "train/acc"):
+        read = [(each.time, each.step, repr(each.values[key])) for each in ours if key in each.values]
+        assert read == [(int(each.wall_time * 1e9), each.step, repr(each.value)) for each in theirs.Scalars(key)]
+
+
+def test_nothing_comes_twice_and_growth_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second import takes what is new, in the same file and in a file of a restarted program."""
+    folder, home = tmp_path / "logs" / "a", tmp_path / "home"
+    write_events(folder, 0, 2)
+    (file,) = folder.glob("*.tfevents.*")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-10])  # the last of four events is being written
+    assert bring(capsys, home, folder)["runs"][0]["values"] == 3
+    assert bring(capsys, home, folder)["runs"][0]["values"] == 0
+    file.write_bytes(whole)
+    assert bring(capsys, home, folder)["runs"][0]["values"] == 1
+    write_events(folder, 2, 4, suffix=".restarted")
+    done = bring(capsys, home, folder)
+    assert done["runs"][0]["values"] == 4
+    assert sorted(series(read_run(home, done["runs"][0]["run"]), "loss").items()) == [
+        (0, 1.0),
+        (1, 2.0),
+        (2, 3.0),
+        (3, 4.5),
+    ]
+    assert is_same(home, folder)
+
+
+def test_a_killed_import_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SIGKILL in the middle of an import costs nothing and doubles nothing."""
+    folder, home = tmp_path / "logs", tmp_path / "home"
+    write_events(folder, 0, 60_000)
+    process = subprocess.Popen([sys.executable, "-m", "stepscope", "import", str(folder), "--home", str(home)])
+    while not list(home.glob("runs/*/*/*.seg")) and process.poll() is None:
+        pass
+    process.kill()
+    process.wait()
+    bring(capsys, home, folder)
+    assert is_same(home, folder)
+
+
+def test_a_damaged_event_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A flipped bit in a value is noticed by its checksum and counted; the values around it arrive."""
+    folder, home = tmp_path / "logs", tmp_path / "home"
+    write_events(folder, 0, 100)
+    (file,) = folder.glob("*.tfevents.*")
+    data = bytearray(file.read_bytes())
+    data[-3 - 4 - 2] ^= 1  # in the value of the last event, before its checksum
+    file.write_bytes(data)
+    done = bring(capsys, home, folder)
+    assert done["left_out"] == {"damaged events": 1}
+    assert done["runs"][0]["values"] == 199
+
+
+@pytest.mark.parametrize("store", ["sqlite", "files"])
+def test_stores_of_mlflow(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics with NaN and infinities, parameters, tags and the status arrive from both stores."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    place = tmp_path / ("mlflow.db" if store == "sqlite" else "mlruns")
+    client = mlflow.MlflowClient(f"sqlite:///{place}" if store == "sqlite" else place.as_uri())
+    experiment = client.create_experiment("exp")
+    run = client.create_run(experiment, run_name="first", start_time=1_700_000_000_000)
+    client.log_param(run.info.run_id, "lr", 0.1)
+    client.set_tag(run.info.run_id, "team", "red")
+    for step, value in enumerate([1.5, math.nan, math.inf, -math.inf]):
+        client.log_metric(run.info.run_id, "train/loss", value, timestamp=1_700_000_000_000 + step, step=step)
+    client.set_terminated(run.info.run_id, "FAILED")
+    home = tmp_path / "home"
+    done = bring(capsys, home, place)
+    assert [(each["run"], each["name"], each["values"]) for each in done["runs"]] == [(run.info.run_id, "first", 4)]
+    records = list(read_run(home, run.info.run_id))
+    assert repr(series(records, "train/loss")) == "{0: 1.5, 1: nan, 2: inf, 3: -inf}"
+    times = [each.time for each in records if isinstance(each, Metric)]
+    assert times == [(1_700_000_000_000 + step) * 10**6 for step in range(4)]
+    events = {each.name: each.attrs for each in records if isinstance(each, Event)}
+    assert events["train.run.started"]["config"] == {"lr": "0.1"}
+    assert events["train.run.started"]["tags"] == ["team=red"]
+    assert events["train.run.finished"] == {"status": "failed"}
+    assert bring(capsys, home, place)["runs"][0]["values"] == 0
+    assert is_same(home, place)
+
+
+WANDB = """
+import wandb
+run = wandb.init(mode="offline", project="proj", name="nm", config={"lr": 0.5}, tags=["a"], notes="hello", dir=".")
+for step in range(20):
+    run.log({"loss": float("nan") if step == 3 else step / 4, "nested": {"x": step}, "word": "text"})
+run.log({"bins": wandb.Histogram([1, 2, 3])})
+run.alert("title", "text", level="ERROR")
+print("a line of output")
+run.finish()
+"""
+
+
+def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """History with nested values and NaN, histograms, configuration, tags, notes, alerts and output arrive."""
+    run_client("wandb", WANDB, tmp_path)
+    done = bring(capsys, tmp_path / "home", tmp_path / "wandb")
+    assert [each["name"] for each in done["runs"]] == ["nm"]
+    assert done["left_out"]["values that are no numbers"] == 20
+    records = list(read_run(tmp_path / "home", done["runs"][0]["run"]))
+    losses = series(records, "loss")
+    assert math.isnan(losses.pop(3))
+    assert losses == {step: step / 4 for step in range(20) if step != 3}
+    assert series(records, "nested/x")[19] == 19
+    assert series(records, "bins")[20].count == 3
+    started = next(each for each in records if isinstance(each, Event)).attrs
+    assert (started["config"]["lr"], started["tags"], started["notes"]) == (0.5, ["a"], "hello")
+    assert [(each.name, each.message) for each in records if isinstance(each, Alert)] == [("title", "text")]
+    assert "a line of output" in [each.body for each in records if isinstance(each, Log)]
+    assert is_same(tmp_path / "home", tmp_path / "wandb")
+
+
+TRACKIO = """
+import trackio
+trackio.init(project="pj", name="r1", config={"lr": 0.5})
+for step in range(10):
+    trackio.log({"loss": step / 4, "odd": float("inf")}, step=step)
+trackio.finish()
+"""
+
+
+def test_databases_of_trackio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Metrics and the configuration of each run arrive."""
+    run_client("trackio", TRACKIO, tmp_path, TRACKIO_DIR=str(tmp_path / "trackio"))
+    done = bring(capsys, tmp_path / "home", tmp_path / "trackio")
+    assert [(each["name"], each["values"]) for each in done["runs"]] == [("r1", 20)]
+    records = list(read_run(tmp_path / "home", done["runs"][0]["run"]))
+    assert series(records, "loss") == {step: step / 4 for step in range(10)}
+    assert set(series(records, "odd").values()) == {math.inf}
+    assert next(each for each in records if isinstance(each, Event)).attrs["config"] == {"lr": 0.5}
+
+
+def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CSV and JSON lines: the step and the time are found by their names; a half-written line waits."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("step,time,loss,word\n5,1700000000.5,0.25,x\n6,1700000001,nan,\n7,1700")
+    (tmp_path / "in" / "b.jsonl").write_text('{"_step": 1, "m": {"x": 2}}\nno JSON\n{"loss": 1e400}\n')
+    home = tmp_path / "home"
+    done = {each["name"]: each for each in bring(capsys, home, tmp_path / "in")["runs"]}
+    ours = [each for each in read_run(home, done["a"]["run"]) if isinstance(each, Metric)]
+    assert [(each.step, each.time, repr(each.values)) for each in ours] == [
+        (5, 1_700_000_000_500_000_000, "{'loss': 0.25}"),
+        (6, 1_700_000_001_000_000_000, "{'loss': nan}"),
+    ]
+    other = [(each.step, each.values) for each in read_run(home, done["b"]["run"]) if isinstance(each, Metric)]
+    assert other == [(1, {"m/x": 2}), (2, {"loss": math.inf})]
+
+
+def test_what_cannot_be_imported_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A path that is missing, and one that holds nothing known."""
+    (tmp_path / "text").write_text("hello")
+    for path, words in ((tmp_path / "none", "no file or folder"), (tmp_path / "text", "nothing that can be imported")):
+        assert main(["import", str(path), "--home", str(tmp_path / "home")]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_random_bytes_never_raise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files with the right names and any contents are read without an exception."""
+    random = __import__("random").Random(5)
+    whole = tmp_path / "whole"
+    write_events(whole, 0, 20)
+    (good,) = whole.glob("*.tfevents.*")
+    for number in range(60):
+        folder = tmp_path / f"in{number}"
+        folder.mkdir()
+        data = bytearray(good.read_bytes() if number % 2 else random.randbytes(300))
+        for _ in range(random.randrange(5)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        (folder / "x.tfevents.1").write_bytes(data)
+        (folder / "run-x.wandb").write_bytes(b":W&B\xe1\xbe\x00" + random.randbytes(300))
+        (folder / "x.jsonl").write_bytes(random.randbytes(100) + b"\n")
+        (folder / "x.db").write_bytes(random.randbytes(100))
+        assert main(["import", str(folder), "--home", str(tmp_path / "home")]) == 0
