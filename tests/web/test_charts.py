@@ -270,5 +270,5 @@ def test_an_axis_that_is_no_metric_is_explained(trained: RunningHub, show: Opene
     """One is told why nothing is drawn, and led back."""
     page = show(trained, "run/four-ranks?x=nokey")
     page.get_by_text("This run has no metric nokey").wait_for()
-    page.get_by_role("button", name="Draw over steps").click()
+    page.get_by_role("button", name="Use steps").click()
     assert len(top_of(page, "trainer/loss")["top"]) > 200

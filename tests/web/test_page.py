@@ -145,7 +145,7 @@ def test_unknown_view_and_unknown_run_say_so(trained: RunningHub, chromium: Any)
     """Wrong addresses are answered in words."""
     page = chromium.new_page()
     page.goto(f"{trained.url}/#/nowhere")
-    page.get_by_text("There is no such page").wait_for()
+    page.get_by_text("Page not found").wait_for()
     page.goto(f"{trained.url}/#/run/none")
     page.get_by_text("there is no run 'none'").wait_for()
     page.close()

@@ -203,7 +203,7 @@ def test_what_was_done_again_is_grey_on_every_axis(told: RunningHub, show: Opene
 def test_a_log_scale_tells_what_it_leaves_out(told: RunningHub, show: Opened) -> None:
     """The foot counts values of zero and below, and a chart without any other says so."""
     page = show(told, "run/scales?log=1")
-    assert _words(page, "mixed", "left out") == "100 points, 60 shown, 40 ≤ 0 left out"
+    assert _words(page, "mixed", "hidden") == "100 points, 60 shown, 40 ≤ 0 hidden"
     page.locator('.chart[data-key="below"]').get_by_text("No value is above 0").wait_for()
     page = show(told, "run/scales")
     assert _words(page, "mixed", "shown") == "100 points, 100 shown"

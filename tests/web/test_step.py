@@ -145,8 +145,8 @@ def test_a_step_that_is_no_number_is_ignored_and_an_empty_one_lasted_nothing(tra
     page.locator(".run-findings li").first.wait_for()
     assert page.get_by_role("dialog").count() == 0
     page = show(trained, "run/four-ranks?step=100000")
-    page.get_by_text("Nothing was recorded at this step").wait_for()
-    assert "lasted" not in page.get_by_role("dialog").inner_text()
+    page.get_by_text("No records at this step").wait_for()
+    assert "across all ranks" not in page.get_by_role("dialog").inner_text()
 
 
 def test_run_page_names_what_went_wrong(trained: RunningHub, show: Opened) -> None:

@@ -69,7 +69,7 @@ def test_ones_own_is_written_and_kept(world: World, show: Any) -> None:
     area.fill(OWN)
     page.locator(".chart[aria-label='Rewards']").wait_for()
     page.get_by_label("Name", exact=True).fill("mine")
-    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("button", name="Save").click()
     page.get_by_role("link", name="Mine").wait_for()
     assert (world.hub.home / "dashboards" / "mine.yaml").read_text() == OWN
     page.goto(f"{world.hub.url}/#/dashboards/mine?run={RUN}&edit=1")
@@ -106,7 +106,7 @@ def test_mistakes_are_shown_in_place(world: World, show: Any, text: str, line: i
     assert said.startswith(f"Line {line}:")
     assert word in said
     assert page.locator(".dash-gutter .wrong").inner_text() == str(line)
-    assert page.get_by_role("button", name="Keep").is_disabled()
+    assert page.get_by_role("button", name="Save").is_disabled()
 
 
 def test_a_broken_file_is_told(world: World, show: Any) -> None:
@@ -117,7 +117,7 @@ def test_a_broken_file_is_told(world: World, show: Any) -> None:
     try:
         page = show(world.hub, "dashboards/broken")
         page.get_by_text("This dashboard cannot be read").wait_for()
-        page.get_by_role("button", name="Mend it").click()
+        page.get_by_role("button", name="Fix it").click()
         page.get_by_label("The dashboard as YAML").wait_for()
     finally:
         (folder / "broken.yaml").unlink()

@@ -29,13 +29,13 @@ def test_health_tells_what_became_of_records(world: World, show: Any) -> None:
     world.hub.post("/v1/traces", bad.encode(), "application/json")
     page = show(world.hub, "health")
     page.locator(".health-card").first.wait_for()
-    receivers = page.get_by_role("region", name="Ways in")
+    receivers = page.get_by_role("region", name="Ingest")
     receivers.get_by_text("trace id is not 16 bytes").wait_for()
     stored = world.hub.health()["receivers"]["import"]["stored"]
     assert f"{stored:,}" in receivers.inner_text()
-    assert "some records were refused" in page.locator(".health-verdict").inner_text()
+    assert "some records were rejected" in page.locator(".health-verdict").inner_text()
     assert "spans" in page.get_by_role("region", name="Store").inner_text()
-    assert "Nothing was set aside." in page.get_by_role("region", name="Quarantine").inner_text()
+    assert "Nothing quarantined." in page.get_by_role("region", name="Quarantine").inner_text()
 
 
 def test_health_shows_sinks_and_quarantine(world: World, show: Any) -> None:

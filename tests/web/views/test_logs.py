@@ -149,7 +149,7 @@ def test_filters(world: World, show: Any) -> None:
     adder.press("Enter")
     until(page, "document.querySelector('.table-foot').innerText.includes('121 lines')")
     page.goto(f"{world.hub.url}/#/logs?run={RUN}&q=nobody+wrote+this")
-    page.get_by_text("No line is like that").wait_for()
+    page.get_by_text("No lines match").wait_for()
 
 
 def test_a_line_leads_to_its_step_and_span(world: World, show: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_line_leads_to_its_step_and_span(world: World, show: Any) -> None:
     drawer = page.get_by_role("dialog")
     drawer.get_by_text("cuda:1").wait_for()
     assert drawer.get_by_role("link", name=f"Step {FAILED}").get_attribute("href") == f"#/run/{RUN}?step={FAILED}&at=1"
-    drawer.get_by_role("link", name="Its span").click()
+    drawer.get_by_role("link", name="Span", exact=True).click()
     page.locator(".trace-details h2").wait_for()
     assert page.locator(".trace-details h2").inner_text() == "forward_backward"
     assert trace_of(FAILED).hex() in page.url

@@ -46,7 +46,7 @@ def test_names_lead_to_spans(world: World, show: Any) -> None:
 def test_nothing_found_is_said(world: World, show: Any) -> None:
     """An empty answer says so and leads back."""
     page = show(world.hub, f"traces?run={RUN}&name=no.such.span")
-    page.get_by_text("No span is like that").wait_for()
+    page.get_by_text("No spans match").wait_for()
     page.get_by_role("button", name="Search all spans").click()
     page.locator(".vt-row").first.wait_for()
 

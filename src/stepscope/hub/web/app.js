@@ -33,7 +33,7 @@ function App() {
           ? html`<${Door} />`
           : view
             ? html`<${Outlet} key=${view.name} view=${view} parts=${parts} query=${query} />`
-            : html`<${Empty} title="There is no such page"><a href=${href("runs")}>All runs</a><//>`
+            : html`<${Empty} title="Page not found"><a href=${href("runs")}>All runs</a><//>`
       }
     </main>
     <${Toasts} />`;
@@ -87,7 +87,7 @@ function Outlet({ view, parts, query }) {
     return html`<${Failure}
         error=${{ status: away ? 0 : 1, message: `This view cannot be loaded: ${failed.message}` }}
         again=${() => location.reload()} />`;
-  if (broken) return html`<${Failure} error=${{ message: `This view stumbled: ${broken.message}` }} again=${repair} />`;
+  if (broken) return html`<${Failure} error=${{ message: `This view failed: ${broken.message}` }} again=${repair} />`;
   if (!module) return html`<${Loading} />`;
   return html`<${module.default} parts=${parts} query=${query} />`;
 }
@@ -137,10 +137,10 @@ function Door() {
     }
   };
   return html`<form class="door panel" onSubmit=${enter}>
-    <h1>This hub asks for a token</h1>
-    <p>Whoever runs it makes one with <code>stepscope hub token create --scope read</code>.</p>
+    <h1>This hub requires a token</h1>
+    <p>Create one with <code>stepscope hub token create --scope read</code>.</p>
     <label>Token <input name="token" type="password" autocomplete="current-password" required autofocus /></label>
-    <button class="button primary">Enter</button>
+    <button class="button primary">Sign in</button>
     ${message && html`<p role="alert" class="bad-text">${message}</p>`}
   </form>`;
 }

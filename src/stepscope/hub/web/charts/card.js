@@ -107,7 +107,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
       ${
         flagged
           ? html`<span class="chip bad chart-flag"
-              title="Some values are not finite; ⊗ and △ mark where">${flagWords(flagged)}</span>`
+              title="Some values are not finite; marked ⊗ and △">${flagWords(flagged)}</span>`
           : null
       }
       <output class="chart-readout mono" ref=${readout}></output>
@@ -129,7 +129,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
     </header>
     <div class=${"chart-plot" + (marks ? "" : " bare") + (waiting ? " waiting" : "")} aria-busy=${String(!!waiting)}
         ref=${place} tabindex="0" role="application" aria-roledescription="chart"
-      aria-label=${`${title}: arrow keys move, up goes to the highest, down to the lowest, Enter opens the step`}
+      aria-label=${`${title}: arrow keys move the cursor, up and down go to the maximum and minimum, Enter opens the step`}
           onKeyDown=${keys}>
       ${waiting ? null : note(state, lines, empty, look.log && belowLog(lines))}
     </div>
@@ -155,11 +155,11 @@ function Legend({ lines, plot }) {
 function note(state, lines, empty, below) {
   if (state.error) return html`<p class="chart-note bad-text" role="alert">${state.error.message}</p>`;
   const marks = lines.reduce((sum, line) => sum + line.marks.length, 0);
-  if (marks && marks === below?.gone) return html`<${Note}>No value is above 0, so a log scale can show none<//>`;
+  if (marks && marks === below?.gone) return html`<${Note}>No positive values to show on a log scale<//>`;
   if (marks) return null;
   if (lines.some((line) => line.marks.unsure))
-    return html`<${Note}>There are too many steps to tell which of them have both<//>`;
-  return html`<${Note}>${empty || "No points here"}<//>`;
+    return html`<${Note}>Too many steps to match the two metrics; zoom in<//>`;
+  return html`<${Note}>${empty || "No points in this range"}<//>`;
 }
 
 // Words over the empty plot, in front of its grid.
@@ -183,9 +183,7 @@ function lastWords(lines, kind, { key, unit }) {
 const endRank = ({ several, marks }, kind) =>
   several && (kind === "time" || kind === "relative") ? marks.tail.rank : null;
 const lastHint = (line, kind) =>
-  endRank(line, kind) === null
-    ? "The mean of all ranks at the last step"
-    : "The last point, and the rank that logged it";
+  endRank(line, kind) === null ? "Mean over all ranks at the last step" : "Last point, and the rank that logged it";
 
 // How much of the data is on screen, and what is not, and why.
 function countWords(state, lines, log) {
@@ -195,10 +193,10 @@ function countWords(state, lines, log) {
   const said = [`${count(sum((marks) => marks.total))} points`, `${count(sum((marks) => marks.length) - gone)} shown`];
   const apart = sum((marks) => marks.apart),
     unsure = sum((marks) => marks.unsure);
-  if (gone) said.push(`${count(gone)} ≤ 0 left out`);
-  if (cut) said.push(`${count(cut)} cut at 0`);
+  if (gone) said.push(`${count(gone)} ≤ 0 hidden`);
+  if (cut) said.push(`${count(cut)} clipped at 0`);
   if (apart) said.push(`${count(apart)} without x`);
-  if (unsure) said.push(`${count(unsure)} may lack x`);
+  if (unsure) said.push(`${count(unsure)} may have no x`);
   if (state.superseded) said.push(`${count(state.superseded)} superseded`);
   return said.join(", ");
 }
@@ -207,9 +205,9 @@ function countHint(lines, log) {
   const { gone, cut } = log ? belowLog(lines) : {},
     any = (name) => lines.some(({ marks }) => marks[name]);
   return [
-    (gone || cut) && "A log scale has no place for 0 and what is below",
-    any("apart") && "Points at steps without a value of the metric along x are not drawn",
-    any("unsure") && "Nor are those where there are too many steps to tell; a zoom tells",
+    (gone || cut) && "A log scale cannot show 0 or negative values",
+    any("apart") && "Points at steps without a value of the x metric are not drawn",
+    any("unsure") && "Points that could not be matched to an x value are not drawn; zoom in to match them",
   ].filter(Boolean);
 }
 

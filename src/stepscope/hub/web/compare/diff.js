@@ -12,7 +12,7 @@ export function Diff({ runs }) {
   const shown = all ? rows : differing;
   return html`<div class="diff panel box">
     <header class="box-head"><h2>${count(differing.length)} of ${count(rows.length)} settings differ</h2>
-      <${Switch} label="show equal ones" on=${all} onChange=${setAll} /></header>
+      <${Switch} label="show equal settings" on=${all} onChange=${setAll} /></header>
     ${
       !shown.length
         ? html`<${Empty} title="These runs have the same configuration" />`

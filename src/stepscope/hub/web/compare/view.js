@@ -24,17 +24,17 @@ export default function CompareView() {
   if (!wanted.length) {
     return html`<div class="page">
       <${Empty}
-          title="Pick runs to compare">Tick two or more in <a
+          title="Select runs to compare">Select two or more in <a
               href=${href("runs")}>the table of runs</a>, or add one here.
       <${Adder} taken=${[]} onAdd=${(id) => go(href("compare", { run: [id] }))} /><//></div>`;
   }
   return html`<div class="page compare">
-    <${Asked} asked=${asked} what="Reading the runs">${(runs) => html`
+    <${Asked} asked=${asked} what="Loading runs">${(runs) => html`
       <ul class="compare-runs" aria-label="Runs">
         ${runs.map(
           (run, at) => html`<li key=${run.id}><i style=${{ background: seriesColour(at) }}></i>
             <a href=${href("run", run.id)}>${run.name || run.id}</a><${Status} run=${run} />
-          <${IconButton} icon="close" label=${`Take ${run.name || run.id} out`}
+          <${IconButton} icon="close" label=${`Remove ${run.name || run.id}`}
               onClick=${() => change({ run: wanted.filter((id) => id !== run.id) })} />
           </li>`,
         )}
@@ -118,5 +118,5 @@ function Choices({ taken, onAdd }) {
               <span class="wide-name" title=${run.name || run.id}>${run.name || run.id}</span>
               <span class="muted">${ago(run.started)}</span></button>`,
     )}
-    ${asked.value && !runs.length && html`<p class="muted note-line">No other run.</p>`}</div>`;
+    ${asked.value && !runs.length && html`<p class="muted note-line">No other runs.</p>`}</div>`;
 }

@@ -31,7 +31,7 @@ export function Board({ board, run, x, hideEmpty, by }) {
 
 // The places of the charts until the run is known, so that nothing jumps.
 function Waiting({ board }) {
-  return html`<div class="dash-grid" role="status" aria-label="Reading the run">${board.charts.map(
+  return html`<div class="dash-grid" role="status" aria-label="Loading the run">${board.charts.map(
     (chart, at) => html`
     <section key=${at}
         class=${"chart panel dash-wait" + (chart.wide ? " wide" : "")}>
@@ -110,7 +110,7 @@ function Charts({ board, known, x, hideEmpty, by, onNews }) {
           onWindow=${setWindow} theme=${theme} />`
       : html`<${Nothing} key=${card.id} card=${card} />`,
   )}
-    ${!shown.length && html`<p class="muted dash-none">This run has none of the metrics of this dashboard.</p>`}
+    ${!shown.length && html`<p class="muted dash-none">This run has none of this dashboard's metrics.</p>`}
   </div>
   ${
     hideEmpty &&

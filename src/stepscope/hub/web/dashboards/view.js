@@ -69,7 +69,7 @@ export default function Dashboards({ parts, query }) {
       one.error
         ? html`<div class="panel"><${Failure} error=${one.error} again=${one.again} /></div>`
         : !source
-          ? html`<${Loading} what="Reading the dashboard" />`
+          ? html`<${Loading} what="Loading the dashboard" />`
           : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${edit === "1" || !name}
               onEdit=${(on) => (name ? setEdit(on ? "1" : "") : go(href("dashboards")))}
             onDraft=${setDraft} onKept=${kept} onDeleted=${() => {
@@ -91,22 +91,22 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }
   const shown = run || best;
   const known = runs.value?.find((each) => each.id === shown);
   return html`
-    <div class="toolbar dash-bar" role="group" aria-label="What is shown">
+    <div class="toolbar dash-bar" role="group" aria-label="Dashboard options">
       <${RunField} value=${run} onChange=${setRun} runs=${runs.value}
           empty=${known && !run ? known.name || known.id : "newest run"} />
       ${known && html`<a href=${href("run", shown)} class="dash-run"><${Status} run=${known} /></a>`}
-      <${Choice} label="Along x" value=${x || board?.x || "step"} options=${[
+      <${Choice} label="x" value=${x || board?.x || "step"} options=${[
         ["step", "Step"],
         ["relative", "Relative"],
         ["time", "Time"],
       ]} onChange=${(next) => setX(next === board?.x ? "" : next)} />
       <${Switch} label="Empty charts" on=${empty === "show"} onChange=${(on) => setEmpty(on ? "show" : "")}
-          title="Show the places of charts without data" />
+          title="Show charts without data" />
       <span class="grow"></span>
       ${
         !edit &&
         html`<button type="button" class="button" onClick=${() => onEdit(true)}>
-          ${source.builtin ? "Make your own" : "Edit"}</button>`
+          ${source.builtin ? "Customize" : "Edit"}</button>`
       }
     </div>
     ${
@@ -120,18 +120,18 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }
           html`<div class="panel">
             <${Empty} title="This dashboard cannot be read">
               ${`Line ${source.mistake?.line}: ${source.mistake?.message}`}
-        <p><button type="button" class="button" onClick=${() => onEdit(true)}>Mend it</button></p><//></div>`
+        <p><button type="button" class="button" onClick=${() => onEdit(true)}>Fix it</button></p><//></div>`
         : runs.error && !shown
           ? html`<div class="panel"><${Failure} error=${runs.error} again=${runs.again} /></div>`
           : !shown
             ? runs.value && !runs.value.length
               ? html`<div class="panel">
                 <${Empty}
-                    title="No runs yet">A dashboard shows any run; there is none to show. <a
-                        href=${href("runs")}>How to record one</a>
+                    title="No runs yet">Record a run to see it here. <a
+                        href=${href("runs")}>How to record a run</a>
                 <//>
               </div>`
-              : html`<${Loading} what="Looking for a run" />`
+              : html`<${Loading} what="Loading the newest run" />`
             : html`${board.text && html`<p class="muted dash-text-line">${board.text}</p>`}
             <${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"} />`
     }`;
@@ -220,7 +220,7 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
     }
   };
   const close = () => {
-    if (text === source.yaml || confirm("Close, and lose what you wrote?")) onClose();
+    if (text === source.yaml || confirm("Discard unsaved changes?")) onClose();
   };
   const keys = (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "s") {
@@ -242,7 +242,7 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
       <span class="grow"></span>
       ${mine && html`<button type="button" class="button" onClick=${remove}>Delete</button>`}
       <button type="button" class="button" onClick=${close}>Close</button>
-      <button class="button primary" disabled=${!named || !!mistake || busy} title="Ctrl + S">Keep</button>
+      <button class="button primary" disabled=${!named || !!mistake || busy} title="Ctrl + S">Save</button>
     </div>
     <div class="dash-text">
       <div class="dash-gutter" ref=${gutter} aria-hidden="true">
@@ -263,8 +263,8 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
 }
 
 function hint(name, named, source) {
-  if (name && !named) return "A name has small letters, digits, - and _, and begins with a letter or digit.";
+  if (name && !named) return "Names consist of lower-case letters, digits, - and _, and start with a letter or digit.";
   if (!name)
-    return source.builtin ? "Built-in dashboards stay as they are: give yours a name." : "Give it a name to keep it.";
-  return "It is right so far. The charts below follow what you write.";
+    return source.builtin ? "Built-in dashboards are read-only: choose a new name." : "Enter a name to save it.";
+  return "Valid. The preview below updates as you type.";
 }

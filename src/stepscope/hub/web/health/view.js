@@ -10,10 +10,10 @@ import { Failure, Loading } from "../parts/states.js";
 const EVERY_MS = 2000,
   KEPT = 90;
 const OUTCOMES = [
-  ["written", "taken"],
+  ["written", "received"],
   ["stored", "stored"],
-  ["retried", "asked to come again"],
-  ["rejected", "refused"],
+  ["retried", "retried"],
+  ["rejected", "rejected"],
   ["dropped", "dropped"],
 ];
 
@@ -48,7 +48,7 @@ export default function Health() {
       !value && health.error
         ? html`<div class="panel"><${Failure} error=${health.error} again=${health.again} /></div>`
         : !value
-          ? html`<${Loading} what="Asking the hub" />`
+          ? html`<${Loading} what="Loading health" />`
           : html`
       <div class="health-cards">
         <${Figure} title="Stored" value=${count(total(value, "stored"))} text="records since start" />
@@ -56,12 +56,12 @@ export default function Health() {
             line=${past.current.map((each) => each.rate)} />
         <${Figure} title="Lag" value=${lasting(value.lag.seconds)} text=${`${bytes(value.lag.bytes)} waiting`}
             bad=${value.lag.seconds > 10} line=${past.current.map((each) => each.lag)} />
-        <${Figure} title="Refused" value=${count(total(value, "rejected"))} text="records, for ever"
+        <${Figure} title="Rejected" value=${count(total(value, "rejected"))} text="records, permanently"
             bad=${total(value, "rejected") > 0} />
         <${Figure} title="Dropped" value=${count(total(value, "dropped"))} text="records or attributes"
             bad=${total(value, "dropped") > 0} />
         <${Figure} title="Quarantine" value=${pipeline.value ? count(pipeline.value.quarantined) : "–"}
-            text="lots set aside" bad=${pipeline.value?.quarantined > 0} />
+            text="batches" bad=${pipeline.value?.quarantined > 0} />
         <${Figure} title="Store" value=${bytes(value.store.bytes)}
             text=${value.store.expired_runs ? `${count(value.store.expired_runs)} runs expired` : "on disk"} />
         <${Figure} title="Journal" value=${bytes(value.journal.bytes)}
@@ -88,14 +88,14 @@ const amount = (told) =>
 function Verdict({ health, pipeline, lost }) {
   const stuck = (pipeline?.sinks || []).filter((sink) => sink.trouble);
   const found = lost
-    ? ["bad", "The hub does not answer; these are its last words."]
+    ? ["bad", "The hub does not answer; showing its last report."]
     : health.trouble
       ? ["bad", health.trouble]
       : stuck.length
         ? ["warn", `${stuck.map((sink) => sink.sink).join(", ")}: ${stuck[0].trouble}`]
         : total(health, "rejected") + total(health, "dropped") + (pipeline?.quarantined || 0) > 0
-          ? ["warn", "It runs well, but some records were refused, dropped or set aside."]
-          : ["good", "Everything that was taken is stored or on its way."];
+          ? ["warn", "Running, but some records were rejected, dropped or quarantined."]
+          : ["good", "Everything received is stored or queued."];
   const sign = { good: "✓", warn: "!", bad: "✕" }[found[0]];
   return html`<p class=${"health-verdict " + found[0]} role="status">
     <span aria-hidden="true">${sign}</span> ${found[1]}</p>
@@ -143,10 +143,10 @@ function Part({ title, note, children, wide }) {
 
 function Receivers({ receivers }) {
   const names = Object.keys(receivers).sort();
-  return html`<${Part} title="Ways in" note="records, by what became of them">
+  return html`<${Part} title="Ingest" note="records by outcome">
     ${
       !names.length
-        ? html`<p class="muted">Nothing has come in since the hub started.</p>`
+        ? html`<p class="muted">Nothing received since the hub started.</p>`
         : html`<table class="plain"><thead><tr><th>receiver</th>
       ${OUTCOMES.map(([key, said]) => html`<th key=${key} class="num">${said}</th>`)}</tr></thead>
       <tbody>${names.map(
@@ -177,7 +177,7 @@ const reasons = (receiver) =>
 
 function Runs({ runs, writers }) {
   const states = Object.entries(runs).filter(([, many]) => many);
-  return html`<${Part} title="Runs" note="heard of since the hub started">
+  return html`<${Part} title="Runs" note="seen since the hub started">
     <table class="plain"><tbody>
       ${states.map(
         ([state, many]) =>
@@ -186,7 +186,7 @@ function Runs({ runs, writers }) {
             <td class="num">${count(many)}</td></tr>`,
       )}
       ${!states.length && html`<tr><td colspan="2" class="muted">None yet.</td></tr>`}
-      <tr><th scope="row">journals followed on this machine</th><td class="num">${count(writers)}</td></tr>
+      <tr><th scope="row">local journals followed</th><td class="num">${count(writers)}</td></tr>
     </tbody></table><//>`;
 }
 
@@ -198,11 +198,11 @@ function Sinks({ asked }) {
         ? html`<p class="bad-text">${asked.error.message}</p>`
         : !sinks.length
           ? html`<p
-              class="muted">No delivery from this home was asked for. Set <code>sinks</code> to deliver to other places too.</p>`
+              class="muted">No sinks configured. Set <code>sinks</code> to deliver elsewhere.</p>`
           : html`<table class="plain">
             <thead>
-              <tr><th>sink</th><th>to</th><th>host</th><th class="num">delivered</th><th class="num">refused</th>
-                <th class="num">dropped</th><th class="num">waiting</th><th>heard of</th><th>trouble</th></tr>
+              <tr><th>sink</th><th>to</th><th>host</th><th class="num">delivered</th><th class="num">rejected</th>
+                <th class="num">dropped</th><th class="num">waiting</th><th>last seen</th><th>last error</th></tr>
             </thead>
         <tbody>${sinks.map(
           (sink) => html`<tr key=${sink.sink + sink.host}><th scope="row">${sink.sink}</th><td>${sink.place}</td>
@@ -221,13 +221,13 @@ function Quarantine({ asked }) {
   return html`<${Part} title="Quarantine"
       note=${
         lots.length
-          ? `${count(asked.value.quarantined)} lots; stepscope quarantine retry offers them again`
-          : "what sinks and store refused"
+          ? `${count(asked.value.quarantined)} batches; retry with stepscope quarantine retry`
+          : "records rejected by sinks and store"
       }
       wide>
     ${
       !lots.length
-        ? html`<p class="muted">Nothing was set aside.</p>`
+        ? html`<p class="muted">Nothing quarantined.</p>`
         : html`<table class="plain">
           <thead><tr><th>when</th><th>sink</th><th>run</th><th class="num">records</th><th>reason</th></tr></thead>
       <tbody>
@@ -251,7 +251,7 @@ function Tables({ asked }) {
       asked.error
         ? html`<p class="bad-text">${asked.error.message}</p>`
         : !tables.length
-          ? html`<p class="muted">${asked.loading ? "Measuring…" : "It is empty."}</p>`
+          ? html`<p class="muted">${asked.loading ? "Measuring…" : "Empty."}</p>`
           : html`<table class="plain">
             <thead><tr><th>table</th><th class="num">rows</th><th class="num">bytes</th><th></th></tr></thead>
       <tbody>${tables.map(

@@ -118,10 +118,10 @@ export function LineDetails({ line }) {
       }
       ${
         line.trace_id &&
-        html`<a class="button" href=${href("traces", { trace: line.trace_id, span: line.span_id })}>Its span</a>`
+        html`<a class="button" href=${href("traces", { trace: line.trace_id, span: line.span_id })}>Span</a>`
       }
-      <a class="button" href=${href("run", line.run)}>Its run</a>
-      <a class="button" href=${href("logs", { run: line.run, step: line.step })}>This step's lines</a>
+      <a class="button" href=${href("run", line.run)}>Run</a>
+      <a class="button" href=${href("logs", { run: line.run, step: line.step })}>Logs of this step</a>
     </p>
     <pre class="log-body" tabindex="0">${line.name ? line.name + "\n" : ""}
       ${
@@ -155,7 +155,7 @@ export function LineDetails({ line }) {
       </th>
       <td><code>${plain(value)}</code></td></tr>`,
           )}</tbody></table>`
-        : html`<p class="muted">It carries none.</p>`
+        : html`<p class="muted">No attributes.</p>`
     }
   </div>`;
 }

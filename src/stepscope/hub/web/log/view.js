@@ -60,13 +60,13 @@ export default function Logs() {
                 ? log.stream === "open"
                   ? "live"
                   : log.stream === "lost"
-                    ? "connection lost, coming back"
+                    ? "connection lost, reconnecting"
                     : "connecting"
                 : "held"
             }
           </span>
       <${Switch} label=${live ? "Pause" : "Resume"} on=${!live} onChange=${(held) => setLive(!held)}
-          title="Hold the tail; what comes meanwhile is shown on resuming" />
+          title="Stop scrolling; new lines are shown on resume" />
     <//>
     <div class="toolbar search-bar" role="group" aria-label="Search">
       <${Search} label="Text" placeholder="Search the text" value=${q} onChange=${(next) => setQ(next)} />
@@ -80,12 +80,12 @@ export default function Logs() {
       log.error && !log.lines.length
         ? html`<div class="panel log-none"><${Failure} error=${log.error} again=${log.again} /></div>`
         : log.loading && !log.lines.length
-          ? html`<div class="panel log-none"><${Loading} what="Reading the log" /></div>`
+          ? html`<div class="panel log-none"><${Loading} what="Loading logs" /></div>`
           : !log.lines.length
             ? html`<div class="panel log-none">
-              <${Empty} title=${searched ? "No line is like that" : "Nothing was logged yet"}>${
+              <${Empty} title=${searched ? "No lines match" : "No logs yet"}>${
                 searched
-                  ? "Lines that come and fit will appear here."
+                  ? "Matching lines appear here as they are recorded."
                   : html`Python's <code>logging</code> and <code>run.event("name")</code> appear here as they are recorded.`
               }<//></div>`
             : html`<${LogList} lines=${log.lines} following=${following} onFollow=${setFollowing} chosen=${chosen}
@@ -94,10 +94,10 @@ export default function Logs() {
     }
     <p class="table-foot">${count(log.lines.length)} lines${log.more ? ", scroll up for older ones" : ""}
       ${log.lines.length >= MOST ? ` (the newest ${count(MOST)})` : ""}
-      ${log.missing ? " · some lines are missing here, reading them again" : ""}</p>
+      ${log.missing ? " · lines are missing, loading them again" : ""}</p>
     ${
       chosen &&
-      html`<${Drawer} title=${clock(chosen.time, { exact: true })} label="The chosen line"
+      html`<${Drawer} title=${clock(chosen.time, { exact: true })} label="Selected line"
           onClose=${close}><${LineDetails} line=${chosen} /><//>`
     }
   </div>`;

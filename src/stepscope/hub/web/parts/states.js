@@ -15,9 +15,9 @@ export function Empty({ title, children }) {
 export function Failure({ error, again }) {
   const lost = error.status === 0;
   return html`<div class="state failed" role="alert">
-    <p class="state-title">${lost ? "The hub does not answer" : "That did not work"}</p>
+    <p class="state-title">${lost ? "The hub does not answer" : "Request failed"}</p>
     <div class="state-text">
-      ${lost ? "It may have been stopped. Start it with stepscope hub; this page comes back by itself." : error.message}
+      ${lost ? "It may have been stopped. Start it with stepscope hub; this page reconnects by itself." : error.message}
     </div>
     ${again && html`<button class="button" onClick=${again}>Try again</button>`}
   </div>`;
@@ -67,7 +67,7 @@ export function Reach() {
   }, []);
   if (since === null) return null;
   return html`<p class="reach" role="alert">
-    <b>No connection to the hub.</b> What you see is from ${clock(since)}; the page goes on by itself when the hub is back.</p>`;
+    <b>No connection to the hub.</b> Showing data from ${clock(since)}; reconnecting.</p>`;
 }
 
 // Any answer will do: a hub that refuses is there.

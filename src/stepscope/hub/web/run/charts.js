@@ -92,14 +92,14 @@ export function Charts({ id, run, keys, notes, left, feeds, onStep, step }) {
     ${
       keys.length > 0 &&
       !shown.length &&
-      html`<${Empty} title="No metric matches">Nothing has “${search}” in its name.<//>`
+      html`<${Empty} title="No metric matches">No metric name contains “${search}”.<//>`
     }
     ${
       stranger &&
       keys.length > 0 &&
       html`<${Empty} title=${`This run has no metric ${view.xKey}`}>
-      So nothing can be drawn over it. <button type="button" class="button"
-          onClick=${() => change({ x: null, from: null, to: null })}>Draw over steps</button>
+      It cannot be the x axis. <button type="button" class="button"
+          onClick=${() => change({ x: null, from: null, to: null })}>Use steps</button>
       <//>`
     }
     ${
@@ -263,7 +263,7 @@ export function Controls({ view, keys, run, shown, flags }) {
       }
       ${
         again &&
-        html`<${Switch} label="superseded" title="Show, in grey, what a later attempt did again" on=${view.ghosts}
+        html`<${Switch} label="superseded" title="Show steps that a later attempt repeated, in grey" on=${view.ghosts}
         onChange=${(on) => change({ superseded: on ? null : "0" })} />`
       }
     <//>
@@ -273,7 +273,7 @@ export function Controls({ view, keys, run, shown, flags }) {
         flags !== null &&
         view.x !== "metric" &&
         html`<a href=${href("logs", { run: run.id })}
-            title="All of them are among the logs">Flags: the newest ${count(flags)} alerts and events</a>`
+            title="All of them are in the logs">Flags: the newest ${count(flags)} alerts and events</a>`
       }
       ${view.q && html`<span>${count(shown)} of ${count(keys.length)}</span>`}
     </span>
@@ -288,7 +288,7 @@ function zoomWords({ window: [from, to], x }) {
 }
 
 function Smoothing({ value }) {
-  return html`<label class="smoothing" title="Smoothing; the raw band stays visible">
+  return html`<label class="smoothing" title="Smoothing; the raw values stay visible">
     <span class="select-label">smooth</span>
     <input type="range" min="0" max="0.99" step="0.01" value=${value} aria-valuetext=${value ? String(value) : "off"}
       onInput=${(event) => change({ smooth: Number(event.target.value) || null })} />

@@ -17,7 +17,7 @@ export function Name({ run, onEdit }) {
     const name = String(new FormData(event.target).get("name")).trim();
     setOpen(false);
     if (name !== (run.name || ""))
-      onEdit({ name: name || null }, name ? `Renamed to ${name}.` : "The recorded name is back.");
+      onEdit({ name: name || null }, name ? `Renamed to ${name}.` : "Recorded name restored.");
   };
   if (open) {
     return html`<form class="name-form" onSubmit=${save}>
@@ -86,13 +86,13 @@ export function Manage({ run, onEdit }) {
     name = run.name || run.id;
   const archive = (close) => {
     close();
-    onEdit({ archived: !run.archived }, run.archived ? `${name} is not archived any more.` : `Archived ${name}.`);
+    onEdit({ archived: !run.archived }, run.archived ? `${name} unarchived.` : `Archived ${name}.`);
   };
   return html`<${Menu} label="Manage" align="right">${(close) => html`
       <button type="button" class="item" onClick=${() => archive(close)}>${run.archived ? "Unarchive" : "Archive"}
       </button>
       <button type="button" class="item bad-text" disabled=${going}
-          title=${going ? `It is ${run.status}: end it first` : undefined} onClick=${() => {
+          title=${going ? `A ${run.status} run cannot be deleted` : undefined} onClick=${() => {
             close();
             setAsking(true);
           }}>Delete…</button>`}<//>
@@ -203,8 +203,10 @@ function words({ name, notes, tags, archived }) {
       value === null ? `removed the tag ${tag}` : `tagged ${tagText(tag, plain(value) === "true" ? true : value)}`,
     );
   if (notes !== undefined)
-    said.push(notes === null ? "restored the recorded notes" : notes ? `noted “${notes}”` : "removed the notes");
-  if (archived !== undefined) said.push(archived ? "archived it" : "unarchived it");
+    said.push(
+      notes === null ? "restored the recorded notes" : notes ? `changed the notes to “${notes}”` : "removed the notes",
+    );
+  if (archived !== undefined) said.push(archived ? "archived the run" : "unarchived the run");
   return said.join("; ");
 }
 

@@ -21,7 +21,7 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onE
         going &&
         live &&
         html`<span class=${"live-sign " + live}
-            title=${live === "lost" ? "The stream is lost; coming back" : "Live"}>
+            title=${live === "lost" ? "Live stream lost; reconnecting" : "Live"}>
               ${live === "lost" ? "reconnecting" : "live"}</span>`
       }
       ${run.name && html`<code class="muted run-id">${run.id}</code>`}
@@ -32,7 +32,7 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onE
       <${Fact} name="step">${ordinal(run.step)}<//>
       <${Fact} name="steps/s" hint="Over the whole run">${rate(run, goodput?.steps_per_second)}<//>
       <${Fact} name="duration">${lasting(run.duration)}<//>
-      <${Fact} name=${going ? "last heard" : "ended"}>${going ? ago(run.seen, now) : clock(run.seen)}<//>
+      <${Fact} name=${going ? "last seen" : "ended"}>${going ? ago(run.seen, now) : clock(run.seen)}<//>
       <${Fact} name="ranks">${run.ranks}${run.world_size > run.ranks ? ` of ${run.world_size}` : ""}<//>
       <${Fact} name="attempts">${run.attempts}<//>
       <${Fact} name="points">${count(run.counts.points, { brief: true })}<//>
@@ -65,11 +65,11 @@ function Fact({ name, hint, children }) {
 // What went wrong, worst first, each a click from its step: one line, so that nothing moves when it comes, or all of it.
 function Findings({ findings, attempts, onStep }) {
   const [all, setAll] = useState(false);
-  if (findings === undefined) return html`<p class="run-findings muted">Looking for what went wrong…</p>`;
+  if (findings === undefined) return html`<p class="run-findings muted">Looking for problems…</p>`;
   if (!findings.length)
-    return html`<p class="run-findings muted"><span class="good-text">✓</span> Nothing stands out in this run.</p>`;
+    return html`<p class="run-findings muted"><span class="good-text">✓</span> No problems found.</p>`;
   return html`<div class=${"run-findings" + (all ? " all" : "")}>
-    <ul aria-label="What went wrong">
+    <ul aria-label="Findings">
       ${findings.map(
         (
           each,

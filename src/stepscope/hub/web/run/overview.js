@@ -10,9 +10,9 @@ export function Overview({ run, goodput }) {
   const { git, ...rest } = run.environment || {};
   return html`<div class="overview">
     <${Goodput} asked=${goodput} />
-    <${Settings} title="Configuration" settings=${run.config} empty="No configuration was given to init." />
+    <${Settings} title="Configuration" settings=${run.config} empty="No configuration." />
     <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }}
-        empty="Nothing is known of where it ran." />
+        empty="No environment recorded." />
     <${Attempts} run=${run} />
     <${Processes} run=${run} />
     <${Edits} run=${run} />
@@ -90,7 +90,7 @@ function Attempts({ run }) {
             ending(row.number) ||
             (row.number === run.attempts && run.status === "running"
               ? "running"
-              : html`<span class="bad-text">without a word</span>`)
+              : html`<span class="bad-text">no exit record</span>`)
           }
         </td>
         </tr>`,
@@ -106,7 +106,7 @@ function Processes({ run }) {
           <table class="plain">
             <thead>
               <tr><th class="num">rank</th><th class="num">attempt</th><th>host</th><th class="num">pid</th>
-                <th class="num">step</th><th class="num">points</th><th class="num">spans</th><th>last heard</th></tr>
+                <th class="num">step</th><th class="num">points</th><th class="num">spans</th><th>last seen</th></tr>
             </thead>
             <tbody>
       ${writers.slice(0, 500).map(
@@ -120,14 +120,11 @@ function Processes({ run }) {
 
 // What the time of a run was good for: one band, its shares, and the phases that took most.
 const BUCKETS = [
-  ["productive", "the model learned, or made what it learns from"],
-  ["overhead", "needed, but nothing was learned: evaluation, checkpoints, synchronising"],
-  ["idle", "waiting, as for data"],
-  [
-    "wasted",
-    "work that was lost: only spans that say so themselves with train.bucket count here, a step done again after a crash does not",
-  ],
-  ["unaccounted", "no span says what it was good for"],
+  ["productive", "training, or generating training data"],
+  ["overhead", "necessary work other than training: evaluation, checkpoints, synchronization"],
+  ["idle", "waiting, for example for data"],
+  ["wasted", "lost work: spans with train.bucket = wasted; steps repeated after a crash are not counted"],
+  ["unaccounted", "time that no classified span covers"],
 ];
 const PHASES = 8;
 
@@ -136,7 +133,7 @@ export function Goodput({ asked }) {
     <header class="box-head"><h2>Goodput</h2>
       ${asked.value && html`<span class="muted">${rates(asked.value)}</span>`}</header>
     <div class="box-body" tabindex="0" role="region"
-        aria-label="Use of its time"><${Asked} asked=${asked} what="Adding up its time">${(found) => html`
+        aria-label="Time by use"><${Asked} asked=${asked} what="Computing goodput">${(found) => html`
       <${Band} found=${found} />
       ${
         found.shares.unaccounted > 0.999 &&
@@ -178,7 +175,8 @@ function Phases({ found }) {
       </tr>`,
     )}
     ${
-      phases.length > PHASES && html`<tr><td class="muted" colspan="3">${phases.length - PHASES} shorter ones</td></tr>`
+      phases.length > PHASES &&
+      html`<tr><td class="muted" colspan="3">${phases.length - PHASES} shorter phases</td></tr>`
     }
   </tbody></table>`;
 }
@@ -188,7 +186,7 @@ function rates(found) {
   if (found.steps_per_second) said.push(`${number(found.steps_per_second, 3)} steps/s`);
   if (found.tokens_per_second)
     said.push(
-      `${number(found.tokens_per_second, 3)} tokens/s${found.tokens_counted ? " (by the increase of a counter)" : ""}`,
+      `${number(found.tokens_per_second, 3)} tokens/s${found.tokens_counted ? " (from the increase of a counter)" : ""}`,
     );
   said.push(`${lasting(found.seconds)} over all ranks`);
   return said.join(" · ");

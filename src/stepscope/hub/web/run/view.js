@@ -51,13 +51,13 @@ function OneRun({ id }) {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
-    <${Asked} asked=${run} what="Reading the run">${(found) => html`
+    <${Asked} asked=${run} what="Loading the run">${(found) => html`
       <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} tab=${tab} setTab=${setTab}
           onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, told)} />
       ${
         tab === "overview"
           ? html`<${Overview} run=${found} goodput=${goodput} />`
-          : html`<${Asked} asked=${keys} what="Reading its metrics">${(list) => html`
+          : html`<${Asked} asked=${keys} what="Loading metrics">${(list) => html`
             <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE}
                 left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}
             <//>`

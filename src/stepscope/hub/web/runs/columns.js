@@ -29,10 +29,10 @@ export const FIXED = {
     title: "steps/s",
     width: "72px",
     align: "right",
-    hint: "Lately while it runs, else over the whole run",
+    hint: "Recent rate while running, else over the whole run",
     cell: (run, { rates }) => html`<span>${rate(run, rates.get(run.id))}</span>`,
   },
-  spark: { title: "course", width: "130px", cell: (run, { sparks }) => html`<${Spark} spark=${sparks.get(run.id)} />` },
+  spark: { title: "trend", width: "130px", cell: (run, { sparks }) => html`<${Spark} spark=${sparks.get(run.id)} />` },
   alerts: {
     title: "alerts",
     width: "62px",
@@ -180,7 +180,7 @@ export function Chooser({ chosen, fields, onChange, onReset }) {
       "Configuration",
       fields.config.filter(({ name }) => fits(name)).map(({ name, runs }) => ["config." + name, name, count(runs)]),
     )}
-    <button type="button" class="item" onClick=${onReset}>As it was</button></div>`;
+    <button type="button" class="item" onClick=${onReset}>Reset</button></div>`;
 }
 
 // A metric goes beside the other metrics, anything else to the end.

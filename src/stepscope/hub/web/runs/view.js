@@ -103,7 +103,7 @@ export default function RunsView() {
         : wrong && runs.total === null
           ? null
           : runs.total === null
-            ? html`<${Loading} what="Reading the runs" />`
+            ? html`<${Loading} what="Loading runs" />`
             : html`<${VirtualTable} label="Runs" columns=${columns} rows=${rows}
                 keyOf=${(row) => (row.heading ? "group " + row.heading : row.id)} sort=${sort}
                 question=${[filter, group, archived].join("\n")}
@@ -180,7 +180,7 @@ function countWords({ rows, matched, total, loading, state }, filter) {
   const part = filter ? `${count(matched)} of ${count(total)} runs` : `${count(total)} runs`;
   return (
     part +
-    (loading && rows.length < matched ? `, ${count(rows.length)} read` : "") +
+    (loading && rows.length < matched ? `, ${count(rows.length)} loaded` : "") +
     (state === "lost" ? " · reconnecting" : "")
   );
 }
@@ -223,21 +223,21 @@ run.finish()`;
 export function FirstRun({ home }) {
   return html`<div class="first">
     <h1>No runs yet</h1>
-    <p>Put three lines into your training code. They need no account and no server, and they cannot slow your loop:</p>
+    <p>Add three lines to your training code. No account and no server are needed, and your loop is not slowed down:</p>
     <${Code} text=${LINES} />
-    <p>Start it, and the run appears here by itself. ${
+    <p>Start it, and the run appears here. ${
       home
         ? html`The hub reads <code>${home}
-        </code>; a program that writes elsewhere needs <code>STEPSCOPE_HOME=${home}</code>.`
-        : "The hub reads the folder in which your program writes."
+        </code>; set <code>STEPSCOPE_HOME=${home}</code> where your program runs.`
+        : "The hub reads the home folder that your program writes to."
     }</p>
-    <h2>Or look around first</h2>
+    <h2>Or try the demo</h2>
     <p>The demo trains a small model in which things go wrong on purpose.</p>
     <${Code} text="stepscope demo" />
     <h2>Already sending OpenTelemetry?</h2>
-    <p>Point it here; metrics, spans and logs are understood as they are.</p>
+    <p>Point your exporter here; metrics, spans and logs are accepted as they are.</p>
     <${Code} text=${`export OTEL_EXPORTER_OTLP_ENDPOINT=${location.origin}`} />
-    <p class="muted" role="status"><span class="pulse" aria-hidden="true"></span> Waiting for a first record…</p>
+    <p class="muted" role="status"><span class="pulse" aria-hidden="true"></span> Waiting for the first record…</p>
   </div>`;
 }
 
@@ -263,7 +263,7 @@ export function Manage({ picked, onDone }) {
       asking &&
       html`<${Confirm} title=${`Delete ${many(ids.length)}?`} action="Delete" onClose=${() => setAsking(false)}
           act=${() => remove(ids).finally(onDone)}>
-      <p>Their journals and stored records are removed from this hub's disk. This cannot be undone. A run that is running is kept.</p>
+      <p>Their journals and stored records are removed from this hub's disk. This cannot be undone. Runs that are still running are not deleted.</p>
       <//>`
     }`;
 }

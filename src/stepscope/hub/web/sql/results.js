@@ -25,7 +25,7 @@ export function ResultTable({ answer }) {
       html`<span class=${"sql-cell" + (row.cells[at] === null ? " muted" : "")}
           title=${text(row.cells[at])}>${text(row.cells[at]).slice(0, 300)}</span>`,
   }));
-  if (!answer.rows.length) return html`<${Empty} title="No rows">The statement is right; nothing is like that.<//>`;
+  if (!answer.rows.length) return html`<${Empty} title="No rows."><//>`;
   return html`<${VirtualTable} label="Rows" columns=${columns} rows=${rows} keyOf=${(row) => row.n} rowHeight=${26}
       sort=${sort} onSort=${setSort} />`;
 }
@@ -78,10 +78,10 @@ export function ResultChart({ answer }) {
     const plot = new uPlot(options(size, named, lines), data(answer, along, lines), place.current);
     return () => plot.destroy();
   }, [answer, along, size.width, size.height, theme]);
-  if (!lines.length) return html`<${Empty} title="Nothing to draw">A chart needs a column of numbers.<//>`;
+  if (!lines.length) return html`<${Empty} title="No chart">A chart needs a column of numbers.<//>`;
   return html`<div class="sql-chart">
     <div class="toolbar">
-      <${Select} label="Along x" hidden=${false} value=${along}
+      <${Select} label="x" hidden=${false} value=${along}
           options=${[["row", "row number"], ...numeric.map((column) => [String(column.at), column.name])]}
           onChange=${setX} />
       <span class="chart-legend">

@@ -18,7 +18,7 @@ INNER JOIN runs AS r ON r.run = s.run
 GROUP BY run, key ORDER BY run, key`,
   ],
   [
-    "Slowest kinds of spans",
+    "Slowest span names",
     `SELECT name, count() AS spans, quantile(0.5)(duration) / 1e6 AS p50_ms, quantile(0.99)(duration) / 1e6 AS p99_ms
 FROM spans GROUP BY name ORDER BY p99_ms DESC LIMIT 50`,
   ],
@@ -108,7 +108,7 @@ export default function Sql() {
                       choose(statement);
                     }}>${statement.replace(/\s+/g, " ").slice(0, 70)}</button>`,
             )
-          : html`<p class="muted sql-words">What you run is kept here, in this browser.</p>`}<//>
+          : html`<p class="muted sql-words">Statements you run are listed here, in this browser only.</p>`}<//>
     </div>
     <div class="sql-main">
       <${Schema} asked=${tables} onInsert=${insert} />
@@ -133,8 +133,8 @@ export default function Sql() {
                       : busy
                         ? "Running…"
                         : answer
-                          ? `${count(answer.rows.length)} rows${answer.more ? ", and more were left off" : ""} in ${millis(state.took)}`
-                          : "Ctrl + Enter runs it"
+                          ? `${count(answer.rows.length)} rows${answer.more ? ", truncated" : ""} in ${millis(state.took)}`
+                          : "Ctrl + Enter to run"
                   }
                 </span>
             <span class="grow"></span>
@@ -156,11 +156,11 @@ export default function Sql() {
               : html`<${ResultTable} answer=${answer} />`
             : html`<div class="panel sql-panel">${
                 busy
-                  ? html`<${Loading} what="Asking the store" />`
+                  ? html`<${Loading} what="Running the query" />`
                   : error
-                    ? html`<${Empty} title="No answer">What is wrong is said under the statement.<//>`
+                    ? html`<${Empty} title="Query failed">The error is shown under the statement.<//>`
                     : html`<${Empty}
-                        title="Ask anything of what was recorded">Write a SELECT, or begin with an example.<//>`
+                        title="No query yet">Write a SELECT, or start from an example.<//>`
               }</div>`
         }</div>
       </div>
@@ -178,7 +178,7 @@ export function Schema({ asked, onInsert }) {
       asked.error
         ? html`<${Failure} error=${asked.error} again=${asked.again} />`
         : !asked.value
-          ? html`<p class="muted">Reading…</p>`
+          ? html`<p class="muted">Loading…</p>`
           : html`<ul>${tables.map(
               (table) => html`<li key=${table.name}>
       <div class="sql-table">

@@ -51,10 +51,10 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
         html`<p class="step-other">
           <button type="button" class="button" onClick=${() => onStep(step, rank)}>Show the newest attempt</button></p>`
       }`
-        : html`<${Asked} asked=${asked} what=${`Reading step ${step}`}>${(found) => html`
+        : html`<${Asked} asked=${asked} what=${`Loading step ${step}`}>${(found) => html`
       <div class=${"step" + (now ? "" : " old")} aria-busy=${String(!now)}>
         <p class="step-when muted">${found.begin !== null && html`<span>${clock(found.begin, { exact: true })}</span>`}
-          ${found.duration_ms > 0 && html`<span>lasted ${millis(found.duration_ms)} over all ranks</span>`}
+          ${found.duration_ms > 0 && html`<span>${millis(found.duration_ms)} across all ranks</span>`}
           ${
             found.attempts.length > 1 &&
             html`<${Attempts} found=${found} onChange=${(other) => onStep(found.step, rank, other)} />`
@@ -64,7 +64,7 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
         ${
           isBare(found)
             ? html`<${Empty}
-                title="Nothing was recorded at this step">Use the arrows above to go to a step that has records.<//>`
+                title="No records at this step">Use the arrows above to go to a step that has records.<//>`
             : html`
           <${Findings} step=${found} rank=${rank} />
           <${Values} step=${found} rank=${rank} onRank=${setRank} />
@@ -84,18 +84,18 @@ function Attempts({ found, onChange }) {
       onChange=${(text) => onChange(Number(text))}
     options=${found.attempts.map((each) => [
       String(each),
-      each === found.attempts.at(-1) ? `${each}, the newest` : String(each),
+      each === found.attempts.at(-1) ? `${each}, newest` : String(each),
     ])} />`;
 }
 
 const isBare = (step) =>
   !step.metrics.length && !step.ranks.length && !step.logs.length && !step.alerts.length && !step.open_spans.length;
 
-// What was unusual about a step, in the hub's own sentences.
+// Findings about a step, in the hub's own sentences.
 const ICONS = { alert: "flag", error: "close", crash: "close", dead_rank: "close" };
 
 export function Findings({ step }) {
-  return html`<section class="findings" aria-label="What was unusual">
+  return html`<section class="findings" aria-label="Findings">
     <ul>${
       step.findings.length
         ? step.findings.map(
@@ -103,7 +103,7 @@ export function Findings({ step }) {
       <${Icon} name=${ICONS[each.kind] || "warn"} /><span>${each.text}</span></li>`,
           )
         : html`<li class="good"><${Icon} name="check" />
-          <span>Nothing unusual against the ${step.window} steps before.</span></li>`
+          <span>Nothing unusual compared with the previous ${step.window} steps.</span></li>`
     }</ul>
   </section>`;
 }

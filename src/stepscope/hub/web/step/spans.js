@@ -14,7 +14,7 @@ export function SpanTable({ step, rank }) {
   const rows = merged(lanes);
   const causes = new Set(step.slow?.span_ids);
   return html`<section class="step-part" aria-label="Time">
-    <header><h3>Time</h3><span class="muted">every rank against the median of the ${step.window} steps before</span>
+    <header><h3>Time</h3><span class="muted">each rank against the median of the previous ${step.window} steps</span>
     </header>
     <${Matrix} label="Spans of each rank" focus=${step.step + " " + rank}><table class="plain matrix spans">
       <thead><tr><th scope="col">span</th><th scope="col" class="num">median</th>
@@ -36,10 +36,7 @@ export function SpanTable({ step, rank }) {
         </tr>`,
       )}</tbody>
     </table><//>
-    ${
-      rows.length > MOST_ROWS &&
-      html`<p class="muted note">${rows.length - MOST_ROWS} more spans are in the traces.</p>`
-    }
+    ${rows.length > MOST_ROWS && html`<p class="muted note">${rows.length - MOST_ROWS} more spans in the traces.</p>`}
     ${
       step.ranks.length > lanes.length &&
       html`<p class="muted note">${step.ranks.length - lanes.length} more ranks were faster.</p>`
@@ -54,7 +51,7 @@ function Cell({ span, at, causes }) {
   const isCause = causes.has(span.span_id);
   const title = [
     `${millis(span.own_ms)} self time`,
-    `the step waited ${millis(span.critical_ms)} for it alone`,
+    `${millis(span.critical_ms)} on the critical path`,
     ...(span.message ? [span.message] : []),
   ].join("; ");
   return html`<td class=${"num" + odd + (at ? " at" : "") + (isCause ? " cause" : "")}
@@ -129,9 +126,7 @@ export function Lanes({ step, rank }) {
   return html`<section class="step-part" aria-label="Timeline">
     <header><h3>Timeline</h3>
       <span class="muted">
-        ${
-          aligned ? "each rank from its own start" : "all ranks on one clock"
-        }; bright is what the step waited for</span>
+        ${aligned ? "each rank from its own start" : "all ranks on one clock"}; bright: the critical path</span>
     </header>
     <div class="lanes">
       ${ranks.map(

@@ -17,7 +17,7 @@ export function Values({ step, rank, onRank }) {
   const ranks = columnsOf(rows, rank);
   const dropped = new Set(rows.flatMap((row) => [...row.by.keys()])).size - ranks.length;
   return html`<section class="step-part" aria-label="Values">
-    <header><h3>Values</h3><span class="muted">against the ${step.window} steps before</span>
+    <header><h3>Values</h3><span class="muted">against the previous ${step.window} steps</span>
       ${hidden > 0 || all ? html`<${Switch} label="all" on=${all} onChange=${setAll} />` : null}</header>
     <${Matrix} label="Values of each rank" focus=${step.step + " " + rank}><table class="plain matrix">
       <thead><tr><th scope="col">metric</th><th scope="col" class="num">usual</th>
@@ -34,7 +34,7 @@ export function Values({ step, rank, onRank }) {
         ${ranks.map((each) => html`<${Cell} key=${each} value=${row.by.get(each)} at=${each === rank} />`)}</tr>`,
       )}</tbody>
     </table><//>
-    ${dropped > 0 && html`<p class="muted note">${dropped} more ranks are nearer to what is usual.</p>`}
+    ${dropped > 0 && html`<p class="muted note">${dropped} more ranks are closer to the usual values.</p>`}
   </section>`;
 }
 
@@ -43,7 +43,7 @@ function Cell({ value, at }) {
   const odd = value.level ? ` odd-${value.level}` : "";
   const title = value.before
     ? `${signed(real(value.delta), 3)} against the mean${value.z === null ? "" : `, ${signed(value.z, 3)} deviations`}`
-    : "nothing before to compare with";
+    : "no earlier values to compare with";
   return html`<td class=${"num" + odd + (at ? " at" : "")} title=${title}>${number(value.value, 4)}
     <span class="delta">${value.delta === null ? "" : signed(real(value.delta), 2)}</span></td>`;
 }

@@ -28,7 +28,7 @@ export function Details({ trace, i, onClose, onSelect }) {
     [traceId, spanId],
   );
   const known = asked.value?.id === spanId ? asked.value : null;
-  return html`<section class="trace-details" aria-label="The chosen span">
+  return html`<section class="trace-details" aria-label="Selected span">
     <header><h2>${trace.names[trace.name[i]]}</h2><${IconButton} icon="close" label="Close" onClick=${onClose} />
     </header>
     <div class="trace-details-body" tabindex="0">
@@ -60,7 +60,7 @@ export function Details({ trace, i, onClose, onSelect }) {
       ${
         known
           ? html`<${Known} known=${known} run=${lane.run} begin=${trace.begin} />`
-          : !asked.error && html`<p class="muted">Asking for its attributes…</p>`
+          : !asked.error && html`<p class="muted">Loading attributes…</p>`
       }
       <p class="trace-ids"><span>trace</span> <code>${traceId}</code><br /><span>span</span> <code>${spanId}</code></p>
     </div>
@@ -92,7 +92,7 @@ function Known({ known, run, begin }) {
         </th>
         <td><code>${plain(value)}</code></td></tr>`,
           )}</tbody></table>`
-        : html`<p class="muted">${span ? "It carries none." : "It has not ended, so they are not known yet."}</p>`
+        : html`<p class="muted">${span ? "No attributes." : "Attributes are recorded when the span ends."}</p>`
     }
     ${
       span?.events?.length > 0 &&
@@ -123,7 +123,7 @@ function Known({ known, run, begin }) {
             ${plain(log.body ?? "")}</span>
         </li>`,
           )}</ul>`
-        : html`<p class="muted">Nothing was logged inside it.</p>`
+        : html`<p class="muted">No logs.</p>`
     }`;
 }
 
@@ -180,7 +180,7 @@ async function seen({ traces: [trace, ...others], steps }, tell) {
     if (answer.spans.length) return go(href("traces", run ? { run, at, last } : { trace }));
     await new Promise((done) => setTimeout(done, 250));
   }
-  return tell({ text: "It is taken and not stored yet: search for it in a moment." });
+  return tell({ text: "Imported, but not stored yet; search for it in a moment." });
 }
 
 export function Export({ picked }) {

@@ -126,7 +126,7 @@ function Tip({ trace, tip, width }) {
         top: tip.y + 14 + "px",
       }}>
     <b>${trace.names[trace.name[i]]}</b>
-    <span>${trace.open[i] ? "still open" : millis(trace.end[i] - trace.start[i])} · own ${millis(trace.own[i])}
+    <span>${trace.open[i] ? "still open" : millis(trace.end[i] - trace.start[i])} · self ${millis(trace.own[i])}
       ${trace.status[i] === 2 ? " · failed" : ""}</span>
     </div>`;
 }

@@ -127,7 +127,7 @@ export function NameTable({ trace, onSelect }) {
           <span style=${{ width: (row.critical / critical) * 100 + "%", background: "var(--accent)" }}></span></span>
           <span class="trace-lasts">${millis(row.critical)}</span>`,
     },
-    { id: "own", title: "Own time", width: "100px", align: "right", sortable: "own", cell: (row) => millis(row.own) },
+    { id: "own", title: "Self time", width: "100px", align: "right", sortable: "own", cell: (row) => millis(row.own) },
     {
       id: "total",
       title: "Total",

@@ -102,7 +102,7 @@ function Found({ found, anything, question }) {
     return html`<div class="panel trace-table"><${Failure} error=${found.error} again=${found.again} /></div>`;
   if (!spans) return html`<div class="panel trace-table"><${Loading} what="Searching" /></div>`;
   if (!spans.length) {
-    return html`<div class="panel trace-table"><${Empty} title=${anything ? "No span is like that" : "No spans yet"}>${
+    return html`<div class="panel trace-table"><${Empty} title=${anything ? "No spans match" : "No spans yet"}>${
       anything
         ? html`<button type="button" class="button" onClick=${() => go(href("traces"))}>Search all spans</button>`
         : html`Record some with <code>run.span("name")</code>, point any OpenTelemetry exporter at this hub, or import a trace file.`
@@ -156,6 +156,6 @@ function Found({ found, anything, question }) {
         rowHeight=${28} question=${question}
       onOpen=${(span) => go(href("traces", { trace: span.trace_id, span: span.span_id }))} />
     <p class="table-foot">
-      ${count(spans.length)} spans${found.value.next !== null ? `, the first of more: narrow the search` : ""}</p>
+      ${count(spans.length)} spans${found.value.next !== null ? `, more match: narrow the search` : ""}</p>
     </div>`;
 }

@@ -28,7 +28,7 @@ export function Viewer({ picked, title, back }) {
       <div class="panel"><${Failure} error=${asked.error} again=${asked.again} /></div></div>`;
   }
   if (!asked.value)
-    return html`<div class="page"><${Head} title=${title} back=${back} /><${Loading} what="Reading the trace" /></div>`;
+    return html`<div class="page"><${Head} title=${title} back=${back} /><${Loading} what="Loading the trace" /></div>`;
   return html`<${Shown} trace=${asked.value} picked=${picked} title=${title} back=${back} />`;
 }
 
@@ -66,7 +66,7 @@ function Shown({ trace, picked, title, back }) {
     <${Head} title=${title || trace.names[trace.name[root]]} back=${back}>
       <p class="trace-sum">
         <b>${millis(trace.total)}
-        </b> · ${count(trace.n)} spans${trace.more ? " (the first of more)" : ""} · ${trace.lanes.length} ${
+        </b> · ${count(trace.n)} spans${trace.more ? " (truncated)" : ""} · ${trace.lanes.length} ${
           trace.lanes.length === 1 ? "lane" : "lanes"
         } ·${" "}
         <span class="muted">${clock(trace.begin)}</span></p>
@@ -77,13 +77,13 @@ function Shown({ trace, picked, title, back }) {
             title="Go to the next failed span (e)">✕ ${count(trace.errors.length)} failed</button>`
       }
       <${Switch} label="Critical path" on=${critical === "1"} onChange=${(on) => setCritical(on ? "1" : "")}
-          title="Fade what nothing waited for" />
+          title="Fade spans that are not on the critical path" />
       <${Choice} label="View" value=${kind} options=${[
         ["waterfall", "Waterfall"],
         ["flame", "Flame"],
         ["names", "Names"],
       ]} onChange=${setKind} />
-      <${IconButton} icon="wide" label="Show all of it" onClick=${() => setView(whole(trace))}
+      <${IconButton} icon="wide" label="Show the whole trace" onClick=${() => setView(whole(trace))}
           disabled=${view.from === 0 && view.to === trace.total} />
       <${Export} picked=${picked} />
     <//>
