@@ -99,7 +99,7 @@ export function rangeY(span, log) {
   }
   if (high - low <= Math.abs(high) * 1e-9) {
     const pad = Math.abs(high) * 0.1 || 1;
-    return [low - pad, high + pad];
+    return [low === 0 ? 0 : low - pad, high + pad];
   }
   const pad = (high - low) * 0.07;
   // A range that only just misses zero is better with it.

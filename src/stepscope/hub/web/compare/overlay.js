@@ -95,7 +95,7 @@ export function Overlay({ runs, theme }) {
     }`;
 }
 
-// Metrics of two runs or more come first, the loss before all.
+// Metrics of two runs or more come first; among them the loss is first and readings of the machine are last.
 function shared(runs, x) {
   const amounts = new Map();
   for (const run of runs) {
@@ -104,10 +104,10 @@ function shared(runs, x) {
     );
     for (const name of new Set(own.map((key) => key.name))) amounts.set(name, (amounts.get(name) || 0) + 1);
   }
-  const loss = (key) => (/(^|\/)loss$/.test(key) ? 0 : 1);
+  const place = (key) => (/(^|\/)loss$/.test(key) ? 0 : key.startsWith("system/") ? 2 : 1);
   return [...amounts]
     .map(([key, n]) => ({ key, n }))
-    .sort((a, b) => Number(b.n > 1) - Number(a.n > 1) || loss(a.key) - loss(b.key) || a.key.localeCompare(b.key));
+    .sort((a, b) => Number(b.n > 1) - Number(a.n > 1) || place(a.key) - place(b.key) || a.key.localeCompare(b.key));
 }
 
 // One source out of the feeds of several runs: a line for each run, in the run's colour. A metric has one name whatever

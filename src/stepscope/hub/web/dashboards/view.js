@@ -174,7 +174,11 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
   const lines = text.split("\n").length;
   const area = useRef(null),
     gutter = useRef(null);
-  useEffect(() => area.current.focus(), []);
+  useEffect(() => {
+    area.current.setSelectionRange(0, 0);
+    area.current.focus();
+    area.current.scrollTop = 0;
+  }, []);
   useEffect(() => {
     let gone = false;
     post("dashboards", { yaml: settled }).then(

@@ -3,9 +3,10 @@ import { html, useEffect, useId, useState } from "../h.js";
 import { get } from "../api.js";
 import { useAsk, useFirst } from "../use.js";
 import { Icon } from "./controls.js";
+import { useRunName } from "./run_names.js";
 
 // A field that tells its value when it is left, on Enter, or when a suggestion is taken; `suggestions` are [value, text?].
-export function Field({ label, value, onChange, placeholder, suggestions, width = "12em", type = "text", mono }) {
+export function Field({ label, value, onChange, placeholder, suggestions, width = "12em", type = "text", mono, hint }) {
   const [text, setText] = useState(value);
   const list = useId();
   useEffect(() => setText(value), [value]);
@@ -18,7 +19,7 @@ export function Field({ label, value, onChange, placeholder, suggestions, width 
     // Taking a suggestion is no typing: browsers tell so.
     if (event.inputType === "insertReplacementText" || event.inputType === undefined) settle(next.trim());
   };
-  return html`<label class="field"><span class="field-label">${label}</span>
+  return html`<label class="field" title=${hint}><span class="field-label">${label}</span>
     <input type=${type} value=${text} placeholder=${placeholder} list=${suggestions ? list : undefined}
         style=${{ width }} spellcheck=${false} autocomplete="off"
       class=${mono ? "mono" : ""} inputmode=${type === "number" ? "decimal" : undefined} onInput=${typed}
@@ -46,13 +47,16 @@ export function useRuns(limit = 200) {
   );
 }
 
+// A run by its name, or by its id where the name is not unique; `value` is the id.
 export function RunField({ value, onChange, runs, empty = "all runs" }) {
-  const suggestions = (runs || []).map((run) => [
-    run.id,
-    [run.name, run.project, run.status].filter(Boolean).join(" · "),
-  ]);
-  return html`<${Field} label="Run" value=${value} onChange=${onChange} placeholder=${empty}
-      suggestions=${suggestions} width="15em" />`;
+  const known = runs || [],
+    name = useRunName(value);
+  const named = (text) => known.filter((run) => run.name === text);
+  const shown = (run) => (run.name && named(run.name).length === 1 ? run.name : run.id);
+  const suggestions = known.map((run) => [shown(run), [run.name, run.project, run.status].filter(Boolean).join(" · ")]);
+  const chosen = (text) => (named(text).length === 1 ? named(text)[0].id : text);
+  return html`<${Field} label="Run" value=${named(name).length > 1 ? value : name} hint=${value}
+      onChange=${(text) => onChange(chosen(text))} placeholder=${empty} suggestions=${suggestions} width="15em" />`;
 }
 
 // Conditions on attributes as chips, and a field that adds one.

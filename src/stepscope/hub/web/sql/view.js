@@ -122,8 +122,8 @@ export default function Sql() {
                 title="Ctrl + Enter">Run</button>
             <${Select} label="At most" hidden=${false} value=${rows} options=${[
               ["100", "100 rows"],
-              ["1000", "1 000 rows"],
-              ["10000", "10 000 rows"],
+              ["1000", "1,000 rows"],
+              ["10000", "10,000 rows"],
             ]} onChange=${setRows} />
             <span id="sql-said" class=${"sql-said " + (error ? "bad-text" : "muted")}
                 role=${error ? "alert" : "status"}>

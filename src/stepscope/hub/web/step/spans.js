@@ -107,7 +107,7 @@ function insert(rows, path, before, row) {
   }
 }
 
-// When things happened: one lane for each rank, spans as bars, what everything waited for in full colour.
+// The timeline: one lane for each rank, spans as bars, the critical path in full colour, the hub's culprit outlined.
 const ROW = 15,
   MOST = 16,
   BARS = 400;
@@ -123,6 +123,7 @@ export function Lanes({ step, rank }) {
   // Ranks that do not run in step are laid over each other from where each began.
   const aligned = spread > longest;
   const total = aligned ? longest : Math.max(...ranks.map((lane) => lane.offset_ms + lane.duration_ms), 0.001);
+  const causes = new Set(step.slow?.span_ids);
   return html`<section class="step-part" aria-label="Timeline">
     <header><h3>Timeline</h3>
       <span class="muted">
@@ -132,14 +133,14 @@ export function Lanes({ step, rank }) {
       ${ranks.map(
         (lane) =>
           html`<${Lane} key=${lane.rank} lane=${lane} total=${total} shift=${aligned ? lane.offset_ms : 0}
-              at=${lane.rank === rank} />`,
+              at=${lane.rank === rank} causes=${causes} />`,
       )}
       <div class="lane-scale muted"><span>0</span><span>${millis(total / 2)}</span><span>${millis(total)}</span></div>
     </div>
   </section>`;
 }
 
-function Lane({ lane, total, shift, at }) {
+function Lane({ lane, total, shift, at, causes }) {
   const depth = Math.min(5, Math.max(...lane.spans.map((span) => span.depth)) + 1);
   const critical = new Set(lane.critical_path);
   const bars = lane.spans.filter((span) => span.depth < 5 && (span.duration_ms ?? 0) / total > 0.0008).slice(0, BARS);
@@ -150,7 +151,7 @@ function Lane({ lane, total, shift, at }) {
           width = (span.duration_ms / total) * 100;
         const tone = span.status === "error" ? "var(--bad)" : spanColour(span.name);
         const own = critical.has(span.span_id) && span.critical_ms > 0.02 * span.duration_ms;
-        return html`<a key=${span.span_id} class=${"bar" + (own ? " critical" : "")}
+        return html`<a key=${span.span_id} class=${"bar" + (own ? " critical" : "") + (causes.has(span.span_id) ? " cause" : "")}
             href=${href("traces", { trace: span.trace_id, span: span.span_id })} tabindex="-1"
           title=${`${span.name}: ${millis(span.duration_ms)}${span.usual_ms ? `, usually ${millis(span.usual_ms)}` : ""}`}
           style=${{

@@ -1,7 +1,7 @@
 // The values of a step: what is usual, and what each rank had; the stranger a value, the stronger its colour.
 import { html, useLayoutEffect, useRef, useState } from "../h.js";
 import { Switch } from "../parts/controls.js";
-import { number, real, signed } from "../parts/format.js";
+import { bytesOf, quantity, real, signed } from "../parts/format.js";
 
 const MOST = 8;
 
@@ -30,35 +30,40 @@ export function Values({ step, rank, onRank }) {
       </tr></thead>
       <tbody>${rows.map(
         (row) => html`<tr key=${row.key}><th scope="row" title=${row.key}>${row.key}</th>
-        <td class="num muted">${row.mean === null ? "–" : number(row.mean, 4)}</td>
-        ${ranks.map((each) => html`<${Cell} key=${each} value=${row.by.get(each)} at=${each === rank} />`)}</tr>`,
+        <td class="num muted">${row.mean === null ? "–" : quantity(row.mean, row.key, row.unit)}</td>
+        ${ranks.map((each) => html`<${Cell} key=${each} row=${row} value=${row.by.get(each)} at=${each === rank} />`)}</tr>`,
       )}</tbody>
     </table><//>
     ${dropped > 0 && html`<p class="muted note">${dropped} more ranks are closer to the usual values.</p>`}
   </section>`;
 }
 
-function Cell({ value, at }) {
+function Cell({ row, value, at }) {
   if (!value) return html`<td class=${"num" + (at ? " at" : "")}>–</td>`;
   const odd = value.level ? ` odd-${value.level}` : "";
   const title = value.before
     ? `${signed(real(value.delta), 3)} against the mean${value.z === null ? "" : `, ${signed(value.z, 3)} deviations`}`
     : "no earlier values to compare with";
-  return html`<td class=${"num" + odd + (at ? " at" : "")} title=${title}>${number(value.value, 4)}
-    <span class="delta">${value.delta === null ? "" : signed(real(value.delta), 2)}</span></td>`;
+  return html`<td class=${"num" + odd + (at ? " at" : "")} title=${title}>${quantity(value.value, row.key, row.unit)}
+    <span class="delta">${value.delta === null ? "" : difference(real(value.delta), row)}</span></td>`;
 }
 
+// A change of a metric's value, in its unit.
+const difference = (delta, { key, unit }) =>
+  bytesOf(key, unit) === null ? signed(delta, 2) : (delta > 0 ? "+" : "") + quantity(delta, key, unit);
+
 // The same name in two instrumentation scopes is two metrics.
-function byScope({ key, values }) {
+function byScope({ key, unit, values }) {
   const scopes = [...new Set(values.map(({ scope }) => scope))];
-  if (scopes.length < 2) return [{ key, values }];
+  if (scopes.length < 2) return [{ key, unit, values }];
   return scopes.map((scope) => ({
+    unit,
     key: `${key} · ${scope || "no scope"}`,
     values: values.filter((each) => each.scope === scope),
   }));
 }
 
-function rowOf({ key, values }) {
+function rowOf({ key, unit, values }) {
   const by = new Map();
   let out = 0,
     mean = 0,
@@ -71,7 +76,7 @@ function rowOf({ key, values }) {
       n++;
     }
   }
-  return { key, by, out, mean: n ? mean / n : null };
+  return { key, unit, by, out, mean: n ? mean / n : null };
 }
 
 // How far down a value sorts: by its level, and within one by its distance.

@@ -38,9 +38,9 @@ export function Details({ trace, i, onClose, onSelect }) {
       }
       <dl class="trace-facts">
         <${Fact} name="Duration" value=${trace.open[i] ? "still open" : millis(lasts)} />
-        <${Fact} name="Own time" value=${millis(trace.own[i])} more=${share(trace.own[i], lasts)} />
-        <${Fact} name="Critical" value=${millis(trace.critical[i])} more=${share(trace.critical[i], trace.total)} />
-        <${Fact} name="Begins" value=${"+" + millis(trace.start[i])} />
+        <${Fact} name="Self time" value=${millis(trace.own[i])} more=${share(trace.own[i], lasts)} />
+        <${Fact} name="Critical path" value=${millis(trace.critical[i])} more=${share(trace.critical[i], trace.total)} />
+        <${Fact} name="Start" value=${"+" + millis(trace.start[i])} />
         <${Fact} name="Lane" value=${laneTitle(lane, trace.lanes)} />
         <${Fact} name="Run" value=${html`<${RunLink} id=${lane.run} />`} />
         ${

@@ -111,7 +111,7 @@ function Found({ found, anything, question }) {
   const all = [
     {
       id: "time",
-      title: "Begins",
+      title: "Start",
       width: "108px",
       cell: (span) =>
         html`<span class="muted" title=${clock(span.start, { exact: true })}>${instant(span.start)}</span>`,

@@ -5,6 +5,7 @@ import { change, href, route, useParam } from "../router.js";
 import { useAsk, useKey } from "../use.js";
 import { Choice, IconButton, Switch } from "../parts/controls.js";
 import { clock, count, millis } from "../parts/format.js";
+import { RunName } from "../parts/run_names.js";
 import { Failure, Loading } from "../parts/states.js";
 import { Details, Export } from "./details.js";
 import { Flame } from "./flame.js";
@@ -158,7 +159,7 @@ export default function Traces({ query }) {
   if (trace) return html`<${Viewer} key=${trace} picked=${{ trace_id: trace }} back=${backToSearch(query)} />`;
   if (run && at) {
     return html`<${Viewer} key=${run + " " + at} picked=${{ run, step: at, last: query.get("last") }}
-        title=${`${run}, step ${at}`} back=${backToSearch(query)} />`;
+        title=${html`<${RunName} id=${run} />, step ${at}`} back=${backToSearch(query)} />`;
   }
   return html`<${SpanSearch} />`;
 }
