@@ -1,8 +1,7 @@
-"""What a run's page says of a run that goes on is so a little later too: findings, and lines over another metric."""
+"""The page of a running run stays up to date: findings, and lines over another metric."""
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +13,24 @@ from tests.web.conftest import Opened, until, wait_for
 BEFORE = 120
 
 
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """One hub for all tests of this file; each has a run of its own."""
+    running = RunningHub(tmp_path_factory.mktemp("follows") / "home").start()
+    yield running
+    running.kill()
+
+
 @pytest.fixture
-def going(tmp_path: Path) -> Iterator[tuple[RunningHub, Any]]:
-    """A hub and a run that has begun, without anything that stands out."""
-    run = stepscope.init(project="web", name="going", run_id="going", home=tmp_path / "home", probes=False)
+def going(hub: RunningHub, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A run that has begun and has no findings."""
+    run = stepscope.init(project="web", run_id=request.node.name, home=hub.home, probes=False)
     _log(run, 0, BEFORE)
     run.flush()
-    hub = RunningHub(tmp_path / "home").start()
-    wait_for(lambda: hub.request("GET", "/api/runs/going").status == 200)
-    yield hub, run
+    path = f"/api/runs/{run.id}"
+    wait_for(lambda: hub.request("GET", path).json().get("counts", {}).get("points", 0) >= 2 * BEFORE)
+    yield run
     run.finish()
-    hub.kill()
 
 
 def _log(run: Any, first: int, last: int) -> None:
@@ -32,35 +38,33 @@ def _log(run: Any, first: int, last: int) -> None:
         run.log({"loss": 1 + (step % 7) / 100, "tokens": step * 10.0}, step=step, category="trainer")
 
 
-def test_what_goes_wrong_is_said_without_an_alert(going: tuple[RunningHub, Any], show: Opened) -> None:
-    """A spike and a NaN of a run that goes on are found, though no event tells of them."""
-    hub, run = going
-    page = show(hub, "run/going")
-    page.get_by_text("Nothing stands out in this run").wait_for()
-    run.log({"loss": 900.0}, step=BEFORE, category="trainer")
-    run.log({"margin": math.nan}, step=BEFORE, category="trainer")
-    _log(run, BEFORE + 1, 2 * BEFORE)
-    run.flush()
+def test_findings_of_a_running_run_appear_without_an_alert(hub: RunningHub, going: Any, show: Opened) -> None:
+    """A spike and a NaN are found while the run goes on, though no alert was raised."""
+    page = show(hub, f"run/{going.id}")
+    page.get_by_text("No problems found").wait_for()
+    going.log({"loss": 900.0}, step=BEFORE, category="trainer")
+    going.log({"margin": math.nan}, step=BEFORE, category="trainer")
+    _log(going, BEFORE + 1, 2 * BEFORE)
+    going.flush()
     page.get_by_role("button", name="trainer/margin").first.wait_for()
     page.get_by_role("button", name="trainer/loss").first.wait_for()
 
 
-def test_a_line_over_another_metric_goes_on(going: tuple[RunningHub, Any], show: Opened) -> None:
-    """What is logged while one looks comes into it within seconds."""
-    hub, run = going
-    page = show(hub, "run/going?x=trainer/tokens&q=loss")
+def test_a_line_over_another_metric_goes_on(hub: RunningHub, going: Any, show: Opened) -> None:
+    """Points that are logged while the page is open are added to the line."""
+    page = show(hub, f"run/{going.id}?x=trainer/tokens&q=loss")
     drawn = "Number(document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot')?.dataset.drawn)"
     until(page, f"{drawn} === {BEFORE}")
     until(page, "document.querySelector('.live-sign.open')")
-    _log(run, BEFORE, 2 * BEFORE)
-    run.flush()
-    until(page, f"{drawn} === {2 * BEFORE}", 30)
+    _log(going, BEFORE, 2 * BEFORE)
+    going.flush()
+    until(page, f"{drawn} === {2 * BEFORE}")
 
 
-ATTEMPT = """async () => {
+ATTEMPT = """async (run) => {
   const { Feed } = await import("/web/charts/feed.js");
   const how = { x: "step", xKey: null, ranks: "all", from: null, to: null, points: 500, ghosts: true };
-  const feed = new Feed("going", how), entry = feed.entry("trainer/loss"), want = feed.want.bind(feed);
+  const feed = new Feed(run, how), entry = feed.entry("trainer/loss"), want = feed.want.bind(feed);
   const read = async () => { while (entry.loading || entry.stale) await new Promise((done) => setTimeout(done, 20)); };
   let asked = 0;
   feed.want = (key) => { asked++; want(key); };
@@ -75,9 +79,8 @@ ATTEMPT = """async () => {
 }"""
 
 
-def test_an_attempt_that_begins_is_read_once(going: tuple[RunningHub, Any], show: Opened) -> None:
-    """Its first points have the line read again, for what it supersedes; the ones after it are appended."""
-    hub, _ = going
-    page = show(hub, "run/going")
+def test_an_attempt_that_begins_is_read_once(hub: RunningHub, going: Any, show: Opened) -> None:
+    """The first points of an attempt have the line read again, for what it supersedes; later ones are appended."""
+    page = show(hub, f"run/{going.id}")
     page.locator(".chart").first.wait_for()
-    assert page.evaluate(ATTEMPT) == [2, [1, 2]]
+    assert page.evaluate(ATTEMPT, going.id) == [2, [1, 2]]

@@ -204,7 +204,7 @@ def test_a_log_scale_tells_what_it_leaves_out(told: RunningHub, show: Opened) ->
     """The foot counts values of zero and below, and a chart without any other says so."""
     page = show(told, "run/scales?log=1")
     assert _words(page, "mixed", "hidden") == "100 points, 60 shown, 40 ≤ 0 hidden"
-    page.locator('.chart[data-key="below"]').get_by_text("No value is above 0").wait_for()
+    page.locator('.chart[data-key="below"]').get_by_text("No positive values").wait_for()
     page = show(told, "run/scales")
     assert _words(page, "mixed", "shown") == "100 points, 100 shown"
 
@@ -289,10 +289,10 @@ def test_phases_of_a_step_have_colours_of_their_own(told: RunningHub, show: Open
     """Six names, six colours, in the waterfall, in the flame view and in the table of names."""
     page = show(told, f"traces?trace={(b't' * 16).hex()}&view=waterfall")
     bars = "new Set([...document.querySelectorAll('.trace-bar')].map((bar) => bar.style.background)).size"
-    until(page, f"document.querySelectorAll('.trace-bar').length === 6 && {bars} === 6", 20)
+    until(page, f"document.querySelectorAll('.trace-bar').length === 6 && {bars} === 6")
     page = show(told, f"traces?trace={(b't' * 16).hex()}&view=names")
     dots = "new Set([...document.querySelectorAll('.trace-dot')].map((dot) => dot.style.background)).size"
-    until(page, f"document.querySelectorAll('.trace-dot').length === 6 && {dots} === 6", 20)
+    until(page, f"document.querySelectorAll('.trace-dot').length === 6 && {dots} === 6")
     page = show(told, f"traces?trace={(b't' * 16).hex()}&view=flame")
     page.locator(".trace-flame canvas").wait_for()
     until(

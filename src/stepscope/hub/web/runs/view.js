@@ -263,7 +263,8 @@ export function Manage({ picked, onDone }) {
       asking &&
       html`<${Confirm} title=${`Delete ${many(ids.length)}?`} action="Delete" onClose=${() => setAsking(false)}
           act=${() => remove(ids).finally(onDone)}>
-      <p>Their journals and stored records are removed from this hub's disk. This cannot be undone. Runs that are still running are not deleted.</p>
+      <p>Their journals and stored records are removed from this hub's disk. This cannot be undone.${" "}
+        Runs that are still running are not deleted.</p>
       <//>`
     }`;
 }
