@@ -69,7 +69,7 @@ class Source(Protocol):
         """Take note that all that was read is delivered."""
 
     def rewind(self) -> None:
-        """Forget what was read since the last `settle`."""
+        """Discard what was read since the last `settle`; it is read again."""
 
 
 OnOutcome = Callable[[str, Sequence[Batch], str], None]

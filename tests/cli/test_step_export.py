@@ -73,7 +73,7 @@ def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
     assert table.column("value").to_pylist()[55] == 9.0
     for meant in ("latest", "short", "e2"):
         assert read(meant, keys="trainer/loss", home=home).equals(table)
-    with pytest.raises(StepscopeError, match=r"no run 'shrt' in .*; the nearest:\n  e2e  short"):
+    with pytest.raises(StepscopeError, match=r"no run 'shrt' in .*; closest matches:\n  e2e  short"):
         read("shrt", home=home)
 
 

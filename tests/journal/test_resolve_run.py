@@ -38,13 +38,13 @@ def test_a_run_is_found_by_id_beginning_name_or_as_the_latest(home: Path, given:
 @pytest.mark.parametrize("given", ["20250101", "sweep"])
 def test_what_can_mean_several_is_refused_with_the_list(home: Path, given: str) -> None:
     """No guess is made."""
-    with pytest.raises(UnknownRun, match=r"can mean 2 runs:\n  20250101-a\w+  sweep\n  20250101-a\w+  sweep"):
+    with pytest.raises(UnknownRun, match=r"matches 2 runs:\n  20250101-a\w+  sweep\n  20250101-a\w+  sweep"):
         find_run(home, given)
 
 
 def test_an_unknown_run_lists_the_nearest(home: Path) -> None:
     """A typing error is answered with what was probably meant."""
-    with pytest.raises(UnknownRun, match=r"no run 'bse' in .*; the nearest:\n  20250102-bbbb  base"):
+    with pytest.raises(UnknownRun, match=r"no run 'bse' in .*; closest matches:\n  20250102-bbbb  base"):
         find_run(home, "bse")
 
 

@@ -235,7 +235,7 @@ def test_words_for_an_end(
     run.finish(word)
     assert run.status == status
     assert [event.attrs for event in records(Event) if event.name == names.EVENT_FINISHED] == [{"status": status}]
-    assert ["the words for an end are finished, " in line for line in caplog.messages] == [True] * (word == "running")
+    assert ["known states are finished, " in line for line in caplog.messages] == [True] * (word == "running")
 
 
 def test_severities(run: stepscope.Run, records: Records, caplog: pytest.LogCaptureFixture) -> None:

@@ -71,7 +71,7 @@ def test_a_file_without_its_key_is_refused(tmp_path: Path, text: str) -> None:
         ("exit_timeout", "nan", "seconds"),
         ("probes", "perhaps", "true or false"),
         ("run_id", "../x", "letters"),
-        ("project", "", "not empty"),
+        ("project", "", "non-empty"),
         ("log_level", "LOUD", "DEBUG"),
         ("resource_attributes", "novalue", "key=value"),
         ("shipper", "pigeon", "process, thread, none"),

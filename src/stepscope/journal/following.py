@@ -17,7 +17,7 @@ from stepscope.wire import frames
 
 
 class _File(msgspec.Struct):
-    """What is in the file; a flipped bit in a position would pass over batches unseen, hence the checksum."""
+    """The content of a cursor file; the checksum guards against a flipped bit that would skip batches."""
 
     crc: int
     positions: msgspec.Raw
@@ -44,7 +44,7 @@ class Cursors:
         return self._positions.get(writer, Position())
 
     def set(self, writer: str, position: Position) -> None:
-        """Move a writer's position; `save` makes it last."""
+        """Set a writer's position; `save` persists it."""
         self._positions[writer] = position
 
     def forget(self, writer: str) -> None:
@@ -52,7 +52,7 @@ class Cursors:
         self._positions.pop(writer, None)
 
     def prune(self, is_gone: Callable[[str], bool]) -> None:
-        """Drop the writers that are gone, such as those of a run that was deleted; `save` makes it last."""
+        """Remove the writers that are gone, such as those of a deleted run; `save` persists it."""
         for writer in [writer for writer in self._positions if is_gone(writer)]:
             del self._positions[writer]
 
@@ -78,11 +78,11 @@ SOONEST, LATEST = 0.1, 30.0
 """Seconds between two looks at a writer: an eighth of its silence, within these bounds."""
 
 Wanted = Callable[[layout.WriterName], bool]
-"""Tells whether a writer is to be followed."""
+"""Returns whether a writer is to be followed."""
 
 
 class _Followed:
-    """One writer: what was read, and when to look again."""
+    """One writer: its tail, and when to check it again."""
 
     __slots__ = ("due", "folder", "host", "key", "tail")
 
@@ -116,17 +116,17 @@ class Following:
         self._remember = remember
         self._cursors: dict[str, Cursors] = {}
         self._pruned: set[str] = set()
-        """The hosts whose cursors were rid of writers that are gone."""
+        """The hosts whose cursors were pruned."""
         self._known: dict[str, _Followed] = {}
         self._turn: deque[_Followed] = deque()
         self._read: dict[str, tuple[_Followed, Position]] = {}
-        """Writers read since the last `settle`, and where each stood before."""
+        """Writers read since the last `settle`, with their positions before."""
         self._looked = float("-inf")
         self.damaged = self.unreadable = 0
-        """Stretches that were no frame, records that could not be decoded, in all that was settled."""
+        """Damaged frames and undecodable records in everything settled so far."""
 
     def read(self, limit: int) -> list[Batch]:
-        """Return the next batches of the writers in turn, at most about `limit` bytes; none when at the end."""
+        """Return the next batches, round-robin over the writers, about `limit` bytes at most; empty at the end."""
         now = self._clock()
         if not 0 <= now - self._looked < LOOK_SECONDS:
             self.look()
@@ -144,7 +144,7 @@ class Following:
         return batches
 
     def settle(self) -> None:
-        """Take note that all that was read is delivered; OSError when that could not be saved, and will be again."""
+        """Mark everything read as delivered; OSError when that could not be saved, which the next call retries."""
         changed = set()
         for followed, _ in self._read.values():
             self._cursors_of(followed.host).set(followed.key, followed.tail.position)
@@ -162,14 +162,14 @@ class Following:
                 cursors.save()
 
     def rewind(self) -> None:
-        """Forget what was read since the last `settle`; it is read again."""
+        """Discard what was read since the last `settle`; it is read again."""
         for followed, position in self._read.values():
             followed.tail = Tail(followed.folder, position, self._unpack)
             followed.due = 0.0
         self._read.clear()
 
     def unread(self) -> int:
-        """Count the bytes behind the cursors, what was read and not settled among them."""
+        """Return the bytes behind the cursors, including what was read and not settled."""
         self.look()
         return self.unread_now()
 
@@ -195,7 +195,7 @@ class Following:
             self._cursors_of(gone.host).forget(key)
 
     def hurry(self) -> None:
-        """Look at every writer again at the next `read`, however long it was silent."""
+        """Check every writer at the next `read`, however long it was silent."""
         self._looked = float("-inf")
         for followed in self._known.values():
             followed.due = 0.0

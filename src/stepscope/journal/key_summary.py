@@ -1,4 +1,4 @@
-"""What one key and one span name did over a run, folded point by point."""
+"""Summaries of one metric key and of one span name over a run."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _WORDS = [re.compile(rf"(^|[^a-z]){word}(uracy|es|s)?($|[^a-z])") for word in _L
 
 
 def importance(key: str) -> int:
-    """Tell how soon a key should be shown: 0 for losses, then rewards and the like, then all others."""
+    """Return the display rank of a key: 0 for losses, then rewards and the like, then all others."""
     if key.startswith(("system/", "stepscope/")):
         return len(_WORDS) + 1
     lower = key.lower()
@@ -28,15 +28,15 @@ def importance(key: str) -> int:
 
 
 def leading(keys: Iterable[str], count: int) -> list[str]:
-    """Choose the few keys that say most about a run."""
+    """Return the most important keys of a run."""
     return sorted(keys, key=lambda key: (importance(key), key))[:count]
 
 
 @dataclass(slots=True)
 class Curve:
-    """The course of a key in at most `CURVE_POINTS` values.
+    """The trend of a key in at most `CURVE_POINTS` values.
 
-    Each is the highest of its stretch, or NaN if one of them was not finite.
+    Each is the maximum of its interval, or NaN if a value was not finite.
     """
 
     points: list[float] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Curve:
 
 
 def resample(points: list[float], columns: int) -> list[float]:
-    """Draw points in fewer columns, each the highest of its stretch, NaN if one was not finite."""
+    """Downsample points: the maximum of each interval, NaN if a value was not finite."""
     if len(points) <= columns:
         return list(points)
     edges = [index * len(points) // columns for index in range(columns + 1)]
@@ -93,7 +93,7 @@ class KeySummary:
 
     key: str
     rank: int
-    """The rank whose course is drawn: the first that was seen."""
+    """The rank whose trend is shown: the first one seen."""
     count: int = 0
     last: float | None = None
     last_step: int | None = None
@@ -104,7 +104,7 @@ class KeySummary:
     curve: Curve | None = None
 
     def add(self, value: Value, step: int | None, time: int, rank: int) -> None:
-        """Take one point; of a distribution, its mean is the value and its ends are the range."""
+        """Add a point; a distribution counts with its mean, minimum and maximum."""
         self.count += 1
         if isinstance(value, (int, float)):
             number = low = high = +value  # a bool is the number it equals
@@ -175,7 +175,7 @@ def _ends(value: Value, mean: float) -> tuple[float, float]:
 
 
 def new_key(key: str, rank: int) -> KeySummary:
-    """Begin a key; only those that lead get a curve, so that ten thousand keys stay cheap."""
+    """Return a new summary; only important keys get a curve, which keeps ten thousand keys cheap."""
     return KeySummary(key, rank, curve=Curve() if importance(key) < len(_WORDS) else None)
 
 

@@ -19,7 +19,7 @@ _SEGMENT = re.compile(r"(\d{6}|[1-9]\d{6,})\.seg", re.ASCII)
 
 
 class WriterName(NamedTuple):
-    """What a writer's folder name tells without opening a file."""
+    """The fields in the name of a writer's folder."""
 
     rank: int
     attempt: int
@@ -37,7 +37,7 @@ class WriterName(NamedTuple):
 
 
 def is_safe(name: str) -> bool:
-    """Tell whether a run id can be a folder name everywhere."""
+    """Return whether a run id is a valid folder name on every file system."""
     return _SAFE.fullmatch(name) is not None
 
 
@@ -47,7 +47,7 @@ def slug(text: str) -> str:
 
 
 def host_name() -> str:
-    """This machine's name as the names of its writers' folders have it."""
+    """Return this machine's name as used in the names of writers' folders."""
     return slug(os.uname().nodename).replace(".", "-")
 
 
@@ -117,7 +117,7 @@ class Files(NamedTuple):
 
 
 def files_of(folder: Path) -> Files:
-    """Look at a writer's segments without reading them."""
+    """Return size and modification time of a writer's segments without reading them."""
     size, changed = 0, 0.0
     for path in list_segments(folder):
         try:
@@ -129,11 +129,11 @@ def files_of(folder: Path) -> Files:
 
 
 def process_alive(writer: Writer) -> bool | None:
-    """Tell whether the process of a writer exists; None where only its silence can tell.
+    """Return whether the process of a writer exists; None when that is unknown.
 
-    That is so for a process of another host, and for one that has the pid but seems younger than the writer: it may
-    be the writer after the clock was set. Ask before the journal is read: a process that is gone by then has
-    written its last record.
+    It is unknown for a process of another host, and for one with the same pid that seems to have started later, since
+    the clock may have been set. Ask before reading the journal: a process that is gone by then has written its last
+    record.
     """
     if writer.host != host_name() or writer.pid <= 0:
         return None
@@ -143,7 +143,7 @@ def process_alive(writer: Writer) -> bool | None:
 
 
 def is_alive(pid: int, since_ns: int) -> bool:
-    """Tell whether the process that had this pid at a time still runs; not one that got the pid later."""
+    """Return whether the process that had this pid at a given time is still running."""
     if pid <= 0:
         return False
     try:
@@ -161,7 +161,7 @@ def is_alive(pid: int, since_ns: int) -> bool:
 
 
 def _began_later(ticks: int, since_ns: int) -> bool:
-    """Compare a start, in ticks since boot, with a time of day; clocks that were set leave a doubt."""
+    """Compare a start, in ticks since boot, with a wall-clock time, with a tolerance for clock changes."""
     began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
     return began > since_ns / 1e9 + _LATE_SECONDS
 

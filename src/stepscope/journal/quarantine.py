@@ -1,4 +1,4 @@
-"""Records a sink will never take, set aside with the reason: HOME/quarantine/SINK, one small file for each lot."""
+"""The quarantine: records that a sink rejected, with the reason; HOME/quarantine/SINK, one file per lot."""
 
 import contextlib
 import time
@@ -21,7 +21,7 @@ _FRAMES = 3
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Why and when a lot was set aside, and how many records were refused; a lot that only notes it holds none."""
+    """Why and when a lot was quarantined, and how many records were rejected; a lot may hold only this note."""
 
     reason: str
     time: int
@@ -32,7 +32,7 @@ _note = msgspec.msgpack.Decoder(tuple[int, Note]).decode
 
 
 class Lot(msgspec.Struct, frozen=True):
-    """Records of one batch that were set aside together."""
+    """Records of one batch that were quarantined together."""
 
     path: Path
     note: Note
@@ -40,7 +40,7 @@ class Lot(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """What a person calls it by."""
+        """The id shown to users."""
         return self.path.stem
 
 
@@ -55,29 +55,29 @@ class Unreadable(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """What a person calls it by."""
+        """The id shown to users."""
         return self.path.stem
 
     @property
     def time(self) -> int:
-        """When it was set aside: as noted in it, else by its name; 0 when neither says so."""
+        """When it was quarantined, from its note or its file name; 0 if unknown."""
         if self.note is not None:
             return self.note.time
         return int(self.id) if self.id.isascii() and self.id.isdecimal() else 0
 
     @property
     def about(self) -> str:
-        """Say what is the matter with it and what to do, in one line."""
+        """Return one line that describes the damage and what to do."""
         said = f"; it was refused for: {self.note.reason}" if self.note is not None else ""
         return f"this lot cannot be read, and so not be offered again ({self.why}): mend or delete {self.path}{said}"
 
 
 class Full(OSError):
-    """The quarantine holds as much as it may."""
+    """The quarantine is full."""
 
 
 class Quarantine:
-    """The lots of one sink. Any number of processes may look while one sets aside."""
+    """The lots of one sink. Any number of processes may read while one writes."""
 
     def __init__(self, home: Path, sink: str, *, most_bytes: int = MOST_BYTES, most_lots: int = MOST_LOTS) -> None:
         self.folder = home / "quarantine" / sink
@@ -87,9 +87,9 @@ class Quarantine:
         """The notes made here: the run, the writer and the reason; the file, and how many records it is about."""
 
     def note(self, batch: Batch, reason: str, count: int) -> None:
-        """Note that records of a run were refused by number, without saying which; OSError when that cannot be kept.
+        """Note that a sink rejected a number of records without saying which; OSError when that cannot be written.
 
-        No record is kept, for the sink has taken the others. There is one note for each writer and reason.
+        No record is kept, because the sink accepted the others. There is one note per writer and reason.
         """
         key = (batch.writer.run, batch.writer.id, reason)
         stem, before = self._noted.get(key, (0, 0))
@@ -100,7 +100,7 @@ class Quarantine:
         self._lots = -1
 
     def set_aside(self, batch: Batch, reason: str) -> None:
-        """Keep records with the reason they were refused for; Full, or another OSError, when they cannot be kept."""
+        """Store rejected records with the reason; Full or another OSError when that fails."""
         if self._lots < 0:
             self._measure()
         data = _pack(batch, reason, len(batch.records))
@@ -146,7 +146,7 @@ class Quarantine:
                 self._bytes += path.stat().st_size
 
     def _write(self, data: bytes, known: int = 0) -> int:
-        """Write a lot, or one that is known anew; its name."""
+        """Write a new lot, or replace a known one; return its name."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         stem = known or time.time_ns()
         while (path := self.folder / f"{stem}{_SUFFIX}").exists() and not known:
@@ -162,9 +162,9 @@ def _pack(batch: Batch, reason: str, count: int) -> bytes:
 
 
 def refusals(home: Path, since_ns: int, wanted: Callable[[Writer], bool], until: float) -> tuple[int, int] | None:
-    """Count the records set aside and refused since a time that some writers made: in all, and how many are kept.
+    """Count the rejected records of some writers since a time: all, and those in quarantine.
 
-    None when the clock, `time.monotonic`, passed `until` before all were counted.
+    None when `time.monotonic` passed `until` before all were counted.
     """
     refused = kept = 0
     for sink in quarantined(home):
@@ -181,7 +181,7 @@ def refusals(home: Path, since_ns: int, wanted: Callable[[Writer], bool], until:
 
 
 def quarantined(home: Path) -> list[str]:
-    """Name the sinks that have a quarantine."""
+    """Return the sinks that have a quarantine."""
     try:
         return sorted(entry.name for entry in (home / "quarantine").iterdir() if entry.is_dir())
     except OSError:
@@ -189,7 +189,7 @@ def quarantined(home: Path) -> list[str]:
 
 
 def _read(path: Path) -> Lot | Unreadable | None:
-    """Read a lot, whole or what is left of it; None when it is gone."""
+    """Read a lot, or what is left of a damaged one; None when it is gone."""
     note: Note | None = None
     run, size = "", 0
     try:

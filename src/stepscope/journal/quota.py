@@ -1,4 +1,4 @@
-"""What goes when there is no room: old metrics thin out evenly, logs and spans go, events and alerts stay."""
+"""Quotas: older metrics are thinned evenly, logs and spans dropped, events and alerts kept."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ from stepscope.wire import frames
 
 Packed = TypeVar("Packed", bytes, msgspec.Raw)
 Turns = dict[object, bool]
-"""Whether the last metric of a series stayed."""
+"""Whether the last metric of each series was kept."""
 KEPT = (EVENT, ALERT)
 
 
@@ -31,11 +31,10 @@ def kind_of(packed: bytes | msgspec.Raw) -> int:
 def thin(
     records: Sequence[Packed], turns: Turns | None = None, *, hard: bool = False
 ) -> tuple[list[Packed], Counter[str]]:
-    """Keep every second metric of each series, all events and alerts; count what goes by kind.
+    """Keep every second metric of each series and all events and alerts; count the rest by kind.
 
-    A series is a set of keys with its attributes; `turns` carries the alternation from one call to the next.
-    A metric that holds a NaN or an infinity stays: it is what someone will look for. Under `hard` every
-    second metric goes, whatever it holds.
+    A series is a set of keys with its attributes; `turns` carries the alternation from call to call. Metrics with a NaN
+    or infinity are kept because they are what users look for, unless `hard` is set.
     """
     turns = {} if turns is None else turns
     kept: list[Packed] = []
@@ -110,7 +109,7 @@ def _thin_once(
 
 
 def _thin_segment(path: Path, turns: Turns, hard: bool, pause: Callable[[float], None]) -> Counter[str]:
-    """Rewrite one closed segment with less in it; batches keep their numbers, a segment without any goes."""
+    """Thin one closed segment; batches keep their sequence numbers, an empty segment is removed."""
     dropped: Counter[str] = Counter()
     heads: list[bytes] = []
     batches: list[bytes] = []
@@ -133,7 +132,7 @@ def _thin_segment(path: Path, turns: Turns, hard: bool, pause: Callable[[float],
 
 
 def _thin_batch(payload: memoryview, turns: Turns, hard: bool) -> tuple[list[bytes], Counter[str]]:
-    """Pack a batch anew with less in it: one frame, or none when nothing is left."""
+    """Return a thinned batch as one frame, or nothing when it is empty."""
     try:
         seq = frames.batch_seq(payload)
         records = frames.raw_records(payload[frames.BATCH_BYTES - 5 :])

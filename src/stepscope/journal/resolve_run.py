@@ -1,4 +1,4 @@
-"""Which run is meant: by its id, the beginning of one, its name, or `latest`."""
+"""Resolve a run by its id, a prefix of the id, its name, or `latest`."""
 
 import difflib
 import os
@@ -13,16 +13,16 @@ from stepscope.model.errors import StepscopeError
 
 LATEST = "latest"
 PROBES = "stepscope-doctor"
-"""The run of all probes, which nobody means by `latest`."""
+"""The run of all probes, which `latest` skips."""
 NEAREST = 5
 
 
 class UnknownRun(StepscopeError):
-    """No run, or more than one, is meant by what was given."""
+    """No run, or more than one, matches."""
 
 
 def runs_by_age(home: Path) -> list[str]:
-    """Name the runs, the one whose newest writer began last first."""
+    """Return the run ids, the one with the newest writer first."""
     folder = layout.runs_folder(home)
     return sorted(layout.list_runs(home), key=lambda run: (_changed(folder / run), run), reverse=True)
 
@@ -35,7 +35,7 @@ def _changed(folder: Path) -> int:
 
 
 def find_run(home: Path, text: str) -> str:
-    """Find the run that is meant among the journals of a home folder; `latest` is none that nobody wrote in."""
+    """Find a run among the journals of a home folder; `latest` skips empty runs."""
     runs = runs_by_age(home)
     if text == LATEST:
         runs.sort(key=lambda run: not layout.list_writers(home, run))
@@ -43,7 +43,7 @@ def find_run(home: Path, text: str) -> str:
 
 
 def choose(text: str, runs: list[str], naming: Callable[[str], str | None], where: str) -> str:
-    """Choose the run that is meant among some, the latest first; names are looked up only when they are needed."""
+    """Find the run that matches a text among some, latest first; names are read only if needed."""
     if not runs:
         raise UnknownRun(f"there are no runs in {where}")
     if text in runs:
@@ -56,13 +56,13 @@ def choose(text: str, runs: list[str], naming: Callable[[str], str | None], wher
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UnknownRun(f"{text!r} can mean {len(matches)} runs:\n{_listed(matches, names)}")
+        raise UnknownRun(f"{text!r} matches {len(matches)} runs:\n{_listed(matches, names)}")
     near = _nearest(text, runs, names)
-    raise UnknownRun(f"no run {text!r} in {where}; the nearest:\n{_listed(near, names)}")
+    raise UnknownRun(f"no run {text!r} in {where}; closest matches:\n{_listed(near, names)}")
 
 
 def _nearest(text: str, runs: list[str], names: dict[str, str | None]) -> list[str]:
-    """The runs whose id or name looks like a text, else the latest."""
+    """Return the runs whose id or name is similar to a text, else the latest."""
     words = {run: run for run in runs} | {name: run for run, name in names.items() if name}
     close = difflib.get_close_matches(text, words, n=NEAREST, cutoff=0.4)
     return list(dict.fromkeys(words[word] for word in close)) or runs[:NEAREST]
@@ -75,7 +75,7 @@ def _listed(runs: Iterable[str], names: dict[str, str | None]) -> str:
 
 
 def name_of(home: Path, run: str) -> str | None:
-    """A run's name for people: the one it was given last, else that of the first writer that has one."""
+    """Return the display name of a run: the last edit, else that of the first writer that has one."""
     if given := apply(Description(), Edits(home).of(run)).name:
         return given
     for writer in layout.list_writers(home, run):

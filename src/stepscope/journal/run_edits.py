@@ -29,7 +29,7 @@ _decode = msgspec.msgpack.Decoder(Edit).decode
 class Edits:
     """All edits of a home. Safe to use from any thread and any number of processes.
 
-    An edit is on disk before `append` returns. A damaged one costs itself only.
+    An edit is on disk when `append` returns. A damaged edit does not affect the others.
     """
 
     def __init__(self, home: Path, clock: Callable[[], int] = time.time_ns) -> None:
@@ -62,9 +62,9 @@ class Edits:
     def append(
         self, run: str, who: str, change: Change | None = None, *, after: int = 0, deleted: bool = False
     ) -> Edit:
-        """Write an edit and return it; OSError when it is not safe.
+        """Write an edit and return it; OSError when it could not be written.
 
-        It is later than every edit of the run known here, and than `after`, even if the clock was set back.
+        Its time is after every known edit of the run, and after `after`, even if the clock was set back.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self.folder / f"{layout.slug(os.uname().nodename)}{_SUFFIX}"
@@ -85,10 +85,10 @@ class Edits:
         return self._deleted
 
     def covers(self, batch: Batch) -> bool:
-        """Tell whether a batch belongs to a run as it was before it was deleted; a new start of its id does not.
+        """Return whether a batch belongs to a run before it was deleted; a new start with the same id does not.
 
-        A process of ours is judged by its start, one of a foreign client, which may go on for ever, by its records.
-        The disk is not looked at: edits of other processes count from the next `all` on.
+        A process of Stepscope is judged by its start, another client by the time of its records. Does not read the
+        disk: edits of other processes are seen after the next `all`.
         """
         moment = self._deleted.get(batch.writer.run, 0)
         return moment > 0 and _began(batch.writer, batch) <= moment
@@ -101,7 +101,7 @@ class Edits:
 
 
 def edit_of(writer: Writer, event: Event, number: int = 0) -> Edit | None:
-    """Read the edit that a process of the run itself recorded as an event; None when it makes no sense."""
+    """Return the edit recorded as an event by a process of the run; None when it is invalid."""
     try:
         change = msgspec.convert({key: event.attrs[key] for key in _FIELDS if key in event.attrs}, Change)
     except msgspec.ValidationError:
@@ -146,7 +146,7 @@ def _read(data: bytes) -> list[Edit]:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Append a frame and wait for the disk; a frame that a kill cut short, or this failure would, is cut off."""
+    """Append a frame and fsync; a torn frame, of an earlier kill or of a failure here, is truncated."""
     kept = os.pread(fd, os.fstat(fd).st_size, 0)
     end = max((each.end for each in frames.scan(kept)), default=0)
     os.ftruncate(fd, end)
@@ -164,7 +164,7 @@ def _write(fd: int, data: bytes) -> None:
 GOING = ("running", "stalled", "importing")
 """The states of a run that may still write, and so is not deleted."""
 _TRASH = ".deleted-"
-"""A folder of runs with such a name is no run's: its files are being removed."""
+"""Prefix of folders whose files are being removed; they are not runs."""
 
 
 class Freed(Struct, frozen=True):
@@ -175,9 +175,9 @@ class Freed(Struct, frozen=True):
 
 
 def delete_files(home: Path, run: str, before: int) -> Freed:
-    """Delete the files of a run but for those of processes that began after a time in ns: they are a new start.
+    """Delete the files of a run, except those of processes that started after a time in ns.
 
-    The journals vanish at once for every reader. What a kill leaves behind is removed by the next call for any run.
+    The journals vanish at once for every reader. Files left by a kill are removed by the next call for any run.
     """
     aside = sum(_delete_lots(home, sink, run, before) for sink in quarantined(home))
     freed = _delete_journals(home, run, before) if layout.is_safe(run) else 0
@@ -227,7 +227,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def run_bytes(home: Path, run: str) -> int:
-    """What the journals of a run take on disk."""
+    """Return the size of the journals of a run."""
     return folder_bytes(layout.runs_folder(home) / run) if layout.is_safe(run) else 0
 
 

@@ -25,7 +25,7 @@ class Folding:
         self._lock = threading.Lock()
 
     def look(self) -> Goodput:
-        """Read what is new, and conclude; a journal that cannot be read now is read the next time."""
+        """Read new batches and return the result; an unreadable journal is retried by the next call."""
         with self._lock:
             try:
                 self._read()

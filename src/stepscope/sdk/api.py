@@ -52,7 +52,7 @@ def init(
     arguments = {**locals(), **unknown}
     del arguments["config"], arguments["unknown"]
     if config is not None and not isinstance(config, Mapping):
-        raise ConfigError(f"init: config is a {type(config).__name__}; pass a dict, for instance vars(args)")
+        raise ConfigError(f"init: config must be a dict, got {type(config).__name__}; for instance, pass vars(args)")
     chosen = None if disabled is None and settings.is_off(os.environ) else settings.load(arguments)
     finish()
     if chosen is None or chosen.disabled:

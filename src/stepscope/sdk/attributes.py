@@ -10,30 +10,30 @@ from stepscope.model.secret_text import is_secret, mask_text
 from stepscope.sdk.context import text_of
 
 LONGEST = 64 * 1024
-"""Characters of one text; a longer one is cut and says so."""
+"""Characters of one string; a longer one is truncated and marked."""
 MOST = 256
 """Attributes of one record, and entries of one list or dict in it."""
 DEPTH = 8
 MOST_VALUES = 10_000
-"""Values of one record, over all lists and dicts in it; one that holds itself would have no end."""
+"""Values of one record over all its lists and dicts; bounds self-referencing ones."""
 MOST_HARMLESS = 10_000
 CUT = "…"
-"""Stands for what is too deep or too much."""
+"""Marks what was truncated."""
 CUT_KEY = "stepscope.cut"
-"""The last entry of a dict that had too many: how many are left out."""
+"""Key of the number of entries that were left out of a dict."""
 harmless: set[str] = set()
-"""Keys known to name no secret."""
+"""Cache of keys that do not name a secret."""
 plain_texts: set[str] = set()
-"""Short texts known to hold no secret, most of all names and values that come again and again."""
+"""Cache of short strings without secrets, mostly recurring names and values."""
 LONGEST_PLAIN = 64
 NUMBERS = frozenset((int, float, bool))
 _FLAT = (float, bool, type(None))
 
 
 def clean(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Copy attributes so that nothing outside can change them and no secret is in them.
+    """Copy attributes so that later changes do not affect them, and mask secrets.
 
-    What is cut says so within the same bounds, so that who cuts again, as a hub does, finds nothing to cut.
+    Truncation marks fit the same limits, so a hub that truncates again changes nothing.
     """
     if not attrs:
         return {}
@@ -41,9 +41,9 @@ def clean(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
-    """The same for a dict nobody else holds: it is copied only when something in it must change.
+    """Like `clean`, for a dict that nothing else references: it is copied only if something must change.
 
-    Integers beyond 64 bits are left to whoever packs it.
+    Integers that do not fit into 64 bits are left to the encoder.
     """
     for key, value in attrs.items():
         kind = type(value)
@@ -62,7 +62,7 @@ def clean_value(key: str, value: Any) -> Any:
 
 
 def safe_text(text: str) -> str:
-    """Cut a text that is too long and mask the secrets in it."""
+    """Truncate a string that is too long and mask the secrets in it."""
     if text in plain_texts:
         return text
     safe = mask_text(text if len(text) <= LONGEST else shorten(text))
@@ -72,7 +72,7 @@ def safe_text(text: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Cut a text that is too long; it then ends with how long it was."""
+    """Truncate a string that is too long; it then ends with its original length."""
     if len(text) <= LONGEST:
         return text
     sign = f"{CUT} ({len(text)} characters)"
@@ -127,7 +127,7 @@ class _Copy:
 
 
 def _inside(value: Any) -> Any:
-    """What an object of settings, of numpy or of torch holds, in Python's own types; None for any other."""
+    """Convert a namespace, dataclass, numpy or torch scalar to plain Python types; None for any other object."""
     argparse = sys.modules.get("argparse")
     if argparse is not None and isinstance(value, argparse.Namespace):
         return vars(value)
@@ -143,7 +143,7 @@ def _inside(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """The number in a torch scalar that lies in this machine's own memory; None for one on a device, and any other."""
+    """Return the number in a torch scalar in host memory; None for one on a device, and for any other object."""
     torch = sys.modules.get("torch")
     if torch is None:
         return None
@@ -155,7 +155,7 @@ def _number(value: Any) -> Any:
 
 
 def _foreign(value: Any) -> Any:
-    """The text of an object, never of a device tensor: that would wait for the device."""
+    """Return the text of an object, but never of a device tensor, which would wait for the device."""
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""What the code is in the middle of: the current step and span, and ids nobody else makes."""
+"""The current step and span, new span and trace ids, and the encoder of records."""
 
 import itertools
 import os
@@ -24,16 +24,16 @@ NOWHERE = Mark(None, None)
 current_mark: ContextVar[Mark | None] = ContextVar("stepscope_step", default=None)
 
 SPAN_KEY: str = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
-"""Where OpenTelemetry keeps the current span in its context."""
+"""The key of the current span in OpenTelemetry's context."""
 CARRIED_KEY = "stepscope-carried"
-"""Where the context keeps attributes that every span, log and event made in it carries."""
+"""The context key of attributes that every span, log and event made in the context gets."""
 
 
 class ContextAccess(NamedTuple):
-    """How the OpenTelemetry context is read, entered and left."""
+    """Functions that read, attach and detach the OpenTelemetry context."""
 
     variable: Any
-    """The ContextVar that holds it; None when it is kept elsewhere."""
+    """The ContextVar that holds the context; None when it is stored elsewhere."""
     current: Callable[[], Mapping[str, Any]]
     attach: Callable[[Mapping[str, Any]], Any]
     detach: Callable[[Any], None]
@@ -42,8 +42,8 @@ class ContextAccess(NamedTuple):
 def context_access(module: Any = _otel) -> ContextAccess:
     """Find the fastest access to OpenTelemetry's context.
 
-    Its ContextVar and its runtime object are private names of the API. Using the variable without its wrappers takes
-    a tenth of a span's time off; a release without them, or a runtime of another kind, is used through public calls.
+    Its ContextVar and its runtime object are private names of the API. Using the variable directly saves a tenth of the
+    time of a span; a release without them, or another kind of runtime, is used through public calls.
     """
     runtime = getattr(module, "_RUNTIME_CONTEXT", None)
     variable = getattr(runtime, "_current_context", None)
@@ -56,18 +56,20 @@ def context_access(module: Any = _otel) -> ContextAccess:
 
 
 otel_variable, current, attach, detach = context_access()
-"""`current` gives the OpenTelemetry context the code is in, `attach` enters one, and `detach` leaves it by its token;
-ValueError when it was entered elsewhere."""
+"""`current` returns the OpenTelemetry context, `attach` sets it, and `detach` resets it by its token.
+
+`detach` raises ValueError when the context was attached elsewhere.
+"""
 
 
 def current_span() -> trace.Span | None:
-    """The span the code is in, ours or another library's; None when there is none."""
+    """Return the current span, also one of another library; None when there is none."""
     span: trace.Span | None = settled(current().get(SPAN_KEY))
     return span
 
 
 def settled(span: Any) -> Any:
-    """Take spans out of this context that were left elsewhere or out of turn; what is current then."""
+    """Remove spans from this context that were exited in another context or out of order; return the current span."""
     while (token := getattr(span, "left", None)) is not None:
         try:
             detach(token)
@@ -78,7 +80,7 @@ def settled(span: Any) -> Any:
 
 
 def current_ids() -> tuple[bytes | None, bytes | None]:
-    """The ids of the span the code is in, packed."""
+    """Return the ids of the current span as bytes."""
     span = current_span()
     if span is None or not (context := span.get_span_context()).is_valid:
         return None, None
@@ -86,34 +88,34 @@ def current_ids() -> tuple[bytes | None, bytes | None]:
 
 
 _random = random.Random()
-"""Ours alone: neither disturbs nor is disturbed by a program that seeds `random`."""
+"""A private generator, independent of a program that seeds `random`."""
 draw_bits = _random.getrandbits
 span_ids = itertools.count(_random.getrandbits(62) + 1)
-"""From a place nobody else starts at; counting is twice as fast as drawing."""
+"""Starts at a random number; counting is twice as fast as drawing random ids."""
 
 
 def new_span_id() -> bytes:
-    """An id no other span has."""
+    """Return a unique span id."""
     return next(span_ids).to_bytes(8)
 
 
 def new_trace_id() -> bytes:
-    """An id no other trace has."""
+    """Return a unique trace id."""
     return draw_bits(128).to_bytes(16)
 
 
 _pid = os.getpid()
-"""The process whose ids these are."""
+"""The process that draws these ids."""
 
 
 def own_ids() -> None:
-    """Make ids that no other process makes, also when this one was forked before there was a run."""
+    """Make ids unique to this process, also when it was forked before there was a run."""
     if os.getpid() != _pid:
         after_fork()
 
 
 def after_fork() -> None:
-    """Make ids the parent will not make."""
+    """Make ids that differ from the parent's."""
     global _pid, span_ids
     _pid = os.getpid()
     _random.seed()
@@ -121,7 +123,7 @@ def after_fork() -> None:
 
 
 def text_of(value: object) -> str:
-    """The text of anything; not all objects can say theirs."""
+    """Return the text of any object, even one whose `__str__` raises."""
     try:
         return str(value)
     except Exception:
@@ -129,11 +131,12 @@ def text_of(value: object) -> str:
 
 
 pack = msgpack.Encoder(enc_hook=text_of).encode
-"""Pack attributes and records; UnicodeEncodeError or OverflowError for texts and integers that cannot be written."""
+"""Encode attributes and records; UnicodeEncodeError or OverflowError for strings and integers msgpack cannot represent.
+"""
 
 
 def pack_any(record: tuple[Any, ...]) -> bytes:
-    """Pack a record of any content: what cannot be written as it is becomes a text that can."""
+    """Encode a record of any content; values that msgpack cannot represent become strings."""
     try:
         return pack(record)
     except (UnicodeEncodeError, OverflowError):
@@ -151,4 +154,4 @@ def _writable(value: Any) -> Any:
 
 
 pack_numbers = msgpack.Encoder().encode
-"""Pack a record of plain numbers; TypeError when there is anything else in it."""
+"""Encode a record of plain numbers; TypeError for any other value."""

@@ -16,7 +16,7 @@ _NEVER = object()
 
 
 class Own:
-    """A context in which a generator's span is current, and not for who iterates; else the two see what both set."""
+    """A context in which a generator's span is current but not for its consumer; other variables are shared."""
 
     def __init__(self) -> None:
         self._undo_own: Variables = {}
@@ -28,7 +28,7 @@ class Own:
         self._own_seen = self._own.copy()
 
     def run(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call in this context, with what was set outside since the last call; what the call sets is set outside."""
+        """Call in this context; variables set outside meanwhile are copied in, those set by the call are copied out."""
         own, outer = self._own, contextvars.copy_context()
         if _differ(self._outer_seen, outer):
             own.run(_repeat, self._outer_seen, outer, self._undo_own, otel_variable)
@@ -44,7 +44,7 @@ class Own:
 
 
 def _differ(old: contextvars.Context, new: contextvars.Context) -> bool:
-    """Whether a context changed between two looks at it; most did not, and this is all they cost."""
+    """Return whether a context changed since it was copied; usually it did not, and this is the only cost."""
     for variable, value in new.items():
         if old.get(variable, _NEVER) is not value:
             return True
@@ -52,7 +52,7 @@ def _differ(old: contextvars.Context, new: contextvars.Context) -> bool:
 
 
 def _repeat(old: contextvars.Context, new: contextvars.Context, undo: Variables, *apart: Any) -> None:
-    """Set in the current context, but for some variables, what changed in another between two looks at it."""
+    """Apply the changes of another context to the current one, except for some variables."""
     for variable, value in new.items():
         if old.get(variable, _NEVER) is not value and variable not in apart:
             undo.setdefault(variable, variable.set(value))
@@ -64,7 +64,7 @@ def _repeat(old: contextvars.Context, new: contextvars.Context, undo: Variables,
 
 
 class Within:
-    """A scope that is entered and left in a context of its own."""
+    """A scope that is entered and exited in a separate context."""
 
     def __init__(self, own: Own, scope: Any) -> None:
         self._own = own
@@ -78,7 +78,7 @@ class Within:
 
 
 def resumed(own: Own, generator: Any) -> Generator[Any, Any, Any]:
-    """Run a generator in a context of its own: what it is in the middle of is not current for who iterates."""
+    """Run a generator in a separate context, so that its span is not current for the consumer."""
     resume: Callable[[Any], Any] = generator.send
     value: Any = None
     while True:
@@ -99,7 +99,7 @@ def resumed(own: Own, generator: Any) -> Generator[Any, Any, Any]:
 
 
 class Awaited:
-    """One turn of an async generator, awaited in a context of its own."""
+    """One step of an async generator, awaited in a separate context."""
 
     def __init__(self, own: Own, turn: Any) -> None:
         self._own = own
@@ -110,7 +110,7 @@ class Awaited:
 
 
 def first(inner: AsyncGenerator[Any, Any]) -> Any:
-    """Begin an async generator unknown to the event loop, which at its end would close it beside the one around it."""
+    """Start an async generator without registering it with the event loop, which would close it twice at shutdown."""
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, None)
     try:
@@ -155,7 +155,7 @@ class capture_exceptions:
     """
 
     def __new__(cls, function: Any = None, /, *, fatal: bool = False) -> Any:
-        """Give a scope, or the function with one around each call."""
+        """Return a scope, or the decorated function."""
         return super().__new__(cls) if function is None else cls(fatal=fatal)(function)
 
     def __init__(self, function: Any = None, /, *, fatal: bool = False) -> None:
@@ -184,7 +184,7 @@ class capture_exceptions:
 
 
 def name_of(function: Any) -> str:
-    """What to call a function of any sort: a partial as what it calls, an object by its class."""
+    """Return the name of any kind of function: of the target of a partial, of the class of a callable object."""
     if isinstance(function, (functools.partial, functools.cached_property)):
         return name_of(function.func)
     if isinstance(function, property):
@@ -196,10 +196,10 @@ def name_of(function: Any) -> str:
 
 
 def wrap(function: Any, scope: Callable[..., Any]) -> Any:
-    """Run each call of a function inside a fresh scope, whatever sort of function it is.
+    """Run each call of a function, of any kind, inside a new scope.
 
-    The scope is made of the call's positional arguments; where it holds an exception back, the call gives None.
-    Raises TypeError for a class, which would be none afterwards, and for what cannot be called.
+    The scope is created from the call's positional arguments; if it suppresses an exception, the call returns None.
+    Raises TypeError for a class and for objects that are not callable.
     """
     if isinstance(function, (classmethod, staticmethod)):
         return type(function)(wrap(function.__func__, scope))
@@ -208,9 +208,9 @@ def wrap(function: Any, scope: Callable[..., Any]) -> Any:
     if isinstance(function, functools.cached_property):
         return type(function)(wrap(function.func, scope))
     if isinstance(function, type):
-        raise TypeError(f"{function.__qualname__} is a class, and decorated would be none: decorate its methods")
+        raise TypeError(f"{function.__qualname__} is a class: decorate its methods instead")
     if not callable(function):
-        raise TypeError(f"a {type(function).__qualname__} cannot be called: decorate a function or a method")
+        raise TypeError(f"expected a function or method to decorate, got {type(function).__qualname__}")
     make = next((each for test, each in _SORTS if _is(test, function)), _call)
     wrapper = make(function, scope)
     wrapper.__qualname__ = name_of(function)
@@ -219,7 +219,7 @@ def wrap(function: Any, scope: Callable[..., Any]) -> Any:
 
 
 def _is(test: Callable[[Any], bool], function: Any) -> bool:
-    """Whether a function, or what a partial or an object with `__call__` calls, is of a sort."""
+    """Return whether a function, or the target of a partial or callable object, passes a test."""
     while isinstance(function, functools.partial):
         function = function.func
     return test(function) or (not inspect.isroutine(function) and test(type(function).__call__))

@@ -18,13 +18,13 @@ RETRY_SECONDS = 1.0
 
 
 class _Waiter(threading.Event):
-    """A call of `flush`, and whether its records were safe when it was done."""
+    """A waiting call of `flush`, and whether its records were written."""
 
     safe = False
 
 
 class Flusher:
-    """Drains a recorder into a journal. Survives every failure of the disk; what waits is bounded by the recorder."""
+    """Drains a recorder into a journal. Survives every disk failure; the recorder bounds what accumulates meanwhile."""
 
     def __init__(
         self,
@@ -46,34 +46,35 @@ class Flusher:
         self.reset()
 
     def reset(self) -> None:
-        """Forget thread, locks and journal; a child does this after a fork."""
+        """Discard thread, locks and journal; called in a child after a fork."""
         if self.journal is not None:
             self.journal.close()
         self.journal = None
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._bell = threading.Lock()
-        """Locked while nothing is to be done; unlike an Event it can be rung from a signal handler at any moment."""
+        """Held while there is nothing to do; unlike an Event, it can be released from a signal handler at any moment.
+        """
         self._bell.acquire()
         self._waiting: deque[_Waiter] = deque()
         self._stopping = False
         self.ended = False
         self.rounds = 0
-        """Rounds that wrote everything there was."""
+        """Number of rounds that wrote everything."""
         self._safe = True
-        """Whether the last round wrote everything there was."""
+        """Whether the last round wrote everything."""
         self._retry_at = 0.0
         self._segment: object = None
 
     @property
     def started(self) -> bool:
-        """Whether there ever was something to write."""
+        """Whether there was ever anything to write."""
         return self._thread is not None
 
     def start(self) -> None:
-        """Start the thread unless it runs or has been stopped; hurry it when memory fills up. Never raises.
+        """Start the thread unless it runs or was stopped, and wake it when memory fills up. Never raises.
 
-        After the end there is nothing to start, but perhaps something to say.
+        After the end no thread is started, but pending warnings are printed.
         """
         if self.ended:
             self._quietly(self._say)
@@ -117,7 +118,7 @@ class Flusher:
         return self.ended and self._safe
 
     def wake(self) -> None:
-        """Begin a round at once. Takes no lock."""
+        """Start a round at once. Takes no lock."""
         try:
             self._bell.release()
         except RuntimeError:  # it rings already
@@ -142,7 +143,7 @@ class Flusher:
             self.journal.close()
 
     def _cycle(self, *, last: bool = False) -> None:
-        """Do one round of everything; whatever goes wrong is counted and the next round tries again."""
+        """Do one round; errors are counted, and the next round tries again."""
         count = len(self._waiting)
         now = time.monotonic()
         self._safe = False
@@ -158,21 +159,21 @@ class Flusher:
             work()
         except Exception as error:
             self._outcomes.add("failed", "cycle", type(error).__name__)
-            self._outcomes.notice("cycle", type(error).__name__, f"the flusher stumbled and goes on: {error!r}")
+            self._outcomes.notice("cycle", type(error).__name__, f"the flusher ignored an error: {error!r}")
 
     def _say(self) -> None:
         for notice in self._outcomes.take_notices():
             log.warning("stepscope: %s", notice)
 
     def _release(self, count: int | None = None) -> None:
-        """Let the calls of `flush` go that waited when the round began."""
+        """Release the calls of `flush` that waited when the round began."""
         for _ in range(len(self._waiting) if count is None else count):
             waiter = self._waiting.popleft()
             waiter.safe = self._safe
             waiter.set()
 
     def _drain(self) -> None:
-        """Write what is there now; what comes meanwhile is for the next round, or a busy one would never end."""
+        """Write what is in the buffer now; what arrives meanwhile is left to the next round."""
         left = len(self._recorder.buffer)
         while left > 0 and (batch := self._recorder.take()):
             left -= len(batch)
@@ -203,14 +204,14 @@ class Flusher:
             self._outcomes.notice(
                 "journal",
                 "damage",
-                f"somebody removed or changed the journal in {self.journal.folder}; what it held there is lost, "
-                "and it goes on in a new segment",
+                f"the journal in {self.journal.folder} was removed or changed; what it held is lost, "
+                "and recording continues in a new segment",
             )
         for kind, count in Counter([packed[3] if packed[0] == 0xDC else packed[1] for packed in batch]).items():
             self._outcomes.add("written", KINDS[kind], count=count)
 
     def _keep_quota(self) -> None:
-        """Thin the journal when a new segment was begun; not at the end, when the last counters are written."""
+        """Thin the journal when a new segment was started; not at the end, when the last counters are written."""
         current = self.journal.current() if self.journal is not None else None
         if self.journal is not None and current != self._segment and not self._stopping:
             self._segment = current
@@ -223,8 +224,8 @@ class Flusher:
         self._outcomes.notice(
             "journal",
             "trouble",
-            f"the journal cannot be written ({error}); records wait in memory, training goes on. "
-            "Free some space or set STEPSCOPE_HOME to a folder that can be written",
+            f"the journal cannot be written ({error}); records are kept in memory, training goes on. "
+            "Free some space or set STEPSCOPE_HOME to a writable folder",
         )
 
     def _mend(self) -> None:

@@ -14,7 +14,7 @@ from stepscope.model.redaction import redact
 
 
 class Launch(NamedTuple):
-    """This process among the processes of its job."""
+    """The position of this process in its job."""
 
     run: str | None
     rank: int
@@ -51,7 +51,7 @@ _LOCAL = (
 
 
 def detect(env: Mapping[str, str] | None = None) -> Launch:
-    """Read the launcher's variables; a process nobody launched is rank 0 of 1."""
+    """Read the launcher's variables; without a launcher, the process is rank 0 of 1."""
     env = os.environ if env is None else env
     run, launcher = _run_id(env)
     return Launch(
@@ -83,7 +83,7 @@ def _run_id(env: Mapping[str, str]) -> tuple[str | None, str]:
 
 
 def _torchrun_id(env: Mapping[str, str]) -> str:
-    """The rendezvous id, or, when torchrun was given none, what only this agent's workers share."""
+    """Return the rendezvous id, or, without one, an id that only the workers of this agent share."""
     given = env["TORCHELASTIC_RUN_ID"]
     if given and given != "none":
         return "torchrun-" + slug(given)
@@ -94,7 +94,7 @@ def _torchrun_id(env: Mapping[str, str]) -> str:
 
 
 def _parent_start() -> str:
-    """When the parent process was started, so that a reused pid is not the same job."""
+    """Return when the parent process was started, so that a reused pid counts as another job."""
     try:
         with open(f"/proc/{os.getppid()}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -114,7 +114,7 @@ def _first(env: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
             if not env[name].strip():
                 continue
         if name.startswith("STEPSCOPE_"):
-            raise ConfigError(f"{name}={env[name]!r} is not a whole number from 0 up")
+            raise ConfigError(f"{name}={env[name]!r} must be a non-negative integer")
     return default
 
 
@@ -125,7 +125,7 @@ def _digest(*parts: str) -> str:
 
 
 def new_run_id(now: float | None = None) -> str:
-    """Make an id that sorts by time and is never made twice."""
+    """Make a unique id that sorts by time."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     return f"{stamp}-{os.urandom(4).hex()}"
 

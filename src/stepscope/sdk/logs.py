@@ -1,4 +1,4 @@
-"""Python's logging as records: one more handler behind all others, which stay untouched."""
+"""Record Python's logging: a handler that is called after all others, which stay untouched."""
 
 import logging
 import time
@@ -14,9 +14,9 @@ from stepscope.sdk.spans import exception_attrs
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 NEVER = 1 << 30
-"""A level no line has."""
+"""A level above that of any line."""
 INJECTED = frozenset({"otelTraceID", "otelSpanID", "otelServiceName", "otelTraceSampled"})
-"""What OpenTelemetry's logging instrumentation adds to a record; the real ids ride on it already."""
+"""Fields added by OpenTelemetry's logging instrumentation; the ids are recorded anyway."""
 
 
 class RunHandler(logging.Handler):
@@ -27,7 +27,7 @@ class RunHandler(logging.Handler):
         self._run = run
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line; never raises, never writes."""
+        """Record a line; never raises, never does I/O."""
         run = self._run
         try:
             line = (
@@ -46,18 +46,18 @@ class RunHandler(logging.Handler):
 
 
 def is_ours(name: str) -> bool:
-    """Tell our own loggers, which never feed back."""
+    """Return whether a logger is Stepscope's own, which is not recorded."""
     return name == "stepscope" or name.startswith("stepscope.")
 
 
 _recorded: deque[int] = deque(maxlen=256)
-"""The times of the last lines recorded here: a handler of OpenTelemetry's may bring them again."""
+"""The times of the latest recorded lines, to recognise duplicates from an OpenTelemetry handler."""
 
 
 def is_recorded(at: int) -> bool:
-    """Tell whether a line that comes by OpenTelemetry is recorded here; each line accounts for one that comes.
+    """Return whether a line that arrives through OpenTelemetry was recorded here already; each line matches once.
 
-    Its handlers take the time from the same Python record, maybe on another thread, so the time tells the line.
+    OpenTelemetry's handlers take the time from the same Python record, so equal times mean the same line.
     """
     try:
         _recorded.remove(at)
@@ -94,11 +94,10 @@ def _attrs(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def capture(run: Part) -> Callable[[], None]:
-    """Record every line this process logs; the returned call ends that.
+    """Record every line this process logs; the returned function stops it.
 
-    A handler in the root logger's list would keep a program that configures no logging from showing its warnings,
-    make a later `basicConfig` do nothing, go with the next `dictConfig` and miss loggers that do not propagate. So
-    ours is in no list: it is called after those that are.
+    A handler on the root logger would suppress the default output of warnings, turn a later `basicConfig` into a no-op,
+    be removed by `dictConfig`, and miss loggers that do not propagate. So `Logger.callHandlers` is wrapped instead.
     """
     taker = RunHandler(run, level_number(run.settings.log_level))
     earlier = logging.Logger.callHandlers

@@ -1,4 +1,4 @@
-"""What the flusher does beside writing: read tensors, show open spans, beat the heart, begin and end the run."""
+"""Periodic work of the flusher besides writing: read tensors, record open spans and heartbeats, end the run."""
 
 import time
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from stepscope.sdk.ports import Part
 from stepscope.sdk.tensors import Row, Transfer
 
 OPEN_SECONDS = 1.0
-"""A span open for longer is shown before it ends."""
+"""A span that is open for longer is recorded before it ends."""
 BEAT_SECONDS = 5.0
 MOST_OPEN = 10_000
-"""Open spans that are known; those before can still be ended."""
+"""Limit on tracked open spans; older ones can still be ended."""
 MOST_HELD = 10_000
 CLOCK_JUMP_NS = 1_000_000_000
 
@@ -37,7 +37,7 @@ class PeriodicWork:
         self._ended = False
 
     def after_fork(self) -> None:
-        """Leave the parent's work to the parent."""
+        """Discard the parent's work, which the parent finishes."""
         self._held.clear()
         self._transfer = None
         self._beats = 0
@@ -56,7 +56,7 @@ class PeriodicWork:
             self.beat()
 
     def hold(self, row: Row) -> None:
-        """Take a row whose tensors are read later; a device that does not deliver costs the rows beyond a bound."""
+        """Keep a row until its tensors are transferred; rows beyond a limit are dropped."""
         if len(self._held) < MOST_HELD:
             self._held.append(row)
         else:
@@ -83,16 +83,16 @@ class PeriodicWork:
                 self._lose(rows, error)
 
     def _lose(self, rows: list[Row], error: Exception) -> None:
-        """Count rows whose device failed, such as a GPU after an assertion; the next ones are tried again."""
+        """Count rows as dropped whose device failed, such as a GPU after an assertion; later rows are tried again."""
         self._run.outcomes.add("dropped", "metric", "device", len(rows))
         self._run.outcomes.notice("device", type(error).__name__, f"values on a device cannot be read: {error}")
 
     def waiting(self) -> bool:
-        """Tell whether values are still on a device."""
+        """Return whether values are still on a device."""
         return self._transfer is not None or bool(self._held)
 
     def _show_open_spans(self) -> None:
-        """Record spans that have been open for long, once, so that a hung one can be seen."""
+        """Record long-open spans, once each, so that a hang is visible."""
         before = time.time_ns() - int(OPEN_SECONDS * 1e9)
         for span in list(self._run.open_spans.values()):
             if not span.announced and span.start < before and span.duration is None:
@@ -102,9 +102,9 @@ class PeriodicWork:
             self._run.open_spans.pop(id, None)
 
     def beat(self, *, last: bool = False) -> None:
-        """Record this process's own counters; a reader that sees none for a while knows it stalled.
+        """Record this process's own counters as a heartbeat; a reader that sees none for a while reports a stall.
 
-        What waits at the last one is written with it.
+        The last heartbeat counts no waiting records, since they are written with it.
         """
         run = self._run
         counts: dict[str, Any] = dict(run.outcomes.snapshot())
@@ -118,12 +118,12 @@ class PeriodicWork:
         self._clock = clock
 
     def close(self) -> None:
-        """Take the run's hooks out of the process, newest first."""
+        """Remove the run's hooks from the process, newest first."""
         while self.closing:
             self._quietly(self.closing.pop())
 
     def collect(self) -> None:
-        """Ask every collector once."""
+        """Call every collector once."""
         for each in list(self.collectors):
             self._quietly(each)
 

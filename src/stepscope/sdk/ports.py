@@ -1,4 +1,4 @@
-"""What the parts of the training process know of the run they serve."""
+"""Protocols: what the other modules of the SDK use of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PackedLink = tuple[bytes, bytes, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What OpenTelemetry's SDK has as `resource` on providers and spans: the attributes that all records share."""
+    """The `resource` of providers and spans, as in OpenTelemetry's SDK: the attributes that all records share."""
 
     attributes: Mapping[str, Any]
     schema_url: str = ""
@@ -32,11 +32,11 @@ class OpenSpan(Protocol):
     announced: bool
 
     def packed(self) -> bytes:
-        """The span as it is now, as a record."""
+        """Return the span in its present state as a packed record."""
 
 
 class Part(Protocol):
-    """One process's part in a run."""
+    """A run, as far as one process takes part in it."""
 
     id: str
     project: str
@@ -50,25 +50,25 @@ class Part(Protocol):
     started: int
     started_monotonic: int
     link: PackedLink
-    """The ids of the span of the whole run, which every step points to."""
+    """The ids of the span of the whole run, to which every step links."""
     above: trace.Span | None
-    """The span of another process in which this one was started, if it said so."""
+    """The span of the parent process, if the environment has one."""
     active_mark: Mark | None
-    """The open step that was entered last, for threads that are in none themselves."""
+    """The open step that was entered last, for threads that have not entered one themselves."""
     open_steps: list[Mark]
     left_steps: dict[int, tuple[Mark, Any]]
-    """Steps that were left, by the id of their mark, each with the way out of the context it was entered in."""
+    """Steps that were exited, by the id of their mark, each with the token that resets its context."""
     open_spans: dict[bytes, OpenSpan]
     outcomes: Outcomes
     recorder: Recorder
 
     @property
     def home(self) -> Path:
-        """The folder the run's journal lies under."""
+        """The home folder of the run's journal."""
 
     @property
     def mark(self) -> Mark:
-        """The step the calling code is in."""
+        """The current step of the calling code."""
 
     def event(
         self,

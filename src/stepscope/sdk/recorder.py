@@ -10,34 +10,34 @@ from stepscope.model.records import KINDS
 from stepscope.sdk.outcomes import Outcomes
 
 FIRST_LOOK = 256
-"""How many records may gather before their bytes are counted for the first time."""
+"""Records that may accumulate before their bytes are counted for the first time."""
 LOOK = 1024
-"""How many may gather between two looks while there is room."""
+"""Records that may accumulate between two checks while there is room."""
 CHUNK = 2048
-"""So many are thinned at a time."""
+"""Records that are thinned at a time."""
 PART_BYTES = 256 * 1024
-"""The flusher reads no more of them at a time, so that it soon gives way to the loop."""
+"""Bytes of records the flusher reads at a time, so that it releases the GIL soon."""
 OVERHEAD = 56
-"""Bytes of memory that a record takes beside its own: the object around it, and its place in the list."""
+"""Bytes of memory a record takes beyond its own: the bytes object and the slot in the list."""
 MOST_WAIT_SECONDS = 0.05
-"""The longest a call waits for others to make room, and only when it would otherwise outrun them."""
+"""The longest a call waits for the flusher to make room, when it records faster than that can thin."""
 MOST_RECORDS = 8192
 MOST_BYTES = 8 * 1024 * 1024
-"""A batch the flusher takes at once is no larger, unless one record alone is."""
+"""Size limit of a batch; a single larger record is a batch by itself."""
 
 
 def weight(records: Sequence[bytes]) -> int:
-    """The bytes of memory that records take."""
+    """Return the bytes of memory that records take."""
     return sum(map(len, records)) + OVERHEAD * len(records)
 
 
 class Recorder:
-    """Takes packed records from any thread; `append` is a list's own append, so taking one costs nothing more.
+    """Takes packed records from any thread; `append` is the append method of a list and costs no more.
 
-    A caller appends, then calls `crowded` when `len(buffer) >= limit`; that counts the bytes of what is new. When the
-    quota is full the flusher thins the older half with `relieve`, off the loop. Only where it cannot keep up, as on a
-    disk that hangs, and a quarter more has gathered, does a caller drop every second record itself, without looking
-    into them. What goes is counted.
+    A caller appends, then calls `crowded` when `len(buffer) >= limit`, which counts the bytes of the new records. When
+    the quota is full, the flusher thins the older half with `relieve`, outside the training loop. Only if it cannot
+    keep up, as on a disk that hangs, and another quarter has accumulated, does a caller drop every second record
+    itself, without inspecting them. All drops are counted.
     """
 
     def __init__(self, memory_quota: int, outcomes: Outcomes, wake: Callable[[], None]) -> None:
@@ -50,10 +50,10 @@ class Recorder:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Forget the parent's records; the parent writes them."""
+        """Discard the parent's records, which the parent writes."""
         self._lock = threading.RLock()
         self._busy = False
-        """Whether the lock is held in earnest; its holder may be interrupted by a signal handler that logs."""
+        """Whether a thread is working under the lock; a signal handler that logs may interrupt that same thread."""
         self._late = 0
         self._in_flight = self._in_flight_size = 0
         self.buffer.clear()
@@ -63,31 +63,31 @@ class Recorder:
         self.limit = 0
         self._step = FIRST_LOOK
         self._size = self._seen = 0
-        """The bytes of the first so many records."""
+        """The bytes of the first `_seen` records."""
         self._next = self._barren = 0
-        """Where thinning goes on, and how many records it has been through since it last won something."""
+        """Where thinning continues, and how many records it has passed since it last dropped one."""
         self._turns: quota.Turns = {}
         self._version = 0
-        """Changes when records leave the list other than at its end."""
+        """Incremented when records are removed anywhere but at the end of the list."""
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits than the quota allows."""
+        """Whether the buffer exceeds the quota."""
         return self._size > self.quota
 
     @property
     def presses(self) -> bool:
-        """Whether so much waits that the flusher should not wait for its next round."""
+        """Whether the buffer is so full that the flusher should start its next round at once."""
         return len(self.buffer) >= MOST_RECORDS or self._size > self.quota // 2
 
     def close(self) -> None:
-        """Take nothing more: from now on records are dropped and counted."""
+        """Accept nothing more: further records are dropped and counted."""
         self.closed = True
         self.crowded()
 
     @property
     def late(self) -> bool:
-        """Whether records came after the end."""
+        """Whether records arrived after `close`."""
         return self._late > 0
 
     def put(self, packed: bytes) -> None:
@@ -97,7 +97,7 @@ class Recorder:
             self.crowded()
 
     def crowded(self) -> None:
-        """See that a flusher runs and that the quota holds; renews the limit."""
+        """Start the flusher if needed, enforce the quota, and set the next limit."""
         if not self.closed:
             self.wake()
         # Waiting is the exception, and short. When somebody else is at it the limit stays, and the next record asks.
@@ -145,19 +145,19 @@ class Recorder:
             self.outcomes.notice(
                 "recorder",
                 "late",
-                "a record came after the end of its run and is dropped, as are all that follow; "
+                "a record came after the end of its run and was dropped, as all further ones will be; "
                 "call finish() last, or init() for a new run",
             )
         for packed in late:
             self.outcomes.add("dropped", KINDS[quota.kind_of(packed)], "finished")
 
     def relieve(self, pause: Callable[[float], None] = time.sleep) -> None:
-        """Thin what waits until it fits the quota; for the flusher's thread, for it takes long."""
+        """Thin the buffer until it fits the quota; runs on the flusher's thread because it takes long."""
         while self._relieve_once():
             pause(0)
 
     def _relieve_once(self) -> bool:
-        """Thin a small part of the older half; False when there is no need to."""
+        """Thin a small part of the older half; return False when that is not needed."""
         with self._lock:
             if self._busy:  # this very thread is at it, and was interrupted
                 return False
@@ -175,9 +175,9 @@ class Recorder:
         return True
 
     def _oldest(self, most_bytes: int) -> tuple[int, list[bytes]]:
-        """Where thinning goes on, and the next records there; at the end of the older half it begins again.
+        """Return where thinning continues and the next records there; at the end of the older half it starts again.
 
-        Where nothing was won in the whole of it, all events and alerts, the newer half is next.
+        If the whole older half could not be thinned, because it is all events and alerts, the newer half is next.
         """
         first = self._in_flight
         end = len(self.buffer) if self._barren >= self._half() else first + self._half()
@@ -188,11 +188,11 @@ class Recorder:
         return start, older
 
     def _half(self) -> int:
-        """How many records the older half of those that may go has."""
+        """Return how many records the older half of those that may be dropped has."""
         return max((len(self.buffer) - self._in_flight) // 2, 1)
 
     def _replace(self, start: int, older: list[bytes], kept: list[bytes], dropped: "Counter[str]") -> None:
-        """Put what was kept in the place of what was looked at; count the rest."""
+        """Replace a part of the buffer by what was kept of it, and count the rest as dropped."""
         size = weight(older)
         half = self._half()
         if size - weight(kept) < size // 16:
@@ -211,7 +211,7 @@ class Recorder:
             self.outcomes.add("dropped", kind, "memory", count)
 
     def take(self) -> list[bytes]:
-        """Show the oldest records to the flusher; they stay until `taken` says they are safe."""
+        """Return the oldest records for the flusher; they stay in the buffer until `taken` confirms the write."""
         with self._lock:
             self._busy = True
             self._measure()
@@ -223,7 +223,7 @@ class Recorder:
             return batch
 
     def taken(self, safe: bool) -> None:
-        """Let go of the records shown last, or keep them for the next try."""
+        """Remove the records returned last, or keep them for the next try."""
         with self._lock:
             self._busy = True
             if safe:

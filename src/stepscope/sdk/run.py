@@ -47,11 +47,11 @@ _time_ns = time.time_ns
 _NUMBERS = frozenset((float, int, bool))
 _known_category = names.CATEGORIES.get
 _ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
-"""Types that a sum with a float is plain or refused at once for; any other may begin to compute."""
+"""Types for which adding a float is cheap or raises at once; other types may start a computation."""
 
 
 class Run:
-    """One process's part in a run. Every method may be called from any thread, before and after a fork."""
+    """A run. Every method may be called from any thread, before and after a fork."""
 
     def __init__(self, settings: Settings, launch: Launch, config: Mapping[str, Any] | None = None) -> None:
         self.settings = settings
@@ -81,43 +81,45 @@ class Run:
             periodic=self.periodic,
         )
         self.finishing: list[Callable[[float, float], object]] = []
-        """Called when all is in the journal, with the deadline and until when sinks are waited for; must not raise."""
+        """Called when everything is in the journal, with the deadline and the time to wait for sinks; must not raise.
+        """
         self.undelivered: Callable[[], int | None] = lambda: 0
-        """Counts the bytes of this process's journal that some remote sink does not have yet; reads the disk."""
+        """Returns the bytes of this process's journal that the slowest remote sink lacks; reads the disk."""
         self.refusals: Callable[[], tuple[int, int] | None] = lambda: (0, 0)
-        """Counts what sinks have refused of this process, and how much of it is kept; None when there was no time."""
+        """Returns how many records of this process sinks rejected, and how many are in quarantine; None if unknown."""
         self.elsewhere: Callable[[], Run]
-        """What a run is in the process it was sent to."""
+        """Returns the run that stands for this one after unpickling in another process."""
         self.exit_status: Any = None
         self.failed = False
-        """Whether an exception ended the main thread while others went on."""
+        """Whether an exception ended the main thread while other threads continued."""
         self.preempted = False
         self._plain: bool | None = None
-        """Whether a sum may tell what is plain: None before the first numbers, False once foreign values were seen."""
+        """Whether `sum` is used to detect plain numbers: None before the first call, False once other types were seen.
+        """
         self._finished = False
         self._counter = 0
         self._folding: Folding | None = None
         own_ids()
         self.link: PackedLink = (new_trace_id(), new_span_id(), {})
-        """The ids of the span of the whole run, which every step points to."""
+        """The ids of the span of the whole run, to which every step links."""
         self.above: trace.Span | None = None
-        """The span of another process in which this one was started, if it said so."""
+        """The span of the parent process, if the environment has one."""
         self.started, self.started_monotonic = _time_ns(), time.monotonic_ns()
 
     @property
     def home(self) -> Path:
-        """The folder this run's journal lies under."""
+        """The home folder of this run's journal."""
         return self.settings.home
 
     def log(
         self, metrics: Mapping[str, Any] | None = None, step: int | None = None, category: str | None = None,
         axis: str | None = None, **unknown: Any,
     ) -> None:  # fmt: skip
-        """Record numbers at a step: the one given, else the current `step`, else the next of this run's counter.
+        """Record numbers at a step: the given one, else the current `step`, else the next value of a counter.
 
-        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts flatten with `/`. Any other
-        value, and any unknown argument of this or another call, is counted as rejected, the rest is kept. Steps may
-        come in any order. Device tensors are not waited for.
+        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. Any other
+        value, and any unknown argument, is counted as rejected, and the rest is kept. Steps may come in any order.
+        Nothing waits for device tensors.
         """
         try:
             if step is None:
@@ -153,17 +155,17 @@ class Run:
             recorder.crowded()
 
     def _are_plain(self, metrics: dict[str, Any]) -> bool:
-        """Tell whether all values are plain numbers without asking them anything."""
+        """Return whether all values are plain numbers, by their types alone."""
         plain = _NUMBERS.issuperset(map(type, metrics.values()))
         if plain and self._plain is None:
             self._plain = True
         return plain
 
     def _log_other(self, metrics: Any, step: Any, axis: str | None, category: Any) -> None:
-        """Record what the short way could not: nested, foreign, partly wrong."""
+        """Record what the fast path could not: nested dicts, scalars of other libraries, partly invalid values."""
         try:
             if not isinstance(metrics, Mapping):
-                self.outcomes.reject("log", f"metrics are a {type(metrics).__name__}, not a dict")
+                self.outcomes.reject("log", f"metrics must be a dict, got {type(metrics).__name__}")
                 return
             number = self._step_number(step, len(metrics))
             if number is None:
@@ -182,11 +184,11 @@ class Run:
             self.outcomes.reject("log", type(error).__name__)
 
     def log_system(self, readings: Mapping[str, int | float]) -> None:
-        """Record what the probes read, at the step the run is in."""
+        """Record readings of the probes at the current step."""
         self.recorder.put(pack((METRIC, _time_ns(), *self.mark, "system", readings)))
 
     def _step_number(self, step: Any, lost: int = 1) -> int | None:
-        """Check a step; None, and so many counted rejections, when it is no 64-bit integer."""
+        """Return a step as int; None, counting `lost` rejections, when it is not a 64-bit integer."""
         try:
             return step_number(step)
         except Refused as reason:
@@ -215,29 +217,24 @@ class Run:
         self, name: str | None = None, data: Mapping[str, Any] | None = None, severity: str = "INFO", *,
         step: int | None = None, **unknown: Any,
     ) -> None:  # fmt: skip
-        """Record that something happened. Data that is no dict is kept as its `value`.
+        """Record an event. Data that is not a dict is stored under `value`.
 
-        Events and alerts are the last to go for want of room: only when they alone fill it.
+        When memory or disk is full, events and alerts are dropped last.
         """
         self.outcomes.reject_arguments("event", unknown)
         self._note(EVENT, name, severity, step, data)
 
     def alert(
-        self,
-        name: str | None = None,
-        severity: str = "WARN",
-        message: str = "",
-        *,
-        step: int | None = None,
-        **attrs: Any,
-    ) -> None:
-        """Record something a person should be told; what else is given becomes its attributes."""
+        self, name: str | None = None, severity: str = "WARN", message: str = "", *,
+        step: int | None = None, **attrs: Any,
+    ) -> None:  # fmt: skip
+        """Record something that needs attention; further arguments become its attributes."""
         self._note(ALERT, name, severity, step, attrs, safe_text(text_of(message)))
 
     def exception(self, error: BaseException | None = None, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Record an exception with its type, message and stack."""
         if not isinstance(error, BaseException):
-            self.outcomes.reject("exception", f"error is a {type(error).__name__}, not an exception")
+            self.outcomes.reject("exception", f"error must be an exception, got {type(error).__name__}")
             return
         self.event(names.EVENT_EXCEPTION, {**exception_attrs(error), **attrs}, severity)
 
@@ -257,22 +254,22 @@ class Run:
             self.outcomes.reject(text_of(name), f"{type(error).__name__}")
 
     def _severity(self, kind: int, word: Any) -> int:
-        """The number of a severity: a word, or a level of Python's logging; an unknown one is that of the default."""
+        """Return the number of a severity word or logging level; an unknown one gets the default."""
         number = names.SEVERITIES.get(text_of(word).upper()) or names.LOGGING_LEVELS.get(word)
         if number is None:
             known = ", ".join(names.SEVERITIES)
-            self.outcomes.notice_text(f"severity {text_of(word)!r} is not known; use one of {known}")
+            self.outcomes.notice_text(f"unknown severity {text_of(word)!r}; use one of {known}")
         return number or names.SEVERITIES["WARN" if kind == ALERT else "INFO"]
 
     @property
     def mark(self) -> Mark:
-        """The step the calling code is in."""
+        """The current step of the calling code."""
         return current_mark.get() or self.active_mark or NOWHERE
 
     def goodput(self) -> "Goodput":
-        """What the run's time was good for so far, on all ranks whose journals are in this home.
+        """Return the goodput so far: how the time was spent, on all ranks whose journals are in this home.
 
-        Reads the disk, from where the last call ended: not for every step. Raises nothing.
+        Reads the journals from where the last call ended, so do not call it in every step. Never raises.
         """
         from stepscope.journal.run_goodput import Folding  # only who asks needs it
 
@@ -282,9 +279,9 @@ class Run:
         return self._folding.look()
 
     def flush(self, timeout: float | None = None, **unknown: Any) -> DeliveryStatus:
-        """Wait until what was recorded so far is in the journal, at most `timeout` seconds; false when it is not.
+        """Wait at most `timeout` seconds until everything recorded so far is in the journal; false if it is not.
 
-        Does not wait for sinks: `undelivered` of the answer is what they do not have at this moment.
+        Does not wait for sinks; `undelivered` of the result is what they lack at this moment.
         """
         self.outcomes.reject_arguments("flush", unknown)
         safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
@@ -293,9 +290,9 @@ class Run:
     def finish(
         self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
     ) -> DeliveryStatus:
-        """End the run and wait, at most `timeout` seconds, until it is in the journal. A second call does nothing.
+        """End the run and wait at most `timeout` seconds until it is in the journal. A second call does nothing.
 
-        With `wait`, then wait so many seconds at most until every remote sink has it; false when one has not.
+        With `wait`, also wait at most that many seconds until every remote sink has it; false if one has not.
         """
         if self._finished:
             return NOTHING_LEFT
@@ -327,11 +324,11 @@ class Run:
         word = text_of(status).strip().lower()
         if word not in names.ENDINGS:
             known = ", ".join(names.ENDINGS)
-            self.outcomes.notice_text(f"finish({status!r}): recorded as finished; the words for an end are {known}")
+            self.outcomes.notice_text(f"finish({status!r}) is recorded as finished; known states are {known}")
         return names.ENDINGS.get(word, "finished")
 
     def _bounded(self, seconds: Any) -> float:
-        """A time to wait that a clock can count: as long as wanted, a day at most; what is none is `exit_timeout`."""
+        """Return a timeout as float, at most a day; `exit_timeout` for an invalid value."""
         try:
             number = float(seconds)
         except (TypeError, ValueError, OverflowError):
@@ -348,7 +345,7 @@ class Run:
         return DeliveryStatus(done, left, *(self.refusals() or (None, None)))
 
     def after_fork(self) -> None:
-        """Become a writer of its own in a forked child."""
+        """Become a separate writer in a forked child."""
         self.pid = os.getpid()
         self.main = False
         self.started, self.started_monotonic = _time_ns(), time.monotonic_ns()
@@ -364,11 +361,11 @@ class Run:
         return self
 
     def __deepcopy__(self, memo: object) -> "Run":
-        """A copy of what holds a run, such as a module, records into the same run."""
+        """Return the run itself: a copied object that holds a run records into the same run."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """In another process a run is the one that process records into."""
+        """Unpickle as the current run of the other process."""
         return self.elsewhere, ()
 
     def __enter__(self) -> "Run":

@@ -1,4 +1,4 @@
-"""How a run shows itself: the line that `init` prints, and a card in a notebook."""
+"""Display of a run: the line that `init` prints, and the card in a notebook."""
 
 import math
 import sys
@@ -36,7 +36,7 @@ def announce(run: Part, stream: TextIO | None = None) -> None:
 
 
 def line(run: Part) -> str:
-    """Name the run, and where it can be seen: on the page of the hub that runs, else with a command."""
+    """Return the run id and how to open the run: the URL of a running hub, else a command."""
     home = run.settings.home
     address = address_of(home)
     elsewhere = "" if home == default_home() else f" --home {home}"
@@ -48,13 +48,13 @@ def line(run: Part) -> str:
 SHOWN = 8
 """Metrics on the card."""
 READ_SECONDS = 1.0
-"""Reading journals for a card takes about so long at most."""
+"""Time limit for reading journals for a card."""
 WRITERS = 16
 _WIDE, _TALL = 120, 20
 
 
 def card(run: Part) -> str:
-    """Draw a run. It reads the newest segment of each writer, so a long run shows its latest stretch."""
+    """Return a run as HTML; only the newest segment of each writer is read."""
     summary = _read(run.home, run.id, time.monotonic() + READ_SECONDS)
     name = f"{run.project}/{run.name}" if run.name else run.project
     facts = [
@@ -105,7 +105,7 @@ def _row(key: KeySummary) -> str:
 
 
 def _spark(points: list[float]) -> str:
-    """The course of a metric as a line, with a red mark where it was no number."""
+    """Return a sparkline of a metric, with a red mark at values that are not finite."""
     finite = [value for value in points if math.isfinite(value)]
     if len(points) < 2 or not finite:
         return ""

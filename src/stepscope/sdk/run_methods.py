@@ -18,7 +18,7 @@ from stepscope.sdk.tensors import Refused, Row, step_number
 
 
 class Described(Protocol):
-    """As much of a run as is described."""
+    """The parts of a run that are used here."""
 
     name: str | None
     outcomes: Outcomes
@@ -29,15 +29,15 @@ class Described(Protocol):
 
 
 def described(settings: Settings) -> dict[str, Any]:
-    """What a run is started with, as attributes of its first event."""
+    """Return the description from the settings as attributes of the first event."""
     said = {"tags": dict(settings.tags), "notes": settings.notes, "group": settings.group}
     return {key: value for key, value in {**said, "job_type": settings.job_type}.items() if value}
 
 
 def tag(run: Described, /, *tags: str, **named: Any) -> None:
-    """Tag the run: `run.tag("baseline", team="red")`. A tag that it has gets the new value.
+    """Add or replace tags: `run.tag("baseline", team="red")`.
 
-    Tags that people change later, on the page or with a command, win over these.
+    Later changes on the page or with a command override these.
     """
     try:
         _edit(run, {"tags": {**read_tags(tags), **read_tags(named)}})
@@ -52,7 +52,7 @@ def untag(run: Described, /, *names: str, **unknown: Any) -> None:
 
 
 def note(run: Described, /, text: str | None = None, **unknown: Any) -> None:
-    """Set the notes of the run, in place of those it had."""
+    """Replace the notes of the run."""
     run.outcomes.reject_arguments("note", unknown)
     if text is None:
         run.outcomes.reject("note", "no text was given")
@@ -89,7 +89,7 @@ class Extended(Protocol):
 
     @property
     def mark(self) -> Mark:
-        """The step the calling code is in."""
+        """The current step of the calling code."""
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""Which exceptions a run has recorded: one that passes several places on its way out is recorded once."""
+"""Exceptions already recorded by a run, so that one that propagates through several scopes is recorded once."""
 
 import os
 
@@ -6,10 +6,9 @@ _KEY = "__stepscope_noted__"
 
 
 def first(error: BaseException, run_id: str) -> bool:
-    """Tell whether a run has not recorded an exception yet, and note on the exception that now it has.
+    """Return whether a run sees an exception for the first time, and mark it as seen. Never raises.
 
-    Never raises. The same object is recorded once, even when it is raised again; a copy of it, also one that came out
-    of a pickle or a fork, is another.
+    The same object counts as seen even if it is raised again; a copy, also one from a pickle or a fork, does not.
     """
     note = (run_id, os.getpid(), id(error))
     try:

@@ -1,4 +1,4 @@
-"""What our own modules trace and measure: it goes to the current run, whoever provides the process's OpenTelemetry."""
+"""OpenTelemetry providers for Stepscope's own modules: they always write to the current run."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ from stepscope.sdk.otel.tracer import TracerProvider
 
 
 class TelemetryRun(CurrentRun):
-    """The current run; a new one starts the instruments from nothing and has them collected."""
+    """The current run; when a new one starts, instruments are reset and collected for it."""
 
     __slots__ = ("_bound", "_collector", "_lock", "meters")
 
@@ -43,7 +43,7 @@ class TelemetryRun(CurrentRun):
             self._bound = run
 
     def _after_fork(self) -> None:
-        """Count from nothing in a child: it is a writer of its own."""
+        """Reset the instruments in a forked child, which is a separate writer."""
         self._lock = threading.Lock()
         self.meters.begin(time.time_ns())
         if self._collector is not None:
@@ -54,15 +54,15 @@ _current = functools.cache(TelemetryRun)
 
 
 def meters() -> MeterProvider:
-    """The process's provider of our own instruments: one of a name in a scope is one series, whoever asks for it."""
+    """Return the meter provider; instruments with the same name and scope share one series."""
     return _current().meters
 
 
 def tracers() -> TracerProvider:
-    """A provider of tracers for our own spans."""
+    """Return a tracer provider."""
     return TracerProvider(_current())
 
 
 def follow() -> None:
-    """Have the current run collect the instruments from now on, and not only from the first measurement."""
+    """Start collecting the instruments for the current run now, not only from the first measurement."""
     _ = _current().run

@@ -27,17 +27,17 @@ class Settings:
     """Everything that can be set; each field is also an argument of `init` and a key of stepscope.yaml."""
 
     project: str = "default"
-    """The family of runs this run belongs to."""
+    """The project this run belongs to."""
     name: str | None = None
     """A name for people; need not be unique."""
     tags: Mapping[str, Any] = field(default_factory=dict)
     """Tags by name: a list such as `[baseline, team=red]`, or a mapping; a plain tag is True."""
     notes: str | None = None
-    """What the run is for, in a few words."""
+    """What the run is for."""
     group: str | None = None
     """The group of runs it belongs to, such as a sweep or a cross-validation."""
     job_type: str | None = None
-    """Its part in the group, such as train or eval."""
+    """Its role in the group, such as train or eval."""
     run_id: str | None = None
     """The run to write to; the same id again is a new attempt. Default: the launcher's job id, else a fresh one."""
     home: Path = field(default_factory=lambda: default_home())
@@ -45,15 +45,15 @@ class Settings:
     disabled: bool = False
     """Make every call a no-op."""
     quiet: bool | None = None
-    """Do not print the run's id and how to look at it; by default it is printed where standard error is a terminal."""
+    """Do not print the run id; by default it is printed if standard error is a terminal."""
     flush_interval: float = 0.1
     """Seconds between writes of what was recorded."""
     exit_timeout: float = 5.0
     """The longest `finish`, and so the end of the process, may take, in seconds."""
     memory_quota: int = 64 * MIB
-    """Bytes of records that may wait in memory."""
+    """Memory for records that are not written yet, in bytes."""
     disk_quota: int = 4096 * MIB
-    """Bytes of journal one process may leave on disk."""
+    """Size of the journal of one process, in bytes."""
     probes: bool = True
     """Read CPU, memory, disk, network and GPU every `probe_interval` seconds."""
     probe_interval: float = 5.0
@@ -63,7 +63,7 @@ class Settings:
     log_level: str = "INFO"
     """The lowest logging level that is recorded."""
     otel: bool = True
-    """Be the OpenTelemetry provider of this process, unless it already has one."""
+    """Register as the OpenTelemetry provider of this process, unless it already has one."""
     sigterm: bool = False
     """End the run as preempted on SIGTERM, then do what SIGTERM did before."""
     service_name: str | None = None
@@ -71,13 +71,13 @@ class Settings:
     resource_attributes: Mapping[str, str] = field(default_factory=dict)
     """OpenTelemetry resource attributes of every record."""
     sinks: "tuple[Chosen, ...]" = ()
-    """Where records go beside the journal, such as `[console, {otlp: {endpoint: ...}}]`."""
+    """Where records are delivered besides the journal, such as `[console, {otlp: {endpoint: ...}}]`."""
     shipper: str = "process"
-    """Who delivers to remote sinks: a `process` of its own, a `thread` of this one, or `none` (`stepscope ship`)."""
+    """What delivers to remote sinks: a separate `process`, a `thread` of this one, or `none` (`stepscope ship`)."""
 
 
 def default_home() -> Path:
-    """The home folder when nobody names one; for a user without a home, beside the work."""
+    """Return the default home folder; in the temporary folder for a user without a home."""
     try:
         return Path.home() / ".stepscope"
     except RuntimeError:
@@ -114,7 +114,7 @@ def load(
 
 
 def is_off(env: Mapping[str, str]) -> bool:
-    """Whether the environment disables us; then nothing else needs to be read, so that nothing can be wrong."""
+    """Return whether the environment disables Stepscope; then no other setting is read or checked."""
     try:
         return _as_bool(env.get(variable("disabled")) or False)
     except ValueError:
@@ -139,9 +139,9 @@ def variable(key: str) -> str:
 
 
 def misspelt(env: Mapping[str, str]) -> list[str]:
-    """Name each STEPSCOPE_* variable that is no setting but looks like one, with the one it looks like.
+    """Return a warning for each STEPSCOPE_* variable that looks like a misspelt setting.
 
-    It is a warning and no error: the variable may belong to another version, or to another program.
+    It is not an error because the variable may belong to another version or program.
     """
     names = [variable(key) for key in KNOWN]
     unknown = [name for name in env if name.startswith("STEPSCOPE_") and name not in names]
@@ -233,7 +233,7 @@ def _checked(key: str, value: Any, source: str) -> Any:
 
 def _as_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError("expected a text that is not empty")
+        raise ValueError("expected a non-empty string")
     value.encode()  # a half of a character cannot be written
     return value
 
@@ -292,7 +292,7 @@ def _seconds(value: Any) -> float:
 
 
 def _number(value: Any) -> float:
-    """Read a number; what is none is NaN, which lies in no range."""
+    """Return a number; NaN, which is in no range, for anything else."""
     try:
         return math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -300,7 +300,7 @@ def _number(value: Any) -> float:
 
 
 def _as_bytes(value: Any) -> int:
-    """Read a size: a number of bytes, or a text such as 500MB or 2GiB."""
+    """Read a size: a number of bytes, or a string such as 500MB or 2GiB."""
     units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1024, "MIB": MIB, "GIB": 1024 * MIB}
     text = str(value).strip()
     digits = text.rstrip("BKMGIbkmgi ")
@@ -308,16 +308,16 @@ def _as_bytes(value: Any) -> int:
     try:
         size = int(float(digits) * units[unit])
     except (ValueError, KeyError, OverflowError):
-        raise ValueError("expected bytes, or a size such as 500MB or 2GiB") from None
+        raise ValueError("expected a number of bytes, or a size such as 500MB or 2GiB") from None
     if size < 64 * 1024:
         raise ValueError("expected at least 64KiB")
     return size
 
 
 def level_of(value: Any) -> str | None:
-    """The logging level that a word of any language's loggers means, or a number; None for what is neither.
+    """Return the logging level of a number or of a level name of any common logger; None if unknown.
 
-    Of directives such as `info,hyper=warn` the one for everything counts. `OFF` records no line.
+    Of a filter such as `info,hyper=warn` the default level is used. `OFF` records no line.
     """
     if value is False:  # how YAML reads off
         return "OFF"
@@ -357,7 +357,7 @@ def _as_shipper(value: Any) -> str:
 
 
 def _as_given(value: Any) -> Any:
-    """Leave a value to whom it concerns."""
+    """Return a value that is checked elsewhere."""
     return value
 
 

@@ -1,4 +1,4 @@
-"""Delivery seen from the trainer: ask for it, see that a shipper is at work, or do it in a thread."""
+"""Delivery from the trainer's side: request it, keep a shipper process running, or deliver in threads."""
 
 import contextlib
 import os
@@ -21,13 +21,13 @@ from stepscope.sinks.registry import Chosen
 
 ENSURE_SECONDS = 5.0
 THREAD_BYTES = 4 * 1024
-"""What a thread of the trainer reads in one go."""
+"""Bytes a thread of the trainer reads at a time."""
 REFUSALS_SECONDS = 0.5
-"""The longest that a look at the quarantine takes."""
+"""Time limit for counting records in quarantine."""
 STOP_SECONDS = 0.05
-"""How long threads are waited for that were told to end; one that waits for its sink ends with the process."""
+"""How long to wait for stopped threads; one that is blocked by its sink ends with the process."""
 LEAVE_SECONDS = 0.3
-"""The longest the end of a run waits for sinks in its own process, beyond what is left of its own time."""
+"""How long the end of a run waits for sinks in its own process, beyond what is left of its own time limit."""
 
 
 def lock_home(home: Path, host: str) -> FileLock:
@@ -38,7 +38,7 @@ def lock_home(home: Path, host: str) -> FileLock:
 
 
 def begin(run: Run) -> None:
-    """Have the sinks of a run served. Does no I/O: the flusher's thread starts what must be started."""
+    """Start delivery for a run. Does no I/O: the flusher's thread starts what is needed."""
     remote = tuple(each for each in run.settings.sinks if each.config.remote)
     run.undelivered = lambda: undelivered(run, remote)
     if remote:
@@ -59,10 +59,7 @@ def begin(run: Run) -> None:
 
 
 def undelivered(run: Run, sinks: Iterable[Chosen]) -> int | None:
-    """Count the bytes of this process's journal that the sink furthest behind does not have; None if nobody can tell.
-
-    Never raises.
-    """
+    """Return how many bytes of this process's journal the slowest sink lacks; None if unknown. Never raises."""
     pid, host = os.getpid(), host_name()
     try:
         left = [
@@ -77,7 +74,7 @@ def undelivered(run: Run, sinks: Iterable[Chosen]) -> int | None:
 
 
 def _refusals(run: Run) -> tuple[int, int] | None:
-    """Count what sinks refused of this process, and how much of that is in quarantine. Never raises."""
+    """Count the records of this process that sinks rejected, and those in quarantine. Never raises."""
     pid, host = os.getpid(), host_name()
     until = time.monotonic() + REFUSALS_SECONDS
     try:
@@ -89,7 +86,7 @@ def _refusals(run: Run) -> tuple[int, int] | None:
 
 
 class Call:
-    """Sees every few seconds that a shipper is at work; called by the flusher's thread."""
+    """Checks every few seconds that a shipper is running; called by the flusher's thread."""
 
     def __init__(self, run: Run, sinks: tuple[Chosen, ...], clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._sinks, self._clock = run, sinks, clock
@@ -103,11 +100,11 @@ class Call:
         self._ensure()
 
     def leave(self, deadline: float, patient_until: float) -> None:
-        """See once more that somebody delivers what was recorded last; the shipper outlives us."""
+        """Make sure once more that a shipper is running for the last records; it outlives this process."""
         try:
             self._ensure()
         except OSError as error:
-            self._run.outcomes.notice("shipper", "start", f"no shipper can be started ({error}): use `stepscope ship`")
+            self._run.outcomes.notice("shipper", "start", f"cannot start a shipper ({error}): run `stepscope ship`")
         if self._child is not None and self._child.poll() is None:
             leave_behind(self._child)
 
@@ -124,7 +121,7 @@ class Call:
 
 
 def start(home: Path) -> "subprocess.Popen[bytes]":
-    """Start a shipper that outlives this process, with no file or terminal of ours; OSError when it cannot be."""
+    """Start a shipper that outlives this process and shares no file or terminal with it; OSError when that fails."""
     path = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(each) for each in path if each)}
     log = os.open(sink_requests.folder(home) / f"{host_name()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -143,7 +140,7 @@ def start(home: Path) -> "subprocess.Popen[bytes]":
 
 
 def leave_behind(child: "subprocess.Popen[bytes]") -> None:
-    """Let a child outlive its Popen; a thread takes note of its end, so that it leaves no zombie while we live on."""
+    """Let a child outlive its Popen object; a thread reaps it, so that it leaves no zombie."""
     child.returncode = 0  # Python would warn of a child left behind, which is what we want
     with contextlib.suppress(RuntimeError):  # Python ends, and the system takes care of the child
         threading.Thread(target=_reap, args=(child.pid,), name="stepscope-reaper", daemon=True).start()
@@ -162,7 +159,7 @@ class _Threads:
         self._sinks = [each for each in sinks if each.config.remote or run.rank == 0]
         self._workers: list[SinkWorker] = []
         self._pid = self._registered = 0
-        """The process that serves them, and that left word of it; a forked one begins anew."""
+        """The process that serves the sinks and has registered for it; a forked child starts again."""
         self._counted_at = time.monotonic()
 
     def __call__(self) -> None:
@@ -177,7 +174,7 @@ class _Threads:
             self.tell_counters()
 
     def start(self) -> None:
-        """Begin to serve the sinks. At once, for Python starts no thread any more when it ends."""
+        """Start the threads at once, because Python starts none during shutdown."""
         self._pid = os.getpid()
         self._workers = []
         with contextlib.suppress(RuntimeError):
@@ -185,7 +182,7 @@ class _Threads:
                 self._workers.append(self._start_worker(each))
 
     def tell_counters(self) -> None:
-        """Record what became of everything that was offered to remote sinks so far."""
+        """Record the outcome counters of the remote sinks."""
         self._counted_at = time.monotonic()
         counts = {worker.chosen.id: dict(worker.pump.counts) for worker in self._workers if worker.chosen.config.remote}
         if any(counts.values()):
@@ -199,7 +196,7 @@ class _Threads:
     def leave(self, deadline: float, patient_until: float) -> None:
         """Deliver what is left while there is time; the rest stays in the journal for `stepscope ship`.
 
-        A sink in trouble is not waited for after `patient_until`, unless it said to come back in time.
+        After `patient_until` a failing sink is not waited for, unless it asked to be retried in time.
         """
         self()
         for worker in self._workers:
@@ -220,7 +217,7 @@ class _Threads:
         self._workers = []
 
     def _register(self) -> None:
-        """Leave word for `stepscope ship`, which delivers what is left when this process is gone."""
+        """Register for `stepscope ship`, which delivers what is left once this process is gone."""
         remote = [each for each in self._sinks if each.config.remote]
         if remote:
             with contextlib.suppress(OSError):

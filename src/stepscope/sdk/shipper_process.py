@@ -1,4 +1,4 @@
-"""The shipper itself: serves every sink that the runs of a home ask for, and ends when all is delivered."""
+"""The shipper process: delivers to every sink that the runs of a home request, and exits when all is delivered."""
 
 import os
 import time
@@ -15,27 +15,27 @@ from stepscope.sinks.registry import Chosen
 
 LOOK_SECONDS = 0.5
 SILENT_SECONDS = 30.0
-"""A trainer that wrote nothing for so long is not waited for; it calls another shipper when it writes again."""
+"""A trainer that has been silent for this long is not waited for; it starts another shipper when it writes again."""
 GIVE_UP_SECONDS = 24 * 3600.0
-"""How long a shipper stays for sinks that take nothing when no trainer is left."""
+"""How long a shipper keeps trying failing sinks when no trainer is left."""
 
 
 class Shipping:
-    """All lines of a home. With `host` only the writers of that host, else all; with `sinks` all runs go to these."""
+    """All sink workers of a home: for the writers of `host`, or of all hosts; with `sinks`, all runs go to these."""
 
     def __init__(self, home: Path, host: str | None = None, sinks: Iterable[Chosen] = ()) -> None:
         self.home, self.host = home, host
         self._given = {each.id: each for each in sinks}
         self.workers: dict[str, SinkWorker] = {}
         self._runs: dict[str, dict[str, float]] = {}
-        """The runs that want a sink, by the sink's id, and since when."""
+        """The runs that request a sink, by its id, and since when."""
         self._shipper_journal = ShipperJournal(home, host) if host is not None else None
         self._counted_at = 0.0
         self._unsaid = True
         """Whether the counters may have changed since they were last recorded."""
 
     def refresh(self) -> None:
-        """Begin to serve what was asked for since the last look."""
+        """Start workers for sinks requested since the last call."""
         wanted = dict(self._given)
         runs: dict[str, dict[str, float]] = {
             name: dict.fromkeys(layout.list_runs(self.home), 0.0) for name in self._given
@@ -53,11 +53,11 @@ class Shipping:
                 self.workers[name] = self._start_worker(chosen)
 
     def is_done(self) -> bool:
-        """Whether all is delivered and no trainer is about to write more."""
+        """Whether everything is delivered and no trainer is still writing."""
         return all(worker.drained for worker in self.workers.values()) and not self.is_awaited()
 
     def is_awaited(self) -> bool:
-        """Whether a trainer of this host that is served here still writes."""
+        """Whether a trainer of this host that is served here is still writing."""
         now = time.time()
         for run in set().union(*self._runs.values()):
             for name in layout.list_writers(self.home, run):
@@ -66,13 +66,13 @@ class Shipping:
         return False
 
     def reports(self) -> list[Report]:
-        """How each sink fares."""
+        """Return the state of each sink."""
         return [worker.report() for worker in self.workers.values()]
 
     def tell_counters(self) -> bool:
-        """Record what became of everything in the runs served; False when that was said already.
+        """Record the outcome counters in the runs served; return False when they were recorded already.
 
-        Only records of trainers make it worth saying again: what is said is itself delivered, and counted.
+        Only records of trainers cause another record: the counters are themselves delivered, and counted.
         """
         if self._shipper_journal is None or not self._unsaid:
             return False
@@ -84,14 +84,14 @@ class Shipping:
         return True
 
     def note_awaited(self) -> None:
-        """Take note that a trainer writes: the counters are recorded now and then while it does."""
+        """Note that a trainer is writing, so that the counters are recorded periodically."""
         self._unsaid = True
         if time.monotonic() - self._counted_at >= COUNT_SECONDS:
             self.tell_counters()
             self._unsaid = True
 
     def stop(self, seconds: float) -> None:
-        """End all lines after the writes under way."""
+        """Stop all workers after the writes in progress."""
         deadline = time.monotonic() + seconds
         for worker in self.workers.values():
             worker.stop(0.0)
@@ -101,19 +101,19 @@ class Shipping:
             self._shipper_journal.close()
 
     def forget_delivered(self) -> None:
-        """Take back the registrations of runs whose trainers are gone; only to be called when all is delivered."""
+        """Remove the requests of runs whose trainers are gone; call it only when everything is delivered."""
         if not self._given:
             for request in self._sink_requests():
                 sink_requests.forget(self.home, request.run, request.host, server=request.server)
 
     def _sink_requests(self) -> list[sink_requests.SinkRequest]:
-        """The registrations of runs that no living process delivers by itself."""
+        """Return the requests of runs that no live process delivers itself."""
         found = sink_requests.list_requests(self.home, self.host)
         served = {(request.run, request.host) for request in found if request.server and self._serves(request)}
         return [request for request in found if (request.run, request.host) not in served]
 
     def _serves(self, request: sink_requests.SinkRequest) -> bool:
-        """Whether a process that said it delivers its records still does: it lives, or elsewhere, writes."""
+        """Whether the process that delivers its own records is alive, or, on another host, still writing."""
         if request.host == host_name():
             return request.server != os.getpid() and is_alive(request.server, int(request.since * 1e9))
         folders = [
@@ -150,7 +150,7 @@ class Shipping:
 
 
 def _newest(folder: Path) -> float:
-    """When a writer last wrote; 0 when it has not."""
+    """Return when a writer last wrote; 0 if never."""
     try:
         return max(path.stat().st_mtime for path in layout.list_segments(folder)[-1:])
     except (OSError, ValueError):
@@ -165,9 +165,9 @@ def ship(
     on_reports: Callable[[list[Report]], None] = lambda reports: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Serve until all is delivered; False when `seconds` passed, with no trainer left, before that.
+    """Deliver everything; return False if that takes longer than `seconds` after the last trainer ended.
 
-    Without `wait` trainers that still write are not waited for.
+    Without `wait`, trainers that are still writing are not waited for.
     """
     last = time.monotonic()
     checked = False

@@ -1,4 +1,4 @@
-"""What happens to a sink, told to the runs it serves: `stepscope.sink.*` events on a change, counters now and then."""
+"""State changes of a sink as `stepscope.sink.*` events, and its counters, recorded into the runs it serves."""
 
 import contextlib
 import os
@@ -22,20 +22,20 @@ FIRST, REFUSED = "stepscope.sink.first_delivery", "stepscope.sink.refused"
 COUNT_SECONDS = 30.0
 """Between two records of the counters."""
 DEAD_SECONDS = 10.0
-"""Between two events that say a sink is dead; what dies again sooner is told later, or not at all."""
+"""Minimum time between two `dead` events; a sink that fails again sooner is reported later, or not at all."""
 REFUSED_SECONDS, MOST_SECONDS = 60.0, 3600.0
-"""Between two events about refused records, doubled each time: the event itself may be refused by the same sink."""
+"""Time between two `refused` events, doubled each time, because the same sink may reject the event itself."""
 MOST_BYTES = 1024 * 1024
-"""A shipper writes no more than this into a run."""
+"""Limit on what a shipper writes into one run."""
 MOST_RUNS = 16
-"""So many runs are told, those that asked for the sink last."""
+"""Limit on the runs that are written to; the latest ones count."""
 
 Tell = Callable[[Sequence[bytes]], None]
-"""Takes packed records; must not raise or wait."""
+"""Writes packed records into runs; must not raise or block."""
 
 
 class Watched(Protocol):
-    """What is looked at: a pump."""
+    """The parts of a pump that are watched."""
 
     counts: "Counter[str]"
     trouble: str
@@ -46,9 +46,9 @@ class Watched(Protocol):
 
 
 class Watch:
-    """Looks at a pump after each step and tells what changed; one thread calls it.
+    """Watches a pump and records state changes of its sink; called by one thread after each step.
 
-    A sink may know its place only when it is open.
+    The place is a function because a sink may know its address only once it is open.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Watch:
         self._refused_again, self._refused_pause = float("-inf"), REFUSED_SECONDS
 
     def look(self, pump: Watched) -> None:
-        """Tell what is news; nothing, in most cases, at the cost of a few comparisons."""
+        """Record changes since the last call; usually there are none, and this costs a few comparisons."""
         if not self._delivered and pump.counts["written"]:
             self._delivered = True
             self._say(FIRST, "INFO", {})
@@ -102,7 +102,7 @@ class Watch:
 
 
 def counters(counts: Mapping[str, Mapping[str, int]]) -> bytes:
-    """Pack the outcomes of sinks, by sink, as one metric of Stepscope's own: `sink/NAME/written` and so on."""
+    """Pack the outcome counts of sinks as one metric: `sink/NAME/written` and so on."""
     values = {
         f"sink/{sink}/{outcome}": number
         for sink, outcomes in counts.items()
@@ -113,9 +113,9 @@ def counters(counts: Mapping[str, Mapping[str, int]]) -> bytes:
 
 
 class ShipperJournal:
-    """A shipper's own writer in each run it serves; like a forked process it does not decide how the run ended.
+    """The shipper's own writer in each run it serves; it does not affect the state of the run.
 
-    What it writes is delivered like everything else in the run, so it says little: see the bounds above.
+    What it writes is delivered like everything else in the run, so the limits above keep it small.
     """
 
     def __init__(self, home: Path, host: str, *, most_bytes: int = MOST_BYTES) -> None:
@@ -125,7 +125,7 @@ class ShipperJournal:
         self._sizes: Counter[str] = Counter()
 
     def say(self, records: Sequence[bytes], runs: Iterable[str]) -> None:
-        """Write records into runs; a run that is gone, or a disk that is full, is passed over."""
+        """Write records into runs; a deleted run or a full disk is ignored."""
         size = sum(map(len, records))
         with self._lock:
             for run in runs:

@@ -1,4 +1,4 @@
-"""Which runs of a home want which sinks: a small file for each run and host, left by trainers, read by shippers."""
+"""Requests for delivery: a small file per run and host, written by trainers and read by shippers."""
 
 import contextlib
 from collections.abc import Iterable
@@ -27,15 +27,15 @@ class _File(msgspec.Struct):
 
 
 class SinkRequest(NamedTuple):
-    """A run of a host that wants some sinks."""
+    """The sinks requested by a run on a host."""
 
     run: str
     host: str
     sinks: tuple[Chosen, ...]
     since: float = 0.0
-    """When it asked, or changed its mind."""
+    """When the request was made or last changed."""
     server: int = 0
-    """The process that delivers its own records itself, in threads; 0 when a shipper is to do it."""
+    """The process that delivers its own records in threads; 0 when a shipper delivers them."""
 
 
 _decode = msgspec.json.Decoder(_File).decode
@@ -43,32 +43,32 @@ _decode_sink = msgspec.json.Decoder(_Sink).decode
 
 
 def folder(home: Path) -> Path:
-    """Where registrations, locks and reports of shippers lie."""
+    """Return the folder of requests, locks and reports of shippers."""
     return home / "shipping"
 
 
 def register(home: Path, run: str, host: str, sinks: Iterable[Chosen], *, server: int = 0) -> None:
-    """Ask for the delivery of a run; its options may hold secrets, so the file is for its owner alone.
+    """Request the delivery of a run; the file is readable only by its owner because options may hold secrets.
 
-    With `server`, a process that delivers its own records, shippers leave the run alone while that process lives.
+    With `server`, a process that delivers its own records, shippers skip the run while that process lives.
     """
     _renew(_path(home, run, host, server), _File(run, host, [_packed(each) for each in sinks], server))
 
 
 def forget(home: Path, run: str, host: str, *, server: int = 0) -> None:
-    """Take a registration back: everything of the run was delivered."""
+    """Remove a request: everything of the run is delivered."""
     with contextlib.suppress(OSError):
         _path(home, run, host, server).unlink()
 
 
 def keep_sink(home: Path, chosen: Chosen) -> None:
-    """Remember how a sink is reached, for what it refuses; the file is for its owner alone."""
+    """Store the options of a sink for `stepscope quarantine retry`; the file is readable only by its owner."""
     with contextlib.suppress(OSError):
         _renew(folder(home) / f"{chosen.id}.sink", _packed(chosen))
 
 
 def kept_sinks(home: Path) -> dict[str, Chosen]:
-    """The sinks that runs of this home have been delivered to, by id; those that cannot be read are left out."""
+    """Return the sinks that runs of this home were delivered to, by id; unreadable files are skipped."""
     found = {}
     for path in folder(home).glob("*.sink"):
         with contextlib.suppress(OSError, ValueError):
@@ -78,7 +78,7 @@ def kept_sinks(home: Path) -> dict[str, Chosen]:
 
 
 def list_requests(home: Path, host: str | None = None) -> list[SinkRequest]:
-    """Read the registrations of a host, or of all; those that cannot be read, or name unknown sinks, are left out."""
+    """Return the requests of a host, or of all hosts; unreadable ones and those with unknown sinks are skipped."""
     found = []
     for path in sorted(folder(home).glob("*.want")):
         try:
@@ -98,7 +98,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def _renew(path: Path, content: msgspec.Struct) -> None:
-    """Write a file unless it says the same already."""
+    """Write a file unless its content is the same."""
     data = msgspec.json.encode(content)
     with contextlib.suppress(OSError):
         if path.read_bytes() == data:

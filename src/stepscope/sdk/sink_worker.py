@@ -22,25 +22,25 @@ from stepscope.sinks.registry import Chosen, Config
 from stepscope.wire import frames
 
 MOST_READS = 64
-"""Reads in a row of which nothing passes, before the caller gets its turn."""
+"""Consecutive reads without a matching record before the caller gets an empty batch."""
 FILTERED = "filtered"
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Filtered:
-    """Hands on the records of a source that pass a filter, packed or not; what does not pass is settled with the rest.
+    """Passes on the records of a source that match a filter, packed or not; the others are settled with them.
 
-    The records that are left out are no outcome of the sink: they are counted as `filtered`, once they are settled.
+    Records that are left out are counted as `filtered` when they are settled; they are not an outcome of the sink.
     """
 
     def __init__(self, source: Source, records: RecordFilter) -> None:
         self._source, self._filter = source, records
         self._left_out = 0
         self.counts: Counter[str] = Counter()
-        """Where they are counted."""
+        """Counter for filtered records."""
 
     def read(self, limit: int) -> list[Batch]:
-        """Return the next batches with a record that passes; empty ones when many reads in a row had none."""
+        """Return the next batches with a matching record; empty ones when many consecutive reads had none."""
         batches: list[Batch] = []
         for _ in range(MOST_READS):
             batches = self._source.read(limit)
@@ -52,13 +52,13 @@ class Filtered:
         return [batch._replace(records=[]) for batch in batches]
 
     def settle(self) -> None:
-        """Take note that all that was read is delivered or left out."""
+        """Mark everything read so far as delivered or filtered."""
         self._source.settle()
         self.counts[FILTERED] += self._left_out
         self._left_out = 0
 
     def rewind(self) -> None:
-        """Forget what was read since the last `settle`."""
+        """Discard what was read since the last `settle`; it is read again."""
         self._source.rewind()
         self._left_out = 0
 
@@ -68,7 +68,7 @@ class Filtered:
         return batch._replace(records=kept)
 
     def _apply(self, record: Any) -> Any:
-        """What of a record passes, packed if it came so; None for nothing."""
+        """Return the matching part of a record, packed if it was packed; None when nothing matches."""
         if not isinstance(record, msgspec.Raw):
             return self._filter.apply(record)
         try:
@@ -86,11 +86,10 @@ PIECE_BYTES = 1024
 
 
 class Slices:
-    """Hands the batches of a source on piece by piece, records unpacked; the source must leave them packed.
+    """Splits the batches of a source into small pieces and unpacks their records; the source must leave them packed.
 
-    Python gives another thread its turn after 5 ms at work, or at once when the work stops to wait: so each piece is
-    small, and there is a stop before each. A sink that tells batches by their numbers gets them whole. What was read
-    counts as delivered when the last piece is.
+    A thread keeps the GIL for up to 5 ms unless it blocks, so pieces are small and there is a pause before each. A sink
+    that identifies batches by sequence number gets them whole. A batch counts as delivered when its last piece is.
     """
 
     def __init__(
@@ -103,12 +102,12 @@ class Slices:
         self._source, self._is_divisible, self._piece_bytes, self._stop = source, is_divisible, piece_bytes, stop
         self._rest: deque[Batch] = deque()
         self._under_way: Batch | None = None
-        """The piece that was handed on last, until it is delivered."""
+        """The piece returned last, until it is delivered."""
         self.unreadable = 0
         """Records that could not be unpacked."""
 
     def read(self, limit: int) -> list[Batch]:
-        """Return the next piece; nothing when the source has no more."""
+        """Return the next piece; an empty list when the source has no more."""
         if not self._rest:
             whole = not self._is_divisible()
             for batch in self._source.read(limit):
@@ -119,13 +118,13 @@ class Slices:
         return [self._unpacked(self._under_way)] if self._under_way is not None else []
 
     def settle(self) -> None:
-        """Take note of a delivered piece; the source is told when all pieces are."""
+        """Mark the last piece as delivered; the source is settled when all pieces are."""
         self._under_way = None
         if not self._rest:
             self._source.settle()
 
     def rewind(self) -> None:
-        """Take back the piece that was not delivered; it comes again, and those before it do not."""
+        """Return the undelivered piece to the queue; pieces delivered before it are not repeated."""
         if self._under_way is not None:
             self._rest.appendleft(self._under_way)
             self._under_way = None
@@ -158,7 +157,7 @@ REPORT_SECONDS = 2.0
 
 
 class Report(msgspec.Struct, frozen=True):
-    """How a sink fares: for people and for those who wait."""
+    """The state of a sink, for `stepscope doctor` and for callers that wait for delivery."""
 
     sink: str
     place: str
@@ -170,7 +169,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class _Opening:
-    """A sink that is opened when needed: what is missing for it today may be there tomorrow."""
+    """A sink that is opened on first use, and retried if that fails."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -178,12 +177,12 @@ class _Opening:
 
     @property
     def timeout(self) -> float:
-        """That of the sink."""
+        """The timeout of the sink."""
         return self._sink.timeout if self._sink is not None else 10.0
 
     @property
     def divisible(self) -> bool:
-        """As the sink says; while it cannot be opened, nobody knows."""
+        """Whether the sink takes batches in parts; False while it cannot be opened."""
         try:
             return self._opened().divisible
         except Retry:
@@ -191,11 +190,11 @@ class _Opening:
 
     @property
     def place(self) -> str:
-        """As the sink says, where it knows better than its options."""
+        """The address of the sink, which may be more precise than its options once it is open."""
         return str(getattr(self._sink, "place", self._config.place))
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Open the sink unless it is, and write."""
+        """Open the sink if needed, and write."""
         return self._opened().write(batches)
 
     def _opened(self) -> Sink:
@@ -213,9 +212,9 @@ class _Opening:
 
 
 class SinkWorker:
-    """One sink served on a thread. `drained` tells that nothing was left at the last look.
+    """Delivers to one sink on its own thread. `drained` is true when the last look found nothing left.
 
-    With `sliced` it works in pieces so small that other threads of the process hardly notice.
+    With `sliced` it works in pieces so small that they hardly delay other threads of the process.
     """
 
     def __init__(
@@ -233,7 +232,7 @@ class SinkWorker:
     ) -> None:
         self.chosen = chosen
         self._kept_in = home if remember else None
-        """Where it is remembered how the sink is reached, for what it refuses."""
+        """Home folder in which the options of the sink are stored, for `stepscope quarantine retry`."""
         packed = getattr(chosen.config, "packed", False)
         unpack = frames.unpack_raw_batch if packed or sliced else frames.unpack_batch
         self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember, unpack=unpack)
@@ -254,20 +253,20 @@ class SinkWorker:
         self._thread.start()
 
     def look_again(self) -> None:
-        """Look at every journal at once; `drained` is false until that was done."""
+        """Check every journal at once; `drained` is false until that is done."""
         self.drained = False
         self._hurry = True
         self._wake.set()
 
     def stop(self, timeout: float) -> bool:
-        """End after the write under way, at most so many seconds; whether it ended."""
+        """Stop after the write in progress; return whether it stopped within `timeout` seconds."""
         self._stopping = True
         self._wake.set()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def report(self) -> Report:
-        """Say how it fares."""
+        """Return the state of the sink."""
         counts = {key: number for key, number in self.pump.counts.items() if "/" not in key}
         try:
             unread = self.following.unread_now()

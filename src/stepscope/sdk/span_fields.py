@@ -29,7 +29,7 @@ def nanoseconds(given: Any) -> int:
             raise ValueError("a time must be a finite number of nanoseconds")
         given = int(given)
     if not 0 <= given <= LATEST:
-        raise ValueError("a time must be a number of nanoseconds since 1970")
+        raise ValueError("a time must be in nanoseconds since 1970")
     return int(given)
 
 

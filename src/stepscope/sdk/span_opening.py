@@ -1,4 +1,4 @@
-"""How `run.span` opens a span, in as little time as Python allows."""
+"""The fast path of `run.span`."""
 
 import time
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _monotonic_ns = time.monotonic_ns
 
 
 def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
-    """Open a span below the current one; use it with `with` or `async with`, or `end()` it anywhere."""
+    """Open a child of the current span; use it with `with` or `async with`, or `end()` it anywhere."""
     # This is `Span(self, name, clean(attrs), above)` in line: calls, most of all that of a class, take 5 % of the time.
     here = current()
     for key, value in attrs.items():
@@ -44,8 +44,8 @@ def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
 
 
 def _odd_name(run: Part, name: Any, attrs: Mapping[str, Any]) -> str:
-    """The text of a name; a span without one is counted, and called by its attribute `name` if it has that."""
+    """Return the name as text; a missing name is counted, and the attribute `name` is used instead."""
     if name is None:
-        run.outcomes.reject("span", "no name was given: it is the first argument, without a keyword")
+        run.outcomes.reject("span", "no name was given: pass it as the first positional argument")
         name = attrs.get("name", "span")
     return safe_text(text_of(name))

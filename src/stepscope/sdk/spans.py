@@ -1,4 +1,4 @@
-"""Spans: timed operations that are OpenTelemetry spans and our records at once."""
+"""Spans: timed operations that are both OpenTelemetry spans and records."""
 
 import time
 import traceback
@@ -41,9 +41,9 @@ _time_ns = time.time_ns
 _monotonic_ns = time.monotonic_ns
 MOST_EVENTS = 128
 MOST_EXCEPTIONS = 8
-"""Exceptions of a span that are noted beyond its other events."""
+"""Exceptions of a span that are kept beyond the limit on its events."""
 MOST_LEFT = 1000
-"""Steps left elsewhere than they were entered that are remembered."""
+"""Limit on remembered steps that were exited in another context than they were entered."""
 
 
 class Span(trace.Span):
@@ -55,7 +55,7 @@ class Span(trace.Span):
     parent: bytes | None = None
     kind = trace.SpanKind.INTERNAL
     kind_number = 1
-    """The kind as it is recorded: OTLP's number, which is OpenTelemetry's own plus one."""
+    """The kind as recorded: OTLP's number, which is that of OpenTelemetry's API plus one."""
     status = 0
     message = ""
     scope = ""
@@ -67,16 +67,16 @@ class Span(trace.Span):
     _links: Sequence[PackedLink] = ()
     _events: Sequence[tuple[int, str, dict[str, Any]]] = ()
     usual = True
-    """Whether everything from its kind to its scope, but for the attributes, is still the default."""
+    """Whether all fields from kind to scope, except the attributes, have their defaults."""
     _token: Any = None
     left: Any = None
-    """The way out of the context where this span still is the current one although it was left."""
+    """The token that removes this exited span from the context in which it is still current."""
     _origin: trace.SpanContext | None = None
-    """The remote span above whose flags and state are passed on; None for the usual ones."""
+    """The remote parent whose trace flags and state are propagated; None for the defaults."""
     _remote = False
     """Whether the parent is a span of another process."""
     limits: Limits | None = None
-    """Those of OpenTelemetry's variables; None where none is set."""
+    """Limits from OpenTelemetry's variables; None if none is set."""
     special = False
     """Whether any of these three is not the default."""
 
@@ -95,7 +95,7 @@ class Span(trace.Span):
         run.open_spans[self.id] = self  # last, for the flusher may look at once
 
     def _join(self, above: Any) -> None:
-        """Become the child of a span, ours or another's."""
+        """Become the child of a span of any library."""
         kind = type(above)
         if (kind is Span or kind is StepSpan) and above.left is not None:
             _drop_left(self._run)
@@ -182,7 +182,7 @@ class Span(trace.Span):
             recorder.crowded()
 
     def _until(self, end_time: Any) -> int:
-        """The duration up to a given end, or up to now when that is no time, which is counted."""
+        """Return the duration up to a given end; an invalid time is counted, and now is used instead."""
         try:
             return max(nanoseconds(end_time) - self.start, 0)
         except Exception as error:
@@ -190,7 +190,7 @@ class Span(trace.Span):
             return _monotonic_ns() - self._began
 
     def packed(self) -> bytes:
-        """The span as it is now, as a record."""
+        """Return the span in its present state as a packed record."""
         try:
             packed = self._packed_whole(pack)
             if len(packed) <= LONGEST:
@@ -210,7 +210,7 @@ class Span(trace.Span):
         ))  # fmt: skip
 
     def get_span_context(self) -> trace.SpanContext:
-        """The ids other processes and libraries need."""
+        """Return the OpenTelemetry span context."""
         trace_id, span_id = int.from_bytes(self.trace, "big"), int.from_bytes(self.id, "big")
         origin = self._origin
         if origin is None:
@@ -221,12 +221,12 @@ class Span(trace.Span):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """What was set so far; not in OpenTelemetry's API, but libraries read it off any span."""
+        """The attributes so far; not part of OpenTelemetry's API, but libraries read them."""
         return self._attrs
 
     @property
     def resource(self) -> Resource:
-        """The resource of this process; not in OpenTelemetry's API either."""
+        """The resource of this process; not part of OpenTelemetry's API either."""
         return Resource(resource_of(self._run))
 
     def is_recording(self) -> bool:
@@ -234,7 +234,7 @@ class Span(trace.Span):
         return self.duration is None
 
     def set_attribute(self, key: str, value: Any) -> None:
-        """Set one attribute; the last value counts."""
+        """Set an attribute; the last value wins."""
         if self.duration is None:
             try:
                 self._attrs[str(key)] = clean_value(str(key), value)
@@ -250,7 +250,7 @@ class Span(trace.Span):
                 self._refuse("attributes", error)
 
     def add_event(self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None) -> None:
-        """Note something that happens inside the span; an exception also where there is no room for others."""
+        """Add an event; exceptions are kept beyond the limit on other events."""
         if self.duration is not None:
             return
         if len(self._events) >= MOST_EVENTS + (MOST_EXCEPTIONS if name == names.EVENT_EXCEPTION else 0):
@@ -264,7 +264,7 @@ class Span(trace.Span):
             self._refuse("event", error)
 
     def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
-        """Point to a span of another trace."""
+        """Link to a span of another trace."""
         try:
             if self.duration is not None or not context.is_valid:
                 return
@@ -286,7 +286,7 @@ class Span(trace.Span):
             self.name = safe_text(text_of(name))
 
     def set_status(self, status: trace.Status | trace.StatusCode, description: str | None = None) -> None:
-        """Say how it went; OK is final, as in OpenTelemetry."""
+        """Set the status; OK is final, as in OpenTelemetry."""
         if self.duration is not None or self.status == trace.StatusCode.OK.value:
             return
         code = status.status_code if isinstance(status, trace.Status) else status
@@ -303,7 +303,7 @@ class Span(trace.Span):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        """Note an exception as an event with its type, message and stack."""
+        """Add an exception as an event with its type, message and stack trace."""
         noted = exception_attrs(exception)
         if isinstance(attributes, Mapping):
             noted.update(attributes)
@@ -320,7 +320,7 @@ class Span(trace.Span):
         self._run.outcomes.add("rejected", what, type(error).__name__)
 
     def blame(self, error: BaseException) -> None:
-        """Set the ERROR status to what an exception says."""
+        """Set the status to ERROR with the message of an exception."""
         self.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {message_of(error)}")
 
 
@@ -363,7 +363,7 @@ class StepSpan(Span):
 
 
 def _drop_left(run: Part) -> None:
-    """Go back to the step this context is in, past those that were left, maybe elsewhere or out of turn."""
+    """Reset the step of this context past steps that were exited in another context or out of order."""
     while (found := run.left_steps.pop(id(current_mark.get()), None)) is not None:
         try:
             current_mark.reset(found[1])
@@ -374,7 +374,7 @@ def _drop_left(run: Part) -> None:
 
 
 def exception_attrs(error: BaseException) -> dict[str, Any]:
-    """Describe an exception in OpenTelemetry's words."""
+    """Return the OpenTelemetry attributes of an exception."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
@@ -389,7 +389,7 @@ def exception_attrs(error: BaseException) -> dict[str, Any]:
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says; not all can say it."""
+    """Return the message of an exception, even one whose `__str__` raises."""
     try:
         return safe_text(str(error)[:LONGEST])
     except Exception:

@@ -14,22 +14,22 @@ Number = int | float
 
 
 class Refused(Exception):
-    """A value that is no number; the text is the reason it is counted under."""
+    """A value is not a number; the message is the reason it is counted under."""
 
 
 def step_number(step: Any) -> int:
-    """The step as an integer of 64 bits, whoever made it; Refused when it is none."""
+    """Return a 64-bit integer or raise Refused."""
     try:
         number = operator.index(step)
     except Exception:  # TypeError, or whatever a foreign object raises when it is asked
-        raise Refused(f"step is a {type(step).__name__}, not an integer") from None
+        raise Refused(f"step must be an integer, got {type(step).__name__}") from None
     if not -(2**63) <= number < 2**63:
-        raise Refused("step is beyond 64 bits")
+        raise Refused("step does not fit into 64 bits")
     return number
 
 
 def plain(item: Any) -> Number:
-    """Check what a library's `item()` gave."""
+    """Check the result of a library's `item()`."""
     if type(item) is float or type(item) is int:
         return item
     if type(item) is bool:
@@ -45,7 +45,7 @@ _thread = threading.local()
 
 
 def mark_here(device: int) -> Any:
-    """Make an event that passes when all that is queued in the caller's stream now is done."""
+    """Record a CUDA event after everything queued in the caller's stream."""
     torch: Any = sys.modules["torch"]
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))
@@ -53,9 +53,10 @@ def mark_here(device: int) -> Any:
 
 
 def fetch(tensors: list[Any], after: set[Any]) -> tuple[Any, Any]:
-    """Queue one gathering kernel and one copy on a side stream: where the values arrive, and the event that says so.
+    """Queue one gather kernel and one copy on a side stream; return the host tensor and the event of its arrival.
 
-    The stream waits for the events `after`; the streams they were made on are not touched, for one may be captured.
+    The side stream waits for the events `after`; the streams they were recorded on are not touched because one may be
+    capturing a graph.
     """
     torch: Any = sys.modules["torch"]
     _relax()
@@ -78,9 +79,9 @@ def _side_stream(torch: Any, device: Any) -> Any:
 
 
 def _relax() -> None:
-    """Tell the driver that this thread's calls have nothing to do with a graph another thread captures.
+    """Set this thread's capture mode to relaxed, so that its calls do not affect a graph captured by another thread.
 
-    Without it, asking whether a copy is done, or allocating for one, ends that capture with an error.
+    Otherwise querying or allocating for a copy would abort that capture with an error.
     """
     if getattr(_thread, "relaxed", False):
         return
@@ -95,7 +96,7 @@ Reader = Callable[[str, Any], Any]
 
 
 class Held:
-    """One value on a device: element `index` of `value` once it is frozen."""
+    """One value on a device: element `index` of `value` once it is copied by `freeze`."""
 
     __slots__ = ("event", "index", "library", "value")
 
@@ -107,7 +108,7 @@ class Held:
 
 
 def reader_for(kind: type) -> Reader | None:
-    """Choose the reader for a tensor type of a library that is already imported; None when it is no tensor."""
+    """Choose the reader for a tensor type of an imported library; None for other types."""
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
         return hold_torch
@@ -148,7 +149,7 @@ def hold_tensorflow(key: str, tensor: Any) -> Any:
 
 
 def freeze(held: Iterable[Held]) -> None:
-    """Copy the torch tensors of one call where they are: one kernel for those of a type."""
+    """Copy the torch tensors of one call on their device, with one kernel per dtype and device."""
     groups: dict[Any, list[Held]] = {}
     for each in held:
         if each.library == "torch":
@@ -191,14 +192,14 @@ class Row(NamedTuple):
 
 
 class Transfer:
-    """The held values of some rows on their way to the host."""
+    """The transfer of the held values of some rows to the host."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
         self._held = [each for row in rows for each in row.values.values() if type(each) is Held]
         self._arrivals: list[tuple[list[Any], Any, Any]] = []
         self._numbers: dict[int, list[Any] | Exception] = {}
-        """The numbers of a tensor, by its identity, or why it cannot be read."""
+        """The numbers of a tensor by its id, or the error that reading it raised."""
         groups: defaultdict[Any, dict[int, Held]] = defaultdict(dict)
         for each in self._held:
             if each.library == "torch":
@@ -210,12 +211,12 @@ class Transfer:
                 self._numbers.update(dict.fromkeys(group, error))
 
     def ready(self) -> bool:
-        """Tell whether every value has arrived."""
+        """Return whether every value has arrived."""
         arrived = all(event is None or event.query() for _, _, event in self._arrivals)
         return arrived and all(_is_computed(each) for each in self._held if each.library == "jax")
 
     def finish(self, refuse: Refuse) -> list[Row]:
-        """Put the numbers in place of the held values; what can not be read is passed to `refuse`."""
+        """Replace the held values by numbers; `refuse` is called for those that cannot be read."""
         for frozen, host, _ in self._arrivals:
             start, arrived = 0, host.tolist()
             for tensor in frozen:
@@ -248,7 +249,7 @@ class Transfer:
 
 
 def _send(held: list[Held]) -> tuple[list[Any], Any, Any]:
-    """Start the journey of frozen tensors of one device and type: the tensors, where they arrive, and when."""
+    """Start the transfer of tensors of one device and dtype; return the tensors, their destination and its event."""
     frozen = [each.value for each in held]
     parts = [tensor.reshape(-1) for tensor in frozen]
     if frozen[0].is_cuda:

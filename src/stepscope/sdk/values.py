@@ -1,4 +1,4 @@
-"""Numbers of every make: what a value given to `log` is worth, or why it is worth nothing."""
+"""Convert the values given to `log` to numbers, or give the reason for rejecting them."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ from stepscope.sdk.context import text_of
 from stepscope.sdk.tensors import Number, Refused, plain
 
 DEPTH = 16
-"""How deep nested dicts are followed."""
+"""Depth to which nested dicts are flattened."""
 MOST_NESTED = 10_000
-"""Dicts inside one call of `log` that are followed; one that holds itself would have no end."""
+"""Nested dicts per call of `log`; bounds self-referencing ones."""
 
 Reader = Callable[[str, Any], "Number | tensors.Held"]
 _readers: dict[type, Reader] = {}
@@ -22,16 +22,16 @@ _DISTRIBUTIONS = (Histogram, ExponentialHistogram, Summary)
 
 
 def read(key: str, value: Any) -> "Number | tensors.Held":
-    """Turn a value into a number, or a device tensor into one that is read later; Refused when it is neither."""
+    """Convert a value to a number, or a device tensor to a `Held` that is read later; raise Refused otherwise."""
     return (_readers.get(type(value)) or _reader_for(type(value)))(key, value)
 
 
 def flatten(
     metrics: Mapping[Any, Any], refuse: Callable[[str, str], None]
 ) -> tuple[dict[str, Any], list[tensors.Held]]:
-    """Copy nested metrics into one dict of numbers, keys joined by `/`; also return the device values among them.
+    """Flatten nested metrics into one dict of numbers, keys joined by `/`; also return the device values among them.
 
-    Each value that is no number is passed to `refuse` with its key and reason.
+    `refuse` is called with key and reason for each value that is not a number.
     """
     flat: dict[str, Any] = {}
     _flatten("", metrics, flat, refuse, DEPTH, [MOST_NESTED])
@@ -72,18 +72,18 @@ def _flatten(
 
 
 def _text(key: Any) -> str:
-    """A key as a text that can be written, whatever it was."""
+    """Return a key of any type as a string that can be encoded."""
     text = key if type(key) is str else text_of(key)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _nested(key: str, value: Any) -> Number:
-    """Stand for a mapping, which is followed and not read."""
+    """Marks the type of a mapping, which is flattened instead of read."""
     raise Refused("mapping")
 
 
 def _reader_for(kind: type) -> Reader:
-    """Choose how to read a type; asked once per type."""
+    """Choose how to read a type, once per type."""
     chosen = _readers[kind] = _nested if issubclass(kind, Mapping) else _choose(kind)
     return chosen
 
@@ -109,7 +109,7 @@ def _choose(kind: type) -> Reader:
 
 
 def _foreign_reader(kind: type) -> Reader:
-    """Choose how to read a type of another library, never importing that library."""
+    """Choose how to read a type of another library, without importing that library."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, (numpy.generic, numpy.ndarray)):
         return _array
@@ -146,13 +146,13 @@ def _as_float(key: str, value: Any) -> Number:
 
 
 def _integer(key: str, value: Any) -> Number:
-    """Keep an integer exact where 64 bits hold it, else as the nearest float."""
+    """Keep an integer that fits into 64 bits exact; convert a larger one to float."""
     number = value.__index__()
     return number if -(2**63) <= number < 2**64 else _as_float(key, number)
 
 
 def _array(key: str, value: Any) -> Number:
-    """Read a numpy scalar or an array of one element now: an array may change later."""
+    """Read a numpy scalar or an array of one element at once, since an array may change later."""
     if value.size != 1:
         raise Refused("vector")
     return plain(value.item())

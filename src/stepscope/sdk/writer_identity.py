@@ -1,4 +1,4 @@
-"""Where a process writes: its writer's name, and which attempt of the run this is, found without talking to anyone."""
+"""The identity of this process's writer: its name, and the attempt of the run, found without coordination."""
 
 import os
 import time
@@ -13,12 +13,12 @@ from stepscope.sdk.attributes import clean
 from stepscope.sdk.ports import Part
 
 FRESH_SECONDS = 30.0
-"""A living process has written a heartbeat since."""
+"""A live process writes a heartbeat more often than this."""
 HEAD_BYTES = 65536
 
 
 def open_journal(run: Part) -> Journal:
-    """Name this process's writer and open its journal. Runs on the flusher's thread, for it reads the disk."""
+    """Name this process's writer and open its journal. Runs on the flusher's thread because it reads the disk."""
     host = host_name()
     start = run.link[0].hex()[:6]
     attempt, joins = find_attempt(run.home, run.id, run.rank, host, start, least=run.launch.restarts + 1)
@@ -70,7 +70,7 @@ def find_attempt(home: Path, run: str, rank: int, host: str, start: str, *, leas
 
 
 def _is_main(folder: Path) -> bool:
-    """Tell whether a writer is no child of another and has written of late, or is about to write its first."""
+    """Return whether a writer is a main process that has written recently, or has just started."""
     try:
         newest = max(path.stat().st_mtime for path in (folder, *layout.list_segments(folder)))
     except OSError:
@@ -81,7 +81,7 @@ def _is_main(folder: Path) -> bool:
 
 
 def resource_of(run: Part) -> dict[str, object]:
-    """What OpenTelemetry calls the resource: the attributes of this process that all its records share."""
+    """Return OpenTelemetry's resource attributes of this process, which all its records share."""
     settings = run.settings
     return {
         "service.name": settings.service_name or settings.resource_attributes.get("service.name") or run.project,

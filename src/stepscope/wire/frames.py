@@ -89,7 +89,7 @@ def unpack_head(payload: memoryview) -> Writer:
     try:
         return _head.decode(payload)[1]
     except RecursionError as error:
-        raise ValueError("nested too deep to be read") from error
+        raise ValueError("nested too deeply") from error
 
 
 def batch_seq(payload: memoryview) -> int:
@@ -133,7 +133,7 @@ def raw_records(body: memoryview) -> list[msgspec.Raw]:
     try:
         return _raws.decode(body)
     except RecursionError as error:
-        raise ValueError("nested too deep to be read") from error
+        raise ValueError("nested too deeply") from error
 
 
 def unpack_record(packed: bytes | msgspec.Raw) -> Record:
@@ -148,7 +148,7 @@ def unpack_record(packed: bytes | msgspec.Raw) -> Record:
         except ValueError:
             return _record.decode(_encode(_mended(_row.decode(packed))))
     except RecursionError as error:
-        raise ValueError("nested too deep to be read") from error
+        raise ValueError("nested too deeply") from error
 
 
 def _mended(row: list[Any]) -> list[Any]:

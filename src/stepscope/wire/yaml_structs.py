@@ -63,9 +63,9 @@ def _compose(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         said = ", ".join(part for part in (error.context, error.problem) if part)
         mark = error.problem_mark or error.context_mark
-        raise Mistake(said or "this is no YAML", *(_place(mark) if mark else (1, 1))) from None
+        raise Mistake(said or "not valid YAML", *(_place(mark) if mark else (1, 1))) from None
     except yaml.YAMLError as error:
-        raise Mistake(f"this is no YAML: {str(error).splitlines()[0]}") from None
+        raise Mistake(f"not valid YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
         raise Mistake("this is nested too deeply") from None
 

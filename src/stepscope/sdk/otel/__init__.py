@@ -30,7 +30,7 @@ class _Providers:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
-        """Count from nothing in a child: it is a writer of its own."""
+        """Reset the instruments in a forked child, which is a separate writer."""
         self.meters.begin(time.time_ns())
         for collector in _collectors:
             collector.after_fork()

@@ -183,7 +183,7 @@ class Meter(metrics.Meter):
         """A distribution: by the bounds advised, or such as fit the unit, or exponential when the process asks."""
         advised = explicit_bucket_boundaries_advisory
         if advised is not None and not is_ordered(advised):
-            self._warn(name, "its bounds are not in rising order, so others are used that fit the unit")
+            self._warn(name, "its bounds are not increasing; defaults for the unit are used")
         exponential = os.environ.get(AGGREGATION, "").strip().lower() == EXPONENTIAL
         about = self._about("exponential_histogram" if exponential else "histogram", unit, description)
         bounds = bounds_for(about.unit, advised)
@@ -232,7 +232,7 @@ class Meter(metrics.Meter):
         title = str(name).lower()
         identity = (kind, about, bounds)
         if self._first.setdefault(title, identity) != identity:
-            self._warn(name, "it was made before with another type, unit, description or bounds")
+            self._warn(name, "it was created before with another type, unit, description or bounds")
         found: Made | None = self._made.get((title, kind, about))
         return self._made.setdefault((title, kind, about), make(kind)) if found is None else found
 

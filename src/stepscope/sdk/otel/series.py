@@ -208,7 +208,7 @@ def as_number(run: Part, name: str, amount: Any) -> Number | None:
     try:
         flat, held = flatten({name: amount}, run.outcomes.reject)
         if held:
-            run.outcomes.reject(name, "held on a device: give it to run.log, which waits for nothing")
+            run.outcomes.reject(name, "on a device: use run.log, which does not wait for it")
             return None
         number: Number | None = flat.get(name)
         return number

@@ -53,7 +53,7 @@ def parse(data: bytes) -> Document:
     elif isinstance(found, dict) and isinstance(found.get("traceEvents"), list):
         document = _described(found)
     else:
-        raise BadRequest("this is no Chrome trace: it has no list of traceEvents")
+        raise BadRequest("not a Chrome trace: it has no list of traceEvents")
     for event in document.events:
         if isinstance(event, dict) and event.get("ph") == "M":
             _name(document, event)
@@ -70,7 +70,7 @@ def _json(data: bytes) -> Any:
                 return _decode(text.rstrip(b",") + b"]")
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass
-        raise BadRequest(f"this is no JSON: {error}") from None
+        raise BadRequest(f"not JSON: {error}") from None
 
 
 def _described(found: dict[str, Any]) -> Document:

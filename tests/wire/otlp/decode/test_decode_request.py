@@ -177,7 +177,7 @@ def test_a_request_of_the_wrong_shape_is_refused_as_a_whole(body: bytes) -> None
 
 def test_protobuf_that_is_none_says_so() -> None:
     """The message names the request that was expected."""
-    with pytest.raises(BadRequest, match="no ExportMetricsServiceRequest"):
+    with pytest.raises(BadRequest, match="not an ExportMetricsServiceRequest"):
         decode("metrics", "protobuf", b"\xff\xff")
 
 

@@ -185,7 +185,7 @@ def _resources(
                 [(_scope(scope, refused), items(scope)) for scope in as_list(part.get(f"scope{noun}"))],
             )
     except MALFORMED as error:
-        raise BadRequest(f"the body is no export request for {noun.lower()}: {error}") from None
+        raise BadRequest(f"the body is not an export request for {noun.lower()}: {error}") from None
 
 
 def _resource(part: Any) -> Attrs:

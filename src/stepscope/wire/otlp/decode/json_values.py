@@ -33,7 +33,7 @@ def as_int(value: Any) -> int:
     elif type(value) is not int:
         raise TypeError("not a number")
     if not -_INT64 <= value < 2 * _INT64:
-        raise ValueError("beyond 64 bits")
+        raise ValueError("does not fit into 64 bits")
     return int(value)
 
 
@@ -41,7 +41,7 @@ def as_count(value: Any) -> int:
     """Read an unsigned 64-bit integer."""
     number = as_int(value)
     if number < 0:
-        raise ValueError("a count is negative")
+        raise ValueError("a count must not be negative")
     return number
 
 
@@ -49,7 +49,7 @@ def as_flags(value: Any) -> int:
     """Read an unsigned 32-bit integer."""
     number = as_int(value)
     if not 0 <= number < 2**32:
-        raise ValueError("flags beyond 32 bits")
+        raise ValueError("flags do not fit into 32 bits")
     return number
 
 
@@ -160,7 +160,7 @@ def as_int64(value: Any) -> int:
     """Read a signed 64-bit integer."""
     number = as_int(value)
     if number >= _INT64:
-        raise ValueError("beyond 64 bits")
+        raise ValueError("does not fit into 64 bits")
     return number
 
 

@@ -166,7 +166,7 @@ def _parse(signal: names.Signal, message: Any, data: bytes) -> Any:
     try:
         return message.FromString(data)
     except DecodeError as error:
-        raise BadRequest(f"the body is no {message.DESCRIPTOR.name}: {error}") from None
+        raise BadRequest(f"the body is not an {message.DESCRIPTOR.name}: {error}") from None
 
 
 def _resource(part: Any) -> Attrs:

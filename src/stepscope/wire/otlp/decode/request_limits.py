@@ -138,7 +138,7 @@ def _count(data: bytes, at: int, end: int, fields: dict[int, _Shape], counts: _C
         elif wire in (1, 5):
             at += 8 if wire == 1 else 4
         else:
-            raise ValueError("this is no protobuf that we know")
+            raise ValueError("unknown protobuf wire type")
 
 
 def _is_plain(data: bytes, at: int, end: int) -> bool:
