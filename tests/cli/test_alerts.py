@@ -39,7 +39,7 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = ["--home", str(tmp_path)]
     assert "packs are in force" in run(capsys, "check", *home)
     (tmp_path / "alerts.yaml").write_text(RULES)
-    assert "1 rules, 0 notifiers" in run(capsys, "check", *home)
+    assert "1 rule, 0 notifiers" in run(capsys, "check", *home)
     (tmp_path / "alerts.yaml").write_text(RULES.replace("> 5", "five"))
     said = run(capsys, "check", *home, code=1)
     assert "alerts.yaml:2:43: when: 'five' is no condition: write `> 5`" in said
@@ -88,7 +88,7 @@ def test_a_stored_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     home = ["--home", str(tmp_path)]
     said = run(capsys, "test", str(tmp_path / "alerts.yaml"), "--run", "spiky", *home)
     assert "WARN step 2 to 4, resolved: trainer/loss on rank 0 is" in said
-    assert "1 alerts over 6 points of 1 metrics" in said
+    assert "1 alert over 6 points of 1 metric" in said
     assert "nothing fires" in run(capsys, "list", *home)
     (alert,) = [each for each in json.loads(run(capsys, "list", "--all", "--json", *home)) if each["rule"] == "high"]
     assert (alert["state"], alert["step"], alert["run_name"]) == ("resolved", 2, "spiky")

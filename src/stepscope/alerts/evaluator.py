@@ -96,6 +96,7 @@ class Evaluator:
         self._settle(run, watch, new, at, finding.step)
         alert = watch.alert
         if alert is not None:
+            alert.seen_by = (who or self._who,) if new == "firing" and alert.count == 1 else alert.seen_by
             alert.saw(who or self._who)
             alert.message = self._message(run, watch, alert, finding.text)
             alert.severity = machine.rule.rule.severity or finding.severity
@@ -252,9 +253,10 @@ class Evaluator:
             alert.fired = alert.fired or time
             alert.last_step = step if step is not None else alert.last_step
         alert.state, alert.changed, alert.error = state, time, machine.error
-        alert.value = machine.value
-        if not alert.finding:
-            alert.message = self._message(run, watch, alert)
+        if state in ("pending", "firing", "error"):  # what is over keeps the words of its breach
+            alert.value = machine.value
+            if not alert.finding:
+                alert.message = self._message(run, watch, alert)
         if state == "resolved":
             watch.alert = None
             alert.resolved = time

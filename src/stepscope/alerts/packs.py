@@ -38,7 +38,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
             recovery=0.04,
             keep_firing="3 steps",
             severity="WARN",
-            message="KL {value} is between 0.05 and 0.1 since step {step}: lower the learning rate if it keeps rising",
+            message="KL {value} is above 0.05 since step {step}: lower the learning rate if it keeps rising",
         ),
         Rule(
             name="rl: KL critical",

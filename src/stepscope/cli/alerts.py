@@ -55,7 +55,7 @@ def check_files(args: argparse.Namespace) -> int:
         print(f"there is no {FILES[0]} in {home_of(args)}: the built-in packs are in force")
     for each in () if args.json else found:
         if each["mistake"] is None:
-            print(text.clean(f"{each['file']}: {each['rules']} rules, {each['notifiers']} notifiers"))
+            print(text.clean(f"{each['file']}: {_many(each['rules'], 'rule')}, {_many(each['notifiers'], 'notifier')}"))
         else:
             mistake = each["mistake"]
             print(text.clean(f"{each['file']}:{mistake['line']}:{mistake['column']}: {mistake['message']}"))
@@ -162,8 +162,8 @@ def _replay(args: argparse.Namespace) -> int:
         f"{each['severity']} step {each['step']} to {each['last_step']}, {each['state']}: {each['message']}"
         for each in found["alerts"]
     ]
-    over = f"{found['points']} points of {len(found['keys'])} metrics of {run}"
-    _print(args, found, [*lines, f"{len(found['alerts'])} alerts over {over}"])
+    over = f"{_many(found['points'], 'point')} of {_many(len(found['keys']), 'metric')} of {run}"
+    _print(args, found, [*lines, f"{_many(len(found['alerts']), 'alert')} over {over}"])
     return 0
 
 
@@ -179,7 +179,7 @@ def _tests(args: argparse.Namespace) -> int:
         lines.append(f"{'FAILED' if each['failures'] else 'ok'}  {each['name']}")
         lines += [f"        {said}" for said in each["failures"]]
     failed = sum(bool(each["failures"]) for each in found)
-    _print(args, found, [*lines, f"{len(found)} tests, {failed} failed"])
+    _print(args, found, [*lines, f"{_many(len(found), 'test')}, {failed} failed"])
     return 1 if failed else 0
 
 
@@ -227,3 +227,7 @@ def _silence_lines(silences: Sequence[dict[str, Any]], expected: Sequence[dict[s
         yield f"{each['id']}  {what} of {each['key']} is expected in {where}, by {each['who']}"
     if not silences and not expected:
         yield "nothing is silenced"
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number} {word}{'s' if number != 1 else ''}"

@@ -11,7 +11,7 @@ from stepscope.model.errors import ConfigError, Retry
 
 MARKER = "STEPSCOPE_HUB"
 _TEXT = "This folder belongs to a Stepscope hub. Stop the hub before you move or delete it.\n"
-_OURS = {"runs", "cursors", "hub", "stepscope.yaml"}
+_OURS = {"runs", "cursors", "hub", "stepscope.yaml", "alerts.yaml"}
 _WITHOUT_MARKER = {"tokens.json", "lock", "journal", "cursors"}
 """What may be there before a hub was: tokens, and what another wrote when its folder was deleted under it."""
 

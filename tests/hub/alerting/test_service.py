@@ -12,6 +12,7 @@ from stepscope.alerts.rule_file import NAME
 from stepscope.diagnosis.finding import Finding
 from stepscope.hub.alerting.rule_files import PAGE
 from stepscope.hub.alerting.service import Alerting
+from stepscope.hub.home import HubHome
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
@@ -214,3 +215,10 @@ def test_a_test_of_a_notifier(open_hub: Callable[..., Alerting]) -> None:
     assert alerting.test_notifier("log") == ""
     assert "nothing listens" in (alerting.test_notifier("dead") or "")
     assert alerting.test_notifier("none") is None
+
+
+def test_a_home_may_begin_with_rules(tmp_path: Path) -> None:
+    """A folder that holds nothing but a file of rules is a home that a hub opens."""
+    (tmp_path / NAME).write_text(RULES)
+    HubHome(tmp_path).close()
+    assert (tmp_path / "hub").is_dir()

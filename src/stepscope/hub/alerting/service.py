@@ -271,7 +271,8 @@ class Alerting:
     def rules(self) -> tuple[list[RuleStatus], list[FileMistake]]:
         """The rules in force, and what is wrong with the files."""
         with self._lock:
-            matcher, firing = self._evaluator.matcher, [alert.subject.rule for alert in self._evaluator.open.values()]
+            matcher = self._evaluator.matcher
+            firing = [alert.subject.rule for alert in self._evaluator.open.values() if alert.state in OPEN]
             found = [
                 RuleStatus(
                     rule, matcher.counts.get(rule.name, 0), matcher.skipped.get(rule.name, 0), firing.count(rule.name)

@@ -6,6 +6,7 @@ export const VIEWS = [
   { name: "compare", title: "Compare", load: () => import("./compare/view.js") },
   { name: "traces", title: "Traces", load: () => import("./trace/view.js") },
   { name: "logs", title: "Logs", load: () => import("./log/view.js") },
+  { name: "alerts", title: "Alerts", load: () => import("./alerts/view.js") },
   { name: "dashboards", title: "Dashboards", load: () => import("./dashboards/view.js") },
   { name: "health", title: "Health", load: () => import("./health/view.js") },
   { name: "sql", title: "SQL", load: () => import("./sql/view.js") },

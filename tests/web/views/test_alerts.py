@@ -1,0 +1,103 @@
+"""The alert view: what fires, why, what can be done about it, and rules tried on a run as they are written."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stepscope
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, wait_for
+
+RULES = "rules:\n  - {name: high loss, key: trainer/loss, when: '> 5', severity: ERROR}\n"
+
+
+@pytest.fixture(scope="module")
+def firing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with a run that goes on and whose loss is too high."""
+    home: Path = tmp_path_factory.mktemp("alerts") / "home"
+    home.mkdir()
+    (home / "alerts.yaml").write_text(RULES)
+    hub = RunningHub(home).start()
+    run = stepscope.init(project="gpt", name="baseline", home=home, quiet=True, probes=False)
+    for step in range(30):
+        with run.step(step), run.span("forward_backward"):
+            run.log({"loss": 9.0 if step >= 20 else 1.0}, category="trainer")
+    run.flush()
+    wait_for(lambda: _alerts(hub))
+    yield hub
+    run.finish()
+    hub.kill()
+
+
+def _alerts(hub: RunningHub) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = hub.request("GET", "/api/alerts/states?state=open&rule=high%20loss").json()[
+        "alerts"
+    ]
+    return found
+
+
+def test_what_fires_explains_itself(show: Opened, firing: RunningHub) -> None:
+    """The alert is listed with its run and step; opened, it shows the values, spans and logs of its snapshot."""
+    page = show(firing, "alerts")
+    row = page.locator(".alert-row", has_text="high loss")
+    row.wait_for()
+    assert "step 20" in row.inner_text()
+    row.get_by_role("button", name="trainer/loss").click()
+    drawer = page.get_by_role("dialog", name="Alert")
+    drawer.get_by_text("forward_backward").first.wait_for()
+    assert "trainer/loss: 1 to 9" in drawer.locator("figcaption").inner_text()
+    drawer.get_by_role("button", name="Close").click()
+    drawer.wait_for(state="detached")
+
+
+def test_rules_are_tried_while_they_are_written(show: Opened, firing: RunningHub) -> None:
+    """A mistake is shown with its place, a right rule with what it would have raised; saved, it is in force."""
+    page = show(firing, "alerts?tab=rules")
+    text = page.get_by_label("Rules as YAML")
+    text.fill("rules:\n  - {name: mine, key: trainer/loss, when: more}\n")
+    page.get_by_text("Line 2, column 43").wait_for()
+    assert page.get_by_role("button", name="Save").is_disabled()
+    text.fill("rules:\n  - {name: mine, key: trainer/loss, when: '> 8', message: 'loss {value}'}\n")
+    page.get_by_text("1 would have fired").wait_for()
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("saved and in force").wait_for()
+    page.get_by_role("region", name="Rules in force").get_by_text("alerts-page.yaml").wait_for()
+    page.get_by_role("button", name="Test").first.click()
+    page.get_by_text("log took the test").wait_for()
+
+
+def test_silence_acknowledge_expect(show: Opened, firing: RunningHub) -> None:
+    """From the list an alert is acknowledged, silenced and marked as expected; all of it can be seen and removed."""
+    page = show(firing, "alerts")
+    row = page.locator(".alert-row", has_text="high loss")
+    row.get_by_role("button", name="Acknowledge").click()
+    row.get_by_text("acknowledged by").wait_for()
+    row.get_by_role("button", name="Silence").click()
+    row.get_by_role("button", name="for 1 hour").click()
+    page.get_by_text("Silenced").wait_for()
+    row.get_by_role("button", name="Expected").click()
+    row.get_by_role("button", name="in this run").click()
+    row.get_by_text("not sent: expected").wait_for()
+    page.get_by_text("Silences", exact=True).click()
+    rows = page.get_by_role("region", name="Silences").locator("tbody tr")
+    rows.first.wait_for()
+    assert rows.count() == 2
+    for _ in range(2):
+        before = rows.count()
+        rows.first.get_by_role("button", name="Remove").click()
+        deadline = time.monotonic() + 60
+        while rows.count() == before and time.monotonic() < deadline:
+            page.wait_for_timeout(30)
+    page.get_by_text("Nothing is silenced").wait_for()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_is_wider_than_the_screen(show: Opened, firing: RunningHub, width: int, theme: str) -> None:
+    """On a phone and on a screen, in both themes, every part of the view fits."""
+    for tab in ("firing", "history", "rules", "silences"):
+        page = show(firing, f"alerts?tab={tab}", width=width, theme=theme)
+        page.locator(".alerts .panel").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
