@@ -9,7 +9,7 @@ import pytest
 
 import stepscope
 import stepscope.compat.wandb as wandb
-from stepscope.compat.config import Config
+from stepscope.compat.wandb_start import Config
 from stepscope.journal import layout
 from stepscope.testing import read_run
 

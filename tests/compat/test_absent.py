@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import stepscope.compat.wandb as wandb
 from stepscope.compat.absent import Absent, safe, tags_of, text
-from stepscope.compat.config import as_dict
+from stepscope.compat.wandb_start import as_dict
 
 
 def test_absent_is_as_good_as_none() -> None:

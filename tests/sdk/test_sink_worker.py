@@ -14,7 +14,7 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from stepscope.pump import OPEN_AFTER, Pump
 from stepscope.sdk.sink_worker import MOST_READS, PIECE_BYTES, Filtered, Slices
-from stepscope.sinks.record_filter import RecordFilter
+from stepscope.sinks.registry import RecordFilter
 from stepscope.wire import frames
 
 WRITER = Writer(id="r0-a1-h-1-x", run="r", project="p")

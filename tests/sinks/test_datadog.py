@@ -6,9 +6,8 @@ import pytest
 
 from stepscope.cli.probe import probe
 from stepscope.model.errors import ConfigError
-from stepscope.sinks.datadog.agent import DogStatsdSink
-from stepscope.sinks.datadog.config import Datadog
-from stepscope.sinks.datadog.intake import IntakeSink
+from stepscope.sinks.datadog import Datadog
+from stepscope.sinks.datadog.datadog_sinks import DogStatsdSink, IntakeSink
 from tests.sinks.datadog_intake_peer import KEY, IntakePeer
 from tests.sinks.dogstatsd_listener import Listener
 from tests.sinks.faults import refused
@@ -75,7 +74,7 @@ def test_wrong_ones_name_the_fix(options: dict[str, Any], env: dict[str, str], w
 
 def test_the_client_is_needed_for_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the error says what to install; the intake needs nothing."""
-    monkeypatch.setattr("stepscope.sinks.datadog.config.find_spec", lambda name: None)
+    monkeypatch.setattr("stepscope.sinks.datadog.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"stepscope\[datadog\]"):
         Datadog.read({}, {})
     assert Datadog.read({}, {"DD_API_KEY": "k"}).transport == "http"

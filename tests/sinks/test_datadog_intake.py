@@ -17,8 +17,7 @@ from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Alert, Event, Instrument, Log, Metric, Record
 from stepscope.pump import Pump
-from stepscope.sinks.datadog.delivery import LATE
-from stepscope.sinks.datadog.intake import IntakeSink
+from stepscope.sinks.datadog.datadog_sinks import LATE, IntakeSink
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
 from stepscope.wire.datadog.datadog_payloads import SETS
 from stepscope.wire.datadog.datadog_translate import NOT_FINITE, Spelling, Translator

@@ -20,9 +20,9 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Event, Instrument, Metric, Record
 from stepscope.pump import Pump
-from stepscope.sinks.datadog.agent import TOO_LONG, Address, Agent, DogStatsdSink, most_bytes_of
-from stepscope.sinks.datadog.config import Datadog
-from stepscope.sinks.datadog.delivery import LATE
+from stepscope.sinks.datadog import Datadog
+from stepscope.sinks.datadog.agent_socket import Address, Agent, most_bytes_of
+from stepscope.sinks.datadog.datadog_sinks import LATE, TOO_LONG, DogStatsdSink
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
 from stepscope.wire.datadog.datadog_translate import NOT_FINITE, Spelling, Translator
 from tests.sinks.dogstatsd_listener import Listener

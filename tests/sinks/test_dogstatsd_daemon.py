@@ -15,7 +15,7 @@ import pytest
 from stepscope.model import names
 from stepscope.model.ports import Batch
 from stepscope.model.records import Instrument, Metric, Record
-from stepscope.sinks.datadog.config import Datadog
+from stepscope.sinks.datadog import Datadog
 from stepscope.testing.sinks import WRITERS
 
 CONFIG = """{{port: {port}, mgmt_port: {admin}, address: "127.0.0.1", mgmt_address: "127.0.0.1",

@@ -17,7 +17,7 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Sink, Writer
 from stepscope.model.records import Metric
 from stepscope.pump import Pump
-from stepscope.sinks.datadog.intake import IntakeSink
+from stepscope.sinks.datadog.datadog_sinks import IntakeSink
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.otlp import Otlp
 from stepscope.sinks.tinker import Tinker

@@ -10,8 +10,8 @@ import pytest
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink, Writer
 from stepscope.model.records import Alert, Event, Histogram, Log, Metric, Record, Span
-from stepscope.sinks.mlflow.config import Mlflow
-from stepscope.sinks.mlflow.metrics import NO_LOGS
+from stepscope.sinks.mlflow import Mlflow
+from stepscope.sinks.mlflow.run_sink import NO_LOGS
 from stepscope.testing.sinks import SinkContract, closing
 from tests.conftest import Python
 from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer

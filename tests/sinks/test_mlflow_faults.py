@@ -17,11 +17,10 @@ from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry, ServerError
 from stepscope.pump import Pump
-from stepscope.sinks.mlflow.config import Mlflow
-from stepscope.sinks.mlflow.metrics import MetricsSink
-from stepscope.sinks.mlflow.runs import FOLLOW_SECONDS, SETTLE_SECONDS
-from stepscope.sinks.mlflow.target import Target
-from stepscope.sinks.mlflow.traces import LINK_SECONDS, LOOK_SECONDS, TracesSink
+from stepscope.sinks.mlflow import Mlflow, Target
+from stepscope.sinks.mlflow.run_mapping import FOLLOW_SECONDS, SETTLE_SECONDS
+from stepscope.sinks.mlflow.run_sink import MetricsSink
+from stepscope.sinks.mlflow.trace_sink import LINK_SECONDS, LOOK_SECONDS, TracesSink
 from tests.conftest import PACKAGE, Python, Start
 from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, Passed
 from tests.sinks.mlflow_peer import peer as peer

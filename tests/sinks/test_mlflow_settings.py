@@ -16,8 +16,7 @@ import pytest
 
 from stepscope.model.errors import ConfigError
 from stepscope.sinks import registry
-from stepscope.sinks.mlflow.config import Mlflow
-from stepscope.sinks.mlflow.target import Options
+from stepscope.sinks.mlflow import Mlflow, Options
 from tests.conftest import PACKAGE
 from tests.sinks.mlflow_peer import Deed, Gate
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from stepscope.model.records import Histogram, Instrument, Metric, Record, Summary
-from stepscope.sinks.prometheus.series import TWO_KINDS
-from stepscope.sinks.prometheus.sink import Prometheus, PrometheusSink
+from stepscope.sinks.prometheus import Prometheus, PrometheusSink
+from stepscope.sinks.prometheus.latest_values import TWO_KINDS
 from stepscope.testing.sinks import closing
 from tests.sinks.test_prometheus import everything, fetch, write
 

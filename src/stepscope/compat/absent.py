@@ -1,4 +1,4 @@
-"""What wandb has and Stepscope has not, and how values that scripts give are read all the same."""
+"""What wandb has and Stepscope has not: placeholders that do nothing, exceptions to catch, arguments of any type."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -6,6 +6,43 @@ from types import FunctionType
 from typing import Any
 
 from stepscope.extend import text_of
+
+
+class Error(Exception):
+    """Any error of wandb."""
+
+
+class CommError(Error):
+    """The server cannot be spoken to."""
+
+
+class AuthenticationError(CommError):
+    """The server does not know the user."""
+
+
+class UsageError(Error):
+    """wandb is called wrongly."""
+
+
+class UnsupportedError(UsageError):
+    """The server is too old for what is asked."""
+
+
+class WandbCoreNotAvailableError(Error):
+    """The service is not installed."""
+
+
+class WandbServiceNotOwnedError(Error):
+    """The service belongs to another process."""
+
+
+class WandbServiceConnectionError(Error):
+    """The service cannot be reached."""
+
+
+class WandbAttachFailedError(Error):
+    """A run cannot be joined."""
+
 
 report: Callable[[str], object] = str
 """Takes the name of everything absent that a script asks for; the module of the shim puts its own here."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from stepscope.compat.media import Audio, Histogram, Image, Video
+from stepscope.compat.wandb_media import Audio, Histogram, Image, Video
 
 
 class Follower(Protocol):

@@ -6,36 +6,38 @@ from types import ModuleType
 from typing import Any
 
 import stepscope
-from stepscope.compat import absent, media, starting
-from stepscope.compat import errors as errors
+from stepscope.compat import absent, wandb_media, wandb_start
 from stepscope.compat import tensorboard as boards
+from stepscope.compat.absent import CommError as CommError
+from stepscope.compat.absent import Error as Error
 from stepscope.compat.absent import Partly, missing
-from stepscope.compat.artifact import Artifact as Artifact
-from stepscope.compat.artifact import artifact_of
-from stepscope.compat.config import Config, as_dict
-from stepscope.compat.errors import CommError as CommError
-from stepscope.compat.errors import Error as Error
-from stepscope.compat.errors import UsageError as UsageError
-from stepscope.compat.media import Audio as Audio
-from stepscope.compat.media import Classes as Classes
-from stepscope.compat.media import Graph as Graph
-from stepscope.compat.media import Histogram as Histogram
-from stepscope.compat.media import Html as Html
-from stepscope.compat.media import Image as Image
-from stepscope.compat.media import JoinedTable as JoinedTable
-from stepscope.compat.media import Molecule as Molecule
-from stepscope.compat.media import Object3D as Object3D
-from stepscope.compat.media import Plotly as Plotly
-from stepscope.compat.media import Table as Table
-from stepscope.compat.media import Video as Video
-from stepscope.compat.shim import AlertLevel as AlertLevel
-from stepscope.compat.shim import Run
-from stepscope.compat.summary import Definition, Summary
+from stepscope.compat.absent import UsageError as UsageError
+from stepscope.compat.wandb_media import Artifact as Artifact
+from stepscope.compat.wandb_media import Audio as Audio
+from stepscope.compat.wandb_media import Classes as Classes
+from stepscope.compat.wandb_media import Graph as Graph
+from stepscope.compat.wandb_media import Histogram as Histogram
+from stepscope.compat.wandb_media import Html as Html
+from stepscope.compat.wandb_media import Image as Image
+from stepscope.compat.wandb_media import JoinedTable as JoinedTable
+from stepscope.compat.wandb_media import Molecule as Molecule
+from stepscope.compat.wandb_media import Object3D as Object3D
+from stepscope.compat.wandb_media import Plotly as Plotly
+from stepscope.compat.wandb_media import Table as Table
+from stepscope.compat.wandb_media import Video as Video
+from stepscope.compat.wandb_media import artifact_of
+from stepscope.compat.wandb_run import AlertLevel as AlertLevel
+from stepscope.compat.wandb_run import Definition, Run, Summary
+from stepscope.compat.wandb_start import Config, as_dict
 from stepscope.extend import disabled_run, text_of
 
 __version__ = "0.31.0"
 """The wandb whose interface this is."""
-data_types = media
+data_types = wandb_media
+errors: Any = Partly(
+    "errors",
+    **{name: found for name, found in vars(absent).items() if isinstance(found, type) and issubclass(found, Error)},
+)
 
 _run: Run | None = None
 _early = Config()
@@ -77,9 +79,9 @@ def init(
     """
     if sync_tensorboard:
         _sync_tensorboard()
-    start = starting.read({key: value for key, value in locals().items() if key in starting.VARIABLES})
+    start = wandb_start.read({key: value for key, value in locals().items() if key in wandb_start.VARIABLES})
     going = _live()
-    if going is not None and going.answers(start) and not starting.begins_anew(reinit):
+    if going is not None and going.answers(start) and not wandb_start.begins_anew(reinit):
         going.ignore_other(start, "entity", "project", "name", "notes", "tags", "group", "job_type")
         if as_dict(config) != {}:
             going.ignore("init.config")
@@ -95,7 +97,7 @@ def init(
     return run
 
 
-def _begin(start: starting.Start, config: Any) -> Run:
+def _begin(start: wandb_start.Start, config: Any) -> Run:
     global _run, _early
     given = as_dict(config)
     settings = {**_early, **(given or {})}
@@ -226,7 +228,7 @@ class _Board:
 join = finish
 """What `finish` was called once."""
 absent.report = _ignore
-util = Partly("util", generate_id=starting.generate_id)
+util = Partly("util", generate_id=wandb_start.generate_id)
 tensorboard = Partly("tensorboard", patch=_sync_tensorboard, unpatch=lambda: boards.follow(None))
 
 

@@ -9,8 +9,7 @@ import msgspec
 
 from stepscope.journal.files import replace_file
 from stepscope.sinks import registry
-from stepscope.sinks.record_filter import RecordFilter
-from stepscope.sinks.registry import Chosen
+from stepscope.sinks.registry import Chosen, RecordFilter
 
 
 class _Sink(msgspec.Struct):

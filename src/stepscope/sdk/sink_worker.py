@@ -17,8 +17,7 @@ from stepscope.model.ports import Batch, Sink
 from stepscope.pump import GROUP_BYTES, Pump, Source
 from stepscope.sdk import sink_requests
 from stepscope.sdk.sink_events import Tell, Watch
-from stepscope.sinks.record_filter import RecordFilter
-from stepscope.sinks.registry import Chosen, Config
+from stepscope.sinks.registry import Chosen, Config, RecordFilter
 from stepscope.wire import frames
 
 MOST_READS = 64

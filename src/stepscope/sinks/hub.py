@@ -18,11 +18,11 @@ from stepscope.sinks.http import (
     Tls,
     check_address,
     compress,
+    is_here,
     retry_after,
     sendable,
     without_secrets,
 )
-from stepscope.sinks.proxies import is_here
 from stepscope.sinks.registry import convert
 from stepscope.wire import frames
 

@@ -27,8 +27,7 @@ from stepscope.sinks.http import (
     sendable,
     without_secrets,
 )
-from stepscope.sinks.record_filter import OWN_RECORDS
-from stepscope.sinks.registry import convert
+from stepscope.sinks.registry import OWN_RECORDS, convert
 from stepscope.wire import tinker as wire
 
 Kind = Literal["metric", "span", "log", "event", "alert"]

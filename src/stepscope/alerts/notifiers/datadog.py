@@ -13,7 +13,7 @@ from stepscope.model.errors import Reject
 from stepscope.model.names import ATTR_CHECK_STATUS
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Record
-from stepscope.sinks.datadog.config import Datadog as DatadogSink
+from stepscope.sinks.datadog import Datadog as DatadogSink
 
 CHECK = "stepscope.alert"
 _STATUS = {"INFO": "OK", "WARN": "WARNING"}

@@ -1,17 +1,42 @@
-"""Which MLflow run stands for which run of ours: found by a tag, created once, taken into use."""
+"""The MLflow run of each run: found by a tag, created once, ended as its ranks report or when rank 0 has died."""
 
+import contextlib
+import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from stepscope.journal.layout import is_alive, slug
 from stepscope.model.errors import Retry
-from stepscope.model.ports import Writer
-from stepscope.sinks.mlflow.server import Experiments, NoAnswer, Refused, Server, retry_of
-from stepscope.sinks.mlflow.target import Target
+from stepscope.model.names import EVENT_FINISHED
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Event, Record
+from stepscope.sinks.mlflow import Target
+from stepscope.sinks.mlflow.tracking_server import Experiments, NoAnswer, Refused, Server, retry_of
 from stepscope.wire import mlflow
-from stepscope.wire.mlflow import birth_tags
+from stepscope.wire.mlflow import birth_tags, pair_batches
+
+
+class Entry(NamedTuple):
+    """A record, who wrote it, and its index among all that were offered."""
+
+    at: int
+    writer: Writer
+    record: Record
+
+
+def by_run(batches: Sequence[Batch]) -> dict[str, list[Entry]]:
+    """Part the records of batches by run, in order."""
+    found: dict[str, list[Entry]] = {}
+    at = 0
+    for batch in batches:
+        entries = found.setdefault(batch.writer.run, [])
+        entries += [Entry(index, batch.writer, record) for index, record in enumerate(batch.records, at)]
+        at += len(batch.records)
+    return found
+
 
 SETTLE_SECONDS = 3.0
 """After a create without an answer, how long a search has to find nothing before there is another."""
@@ -158,3 +183,59 @@ def _read(run: dict[str, Any]) -> Found:
         params={each["key"]: each.get("value", "") for each in data.get("params", ())},
         presumed=presumed,
     )
+
+
+LEAVE_SECONDS = 5.0
+"""How long the last words about dead trainers may take."""
+_SEVERITY = ("RUNNING", *mlflow.STATUSES.values())
+"""Statuses, mildest first: within an attempt the worst that any rank said stands."""
+
+
+def is_dead(writer: Writer) -> bool:
+    """Tell whether the process of a writer was on this host and is no more."""
+    here = slug(os.uname().nodename).replace(".", "-")
+    return writer.host == here and not is_alive(writer.pid, writer.wall_ns)
+
+
+class Ends:
+    """The ends of the runs of one server."""
+
+    def __init__(self, server: Server, runs: Runs, dead: Callable[[Writer], bool] = is_dead) -> None:
+        self._server, self._runs, self._dead = server, runs, dead
+        self._firsts: dict[str, tuple[Found, Writer, int]] = {}
+        """The run, its rank 0 in the newest attempt, and the time of its last record."""
+
+    def take(self, run: Found, entries: Sequence[Entry]) -> None:
+        """Set the status that the ranks of the newest attempt give the run: the worst, and well only by rank 0."""
+        for _, writer, record in entries:
+            if not writer.main or writer.attempt < run.attempt:
+                continue
+            if writer.rank == 0:
+                self._firsts[writer.run] = run, writer, record.time
+            if isinstance(record, Event) and record.name == EVENT_FINISHED:
+                status = mlflow.STATUSES.get(str(record.attrs.get("status", "finished")), "FINISHED")
+                if not (status == "FINISHED" and writer.rank):
+                    self._end(run, writer, status, record.time)
+
+    def _end(self, run: Found, writer: Writer, status: str, time: int) -> None:
+        if run.status in _SEVERITY and _SEVERITY.index(status) <= _SEVERITY.index(run.status):
+            return
+        self._update(run, status, time, presumed=False)
+        run.status = status
+        self._runs.settle(writer)
+
+    def _update(self, run: Found, status: str, time: int, *, presumed: bool) -> None:
+        if presumed or run.presumed:
+            tags = {mlflow.TAG_PRESUMED: str(run.attempt) if presumed else "no"}
+            self._server.post("runs/log-batch", pair_batches(run.id, "tags", tags)[0])
+            run.presumed = presumed
+        self._server.post("runs/update", {"run_id": run.id, "status": status, "end_time": max(time // 1_000_000, 0)})
+
+    def close(self) -> None:
+        """End the runs whose rank 0 is dead; what it said itself, if that comes later, stands above this."""
+        self._server.allow(LEAVE_SECONDS)
+        for run, writer, last in self._firsts.values():
+            if run.status == "RUNNING" and not run.presumed and writer.attempt == run.attempt and self._dead(writer):
+                with contextlib.suppress(Refused, Retry):
+                    self._update(run, "FAILED", last, presumed=True)
+        self._firsts.clear()

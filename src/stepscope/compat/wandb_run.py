@@ -1,23 +1,60 @@
-"""A run in wandb's words: steps that count themselves, and a name, tags and notes that may change."""
+"""A run with wandb's interface: steps that count themselves, a summary, and a name, tags and notes that may change."""
 
+import fnmatch
 import numbers
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Any
 
 import stepscope
 from stepscope.compat.absent import Absent, tags_of, text
-from stepscope.compat.artifact import Artifact, artifact_of
-from stepscope.compat.config import Config
-from stepscope.compat.histogram import DELTA
-from stepscope.compat.media import Histogram
-from stepscope.compat.starting import Start
-from stepscope.compat.summary import Definition, Summary
+from stepscope.compat.wandb_media import DELTA, Artifact, Histogram, artifact_of
+from stepscope.compat.wandb_start import Config, Start
 from stepscope.extend import Refused, attempts, last_step, run_folder, step_number, text_of
 from stepscope.model.edits import read_tags
+
+
+class Summary(dict[str, Any]):
+    """One value for each key; those set by hand stay."""
+
+    def __getattr__(self, key: str) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            raise AttributeError(key) from None
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        self[key] = value
+
+    def take(self, key: str, value: Any, how: str) -> None:
+        """Fold a value in; only numbers of this machine are, for one on a device would have to be waited for.
+
+        NaN is the least or the greatest only as long as there is no number.
+        """
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or how == "none":
+            return
+        now = self.get(key)
+        is_best = isinstance(now, numbers.Real) and (now != now or (value < now if how == "min" else value > now))
+        if now is None or how == "last" or is_best:
+            self[key] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What was said of metrics whose name matches."""
+
+    name: str
+    step_metric: str | None
+    summary: str | None
+
+    def matches(self, key: str) -> bool:
+        """Tell whether a key is one of them."""
+        return self.name == key or ("*" in self.name and fnmatch.fnmatchcase(key, self.name))
+
 
 MOST_PREFIX = 1024
 """Characters of joined keys below which nested dicts are searched for histograms; one may hold itself."""

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from stepscope.model.errors import ConfigError, Retry
+from stepscope.sinks.http import find_proxy
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.otlp import Otlp
-from stepscope.sinks.proxies import find_proxy
 from stepscope.testing.sinks import closing, example_batches
 from tests.sinks.servers import Server, running
 from tests.sinks.test_hub import HubPeer

@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.model.errors import Retry
 from stepscope.sinks.http import Answer, Connection, retry_after
-from stepscope.sinks.mlflow.target import Target
+from stepscope.sinks.mlflow import Target
 from stepscope.wire.mlflow import API
 
 MOST_ANSWER = 64 * 1024 * 1024

@@ -6,8 +6,7 @@ import pytest
 
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, kind
-from stepscope.sinks.record_filter import RecordFilter, read_filter
-from stepscope.sinks.registry import parse
+from stepscope.sinks.registry import RecordFilter, parse, read_filter
 
 T = 1_700_000_000_000_000_000
 LOSS = Metric(T, 1, None, "trainer", {"loss": 0.5, "lr": 1e-4})

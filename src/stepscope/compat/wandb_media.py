@@ -1,12 +1,50 @@
-"""What wandb can log beside numbers and histograms; here it is taken, counted as rejected, and not kept."""
+"""What wandb can log beside numbers: histograms are recorded; media, tables and artifacts are counted and not kept."""
 
-import importlib
+import os
+import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import pairwise
+from typing import IO, Any
 
-from stepscope.compat.absent import Absent, missing
-from stepscope.compat.histogram import from_counts, from_values
+from stepscope.compat.absent import Absent, missing, text
 from stepscope.model import records
+
+MOST_BINS = 512
+"""wandb's own limit."""
+DELTA = records.Instrument("histogram", cumulative=False)
+"""Each histogram that is logged stands for itself."""
+
+
+def from_values(sequence: Any, bins: int) -> records.Histogram | None:
+    """Count the finite numbers of a list, an array or a tensor in this machine's own memory; None when there are none.
+
+    A tensor on a device would have to be waited for: ValueError, as for what is no sequence of numbers.
+    """
+    import numpy  # who has distributions has it
+
+    if hasattr(sequence, "detach"):
+        if not getattr(sequence, "is_cpu", True):
+            raise ValueError("a tensor on a device is not waited for")
+        sequence = sequence.detach().float()
+    array = numpy.asarray(sequence, dtype=float).ravel()
+    array = array[numpy.isfinite(array)]
+    if not array.size:
+        return None
+    counts, edges = numpy.histogram(array, bins=max(1, min(int(bins), MOST_BINS)))
+    low, high = float(array.min()), float(array.max())
+    return from_counts(counts, edges, low, high, None if low < 0 else float(array.sum()))
+
+
+def from_counts(
+    counts: Any, edges: Any, low: float | None = None, high: float | None = None, total: float | None = None
+) -> records.Histogram | None:
+    """Make a histogram of counts and the edges of their bins, as numpy has them; None when they do not fit."""
+    numbers, bounds = tuple(int(count) for count in counts), tuple(float(edge) for edge in edges)
+    rising = all(before < after for before, after in pairwise(bounds))
+    if not numbers or len(bounds) != len(numbers) + 1 or not rising or min(numbers) < 0:
+        return None
+    ends = (bounds[0] if low is None else low, bounds[-1] if high is None else high)
+    return records.Histogram(sum(numbers), total, *ends, bounds, (0, *numbers, 0))
 
 
 class WBValue:
@@ -149,7 +187,8 @@ class Table(Media):
 
     def get_dataframe(self) -> Any:
         """Return the rows as a frame of pandas."""
-        pandas = importlib.import_module("pandas")  # who asks for a frame has it
+        import pandas  # whoever asks for a frame has it
+
         return pandas.DataFrame.from_records(self.data, columns=self.columns)
 
     def add_computed_columns(self, compute: Callable[[int, dict[Any, Any]], dict[Any, Any]]) -> None:
@@ -172,3 +211,42 @@ class Table(Media):
 
     def __bool__(self) -> bool:
         return True
+
+
+class Artifact:
+    """Holds what was said of files; what else wandb's artifacts can do does nothing here."""
+
+    version = "v0"
+
+    def __init__(
+        self, name: Any = None, type: Any = None, description: Any = None, metadata: Any = None, **named: Any
+    ) -> None:
+        self.name = text(name) or "artifact"
+        self.type = text(type) or "unspecified"
+        self.description = description
+        self.metadata: Any = {} if metadata is None else metadata
+        self.aliases: list[str] = []
+
+    def wait(self, timeout: float | None = None) -> "Artifact":
+        """Wait for nothing."""
+        return self
+
+    def download(self, root: Any = None, *arguments: Any, **named: Any) -> str:
+        """Name the folder in which the files would be; there are none."""
+        return os.path.join("artifacts", self.name) if text(root) is None else os.fspath(root)
+
+    def new_file(self, name: str, mode: str = "x", encoding: str | None = None) -> IO[Any]:
+        """Open a file that goes when it is closed."""
+        return tempfile.TemporaryFile(f"{mode.replace('x', 'w').replace('+', '')}+", encoding=encoding)
+
+    def __getattr__(self, name: str) -> Absent:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Absent(f"artifact.{name}")
+
+
+def artifact_of(given: Any, name: Any = None, type: Any = None) -> Artifact:
+    """The artifact that was given, or one for the path or name that was."""
+    if isinstance(given, Artifact):
+        return given
+    return Artifact(text(name) or os.path.basename(text(given) or ""), type)

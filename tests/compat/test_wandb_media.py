@@ -3,7 +3,7 @@
 import pytest
 
 import stepscope.compat.wandb as wandb
-from stepscope.compat.media import Media
+from stepscope.compat.wandb_media import Media
 
 
 def test_kinds_are_told_apart() -> None:

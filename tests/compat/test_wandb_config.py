@@ -5,7 +5,7 @@ import pickle
 from typing import Any
 
 import stepscope.compat.wandb as wandb
-from stepscope.compat.config import Config
+from stepscope.compat.wandb_start import Config
 from stepscope.model.records import Event
 from tests.compat.conftest import Read
 

@@ -9,11 +9,9 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric
 from stepscope.sinks.delivery import Delivery
 from stepscope.sinks.http import SERVER_ERROR
-from stepscope.sinks.mlflow.ends import Ends, is_dead
-from stepscope.sinks.mlflow.entries import Entry, by_run
-from stepscope.sinks.mlflow.runs import Found, Runs
-from stepscope.sinks.mlflow.server import Refused, Server
-from stepscope.sinks.mlflow.target import Target
+from stepscope.sinks.mlflow import Target
+from stepscope.sinks.mlflow.run_mapping import Ends, Entry, Found, Runs, by_run, is_dead
+from stepscope.sinks.mlflow.tracking_server import Refused, Server
 from stepscope.wire import mlflow
 from stepscope.wire.mlflow import metric_batches, pair_batches, points
 

@@ -9,10 +9,9 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Record, Span
 from stepscope.sinks.delivery import Delivery
 from stepscope.sinks.http import SERVER_ERROR, compress
-from stepscope.sinks.mlflow.entries import Entry, by_run
-from stepscope.sinks.mlflow.runs import Found, Runs
-from stepscope.sinks.mlflow.server import NoAnswer, NoRestApi, Refused, Server
-from stepscope.sinks.mlflow.target import Target
+from stepscope.sinks.mlflow import Target
+from stepscope.sinks.mlflow.run_mapping import Entry, Found, Runs, by_run
+from stepscope.sinks.mlflow.tracking_server import NoAnswer, NoRestApi, Refused, Server
 from stepscope.wire.mlflow import TRACES
 from stepscope.wire.otlp.encode.encode_request import BAD_IDS, Request, encode
 from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
