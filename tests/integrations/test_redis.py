@@ -13,7 +13,7 @@ import stepscope
 from stepscope.integrations.redis import DURATION, instrument
 from stepscope.model.records import Histogram, Metric, Span
 from stepscope.testing import read_run
-from stepscope.training.service.metrics import get_metrics
+from stepscope.training.service.service_metrics import get_metrics
 from tests.integrations.conftest import Read
 from tests.training.service_peers import redis_url as redis_url
 

@@ -182,8 +182,8 @@ def test_a_token_that_is_mended_reaches_the_shipper_at_work(peer: HubPeer, tmp_p
     shipping = Shipping(tmp_path)
     try:
         assert not ship(shipping, wait=False, seconds=1)
-        (line,) = shipping.lines.values()
-        assert "401: not you" in line.report().trouble
+        (worker,) = shipping.workers.values()
+        assert "401: not you" in worker.report().trouble
         os.utime(tmp_path / "shipping" / "far@h.want", (1, 1))
         register(tmp_path, "another", "h", parse([{"hub": {"url": peer.url, "token": "right"}}]))
         assert ship(shipping, wait=False, seconds=30)

@@ -8,8 +8,8 @@ import pytest
 
 import stepscope
 from stepscope.model.records import Event
+from stepscope.training.events import failure
 from stepscope.training.events.exceptions import APIStatusError, capture_exceptions, is_user_error
-from stepscope.training.events.kinds import failure
 from stepscope.training.events.telemetry import Telemetry
 from tests.training.conftest import Read
 

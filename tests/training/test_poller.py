@@ -11,8 +11,7 @@ import pytest
 
 import stepscope
 from stepscope.training.bus import Bus, runtime
-from stepscope.training.bus.poller import Poller
-from stepscope.training.bus.runtime import EventLoopLag, dispatch_runtime_metrics
+from stepscope.training.bus.runtime import EventLoopLag, Poller, dispatch_runtime_metrics
 from tests.training.conftest import Mute
 
 

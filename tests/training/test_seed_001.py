@@ -25,8 +25,7 @@ from stepscope.training.service import (
     read_config,
     shutdown_telemetry,
 )
-from stepscope.training.service.metrics import INSTRUMENTS, attribute
-from stepscope.training.service.resources import GAUGES, machine
+from stepscope.training.service.service_metrics import GAUGES, INSTRUMENTS, attribute, machine
 from tests.training.conftest import Read
 
 Until = Callable[..., None]

@@ -13,9 +13,8 @@ from stepscope.testing import read_run
 from stepscope.training import bus as telemetry_bus
 from stepscope.training.bus import attach_many, detach, execute, list_handlers, span
 from stepscope.training.bus.definitions import Definition, counter, distribution, last_value
-from stepscope.training.bus.poller import Poller
 from stepscope.training.bus.reporters import event_reporter, journal_reporter
-from stepscope.training.bus.runtime import dispatch_vm_metrics
+from stepscope.training.bus.runtime import Poller, dispatch_vm_metrics
 from tests.training.conftest import Read
 
 EVENTS = [

@@ -227,7 +227,7 @@ def test_every_workflow_metric(recorded: Recorded) -> None:
         for name, value in each.values.items():
             plain = {key: given for key, given in each.attrs.items() if key != ATTR_EXEMPLARS}
             last.setdefault(name, {})[tuple(sorted(plain.items()))] = value
-    from stepscope.training.service.metrics import INSTRUMENTS
+    from stepscope.training.service.service_metrics import INSTRUMENTS
 
     assert set(INSTRUMENTS) <= set(last)
     assert last["tuft.training.models.active"][(("base_model", "base"),)] == 0

@@ -6,8 +6,7 @@ from typing import Any
 from accelerate.tracking import GeneralTracker
 
 import stepscope
-from stepscope.integrations.categories import Categories
-from stepscope.integrations.joining import CONFIG, Joined, counted
+from stepscope.integrations.joining import CONFIG, Categories, Joined, counted
 
 PREFIXES = {"train_": "trainer", "eval_": "evaluator", "val_": "evaluator"}
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from keras.callbacks import Callback
 
-from stepscope.integrations.categories import Categories
-from stepscope.integrations.joining import Joined, counted
+from stepscope.integrations.joining import Categories, Joined, counted
 
 PREFIXES = {"val_": "evaluator"}
 

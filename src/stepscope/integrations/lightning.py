@@ -8,8 +8,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers.logger import Logger
 
 import stepscope
-from stepscope.integrations.categories import Categories
-from stepscope.integrations.joining import CONFIG, EVALUATE, Joined, counted
+from stepscope.integrations.joining import CONFIG, EVALUATE, Categories, Joined, counted
 
 TEST = ("test_", "test/")
 PREFIXES = {

@@ -7,8 +7,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
 import stepscope
-from stepscope.integrations.categories import Categories
-from stepscope.integrations.joining import Joined, counted
+from stepscope.integrations.joining import Categories, Joined, counted
 
 AXIS = "timesteps"
 PREFIXES = {"train/": "trainer", "rollout/": "actor", "eval/": "evaluator"}

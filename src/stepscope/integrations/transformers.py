@@ -5,8 +5,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from stepscope.integrations.categories import Categories
-from stepscope.integrations.joining import Joined, counted
+from stepscope.integrations.joining import Categories, Joined, counted
 
 PREFIXES = {"eval_": "evaluator", "test_": "evaluator"}
 

@@ -1,7 +1,7 @@
 """The vocabulary of training code, on top of the public API: contexts, collectors, traced loops, events, services."""
 
 from stepscope.training.bus import Bus as Bus
-from stepscope.training.bus.poller import Poller as Poller
+from stepscope.training.bus.runtime import Poller as Poller
 from stepscope.training.collector import MetricsCollector as MetricsCollector
 from stepscope.training.collector import create_metrics_collector as create_metrics_collector
 from stepscope.training.collector.datadog import DatadogMetrics as DatadogMetrics
@@ -13,8 +13,8 @@ from stepscope.training.service import shutdown_telemetry as shutdown_telemetry
 from stepscope.training.service.correlation import correlate as correlate
 from stepscope.training.tracing import TracingContext as TracingContext
 from stepscope.training.tracing import setup_tracing as setup_tracing
-from stepscope.training.trainer.categories import Category as Category
-from stepscope.training.trainer.context import TrainingContext as TrainingContext
-from stepscope.training.trainer.dist import DistInfo as DistInfo
-from stepscope.training.trainer.evaluation import EVALUATOR_KEYS as EVALUATOR_KEYS
-from stepscope.training.trainer.labels import MetricRegistry as MetricRegistry
+from stepscope.training.trainer_context import EVALUATOR_KEYS as EVALUATOR_KEYS
+from stepscope.training.trainer_context import DistInfo as DistInfo
+from stepscope.training.trainer_context import TrainingContext as TrainingContext
+from stepscope.training.trainer_fields import Category as Category
+from stepscope.training.trainer_fields import MetricRegistry as MetricRegistry

@@ -12,7 +12,7 @@ import stepscope
 from stepscope.extend import describe_error, message_of, text_of, tracers, wrap
 from stepscope.model import names
 from stepscope.training import starting
-from stepscope.training.counting import mapping, reject
+from stepscope.training.inputs import mapping, reject
 
 _epoch: ContextVar[int | None] = ContextVar("stepscope_epoch", default=None)
 

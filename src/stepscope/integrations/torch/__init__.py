@@ -1,7 +1,97 @@
 """PyTorch timed through its own hooks: data, forward, backward, optimizer, collectives, checkpoints, gradient norm."""
 
-from stepscope.integrations.torch.profiling import Window as Window
-from stepscope.integrations.torch.profiling import profile as profile
-from stepscope.integrations.torch.timing import instrument as instrument
-from stepscope.integrations.torch.timing import instrument_once as instrument_once
-from stepscope.integrations.torch.timing import uninstrument as uninstrument
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from stepscope.integrations.torch import calls
+from stepscope.integrations.torch.passes import ModuleTiming, OptimizerTiming
+from stepscope.integrations.torch.phases import GpuClock
+from stepscope.integrations.torch.profiling import Window, profile
+
+__all__ = ["Window", "instrument", "instrument_once", "profile", "uninstrument"]
+
+
+class Removable(Protocol):
+    """Something that can be taken out of torch again."""
+
+    def remove(self) -> None:
+        """Take it out."""
+
+
+@dataclass(slots=True, eq=False)
+class Installed:
+    """What is in torch now."""
+
+    parts: list[Removable] = field(default_factory=list)
+    active: list[bool] = field(default_factory=list)
+    """Not empty while timing is on; functions that somebody else wrapped look at it."""
+
+
+_installed: list[Installed] = []
+
+
+def instrument(
+    *,
+    data: bool = True,
+    modules: bool = True,
+    optimizers: bool = True,
+    collectives: bool = True,
+    checkpoints: bool = True,
+    gpu: bool = True,
+    grad_norm: int = 10,
+) -> None:
+    """Time what PyTorch does in the current run, whichever that is at the time; a second call starts afresh.
+
+    Each part can be left out. `gpu` measures phases on the device too, by events that are read later, never waited
+    for. `grad_norm` is how many optimizer steps lie between two gradient norms; 0 for none. Nothing of this raises
+    into training; what goes wrong is counted.
+    """
+    uninstrument()
+    state = Installed(active=[True])
+    _installed.append(state)
+    clock = GpuClock(gpu and torch.cuda.is_available())
+    passes = ModuleTiming(clock) if modules else None
+    if passes is not None:
+        passes.install()
+        state.parts.append(passes)
+    if optimizers:
+        steps = OptimizerTiming(clock, passes, _whole(grad_norm))
+        steps.install()
+        state.parts.append(steps)
+    if data:
+        state.parts += calls.loading(state.active)
+    if collectives:
+        state.parts += calls.collectives(clock, state.active)
+    if checkpoints:
+        state.parts += calls.checkpoints(state.active)
+
+
+def instrument_once() -> Callable[[], None] | None:
+    """Time torch as `instrument` does, unless somebody had it timed already; the way back to what was."""
+    if _installed:  # maybe with options of somebody's own
+        return None
+    instrument()
+    ours = _installed[-1]
+
+    def undo() -> None:
+        if ours in _installed:
+            uninstrument()
+
+    return undo
+
+
+def uninstrument() -> None:
+    """Leave torch as it was before `instrument`; without one nothing happens."""
+    while _installed:
+        state = _installed.pop()
+        state.active.clear()
+        for part in state.parts:
+            part.remove()
+
+
+def _whole(given: Any) -> int:
+    """A number of steps; what is none counts as 0."""
+    return given if isinstance(given, int) and given > 0 else 0

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 import stepscope
-from stepscope.integrations.torch.gpu import GpuClock
-from stepscope.integrations.torch.phases import Phase, failed
+from stepscope.integrations.torch.phases import GpuClock, Phase, failed
 from stepscope.model.names import ATTR_BUCKET
 
 Call = Callable[..., Any]

@@ -12,7 +12,7 @@ from stepscope.model.records import Histogram, Summary
 from stepscope.training.bus.definitions import Definition, listed
 from stepscope.training.bus.dispatch import BUS, Bus
 from stepscope.training.bus.reporters import Reporter
-from stepscope.training.counting import reject
+from stepscope.training.inputs import reject
 from stepscope.wire import openmetrics
 from stepscope.wire.openmetrics import Family, FamilyType, Shown
 

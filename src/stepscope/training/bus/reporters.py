@@ -12,8 +12,8 @@ from stepscope.extend import collect_meters, meters
 from stepscope.model.records import Instrument
 from stepscope.training.bus.definitions import Definition, listed
 from stepscope.training.bus.dispatch import BUS, Bus, Function, Name
-from stepscope.training.counting import reject
 from stepscope.training.events.telemetry import Telemetry
+from stepscope.training.inputs import reject
 
 Take = Callable[[Definition, float, dict[str, Any]], None]
 """Takes one value of a metric, in its unit, with its tags."""

@@ -12,7 +12,7 @@ import stepscope
 from stepscope.extend import number_of, setting, text_of, wrap
 from stepscope.model import names
 from stepscope.model.records import Instrument
-from stepscope.training import points, starting
+from stepscope.training import inputs, starting
 
 NAMESPACE = "signal"
 ENABLED = "DATADOG_ENABLED"
@@ -54,7 +54,7 @@ class DatadogMetrics:
     ) -> None:
         self.enabled = is_enabled() if enabled is None else bool(enabled)
         self.namespace = text_of(namespace or "").strip(".")
-        self.constant_tags = points.attrs_of(constant_tags)
+        self.constant_tags = inputs.attrs_of(constant_tags)
         self._silent = enabled is False
         self._chance = chance
         if self.enabled:
@@ -63,31 +63,31 @@ class DatadogMetrics:
 
     def gauge(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Record a value that stands until the next."""
-        self._put(metric, value, tags, sample_rate, points.GAUGE)
+        self._put(metric, value, tags, sample_rate, inputs.GAUGE)
 
     def histogram(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Record a sample, of which the Agent makes percentiles for its host."""
-        self._put(metric, value, tags, sample_rate, points.HISTOGRAM)
+        self._put(metric, value, tags, sample_rate, inputs.HISTOGRAM)
 
     def distribution(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Record a sample, of which Datadog makes percentiles over all hosts."""
-        self._put(metric, value, tags, sample_rate, points.DISTRIBUTION)
+        self._put(metric, value, tags, sample_rate, inputs.DISTRIBUTION)
 
     def timing(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Record how long something took, in milliseconds."""
-        self._put(metric, value, tags, sample_rate, points.TIMING)
+        self._put(metric, value, tags, sample_rate, inputs.TIMING)
 
     def increment(self, metric: str, value: Any = 1, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Count up."""
-        self._put(metric, value, tags, sample_rate, points.CHANGE)
+        self._put(metric, value, tags, sample_rate, inputs.CHANGE)
 
     def decrement(self, metric: str, value: Any = 1, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Count down."""
-        self._put(metric, _negative(value), tags, sample_rate, points.CHANGE)
+        self._put(metric, _negative(value), tags, sample_rate, inputs.CHANGE)
 
     def set(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
         """Record that something was seen; Datadog counts how many different ones there were."""
-        self._put(metric, 1, tags, sample_rate, points.SET, {names.ATTR_SET_MEMBER: text_of(value)})
+        self._put(metric, 1, tags, sample_rate, inputs.SET, {names.ATTR_SET_MEMBER: text_of(value)})
 
     set_metric = set
 
@@ -99,7 +99,7 @@ class DatadogMetrics:
         """Record an event; `alert_type` is error, warning, info or success."""
         run = self._run()
         if run is not None:
-            record_event(run, title, text, alert_type, {**self.constant_tags, **points.attrs_of(tags)})
+            record_event(run, title, text, alert_type, {**self.constant_tags, **inputs.attrs_of(tags)})
 
     def service_check(self, check_name: str, status: Any, tags: Any = None, message: str | None = None) -> None:
         """Record how a service fares: OK, WARNING, CRITICAL or UNKNOWN (0 to 3); anything else is UNKNOWN."""
@@ -107,7 +107,7 @@ class DatadogMetrics:
         if run is None:
             return
         word = _status(status)
-        attrs = {**self.constant_tags, **points.attrs_of(tags), names.ATTR_CHECK_STATUS: word}
+        attrs = {**self.constant_tags, **inputs.attrs_of(tags), names.ATTR_CHECK_STATUS: word}
         if message is not None:
             attrs["message"] = text_of(message)
         run.event(check_name, attrs, _CHECKS[word])
@@ -136,7 +136,7 @@ class DatadogMetrics:
             share = 1.0
         if share < 1 and self._chance() >= share:
             return
-        attrs = {**self.constant_tags, **points.attrs_of(tags), **(more or {})}
+        attrs = {**self.constant_tags, **inputs.attrs_of(tags), **(more or {})}
         if share < 1:
             attrs[names.ATTR_SAMPLE_RATE] = share
         if _sent_under_another(run, self.namespace):

@@ -1,1 +1,150 @@
-"""The events of a client SDK: what it logs, the exceptions on their way out, and whose fault they are."""
+"""The errors of a client, their kinds, and the rules of three dialects for whose fault they are."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from stepscope.extend import text_of
+from stepscope.model.errors import ConfigError
+
+MOST_CAUSES = 32
+
+
+class RequestErrorCategory(Enum):
+    """Whose fault a failed request is."""
+
+    UNKNOWN = "unknown"
+    USER_ERROR = "user"
+    SERVER_ERROR = "server"
+
+
+class RequestFailedError(Exception):
+    """A request that was taken and then failed."""
+
+    def __init__(
+        self,
+        message: str = "",
+        error_category: RequestErrorCategory = RequestErrorCategory.UNKNOWN,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.error_category = error_category
+        self.request_id = request_id
+
+
+class APIStatusError(Exception):
+    """A server answered with a status of failure."""
+
+    def __init__(self, message: str = "", status_code: int = 500, body: Any = None) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.body = body
+
+
+class APIConnectionError(Exception):
+    """A server was not reached."""
+
+
+class APITimeoutError(APIConnectionError):
+    """A server did not answer in time."""
+
+
+STATUS, TIMEOUT, CONNECTION = "api_status_error", "timeout", "connection_error"
+APPLICATION, OTHER = "application_error", "validation_error"
+"""The kinds of failure, as events name them."""
+
+_TIMEOUTS = frozenset(("APITimeoutError", "TimeoutError", "TimeoutException", "Timeout"))
+_CONNECTIONS = frozenset(
+    ("APIConnectionError", "ConnectionError", "ClientConnectionError", "NetworkError", "RemoteProtocolError",
+     "ProxyError", "NewConnectionError", "gaierror")
+)  # fmt: skip
+"""Names of errors in the clients people use, ours and Python's among them: no class of theirs is imported for it."""
+
+_RETRYABLE = {"document": (408, 429), "python": (408,), "elixir": (408, 429)}
+"""Statuses from 400 to 499 that are not the user's fault, in each dialect."""
+_OTHERWISE = {"document": True, "python": False, "elixir": False}
+"""Whether an error of unknown kind counts as the user's."""
+_USER_CATEGORIES = ("user", "user_error")
+DIALECTS = tuple(_RETRYABLE)
+
+
+def is_user_error(error: BaseException, dialect: str = "document") -> bool:
+    """Tell whether an error is the user's fault.
+
+    A failed request is judged by its category, an error with a `status_code` by that: 4xx is the user's but for 408,
+    and for 429 unless the dialect is `python`. A failed connection or a timeout is not the user's, whichever client
+    raised it. The dialect `document` looks at the error alone and takes any other error for the user's; `python` and
+    `elixir` look for a user's error in the whole chain of causes, and take any other for somebody else's. ConfigError
+    for an unknown dialect.
+    """
+    said = says_user(error, dialect)
+    return _OTHERWISE[dialect] if said is None else said
+
+
+def says_user(error: BaseException, dialect: str = "document") -> bool | None:
+    """The same, but None for an error of unknown kind."""
+    check_dialect(dialect)
+    if dialect == "document":
+        return _verdict(error, dialect)
+    verdicts = [_verdict(each, dialect) for each in chain(error)]
+    if any(verdicts):
+        return True
+    return False if False in verdicts else None
+
+
+def _verdict(error: BaseException, dialect: str) -> bool | None:
+    """Judge one error without its causes."""
+    category = part(error, "error_category")
+    if category is None and failure(error) == APPLICATION:
+        category = part(error, "category")  # as tinker's own class has it
+    if category is not None:
+        return text_of(getattr(category, "value", category)).lower() in _USER_CATEGORIES
+    kind = failure(error)
+    if kind == STATUS:
+        status = status_of(error) or 0
+        return 400 <= status < 500 and status not in _RETRYABLE[dialect]
+    return False if kind in (TIMEOUT, CONNECTION) else None
+
+
+def failure(error: BaseException) -> str:
+    """The kind of a failure: a status, a timeout, a connection, the work itself, or something else."""
+    if status_of(error) is not None:
+        return STATUS
+    names = {each.__name__ for each in type(error).__mro__}
+    if names & _TIMEOUTS:
+        return TIMEOUT
+    if names & _CONNECTIONS:
+        return CONNECTION
+    return APPLICATION if "RequestFailedError" in names else OTHER
+
+
+def status_of(error: BaseException) -> int | None:
+    """The status a server answered with; None when the error has none."""
+    found = part(error, "status_code")
+    return found if isinstance(found, int) else None
+
+
+def part(error: BaseException, name: str) -> Any:
+    """An attribute of an error; None for one that it lacks, or that raises."""
+    try:
+        return getattr(error, name, None)
+    except Exception:  # a property of somebody else's error, which must not replace that error
+        return None
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and every error that caused it or was being handled when it was raised; each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(seen) < MOST_CAUSES:
+        here = waiting.pop()
+        if isinstance(here, BaseException) and id(here) not in seen:
+            seen.add(id(here))
+            yield here
+            waiting += [here.__context__, here.__cause__]
+
+
+def check_dialect(dialect: str) -> None:
+    """ConfigError for a dialect that is not known."""
+    if dialect not in DIALECTS:
+        raise ConfigError(f"is_user_error: unknown dialect {dialect!r}; known are {', '.join(DIALECTS)}")

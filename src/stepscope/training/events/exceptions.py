@@ -6,13 +6,13 @@ from typing import Any
 
 import stepscope
 from stepscope.extend import exception_attrs, text_of, wrap
-from stepscope.training.events.kinds import APIConnectionError as APIConnectionError
-from stepscope.training.events.kinds import APIStatusError as APIStatusError
-from stepscope.training.events.kinds import APITimeoutError as APITimeoutError
-from stepscope.training.events.kinds import RequestErrorCategory as RequestErrorCategory
-from stepscope.training.events.kinds import RequestFailedError as RequestFailedError
-from stepscope.training.events.kinds import check_dialect
-from stepscope.training.events.kinds import is_user_error as is_user_error
+from stepscope.training.events import APIConnectionError as APIConnectionError
+from stepscope.training.events import APIStatusError as APIStatusError
+from stepscope.training.events import APITimeoutError as APITimeoutError
+from stepscope.training.events import RequestErrorCategory as RequestErrorCategory
+from stepscope.training.events import RequestFailedError as RequestFailedError
+from stepscope.training.events import check_dialect
+from stepscope.training.events import is_user_error as is_user_error
 from stepscope.training.events.telemetry import Telemetry
 
 

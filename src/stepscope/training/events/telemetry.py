@@ -1,19 +1,80 @@
-"""The events of a client: what it logs goes to the current run, and from there to the event server and every sink."""
+"""The events of a client and its sessions; they go to the current run, and from there to every sink."""
 
 import os
+import threading
 import time
+import uuid
+import weakref
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from enum import Enum
 from types import TracebackType
 from typing import Any
 
 import stepscope
 from stepscope.extend import exception_attrs, is_first_sight, message_of, text_of
+from stepscope.model import names
 from stepscope.model.names import SESSION_END, SESSION_START, SEVERITIES
 from stepscope.training import starting
-from stepscope.training.counting import mapping, reject
-from stepscope.training.events.kinds import check_dialect, failure, is_user_error, part, says_user, status_of
-from stepscope.training.events.sessions import session
+from stepscope.training.events import check_dialect, failure, is_user_error, part, says_user, status_of
+from stepscope.training.inputs import mapping, reject
+
+
+class Session:
+    """One session. Without an id its events belong to the session of the run, and the sink numbers them."""
+
+    def __init__(self, id: str | None) -> None:
+        self.id = id
+        self._index = 0
+        self._lock = threading.Lock()
+        self._began = time.monotonic_ns()
+        self._open = False
+
+    def mark(self) -> dict[str, Any]:
+        """Attributes for the next event: which session, which event, at which position."""
+        if self.id is None:
+            return {}
+        with self._lock:
+            index = self._index
+            self._index += 1
+        return {
+            names.ATTR_SESSION_ID: self.id,
+            names.ATTR_EVENT_ID: str(uuid.uuid4()),
+            names.ATTR_EVENT_INDEX: index,
+        }
+
+    def start(self) -> dict[str, Any] | None:
+        """Attributes of SESSION_START; None when the session has started."""
+        with self._lock:
+            if self._open:
+                return None
+            self._open, self._began = True, time.monotonic_ns()
+        return {names.ATTR_EVENT_TYPE: names.SESSION_START}
+
+    def end(self) -> dict[str, Any] | None:
+        """Attributes of SESSION_END, with the duration; None unless the session has started and not ended."""
+        with self._lock:
+            if not self._open:
+                return None
+            self._open = False
+            passed = timedelta(microseconds=(time.monotonic_ns() - self._began) // 1000)
+        return {names.ATTR_EVENT_TYPE: names.SESSION_END, names.ATTR_DURATION: str(passed)}
+
+
+_known: "weakref.WeakValueDictionary[str, Session]" = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def session(id: str | None) -> Session:
+    """The session of an id, shared by all that use it at the same time; a new one for None."""
+    if id is None:
+        return Session(None)
+    with _lock:
+        found = _known.get(id)
+        if found is None:
+            found = _known[id] = Session(id)
+        return found
+
 
 FLUSH_SECONDS = 5.0
 """The longest a fatal exception waits until it is in the journal."""

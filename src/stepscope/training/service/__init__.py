@@ -10,4 +10,4 @@ from stepscope.training.service.lifetime import get_tracer as get_tracer
 from stepscope.training.service.lifetime import init_telemetry as init_telemetry
 from stepscope.training.service.lifetime import read_config as read_config
 from stepscope.training.service.lifetime import shutdown_telemetry as shutdown_telemetry
-from stepscope.training.service.metrics import get_metrics as get_metrics
+from stepscope.training.service.service_metrics import get_metrics as get_metrics

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 
 from stepscope import extend
 from stepscope.extend import attach, current, detach
-from stepscope.training.counting import reject
+from stepscope.training.inputs import reject
 
 PREFIX = "tuft."
 KEYS = (

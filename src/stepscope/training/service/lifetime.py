@@ -13,8 +13,7 @@ import stepscope
 from stepscope.extend import collect_meters, text_of
 from stepscope.model.errors import ConfigError
 from stepscope.training import starting, tracing
-from stepscope.training.service.metrics import get_metrics
-from stepscope.training.service.resources import machine
+from stepscope.training.service.service_metrics import get_metrics, machine
 
 ENDPOINT = "TUFT_OTLP_ENDPOINT"
 DEBUG = "TUFT_OTEL_DEBUG"

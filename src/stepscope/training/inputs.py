@@ -1,11 +1,30 @@
-"""Instruments of points with attributes, and tags read as attributes."""
+"""What training code is given, read safely: mappings, tags and instruments; what cannot be used is counted."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import stepscope
 from stepscope.extend import text_of
 from stepscope.model.records import Instrument
-from stepscope.training.counting import reject
+
+
+def reject(what: str, found: object) -> None:
+    """Count input as rejected, with its type as the reason; without a run there is nobody to tell."""
+    run = stepscope.current_run()
+    if run is not None:
+        run.count("rejected", what, type(found).__name__)
+
+
+def mapping(what: str, given: Any) -> dict[str, Any]:
+    """Copy a mapping with texts for keys; what is none, or cannot be read, is counted."""
+    if given is None:
+        return {}
+    try:
+        return {text_of(key): value for key, value in given.items()}
+    except Exception:  # no mapping, or whatever a foreign one raises when it is read
+        reject(what, given)
+        return {}
+
 
 GAUGE = Instrument("gauge")
 COUNT = Instrument("sum", cumulative=False, monotonic=True)

@@ -1,20 +1,77 @@
 """The dual pipeline of an RL trainer: one config starts it, events become metrics and traces side by side."""
 
+import math
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from opentelemetry import trace
 
 import stepscope
-from stepscope.extend import NO_SPAN, level_of, text_of
-from stepscope.training import starting
-from stepscope.training.trainer import configs, evaluation, fields
-from stepscope.training.trainer.categories import Category, known
-from stepscope.training.trainer.configs import find
-from stepscope.training.trainer.dist import DistInfo
-from stepscope.training.trainer.labels import MetricRegistry
+from stepscope.extend import NO_SPAN, detect_launch, level_of, text_of
+from stepscope.training import starting, trainer_config, trainer_fields
+from stepscope.training.trainer_config import find
+from stepscope.training.trainer_fields import Category, MetricRegistry, known
+
+
+@dataclass(frozen=True, slots=True)
+class DistInfo:
+    """Rank and world size, as the launcher left them in the environment."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    launcher: str = "none"
+
+    @classmethod
+    def resolve(cls, env: Mapping[str, str] | None = None) -> "DistInfo":
+        """Read the launcher's variables; a process that nobody launched is rank 0 of 1."""
+        found = detect_launch(env)
+        return cls(found.rank, found.local_rank, found.world_size, found.launcher)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the first of all ranks."""
+        return self.rank == 0
+
+
+EVALUATOR_KEYS = (
+    "episodes",
+    "mean_return",
+    "max_return",
+    "min_return",
+    "episode_length_mean",
+    "episode_length_max",
+    "episode_length_min",
+    "duration_ms",
+)
+
+
+def summarize(returns: Iterable[float], lengths: Iterable[int], duration_ms: float) -> dict[str, float]:
+    """Sum up episodes under the eight keys; without an episode their figures are NaN."""
+    gains, sizes = [float(each) for each in returns], [float(each) for each in lengths]
+    return {
+        "episodes": len(gains),
+        "mean_return": _mean(gains),
+        "max_return": max(gains, default=math.nan),
+        "min_return": min(gains, default=math.nan),
+        "episode_length_mean": _mean(sizes),
+        "episode_length_max": max(sizes, default=math.nan),
+        "episode_length_min": min(sizes, default=math.nan),
+        "duration_ms": duration_ms,
+    }
+
+
+def missing(fields: Mapping[str, Any]) -> list[str]:
+    """Name the expected keys that an evaluation lacks."""
+    return [key for key in EVALUATOR_KEYS if key not in fields]
+
+
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
 
 _NO_METRICS = frozenset(("startup", "config_trace"))
 """Messages of events whose numbers are settings, not measurements."""
@@ -49,10 +106,10 @@ class TrainingContext:
         `otlp_endpoint` is the MLflow server that takes both metrics and traces; without it all stays local. Further
         arguments are those of `stepscope.init`. A run that is current is joined, and goes on after `finish`.
         """
-        given = configs.read(config)
+        given = trainer_config.read(config)
         dist = dist or DistInfo.resolve()
         registry = registry or MetricRegistry()
-        registry.configure(configs.labels(given))
+        registry.configure(trainer_config.labels(given))
         service = str(algorithm or find(given, "algorithm") or settings.get("service_name") or "training")
         named = {key: found for key in ("project", "home") if (found := find(given, key)) is not None}
         level = find(given, "log_level")
@@ -107,10 +164,10 @@ class TrainingContext:
 
     def _log(self, category: Category, given: Mapping[str, Any]) -> bool:
         """Record the numbers of an event; False when there are none, or no step."""
-        found = fields.sort(given)
+        found = trainer_fields.sort(given)
         if not found.numbers:
             return False
-        if category is Category.EVALUATOR and (lacks := evaluation.missing(given)):
+        if category is Category.EVALUATOR and (lacks := missing(given)):
             self.run.warn(f"an evaluation lacks {', '.join(lacks)}")
         if found.step is not None:
             axis = None if found.axis == "step" else found.axis
@@ -119,7 +176,7 @@ class TrainingContext:
             self.run.log(found.numbers, category=category.value)
         else:
             self.run.count("rejected", "metrics", "no step")
-            wanted = ", ".join(fields.STEP_FIELDS)
+            wanted = ", ".join(trainer_fields.STEP_FIELDS)
             self.run.warn(f"{category.name} has no step; give one of {wanted}")
             return False
         return True
@@ -129,7 +186,7 @@ class TrainingContext:
     ) -> dict[str, float]:
         """Record evaluated episodes under the keys that all algorithms share, and return them."""
         try:
-            found = evaluation.summarize(returns, lengths, duration_ms)
+            found = summarize(returns, lengths, duration_ms)
         except Exception as error:
             if self._is_open():
                 self.run.reject("evaluation", type(error).__name__)

@@ -1,0 +1,121 @@
+"""The fields of a trainer's event: its category, its step, its numbers, and their labels."""
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from stepscope.extend import Refused, number_of, step_number, text_of
+from stepscope.model import metric_labels, names
+from stepscope.model.names import STEP_FIELDS as STEP_FIELDS
+from stepscope.model.records import ExponentialHistogram, Histogram, Summary
+
+
+class Category(StrEnum):
+    """A category; its value is the prefix of its metrics' keys, without the slash."""
+
+    TRAINER = "trainer"
+    ACTOR = "actor"
+    EVALUATOR = "evaluator"
+    MISC = "misc"
+
+
+_KNOWN = frozenset(Category)
+
+
+def known(word: Any) -> Category | None:
+    """The category a word means, in any case, or by its alias (TRAIN, ACT, EVAL); None for any other word."""
+    if not isinstance(word, str):
+        return None
+    meant = names.CATEGORIES.get(word.strip().strip("/").lower())
+    return Category(meant) if meant in _KNOWN else None
+
+
+def normalize(word: Any) -> Category:
+    """The category a word means; MISC for whatever nobody knows."""
+    return known(word) or Category.MISC
+
+
+class Fields(NamedTuple):
+    """What an event has; `axis` is the field that gave the step."""
+
+    step: int | None
+    axis: str | None
+    numbers: dict[str, Any]
+
+
+def sort(given: Mapping[str, Any]) -> Fields:
+    """Sort fields. The step must be an integer; a float of that name is a number, as is a weaker step."""
+    step, axis = _step(given)
+    numbers = {text_of(key): value for key, value in given.items() if key != axis and is_number(value)}
+    return Fields(step, axis, numbers)
+
+
+def _step(given: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    for name in STEP_FIELDS:
+        value = given.get(name)
+        if value is None or isinstance(value, bool):
+            continue
+        try:
+            return step_number(value), name
+        except Refused:
+            continue
+    return None, None
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a field is exported as a metric: numbers and scalar tensors are; truth values and texts are not."""
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    try:
+        if "bool" in str(getattr(value, "dtype", "")):
+            return False
+        number_of(value)
+    except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
+        return False
+    return True
+
+
+class MetricRegistry:
+    """Labels by metric. They change what people read, never a metric's key."""
+
+    def __init__(self, labels: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> None:
+        env = os.environ if env is None else env
+        self.labels: dict[str, str] = dict(metric_labels.LABELS)
+        for name in metric_labels.VARIABLES:
+            self.labels.update(metric_labels.parse_labels(env.get(name, "")))
+        self._own: dict[str, str] = {}
+        for key, label in (labels or {}).items():
+            self.register(key, label)
+
+    def register(self, key: str, label: str) -> None:
+        """Give a metric its label; an empty one is passed over."""
+        if key and label:
+            self.labels[text_of(key)] = self._own[text_of(key)] = text_of(label)
+
+    def configure(self, labels: Mapping[str, str]) -> None:
+        """Take the labels of a config: they stand above the variables, and below those given in code."""
+        self.labels.update({text_of(key): text_of(label) for key, label in labels.items()})
+        self.labels.update(self._own)
+
+    def label(self, key: str) -> str:
+        """What a metric is called: its label, else its own words with the first letter raised."""
+        return metric_labels.label(key, self.labels)
+
+    def line(self, category: Any, numbers: Mapping[str, Any]) -> str:
+        """The numbers of one event as one line: `TRAINER - Grad norm: 2.300000 | Critic loss: 0.500000`.
+
+        What is no number is there as its text; one on a device is waited for.
+        """
+        parts = [f"{self.label(text_of(key))}: {_shown(value)}" for key, value in numbers.items()]
+        return f"{normalize(category).name} - {' | '.join(parts) or 'No metrics'}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (Histogram, ExponentialHistogram, Summary)):
+        return metric_labels.number(value)
+    try:
+        number = number_of(value)
+    except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
+        return text_of(value)
+    return metric_labels.number(number) if isinstance(number, (int, float)) else text_of(value)
