@@ -1,13 +1,11 @@
 """The sinks by name: options read from settings and checked, and which records each sink gets."""
 
-import difflib
 import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -16,11 +14,12 @@ from msgspec import structs
 from stepscope.journal.layout import slug
 from stepscope.model.errors import ConfigError
 from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
+from stepscope.model.plugins import Plugins, read_options
 from stepscope.model.ports import Sink
 from stepscope.model.records import KINDS, Log, Metric, Record, kind
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    pass
 
 OPTIONS = ("include", "exclude")
 """The options that every sink has."""
@@ -102,21 +101,24 @@ def _compiled(pattern: str) -> "re.Pattern[str]":
     return re.compile(translate(pattern))
 
 
-GROUP = "stepscope.sinks"
-"""The entry point group in which other packages register theirs."""
 LOCAL = "local"
 """The journal itself: always there, so naming it asks for nothing more."""
 DEBUG = ("STEPSCOPE_DEBUG", "TUFT_OTEL_DEBUG")
 """Variables that ask for every record on the console."""
-BUILT_IN = {
-    "console": "stepscope.sinks.console:Console",
-    "datadog": "stepscope.sinks.datadog:Datadog",
-    "hub": "stepscope.sinks.hub:Hub",
-    "mlflow": "stepscope.sinks.mlflow:Mlflow",
-    "otlp": "stepscope.sinks.otlp:Otlp",
-    "prometheus": "stepscope.sinks.prometheus:Prometheus",
-    "tinker": "stepscope.sinks.tinker:Tinker",
-}
+SINKS = Plugins(
+    "sink",
+    "stepscope.sinks",
+    {
+        "console": "stepscope.sinks.console:Console",
+        "datadog": "stepscope.sinks.datadog:Datadog",
+        "hub": "stepscope.sinks.hub:Hub",
+        "mlflow": "stepscope.sinks.mlflow:Mlflow",
+        "otlp": "stepscope.sinks.otlp:Otlp",
+        "prometheus": "stepscope.sinks.prometheus:Prometheus",
+        "tinker": "stepscope.sinks.tinker:Tinker",
+    },
+)
+"""The built-in sinks; other packages register theirs in the entry point group."""
 
 
 class Config(Protocol):
@@ -221,48 +223,24 @@ def _entry(each: Any) -> tuple[str, Mapping[str, Any]]:
 
 def names() -> list[str]:
     """Name the sinks that can be used here."""
-    return sorted({LOCAL, *BUILT_IN, *_registered()})
+    return sorted({LOCAL, *SINKS.names()})
 
 
 def find(name: str) -> type[Config]:
     """Import the options of a sink; ConfigError when there is none of that name, or it needs more packages."""
-    target: Any
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        return cast(type[Config], getattr(import_module(module), attribute))
-    point = _registered().get(name)
-    if point is not None:
-        try:
-            target = point.load()
-        except Exception as error:
-            raise ConfigError(
-                f"sinks: {name!r} is registered as {point.value} and cannot be loaded: {error!r}"
-            ) from None
-        return cast(type[Config], target)
-    near = difflib.get_close_matches(name, names(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"sinks: unknown sink {name!r}{hint} Known: {', '.join(names())}")
-
-
-def _registered() -> "dict[str, EntryPoint]":
-    from importlib.metadata import entry_points  # slow to import, and only others' sinks need it
-
-    return {point.name: point for point in entry_points(group=GROUP)}
+    try:
+        return cast(type[Config], SINKS.find(name, also=[LOCAL]))
+    except ConfigError as error:
+        raise ConfigError(f"sinks: {error}") from None
 
 
 def convert(name: str, options: Mapping[str, Any], kind: type[Options]) -> Options:
     """Read options into a Struct; ConfigError names the option, the known ones and what would be right."""
-    known = [field.name for field in msgspec.structs.fields(cast(Any, kind))]
-    for key in options:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), [*known, *OPTIONS], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"sinks: {name} has no option {key!r}{hint} Known: {', '.join((*known, *OPTIONS))}")
     try:
-        made = msgspec.convert(dict(options), kind, strict=False)
-    except msgspec.ValidationError as error:
+        made = read_options(options, kind, also=OPTIONS)
+    except ConfigError as error:
         raise ConfigError(f"sinks: {name}: {error}") from None
     timeout = getattr(made, "timeout", None)
     if timeout is not None and not timeout > 0:
-        raise ConfigError(f"sinks: {name}: timeout is a number of seconds above 0")
+        raise ConfigError(f"sinks: {name}: timeout must be a number of seconds above 0")
     return made

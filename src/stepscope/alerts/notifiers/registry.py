@@ -1,28 +1,28 @@
 """Which notifiers there are, and the `notifiers:` of a file read into them."""
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
-
-import msgspec
 
 from stepscope.alerts.dispatch import Notification
 from stepscope.model.errors import ConfigError
+from stepscope.model.plugins import Plugins, read_options
 
-GROUP = "stepscope.notifiers"
-"""The entry point group in which other packages register theirs."""
-BUILT_IN = {
-    "alertmanager": "stepscope.alerts.notifiers.alertmanager:Alertmanager",
-    "command": "stepscope.alerts.notifiers.command:Command",
-    "datadog": "stepscope.alerts.notifiers.datadog:Datadog",
-    "desktop": "stepscope.alerts.notifiers.desktop:Desktop",
-    "email": "stepscope.alerts.notifiers.email:Email",
-    "log": "stepscope.alerts.notifiers.log:Log",
-    "webhook": "stepscope.alerts.notifiers.webhook:Webhook",
-}
+NOTIFIERS = Plugins(
+    "notifier",
+    "stepscope.notifiers",
+    {
+        "alertmanager": "stepscope.alerts.notifiers.alertmanager:Alertmanager",
+        "command": "stepscope.alerts.notifiers.command:Command",
+        "datadog": "stepscope.alerts.notifiers.datadog:Datadog",
+        "desktop": "stepscope.alerts.notifiers.desktop:Desktop",
+        "email": "stepscope.alerts.notifiers.email:Email",
+        "log": "stepscope.alerts.notifiers.log:Log",
+        "webhook": "stepscope.alerts.notifiers.webhook:Webhook",
+    },
+)
+"""The built-in notifiers; other packages register theirs in the entry point group."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 Options = TypeVar("Options")
 
@@ -54,7 +54,7 @@ class NotifierConfig(Protocol):
 
 def names() -> list[str]:
     """Name the kinds of notifier that can be used here."""
-    return sorted({*BUILT_IN, *_registered()})
+    return NOTIFIERS.names()
 
 
 def read(name: str, given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> NotifierConfig:
@@ -70,38 +70,12 @@ def read(name: str, given: Mapping[str, Any], env: Mapping[str, str] | None = No
 
 def find(kind: str) -> type[NotifierConfig]:
     """Import the options of a kind of notifier; ConfigError names the known ones."""
-    if kind in BUILT_IN:
-        module, _, attribute = BUILT_IN[kind].partition(":")
-        return cast(type[NotifierConfig], getattr(import_module(module), attribute))
-    point = _registered().get(kind)
-    if point is None:
-        near = difflib.get_close_matches(kind, names(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"there is no notifier of the kind {kind!r}{hint} Known: {', '.join(names())}")
-    try:
-        return cast(type[NotifierConfig], point.load())
-    except Exception as error:
-        raise ConfigError(f"{kind!r} is registered as {point.value} and cannot be loaded: {error!r}") from None
-
-
-def _registered() -> dict[str, Any]:
-    from importlib.metadata import entry_points  # slow to import, and only others' notifiers need it
-
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return cast(type[NotifierConfig], NOTIFIERS.find(kind))
 
 
 def convert(options: Mapping[str, Any], kind: type[Options]) -> Options:
     """Read options into a Struct; ConfigError names the option and the known ones, never a value."""
-    known = [field.encode_name for field in msgspec.structs.fields(cast(Any, kind))]
-    for key in options:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"there is no option {key!r}{hint} Known: {', '.join(known)}")
-    try:
-        made = msgspec.convert(dict(options), kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise ConfigError(str(error)) from None
+    made = read_options(options, kind)
     timeout = getattr(made, "timeout", 1.0)
     if not 0 < timeout <= 300:
         raise ConfigError("timeout is a number of seconds, above 0 and up to 300")
