@@ -109,7 +109,7 @@ async def of_one_attempt(client: Any, ask: Ask) -> None:
     assert [each["attempt"] for each in (await ask("alerts", run="twice", step=25, rank=0))["alerts"]] == [2, 1]
     assert (await ask("alerts", run="twice", rank=1))["alerts"] == []
     refused = await client.call_tool("step", {"run": "twice", "step": 35, "attempt": 1})
-    assert "attempt 1 never came to step 35" in refused.content[0].text
+    assert "attempt 1 did not reach step 35" in refused.content[0].text
 
 
 def test_an_attempt_can_be_named(home: Path, python: Any) -> None:

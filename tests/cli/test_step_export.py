@@ -117,7 +117,7 @@ def test_with_a_hub(cli: Cli, home: Path, tmp_path: Path, until: Callable[..., N
 
 
 def test_the_attempt_that_is_named(tmp_path: Path) -> None:
-    """Its values, spans, logs and alerts alone; an attempt that never came to the step is refused by name."""
+    """Its values, spans, logs and alerts alone; an attempt that did not reach the step is refused by name."""
     for attempt in (1, 2):
         line = msgspec.structs.replace(log(f"said by attempt {attempt}"), step=5)
         records = [metric(step, loss=float(attempt)) for step in range(3 + attempt, 7)]
@@ -137,7 +137,7 @@ def test_the_attempt_that_is_named(tmp_path: Path) -> None:
         assert f"{word}2" not in first.stdout
     refused = step("4", "--attempt", "2")
     assert refused.returncode == 2
-    assert "attempt 2 never came to step 4; attempt 1 did" in refused.stderr
+    assert "attempt 2 did not reach step 4; attempt 1 did" in refused.stderr
 
 
 def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_an_attempt_that_never_came_to_a_step_is_told_and_left(trained: RunningH
     """The page says who did, and the newest is one click away."""
     page = chromium.new_page()
     page.goto(f"{trained.url}/#/run/four-ranks?step={RESUME - 10}&attempt=2")
-    page.get_by_text(f"attempt 2 never came to step {RESUME - 10}; attempt 1 did").wait_for()
+    page.get_by_text(f"attempt 2 did not reach step {RESUME - 10}; attempt 1 did").wait_for()
     page.get_by_role("button", name="Show the newest attempt").click()
     page.get_by_role("region", name="Values", exact=True).wait_for()
     page.close()

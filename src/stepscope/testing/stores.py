@@ -13,7 +13,7 @@ from stepscope.hub.questions.series_sql import SeriesQuery
 from stepscope.hub.questions.spans import find_spans, open_spans, read_trace
 from stepscope.hub.questions.step_sql import read_step
 from stepscope.hub.store.run_catalog import list_runs, read_writers, run_number
-from stepscope.hub.store.series_catalog import read_lines
+from stepscope.hub.store.series_catalog import find_series
 from stepscope.hub.store.store import Store
 from stepscope.model import names
 from stepscope.model.errors import Reject
@@ -219,7 +219,7 @@ class LineContract:
             for i, value in enumerate(values)
         ]
         store.write(Batch(writer(run), 0, [*records, Metric(T, 0, None, None, {"lat": 1.0, "plain": values[0]})]))
-        found = read_distributions(store.engine, read_lines(store.engine, numbered(store, run), key="lat"))
+        found = read_distributions(store.engine, find_series(store.engine, numbered(store, run), key="lat"))
         assert [row.value for row in reversed(found)] == values
         assert [key["key"] for key in list_keys(store.engine, numbered(store, run))] == ["lat", "plain"]
 
@@ -311,11 +311,11 @@ class RecordContract:
         alert = Alert(T, 60, None, None, None, 17, "a")
         store.write(Batch(writer(run, 0, attempt=2), 0, [*losses([(60, 50.0)]), alert]))
         view = read_step(store.engine, numbered(store, run), 60)
-        values_there = [(value.line.rank, value.value, value.mean, value.std, value.before) for value in view.values]
+        values_there = [(value.series.rank, value.value, value.mean, value.std, value.before) for value in view.values]
         assert values_there == [(0, 50.0, 0.5, 0.5, 50), (1, 0.0, 0.5, 0.5, 50)]
         assert [(row.rank, row.span.name) for row in view.spans] == [(0, "train.step"), (1, "train.step")]
         assert (len(view.logs), [row.record for row in view.alerts]) == (2, [alert])
-        assert [(reading.line.rank, reading.value) for reading in view.system] == [(0, 0.9), (1, 0.9)]
+        assert [(reading.series.rank, reading.value) for reading in view.system] == [(0, 0.9), (1, 0.9)]
         assert (view.previous, view.following) == (59, 61)
 
     def test_the_spans_of_a_step_are_those_of_one_attempt(self, store: Store, run: str) -> None:

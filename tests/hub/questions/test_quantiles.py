@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.hub.questions.histograms import DistributionRow
 from stepscope.hub.questions.quantiles import Extent, bucket_counts, histogram_quantiles, quantile
-from stepscope.hub.store.series_catalog import Line
+from stepscope.hub.store.series_catalog import SeriesRow
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import SPIKE, STEPS
@@ -65,7 +65,7 @@ def test_exponential_and_summaries() -> None:
 
 def recorded(at: int, value: Any, start: int = 0) -> tuple[int, DistributionRow]:
     """A distribution and its x."""
-    line = Line(1, "latency", "", 0, "histogram", "s", "", {})
+    line = SeriesRow(1, "latency", "", 0, "histogram", "s", "", {})
     return at, DistributionRow(line, 1, None, at, start, value)
 
 

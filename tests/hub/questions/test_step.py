@@ -90,7 +90,7 @@ def test_all_of_a_step_is_of_the_attempt_that_is_named(get: Get) -> None:
 def test_an_attempt_that_never_came_to_a_step_is_refused(get: Get) -> None:
     """With those that did."""
     said = get("/api/runs/again/steps/120", attempt=1, expect=404)["error"]["message"]
-    assert said == "attempt 1 never came to step 120; attempt 2 did"
+    assert said == "attempt 1 did not reach step 120; attempt 2 did"
     assert "attempts 1, 2 did" in get("/api/runs/again/steps/60", attempt=7, expect=404)["error"]["message"]
 
 

@@ -15,10 +15,21 @@ from stepscope.hub.questions.alert_states import alerting, for_all_projects
 from stepscope.hub.questions.endpoint import Endpoint, Reader
 from stepscope.hub.questions.export import read_points
 from stepscope.hub.questions.params import Param, bad_request, not_found, unavailable
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, seconds, thing
+from stepscope.hub.questions.schemas import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    STEP,
+    TEXT,
+    list_of,
+    nullable,
+    object_of,
+    seconds,
+)
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import RunRow
-from stepscope.hub.store.series_catalog import read_lines
+from stepscope.hub.store.series_catalog import find_series
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
@@ -83,7 +94,7 @@ def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     except Mistake as mistake:
         said = {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
         return {"mistake": said, "alerts": [], "keys": [], "points": 0, "complete": True}
-    lines = read_lines(reader.engine, row.number).values()
+    lines = find_series(reader.engine, row.number).values()
     keys = sorted({line.key for line in lines if any(rule.wants_key(line.key) for rule in rules)})
     records = _Records(reader.engine, row, keys)
     alerts = sorted(replay(rules, records.read()), key=lambda alert: alert.began)[:MOST_SHOWN]
@@ -127,7 +138,7 @@ class _Records:
             left = MOST_POINTS - len(found)
             self.whole = self.whole and len(piece.step) <= left
             for index in range(min(len(piece.step), left)):
-                line = piece.lines[int(piece.which[index])]
+                line = piece.series[int(piece.which[index])]
                 place = (int(piece.time[index]), int(piece.step[index]), line.rank, line.key)
                 found.append((*place, float(piece.value[index])))
             if len(found) >= MOST_POINTS:
@@ -193,7 +204,7 @@ def _body(given: dict[str, Any], decode: Any, example: str) -> Any:
 
 _NAME = Param("name", "text", "the name of a notifier", required=True, place="path")
 _YAML = {"type": "string", "maxLength": LONGEST}
-_MISTAKE = thing(line=INTEGER, column=INTEGER, message=TEXT)
+_MISTAKE = object_of(line=INTEGER, column=INTEGER, message=TEXT)
 _TEXT_BODY = {"type": "object", "properties": {"yaml": _YAML}, "required": ["yaml"], "additionalProperties": False}
 _TRIAL_BODY = {
     "type": "object",
@@ -201,31 +212,31 @@ _TRIAL_BODY = {
     "required": ["yaml", "run"],
     "additionalProperties": False,
 }
-_RULE = thing(
+_RULE = object_of(
     **dict.fromkeys(("name", "source", "when", "for", "severity"), TEXT),
     **dict.fromkeys(("series", "skipped", "firing"), INTEGER),
-    keys=many(TEXT),
+    keys=list_of(TEXT),
     enabled=BOOLEAN,
-    notify=maybe(many(TEXT)),
+    notify=nullable(list_of(TEXT)),
 )
-_NOTIFIER = thing(
+_NOTIFIER = object_of(
     **dict.fromkeys(("name", "place", "trouble"), TEXT),
     **dict.fromkeys(("sent", "retried", "rejected", "dropped", "waiting"), INTEGER),
 )
-_RULES = thing(
-    rules=many(_RULE),
-    mistakes=many(thing(file=TEXT, line=INTEGER, column=INTEGER, message=TEXT)),
+_RULES = object_of(
+    rules=list_of(_RULE),
+    mistakes=list_of(object_of(file=TEXT, line=INTEGER, column=INTEGER, message=TEXT)),
     yaml=TEXT,
-    files=many(TEXT),
-    notifiers=many(_NOTIFIER),
+    files=list_of(TEXT),
+    notifiers=list_of(_NOTIFIER),
     passed_over=INTEGER,
     trouble=TEXT,
 )
-_FIRED = thing(
+_FIRED = object_of(
     **dict.fromkeys(("rule", "key", "state", "severity", "message"), TEXT),
     **dict.fromkeys(("rank", "step", "last_step"), STEP),
     **dict.fromkeys(("began", "resolved"), SECONDS),
-    value=maybe(NUMBER),
+    value=nullable(NUMBER),
 )
 
 ENDPOINTS = (
@@ -250,7 +261,9 @@ ENDPOINTS = (
         "previewRules",
         "Which alerts some rules would have raised over a run; nothing is kept and nobody is notified.",
         preview,
-        thing(mistake=maybe(_MISTAKE), alerts=many(_FIRED), keys=many(TEXT), points=INTEGER, complete=BOOLEAN),
+        object_of(
+            mistake=nullable(_MISTAKE), alerts=list_of(_FIRED), keys=list_of(TEXT), points=INTEGER, complete=BOOLEAN
+        ),
         method="POST",
         body=_TRIAL_BODY,
     ),
@@ -259,7 +272,7 @@ ENDPOINTS = (
         "testNotifier",
         "Send a test to a notifier, and tell whether it was taken.",
         test,
-        thing(name=TEXT, sent=BOOLEAN, reason=TEXT),
+        object_of(name=TEXT, sent=BOOLEAN, reason=TEXT),
         (_NAME,),
         method="POST",
     ),

@@ -12,7 +12,18 @@ from stepscope.alerts.states import OPEN, STATES
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.questions.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
 from stepscope.hub.questions.params import Param, bad_request, forbidden, not_found
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, seconds, thing
+from stepscope.hub.questions.schemas import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    STEP,
+    TEXT,
+    list_of,
+    nullable,
+    object_of,
+    seconds,
+)
 from stepscope.wire.plain import plain, word
 
 LONGEST_TEXT = 200
@@ -206,18 +217,18 @@ _STATE = Param("state", "choice", "in this state; `open` is any in which people 
 ALERT_FIELDS = {
     **dict.fromkeys(("id", "fingerprint", "rule", "run", "project", "severity", "message"), TEXT),
     **dict.fromkeys(("advice", "cause", "threshold", "acknowledged_by", "muted", "error"), TEXT),
-    **dict.fromkeys(("finding", "run_name", "key"), maybe(TEXT)),
+    **dict.fromkeys(("finding", "run_name", "key"), nullable(TEXT)),
     **dict.fromkeys(("began", "fired", "changed", "resolved", "acknowledged", "notified"), SECONDS),
     **dict.fromkeys(("ended", "expected"), BOOLEAN),
     **dict.fromkeys(("rank", "step", "last_step"), STEP),
     "state": {"type": "string", "enum": list(STATES)},
-    "value": maybe(NUMBER),
+    "value": nullable(NUMBER),
     "count": INTEGER,
-    "seen_by": many(TEXT),
+    "seen_by": list_of(TEXT),
 }
-_ALERT = thing(**ALERT_FIELDS)
-_SILENCE = thing(id=TEXT, rule=TEXT, run=TEXT, key=TEXT, since=SECONDS, until=SECONDS, who=TEXT, why=TEXT)
-_MARK = thing(id=TEXT, rule=TEXT, finding=TEXT, key=TEXT, run=TEXT, project=TEXT, who=TEXT, time=SECONDS)
+_ALERT = object_of(**ALERT_FIELDS)
+_SILENCE = object_of(id=TEXT, rule=TEXT, run=TEXT, key=TEXT, since=SECONDS, until=SECONDS, who=TEXT, why=TEXT)
+_MARK = object_of(id=TEXT, rule=TEXT, finding=TEXT, key=TEXT, run=TEXT, project=TEXT, who=TEXT, time=SECONDS)
 _PATTERN = {"type": "string", "maxLength": LONGEST_TEXT}
 _NEW_SILENCE = {
     "type": "object",
@@ -236,7 +247,7 @@ ENDPOINTS = (
         "listAlertStates",
         "The alerts of rules and findings, the newest first, with the number in each state.",
         listing,
-        thing(alerts=many(_ALERT), counts=thing(**dict.fromkeys(STATES, INTEGER)), next=maybe(INTEGER)),
+        object_of(alerts=list_of(_ALERT), counts=object_of(**dict.fromkeys(STATES, INTEGER)), next=nullable(INTEGER)),
         (_STATE, EXACT_RUN, _RULE, LIMIT, OFFSET),
     ),
     Endpoint(
@@ -244,7 +255,7 @@ ENDPOINTS = (
         "readAlertState",
         "One alert, with the snapshot that was taken when it fired.",
         one,
-        thing(**ALERT_FIELDS, snapshot={"type": ["object", "null"]}),
+        object_of(**ALERT_FIELDS, snapshot={"type": ["object", "null"]}),
         (_ID,),
     ),
     Endpoint(
@@ -271,7 +282,7 @@ ENDPOINTS = (
         "listSilences",
         "The silences that last, and the marks as expected.",
         muted,
-        thing(silences=many(_SILENCE), expected=many(_MARK)),
+        object_of(silences=list_of(_SILENCE), expected=list_of(_MARK)),
     ),
     Endpoint(
         "/api/alerts/silences",
@@ -287,7 +298,7 @@ ENDPOINTS = (
         "removeSilence",
         "Remove a silence or a mark as expected.",
         remove,
-        thing(id=TEXT, removed=BOOLEAN),
+        object_of(id=TEXT, removed=BOOLEAN),
         (_ID,),
         method="DELETE",
     ),

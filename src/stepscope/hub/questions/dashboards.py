@@ -1,4 +1,4 @@
-"""Endpoints of dashboards: the list, one of them, keeping and deleting a user's own, and checking a text."""
+"""Dashboards: list, read, save and delete them, and validate their YAML."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from stepscope.hub.dashboards.folder import BUILTIN, Folder, Source
 from stepscope.hub.dashboards.shape import LONGEST, Mistake, parse
 from stepscope.hub.questions.endpoint import Endpoint, Reader
 from stepscope.hub.questions.params import Param, bad_request, forbidden, not_found
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, many, maybe, thing
+from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, list_of, nullable, object_of
 
 
 class Text(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request that brings a dashboard."""
+    """The body of a request with a dashboard."""
 
     yaml: str
 
@@ -31,7 +31,7 @@ def _described(source: Source) -> dict[str, Any]:
     try:
         made = parse(source.text)
     except Mistake as mistake:
-        return {**_who(source), "title": source.name, "text": "", "charts": 0, "mistake": _told(mistake)}
+        return {**_who(source), "title": source.name, "text": "", "charts": 0, "mistake": _mistake_json(mistake)}
     return {**_who(source), "title": made.title, "text": made.text, "charts": len(made.charts), "mistake": None}
 
 
@@ -43,7 +43,7 @@ def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {**_who(source), "yaml": source.text, **_checked(source.text)}
 
 
-def keep(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `PUT /api/dashboards/{name}`."""
     name, text = _changeable(reader, given), _text(given)
     try:
@@ -53,7 +53,7 @@ def keep(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     try:
         _folder(reader).write(name, text)
     except OSError as error:
-        raise bad_request(f"the dashboard cannot be kept: {error.strerror or error}") from None
+        raise bad_request(f"the dashboard cannot be saved: {error.strerror or error}") from None
     return one(reader, given)
 
 
@@ -66,7 +66,7 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
-    """Answer `POST /api/dashboards`: tell what a text says, without keeping it."""
+    """Answer `POST /api/dashboards`: validate without saving."""
     return _checked(_text(given))
 
 
@@ -74,21 +74,21 @@ def _checked(text: str) -> dict[str, Any]:
     try:
         return {"dashboard": msgspec.to_builtins(parse(text)), "mistake": None}
     except Mistake as mistake:
-        return {"dashboard": None, "mistake": _told(mistake)}
+        return {"dashboard": None, "mistake": _mistake_json(mistake)}
 
 
 def _folder(reader: Reader) -> Folder:
     if reader.home is None:
-        raise not_found("dashboards are kept by a hub, and none runs here")
+        raise not_found("dashboards are stored by a hub, and none runs here")
     return Folder(reader.home)
 
 
 def _changeable(reader: Reader, given: dict[str, Any]) -> str:
     name: str = given["name"]
     if reader.project is not None:
-        raise forbidden("dashboards are for all projects and this token reaches one only")
+        raise forbidden("dashboards are shared by all projects, and this token is limited to one")
     if name in BUILTIN:
-        raise bad_request(f"{name} is built in: keep yours under another name")
+        raise bad_request(f"{name} is built in: save yours under another name")
     return name
 
 
@@ -103,14 +103,14 @@ def _who(source: Source) -> dict[str, Any]:
     return {"name": source.name, "builtin": source.builtin}
 
 
-def _told(mistake: Mistake) -> dict[str, Any]:
+def _mistake_json(mistake: Mistake) -> dict[str, Any]:
     return {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
 
 
 _NAME = Param("name", "name", "the name of a dashboard", required=True, place="path")
-_MISTAKE = maybe(thing(line=INTEGER, column=INTEGER, message=TEXT))
-_DASHBOARD = {"type": ["object", "null"], "description": "The dashboard as data; null when the text is none."}
-_ONE = thing(name=TEXT, builtin=BOOLEAN, yaml=TEXT, dashboard=_DASHBOARD, mistake=_MISTAKE)
+_MISTAKE = nullable(object_of(line=INTEGER, column=INTEGER, message=TEXT))
+_DASHBOARD = {"type": ["object", "null"], "description": "The dashboard as data; null when the text is not valid."}
+_ONE = object_of(name=TEXT, builtin=BOOLEAN, yaml=TEXT, dashboard=_DASHBOARD, mistake=_MISTAKE)
 _BODY = {
     "type": "object",
     "properties": {"yaml": {"type": "string", "maxLength": LONGEST}},
@@ -124,18 +124,18 @@ ENDPOINTS = (
         "listDashboards",
         "The dashboards: the built-in ones, then those in the home folder.",
         listing,
-        thing(
-            dashboards=many(
-                thing(name=TEXT, builtin=BOOLEAN, title=TEXT, text=TEXT, charts=INTEGER, mistake=_MISTAKE),
+        object_of(
+            dashboards=list_of(
+                object_of(name=TEXT, builtin=BOOLEAN, title=TEXT, text=TEXT, charts=INTEGER, mistake=_MISTAKE),
             )
         ),
     ),
     Endpoint(
         "/api/dashboards",
         "checkDashboard",
-        "What a text says as a dashboard, or where it is wrong; nothing is kept.",
+        "Validate the YAML of a dashboard: the dashboard as data, or the mistake. Nothing is saved.",
         check,
-        thing(dashboard=_DASHBOARD, mistake=_MISTAKE),
+        object_of(dashboard=_DASHBOARD, mistake=_MISTAKE),
         method="POST",
         body=_BODY,
     ),
@@ -143,8 +143,8 @@ ENDPOINTS = (
     Endpoint(
         "/api/dashboards/{name}",
         "keepDashboard",
-        "Keep a dashboard in the home folder; a text that is none is refused with the line.",
-        keep,
+        "Save a dashboard in the home folder; invalid YAML is refused with the line.",
+        save,
         _ONE,
         (_NAME,),
         method="PUT",
@@ -155,7 +155,7 @@ ENDPOINTS = (
         "deleteDashboard",
         "Delete a dashboard from the home folder.",
         delete,
-        thing(name=TEXT, deleted=BOOLEAN),
+        object_of(name=TEXT, deleted=BOOLEAN),
         (_NAME,),
         method="DELETE",
     ),

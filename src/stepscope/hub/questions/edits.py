@@ -1,4 +1,4 @@
-"""Endpoints that change a run: its name, notes, tags, whether it is archived; its edits; and its deletion."""
+"""Changes of a run: edits of its name, notes, tags and archived flag, their history, and deletion."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import msgspec
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.params import bad_request, conflict, not_found, unavailable
 from stepscope.hub.questions.runs import RUN_FIELDS, run_json
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, many, seconds, thing
+from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, list_of, object_of, seconds
 from stepscope.journal.run_edits import GOING, Edits
 from stepscope.model.edits import (
     LARGEST_TAG,
@@ -73,7 +73,7 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 def _edits(reader: Reader) -> Edits:
     if reader.edits is None:
-        raise not_found("edits are kept in a home folder, and there is none here")
+        raise not_found("edits are stored in a home folder, and there is none here")
     return reader.edits
 
 
@@ -85,7 +85,7 @@ def _change(body: bytes) -> Change:
             f'send {{"name": "...", "notes": "...", "tags": {{"name": true}}, "archived": true}}: {error}'
         ) from None
     if not wanted:
-        raise bad_request("this changes nothing: send a name, notes, tags or archived")
+        raise bad_request("nothing to change: send a name, notes, tags or archived")
     if isinstance(wanted.name, str) and not wanted.name.strip():
         raise bad_request("a name must not be blank")
     return wanted
@@ -102,7 +102,7 @@ def _shape(edit: Edit) -> dict[str, Any]:
 
 _CHANGE = {
     "type": "object",
-    "description": "What is left out stays. Null restores the recorded name or notes, and removes a tag.",
+    "description": "Fields left out do not change. Null restores the recorded name or notes, and removes a tag.",
     "minProperties": 1,
     "properties": {
         "name": {"type": ["string", "null"], "minLength": 1, "maxLength": LONGEST_NAME, "pattern": r"\S"},
@@ -122,23 +122,23 @@ _CHANGE = {
     },
     "additionalProperties": False,
 }
-_EDIT = thing(id=TEXT, time=SECONDS, who=TEXT, change=_CHANGE)
+_EDIT = object_of(id=TEXT, time=SECONDS, who=TEXT, change=_CHANGE)
 
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/edits",
         "listEdits",
-        "What was changed about a run since it started: who, when and what, the newest first.",
+        "The edits of a run: who, when and what, the newest first.",
         listing,
-        thing(edits=many(_EDIT)),
+        object_of(edits=list_of(_EDIT)),
         (RUN,),
     ),
     Endpoint(
         "/api/runs/{run}",
         "editRun",
-        "Change the name, notes or tags of a run, or archive it; `undo` of the answer is what takes it back.",
+        "Change the name, notes or tags of a run, or archive it; `undo` of the answer reverts it.",
         change,
-        thing(run=thing(**RUN_FIELDS), edit=_EDIT, undo=_CHANGE),
+        object_of(run=object_of(**RUN_FIELDS), edit=_EDIT, undo=_CHANGE),
         (RUN,),
         method="PATCH",
         body=_CHANGE,
@@ -146,13 +146,13 @@ ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}",
         "deleteRun",
-        "Delete a run that has ended: its journals, quarantined records and stored rows. It does not come back.",
+        "Delete a run that has ended: its journals, quarantined records and stored rows. This cannot be undone.",
         delete,
-        thing(
+        object_of(
             run=TEXT,
             deleted=BOOLEAN,
             bytes=INTEGER,
-            freed=thing(journals=INTEGER, quarantine=INTEGER, store=INTEGER),
+            freed=object_of(journals=INTEGER, quarantine=INTEGER, store=INTEGER),
         ),
         (RUN,),
         method="DELETE",

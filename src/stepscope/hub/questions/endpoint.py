@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.questions.params import Param, forbidden, not_found
-from stepscope.hub.questions.schemas import INTEGER, Schema, maybe
+from stepscope.hub.questions.schemas import INTEGER, Schema, nullable
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
@@ -136,7 +136,7 @@ RANK_PARAM = Param("rank", "integer", "of this rank", low=0, high=2**32 - 1)
 NAME_PARAM = Param("name", "text", "with this name")
 TRACE_PARAM = Param("trace_id", "hex", "of this trace", width=16)
 SPAN_PARAM = Param("span_id", "hex", "of this span", width=8)
-NEXT = maybe(INTEGER)
+NEXT = nullable(INTEGER)
 
 
 def to_int64(number: float | None, factor: float = 1.0) -> int | None:

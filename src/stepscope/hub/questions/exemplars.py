@@ -8,11 +8,22 @@ from msgspec import Struct
 
 from stepscope.hub.questions.conditions import newest, pages
 from stepscope.hub.questions.endpoint import LIMIT, METRIC, RANK_ONLY, RUN, SINCE, UNTIL, Endpoint, Reader, nanoseconds
-from stepscope.hub.questions.schemas import ATTRS, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, seconds, thing
+from stepscope.hub.questions.schemas import (
+    ATTRS,
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    STEP,
+    TEXT,
+    list_of,
+    nullable,
+    object_of,
+    seconds,
+)
 from stepscope.hub.store import attrs, exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
-from stepscope.hub.store.series_catalog import Line, read_lines
+from stepscope.hub.store.series_catalog import SeriesRow, find_series
 from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain
 
@@ -20,7 +31,7 @@ from stepscope.wire.plain import plain
 class ExemplarRow(Struct, frozen=True):
     """One exemplar, with the step and the series of its point; ids are None where it has none."""
 
-    line: Line
+    series: SeriesRow
     attempt: int
     step: int | None
     time: int
@@ -34,11 +45,11 @@ def every_exemplar(
     engine: Engine, run: int, *, keys: Collection[str] = (), rank: int | None = None
 ) -> Iterator[list[ExemplarRow]]:
     """Yield the exemplars of a run page by page, by series and time."""
-    lines = read_lines(engine, run, keys=keys, rank=rank)
-    return pages(partial(_read, engine, lines), lines, "series, time, span_id")
+    catalog = find_series(engine, run, keys=keys, rank=rank)
+    return pages(partial(_read, engine, catalog), catalog, "series, time, span_id")
 
 
-def _read(engine: Engine, lines: dict[int, Line], rest: str) -> list[ExemplarRow]:
+def _read(engine: Engine, catalog: dict[int, SeriesRow], rest: str) -> list[ExemplarRow]:
     columns = (
         *("series", "attempt", "step", "time", "value", "rest"),
         *("trace_id", "span_id", "attr_names", "attr_values", "attr_types"),
@@ -46,7 +57,7 @@ def _read(engine: Engine, lines: dict[int, Line], rest: str) -> list[ExemplarRow
     found = engine.query(f"SELECT {', '.join(columns)} FROM exemplars {rest}")
     return [
         ExemplarRow(
-            lines[series],
+            catalog[series],
             attempt,
             step_of(step),
             time,
@@ -61,17 +72,17 @@ def _read(engine: Engine, lines: dict[int, Line], rest: str) -> list[ExemplarRow
 
 def exemplars(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/exemplars`."""
-    lines = read_lines(reader.engine, reader.number(given["run"]), key=given["key"], rank=given["rank"])
+    catalog = find_series(reader.engine, reader.number(given["run"]), key=given["key"], rank=given["rank"])
     since, until = nanoseconds(given["since"]), nanoseconds(given["until"])
-    found = newest(partial(_read, reader.engine, lines), lines, since, until, given["limit"])
+    found = newest(partial(_read, reader.engine, catalog), catalog, since, until, given["limit"])
     return {"run": given["run"], "key": given["key"], "exemplars": [_json(row) for row in found]}
 
 
 def _json(row: ExemplarRow) -> dict[str, Any]:
     return {
-        "rank": row.line.rank,
-        "series": plain(row.line.attrs),
-        "scope": row.line.scope,
+        "rank": row.series.rank,
+        "series": plain(row.series.attrs),
+        "scope": row.series.scope,
         "attempt": row.attempt,
         "step": row.step,
         "time": seconds(row.time),
@@ -82,18 +93,18 @@ def _json(row: ExemplarRow) -> dict[str, Any]:
     }
 
 
-_EXEMPLAR = thing(
+_EXEMPLAR = object_of(
     rank=INTEGER, series=ATTRS, scope=TEXT, attempt=INTEGER, step=STEP, time=SECONDS, value=NUMBER,
-    trace_id=maybe(TEXT), span_id=maybe(TEXT), attrs=ATTRS,
+    trace_id=nullable(TEXT), span_id=nullable(TEXT), attrs=ATTRS,
 )  # fmt: skip
 
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/exemplars",
         "readExemplars",
-        "Single measurements behind the points of a metric, with their spans; the newest first.",
+        "Exemplars of a metric: single measurements with their spans, the newest first.",
         exemplars,
-        thing(run=TEXT, key=TEXT, exemplars=many(_EXEMPLAR)),
+        object_of(run=TEXT, key=TEXT, exemplars=list_of(_EXEMPLAR)),
         (RUN, METRIC, RANK_ONLY, SINCE, UNTIL, LIMIT),
     ),
 )

@@ -21,7 +21,7 @@ from stepscope.hub.store.arrow import Points
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.log_rows import LogRow
 from stepscope.hub.store.run_catalog import step_of
-from stepscope.hub.store.series_catalog import Line, read_lines, read_totals
+from stepscope.hub.store.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Histogram, Summary
 from stepscope.wire.plain import plain, word
@@ -34,23 +34,25 @@ def read_points(
     engine: Engine, run: int, *, keys: Sequence[str] = (), rank: int | None = None, piece: int = PIECE
 ) -> Iterator[Points]:
     """Yield the points of a run, superseded ones too, by key and rank."""
-    lines = read_lines(engine, run, keys=keys, rank=rank)
-    sizes = dict.fromkeys(lines, 0)
-    for total in read_totals(engine, run, lines):
-        sizes[total.line.series] += total.points
-    ordered = sorted((line for line in lines.values() if sizes[line.series]), key=lambda line: (line.key, line.rank))
-    group: list[Line] = []
-    for line in ordered:
-        if group and sum(sizes[each.series] for each in group) + sizes[line.series] > piece:
+    catalog = find_series(engine, run, keys=keys, rank=rank)
+    sizes = dict.fromkeys(catalog, 0)
+    for total in read_totals(engine, run, catalog):
+        sizes[total.series.number] += total.points
+    ordered = sorted(
+        (series for series in catalog.values() if sizes[series.number]), key=lambda series: (series.key, series.rank)
+    )
+    group: list[SeriesRow] = []
+    for series in ordered:
+        if group and sum(sizes[each.number] for each in group) + sizes[series.number] > piece:
             yield from _pieces(engine, group, piece)
             group = []
-        group.append(line)
+        group.append(series)
     if group:
         yield from _pieces(engine, group, piece)
 
 
-def _pieces(engine: Engine, lines: list[Line], piece: int) -> Iterator[Points]:
-    places = np.array([line.series for line in lines], dtype=np.uint64)
+def _pieces(engine: Engine, group: list[SeriesRow], piece: int) -> Iterator[Points]:
+    places = np.array([series.number for series in group], dtype=np.uint64)
     order = np.argsort(places)
     offset = 0
     while True:
@@ -63,7 +65,7 @@ def _pieces(engine: Engine, lines: list[Line], piece: int) -> Iterator[Points]:
             return
         which = order[np.searchsorted(places[order], found.array("series", "u8"))].astype(np.int32)
         columns = (found.array("step", "i8"), found.array("time", "i8"), found.array("attempt", "u2"))
-        yield Points(lines, which, *columns, found.array("value"), found.array("rest", "i8"))
+        yield Points(group, which, *columns, found.array("value"), found.array("rest", "i8"))
         if len(found) < piece:
             return
         offset += piece
@@ -91,7 +93,9 @@ RECORD = (
 
 def point_rows(points: Points) -> Iterator[tuple[Any, ...]]:
     """The points one by one, in the order of `POINT`; times in seconds as text, to the nanosecond."""
-    labels = [(line.key, line.axis or None, line.rank, plain(line.attrs), line.scope) for line in points.lines]
+    labels = [
+        (series.key, series.axis or None, series.rank, plain(series.attrs), series.scope) for series in points.series
+    ]
     columns = (points.which, points.attempt, points.step, points.time, points.value, points.rest)
     for which, attempt, step, time, value, rest in zip(*(column.tolist() for column in columns), strict=True):
         key, axis, rank, attrs, scope = labels[which]
@@ -101,13 +105,13 @@ def point_rows(points: Points) -> Iterator[tuple[Any, ...]]:
 
 def histogram_row(row: DistributionRow) -> dict[str, Any]:
     """A distribution by the names of `HISTOGRAM`; times in ns, and only what its kind has."""
-    line, value = row.line, row.value
+    series, value = row.series, row.value
     made: dict[str, Any] = {
         **_place(row),
         "start": row.start or None,
-        "unit": line.unit,
-        "scope": line.scope,
-        "attrs": line.attrs,
+        "unit": series.unit,
+        "scope": series.scope,
+        "attrs": series.attrs,
         "count": value.count,
         "sum": value.total,
     }
@@ -131,21 +135,21 @@ def histogram_row(row: DistributionRow) -> dict[str, Any]:
 
 def exemplar_row(row: ExemplarRow) -> dict[str, Any]:
     """An exemplar by the names of `EXEMPLAR`; its time in ns."""
-    line = row.line
+    series = row.series
     return {
         **_place(row),
         "value": row.value,
         "attrs": row.attrs,
-        "scope": line.scope,
-        "series_attrs": line.attrs,
+        "scope": series.scope,
+        "series_attrs": series.attrs,
         "trace_id": row.trace_id.hex() if row.trace_id else None,
         "span_id": row.span_id.hex() if row.span_id else None,
     }
 
 
 def _place(row: DistributionRow | ExemplarRow) -> dict[str, Any]:
-    line = row.line
-    named = {"key": line.key, "axis": line.axis or None, "rank": line.rank}
+    series = row.series
+    named = {"key": series.key, "axis": series.axis or None, "rank": series.rank}
     return {**named, "attempt": row.attempt, "step": row.step, "time": row.time}
 
 

@@ -6,7 +6,7 @@ from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.diagnosis.registry import KINDS
 from stepscope.diagnosis.shape import as_json
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, thing
+from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, list_of, nullable, object_of
 from stepscope.hub.store.finding_catalog import read_findings
 
 
@@ -26,10 +26,11 @@ def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 FINDING_FIELDS = {
     "kind": {"type": "string", "examples": list(KINDS)},
     "severity": {"type": "string", "enum": list(reversed(SEVERITIES))},
-    "text": TEXT, "step": STEP, "first_step": STEP, "last_step": STEP, "rank": maybe(INTEGER), "ranks": many(INTEGER),
-    "key": maybe(TEXT), "also": many(TEXT), "span": maybe(TEXT), "attempt": maybe(INTEGER), "value": maybe(NUMBER),
-    "usual": maybe(NUMBER), "expected": maybe(many(NUMBER)), "cause": TEXT, "advice": TEXT, "since": SECONDS,
-    "symptoms": many(TEXT),
+    "text": TEXT, "step": STEP, "first_step": STEP, "last_step": STEP, "rank": nullable(INTEGER),
+    "ranks": list_of(INTEGER), "key": nullable(TEXT), "also": list_of(TEXT), "span": nullable(TEXT),
+    "attempt": nullable(INTEGER), "value": nullable(NUMBER),
+    "usual": nullable(NUMBER), "expected": nullable(list_of(NUMBER)), "cause": TEXT, "advice": TEXT, "since": SECONDS,
+    "symptoms": list_of(TEXT),
 }  # fmt: skip
 
 ENDPOINTS = (
@@ -39,7 +40,9 @@ ENDPOINTS = (
         "What went wrong in a run, worst first: where, since when, what was expected, the likely cause and what to do. "
         "`complete` is false while records that are stored are not diagnosed yet.",
         answer,
-        thing(run=TEXT, complete=BOOLEAN, progress={"type": "number"}, findings=many(thing(**FINDING_FIELDS))),
+        object_of(
+            run=TEXT, complete=BOOLEAN, progress={"type": "number"}, findings=list_of(object_of(**FINDING_FIELDS))
+        ),
         (RUN,),
     ),
 )

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, maybe, table, thing
+from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, map_of, nullable, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.series_catalog import Line, read_lines, read_totals
+from stepscope.hub.store.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model import names
 from stepscope.model.goodput import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
@@ -18,11 +18,11 @@ _WORDS = ", ".join(literal.text(bucket) for bucket in names.BUCKETS)
 _BUCKETED = f"({_SAID} IN ({_WORDS}) OR name IN ({_KNOWN}))"
 _OURS = ("stepscope/", "system/")
 MOST_TOKENS = 200_000
-"""So many points of a metric of tokens are looked at in their order."""
+"""The most points of a token metric that are read in order."""
 
 
 def read_sums(engine: Engine, run: int) -> Sums:
-    """Add up a run."""
+    """Sum up the times, steps and tokens of a run."""
     sums = Sums()
     _spans(engine, run, sums)
     _points(engine, run, sums)
@@ -72,20 +72,20 @@ def _spans(engine: Engine, run: int, sums: Sums) -> None:
 
 
 def _points(engine: Engine, run: int, sums: Sums) -> None:
-    lines = read_lines(engine, run)
-    for total in read_totals(engine, run, lines):
-        part = total.line.rank, total.attempt
+    catalog = find_series(engine, run)
+    for total in read_totals(engine, run, catalog):
+        part = total.series.rank, total.attempt
         sums.reach(part, total.first_time, total.last_time)
-        if not total.line.key.startswith(_OURS) and not total.line.axis and total.last_step != NO_STEP:
+        if not total.series.key.startswith(_OURS) and not total.series.axis and total.last_step != NO_STEP:
             sums.walk(part, total.first_step, total.last_step)
-    own = {number: line for number, line in lines.items() if not line.key.startswith(_OURS)}
-    counting = [number for number, line in own.items() if line.key.rpartition("/")[2] in TOKEN_KEYS]
+    own = {number: info for number, info in catalog.items() if not info.key.startswith(_OURS)}
+    counting = [number for number, info in own.items() if info.key.rpartition("/")[2] in TOKEN_KEYS]
     if counting:
-        _tokens(engine, counting, lines, sums)
+        _tokens(engine, counting, catalog, sums)
 
 
-def _tokens(engine: Engine, counting: list[int], lines: Mapping[int, Line], sums: Sums) -> None:
-    """Read what the metrics of tokens said; of a long one every so many steps tell whether it ever fell."""
+def _tokens(engine: Engine, counting: list[int], catalog: Mapping[int, SeriesRow], sums: Sums) -> None:
+    """Read the token metrics; of a long one only every n-th step is checked for a decrease."""
     among = f"series IN {literal.integers(counting)} AND value = value"
     amounts = engine.query(
         f"""SELECT series, attempt, count() AS n, sum(value) AS total, min(value) AS low, max(value) AS high
@@ -101,8 +101,8 @@ def _tokens(engine: Engine, counting: list[int], lines: Mapping[int, Line], sums
     )
     moves = {(series, attempt): (rises, falls) for series, attempt, rises, falls in courses.rows()}
     for series, attempt, n, total, low, high in rows:
-        line, (rises, falls) = lines[series], moves.get((series, attempt), (0, 0))
-        count = sums.tokens.setdefault((line.key, (line.rank, attempt)), TokenCount())
+        info, (rises, falls) = catalog[series], moves.get((series, attempt), (0, 0))
+        count = sums.tokens.setdefault((info.key, (info.rank, attempt)), TokenCount())
         # Lines of one key that differ in their attributes are added up; together they are no counter.
         count.falls += falls + (count.points > 0)
         count.rises += rises
@@ -139,19 +139,19 @@ ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/goodput",
         "readGoodput",
-        "What the time of a run was good for: seconds and shares by bucket and phase, steps and tokens per second.",
+        "How the time of a run was spent: seconds and shares by bucket and phase, steps and tokens per second.",
         goodput,
-        thing(
+        object_of(
             run=TEXT,
             goodput=_NUMBER,
             seconds=_NUMBER,
-            shares=table(_NUMBER),
-            buckets=table(_NUMBER),
-            phases=table(_NUMBER),
+            shares=map_of(_NUMBER),
+            buckets=map_of(_NUMBER),
+            phases=map_of(_NUMBER),
             steps=INTEGER,
-            steps_per_second=maybe(_NUMBER),
+            steps_per_second=nullable(_NUMBER),
             tokens=_NUMBER,
-            tokens_per_second=maybe(_NUMBER),
+            tokens_per_second=nullable(_NUMBER),
             tokens_counted=BOOLEAN,
         ),
         (RUN,),

@@ -18,15 +18,15 @@ from stepscope.hub.questions.schemas import (
     SECONDS,
     STEP,
     TEXT,
-    many,
-    maybe,
+    list_of,
+    nullable,
+    object_of,
     seconds,
-    thing,
 )
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
-from stepscope.hub.store.series_catalog import Line, read_lines
+from stepscope.hub.store.series_catalog import SeriesRow, find_series
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, restore
 from stepscope.model.records import Histogram, Summary
@@ -38,7 +38,7 @@ MOST_SERIES = 64
 class DistributionRow(Struct, frozen=True):
     """One distribution as it was recorded."""
 
-    line: Line
+    series: SeriesRow
     attempt: int
     step: int | None
     time: int
@@ -46,24 +46,24 @@ class DistributionRow(Struct, frozen=True):
     value: Distribution
 
 
-def read_distributions(engine: Engine, lines: dict[int, Line], limit: int = 1000) -> list[DistributionRow]:
+def read_distributions(engine: Engine, catalog: dict[int, SeriesRow], limit: int = 1000) -> list[DistributionRow]:
     """The latest distributions of some series, the newest first."""
-    return newest(partial(_read, engine, lines), lines, None, None, limit)
+    return newest(partial(_read, engine, catalog), catalog, None, None, limit)
 
 
 def every_distribution(
     engine: Engine, run: int, *, keys: Collection[str] = (), rank: int | None = None
 ) -> Iterator[list[DistributionRow]]:
     """Yield the distributions of a run page by page, superseded ones too, by series and step."""
-    lines = read_lines(engine, run, keys=keys, rank=rank)
-    return pages(partial(_read, engine, lines), lines, "series, step, time")
+    catalog = find_series(engine, run, keys=keys, rank=rank)
+    return pages(partial(_read, engine, catalog), catalog, "series, step, time")
 
 
-def _read(engine: Engine, lines: dict[int, Line], rest: str) -> list[DistributionRow]:
+def _read(engine: Engine, catalog: dict[int, SeriesRow], rest: str) -> list[DistributionRow]:
     columns = ("series", "attempt", "step", "time", "start", *FIELDS)
     found = engine.query(f"SELECT {', '.join(columns)} FROM histograms {rest}")
     return [
-        DistributionRow(lines[series], attempt, step_of(step), time, start, _restore(fields))
+        DistributionRow(catalog[series], attempt, step_of(step), time, start, _restore(fields))
         for series, attempt, step, time, start, *fields in found.rows(*columns)
     ]
 
@@ -84,8 +84,8 @@ def cumulative_series(engine: Engine, run: int, series: Collection[int]) -> dict
 def histograms(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/histograms`."""
     run, x = reader.number(given["run"]), given["x"]
-    lines = read_lines(reader.engine, run, key=given["key"], rank=given["rank"])
-    extents = _extents(reader.engine, given, lines) if lines else {}
+    catalog = find_series(reader.engine, run, key=given["key"], rank=given["rank"])
+    extents = _extents(reader.engine, given, catalog) if catalog else {}
     made = {"run": given["run"], "key": given["key"], "x": x, "more": len(extents) > MOST_SERIES}
     if not extents:
         return {**made, "series": []}
@@ -93,23 +93,23 @@ def histograms(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     bucket = f"intDiv({x} - ({low}), {-(-(high - low + 1) // given['points'])})"
     shown = list(extents)[:MOST_SERIES]
     cumulative = cumulative_series(reader.engine, run, shown)
-    adding = {series for series in shown if lines[series].type and not cumulative[series]}
+    adding = {series for series in shown if catalog[series].type and not cumulative[series]}
     rows: dict[int, list[dict[str, Any]]] = {series: [] for series in shown}
     for some in (rows.keys() - adding, adding):
         if some:
             where = _condition(some, given)
             for series, row in _thinned(reader.engine, x, where, bucket, adds=some == adding):
                 rows[series].append(row)
-    found = [_series_json(lines[each], cumulative[each], extents[each][0], rows[each]) for each in shown]
+    found = [_series_json(catalog[each], cumulative[each], extents[each][0], rows[each]) for each in shown]
     return {**made, "series": found}
 
 
-def _extents(engine: Engine, given: dict[str, Any], lines: dict[int, Line]) -> dict[int, tuple[int, int, int]]:
+def _extents(engine: Engine, given: dict[str, Any], catalog: dict[int, SeriesRow]) -> dict[int, tuple[int, int, int]]:
     """How many distributions of each series are in range, and their least and greatest x."""
     x = given["x"]
     found = engine.query(
         f"""SELECT series, count() AS total, min({x}) AS low, max({x}) AS high
-        FROM histograms WHERE {_condition(lines, given)} GROUP BY series ORDER BY series"""
+        FROM histograms WHERE {_condition(catalog, given)} GROUP BY series ORDER BY series"""
     )
     return {series: (total, low, high) for series, total, low, high in found.rows("series", "total", "low", "high")}
 
@@ -172,15 +172,15 @@ def _distribution_json(value: Distribution) -> dict[str, Any]:
     }
 
 
-def _series_json(line: Line, cumulative: bool, total: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _series_json(info: SeriesRow, cumulative: bool, total: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """One series: of `total` distributions in range `shown` rows are given."""
     return {
-        "rank": line.rank,
-        "axis": line.axis,
-        "attrs": plain(line.attrs),
-        "scope": line.scope,
-        "type": line.type,
-        "unit": line.unit,
+        "rank": info.rank,
+        "axis": info.axis,
+        "attrs": plain(info.attrs),
+        "scope": info.scope,
+        "type": info.type,
+        "unit": info.unit,
         "cumulative": cumulative,
         "total": total,
         "shown": len(rows),
@@ -210,27 +210,28 @@ def _power(scale: int, index: int) -> float:
         return math.inf
 
 
-_ROW = thing(
-    x=maybe(NUMBER), step=STEP, time=SECONDS, attempt=INTEGER, merged=INTEGER, count=INTEGER, sum=maybe(NUMBER),
-    min=maybe(NUMBER), max=maybe(NUMBER), bounds=many(NUMBER), counts=many(INTEGER), quantiles=many(many(NUMBER)),
+_ROW = object_of(
+    x=nullable(NUMBER), step=STEP, time=SECONDS, attempt=INTEGER, merged=INTEGER, count=INTEGER, sum=nullable(NUMBER),
+    min=nullable(NUMBER), max=nullable(NUMBER), bounds=list_of(NUMBER), counts=list_of(INTEGER),
+    quantiles=list_of(list_of(NUMBER)),
 )  # fmt: skip
-_SERIES = thing(
+_SERIES = object_of(
     rank=INTEGER, axis=TEXT, attrs=ATTRS, scope=TEXT, type=TEXT, unit=TEXT, cumulative=BOOLEAN, total=INTEGER,
-    shown=INTEGER, rows=many(_ROW),
+    shown=INTEGER, rows=list_of(_ROW),
 )  # fmt: skip
 
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/histograms",
         "readHistograms",
-        "The distributions of a metric along a run, thinned; each rank and set of attributes by itself.",
+        "The distributions of a metric along a run, thinned; one series for each rank and set of attributes.",
         histograms,
-        thing(run=TEXT, key=TEXT, x=TEXT, more=BOOLEAN, series=many(_SERIES)),
+        object_of(run=TEXT, key=TEXT, x=TEXT, more=BOOLEAN, series=list_of(_SERIES)),
         (
             RUN,
             METRIC,
-            Param("x", "choice", "what runs along x", "step", choices=("step", "time")),
-            Param("points", "integer", "about so many rows of each series at most", default=100, low=1, high=1000),
+            Param("x", "choice", "the x axis", "step", choices=("step", "time")),
+            Param("points", "integer", "at most about this many rows of each series", default=100, low=1, high=1000),
             Param("from", "number", "the least x"),
             Param("to", "number", "the greatest x"),
             RANK_ONLY,

@@ -30,10 +30,10 @@ from stepscope.hub.questions.schemas import (
     STEP,
     TEXT,
     Schema,
-    many,
-    maybe,
+    list_of,
+    nullable,
+    object_of,
     seconds,
-    thing,
 )
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.log_rows import LogRow, read_log_rows
@@ -122,12 +122,12 @@ RECORD: Schema = {
         "attempt": INTEGER,
         "time": SECONDS,
         "step": STEP,
-        "axis": maybe(TEXT),
-        "trace_id": maybe(TEXT),
-        "span_id": maybe(TEXT),
+        "axis": nullable(TEXT),
+        "trace_id": nullable(TEXT),
+        "span_id": nullable(TEXT),
         "severity": TEXT,
         "severity_number": INTEGER,
-        "name": maybe(TEXT),
+        "name": nullable(TEXT),
         "body": ANYTHING,
         "attrs": ATTRS,
         "scope": TEXT,
@@ -140,11 +140,11 @@ RECORD: Schema = {
 _LEVELS = (*SEVERITIES, *map(str, range(1, 25)))
 _RECORD_PARAMS = (
     *(EXACT_RUN, STEP_PARAM, RANK_PARAM, NAME_PARAM),
-    Param("q", "text", "with this text in name or body, in any case"),
+    Param("q", "text", "with this text in name or body, ignoring case"),
     Param("severity", "choice", "at least this severity: a word or OpenTelemetry's number", choices=_LEVELS),
     *(TRACE_PARAM, SPAN_PARAM),
     *(SINCE, UNTIL),
-    Param("sort", "choice", "in which order", "newest", choices=("newest", "oldest")),
+    Param("sort", "choice", "the order", "newest", choices=("newest", "oldest")),
     *(LIMIT, OFFSET),
 )
 
@@ -154,10 +154,10 @@ ENDPOINTS = (
         "findLogs",
         "Logs and events, or alerts, by run, step, text, severity, trace and any attribute.",
         logs,
-        thing(logs=many(RECORD), next=NEXT),
+        object_of(logs=list_of(RECORD), next=NEXT),
         (
             *_RECORD_PARAMS,
-            Param("kind", "choice", "of this kind only; without, logs and events", choices=("log", "event", "alert")),
+            Param("kind", "choice", "this kind only; by default logs and events", choices=("log", "event", "alert")),
         ),
         attrs=True,
     ),
@@ -166,7 +166,7 @@ ENDPOINTS = (
         "findAlerts",
         "Alerts by run, step, text and severity.",
         alerts,
-        thing(alerts=many(RECORD), next=NEXT),
+        object_of(alerts=list_of(RECORD), next=NEXT),
         _RECORD_PARAMS,
         attrs=True,
     ),

@@ -11,11 +11,22 @@ from msgspec import structs
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.run_fields import WELL_KNOWN, matching_keys
-from stepscope.hub.questions.schemas import ATTRS, INTEGER, NUMBER, SECONDS, STEP, TEXT, many, maybe, seconds, thing
+from stepscope.hub.questions.schemas import (
+    ATTRS,
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    STEP,
+    TEXT,
+    list_of,
+    nullable,
+    object_of,
+    seconds,
+)
 from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import list_runs, step_of
-from stepscope.hub.store.series_catalog import Line, Total, read_lines, read_totals, span_of
+from stepscope.hub.store.series_catalog import SeriesRow, Total, find_series, read_totals, span_of
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model import names
 from stepscope.wire.plain import plain, word
@@ -30,12 +41,12 @@ def keys(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 def list_keys(engine: Engine, run: int) -> list[dict[str, Any]]:
     """List the metrics of a run by name, each over all its ranks, attempts and attributes."""
-    lines = read_lines(engine, run)
+    catalog = find_series(engine, run)
     by_key: dict[str, list[Total]] = {}
-    numbers, means = _exact(engine, read_totals(engine, run, lines)), _histogram_totals(engine, run, lines)
+    numbers, means = _exact(engine, read_totals(engine, run, catalog)), _histogram_totals(engine, run, catalog)
     for total in (*numbers, *means):
-        by_key.setdefault(total.line.key, []).append(total)
-    unknown = {total.line.series for total in means if isnan(total.last)}
+        by_key.setdefault(total.series.key, []).append(total)
+    unknown = {total.series.number for total in means if isnan(total.last)}
     return [_key_json(key, by_key[key], unknown) for key in sorted(by_key)]
 
 
@@ -47,14 +58,14 @@ def _key_json(key: str, totals: Sequence[Total], unknown: Collection[int]) -> di
         "key": key,
         "name": name,
         "category": name.partition("/")[0] if "/" in name else None,
-        "type": newest.line.type or "step",
-        "unit": newest.line.unit,
-        "description": newest.line.description,
-        "axes": sorted({total.line.axis for total in totals}),
-        "ranks": sorted({total.line.rank for total in totals}),
+        "type": newest.series.type or "step",
+        "unit": newest.series.unit,
+        "description": newest.series.description,
+        "axes": sorted({total.series.axis for total in totals}),
+        "ranks": sorted({total.series.rank for total in totals}),
         "attempts": sorted({total.attempt for total in totals}),
-        "attrs": plain(list({attrs.as_json(total.line.attrs): total.line.attrs for total in totals}.values())),
-        "scopes": sorted({total.line.scope for total in totals}),
+        "attrs": plain(list({attrs.as_json(total.series.attrs): total.series.attrs for total in totals}.values())),
+        "scopes": sorted({total.series.scope for total in totals}),
         "points": sum(total.points for total in totals),
         "flags": reduce(or_, (total.flags for total in totals)),
         "first_step": step_of(min(total.first_step for total in totals)),
@@ -63,11 +74,11 @@ def _key_json(key: str, totals: Sequence[Total], unknown: Collection[int]) -> di
         "last_time": seconds(max(total.last_time for total in totals)),
         "min": low if isfinite(low := min(total.low for total in totals)) else None,
         "max": high if isfinite(high := max(total.high for total in totals)) else None,
-        "last": None if newest.line.series in unknown else word(newest.last),
+        "last": None if newest.series.number in unknown else word(newest.last),
     }
 
 
-def _histogram_totals(engine: Engine, run: int, lines: dict[int, Line]) -> list[Total]:
+def _histogram_totals(engine: Engine, run: int, catalog: dict[int, SeriesRow]) -> list[Total]:
     """Distributions as series of their means, where they have a count and a sum."""
     mean = "if(count > 0 AND bitAnd(given, 1) > 0, total / count, nan)"
     found = engine.query(
@@ -81,12 +92,12 @@ def _histogram_totals(engine: Engine, run: int, lines: dict[int, Line]) -> list[
         [series, *rest, *((low, high) if means else (inf, -inf)), last]
         for series, *rest, low, high, last, means in found.rows()
     )
-    return [Total(lines[series], *rest) for series, *rest in rows if series in lines]
+    return [Total(catalog[series], *rest) for series, *rest in rows if series in catalog]
 
 
 def _exact(engine: Engine, totals: Sequence[Total]) -> list[Total]:
     """Restore the digits of integers beyond 2**53."""
-    series = {total.line.series for total in totals if exact.is_large(total.low, total.high, total.last)}
+    series = {total.series.number for total in totals if exact.is_large(total.low, total.high, total.last)}
     if not series:
         return list(totals)
     found = engine.query(
@@ -97,7 +108,7 @@ def _exact(engine: Engine, totals: Sequence[Total]) -> list[Total]:
     rests = {(number, attempt): each for number, attempt, *each in found.rows()}
     made = []
     for total in totals:
-        low, high, last = rests.get((total.line.series, total.attempt), (0, 0, 0))
+        low, high, last = rests.get((total.series.number, total.attempt), (0, 0, 0))
         numbers = {"low": exact.whole(total.low, low), "high": exact.whole(total.high, high)}
         made.append(structs.replace(total, **numbers, last=exact.whole(total.last, last)))
     return made
@@ -145,15 +156,15 @@ def _sparks(engine: Engine, runs: Sequence[int], keys: Sequence[str], points: in
     for run, series, key in found.rows("run", "series", "key"):
         having.setdefault(run, {}).setdefault(key, []).append(series)
     chosen = {run: min(by_key, key=keys.index) for run, by_key in having.items()}
-    lines = [series for run, key in chosen.items() for series in having[run][key]]
-    return _spark_buckets(engine, chosen, lines, points) if lines else {}
+    catalog = [series for run, key in chosen.items() for series in having[run][key]]
+    return _spark_buckets(engine, chosen, catalog, points) if catalog else {}
 
 
 def _spark_buckets(
-    engine: Engine, keys: dict[int, str], lines: Sequence[int], points: int
+    engine: Engine, keys: dict[int, str], catalog: Sequence[int], points: int
 ) -> dict[int, dict[str, Any]]:
     """The finite extremes in a few buckets of steps, by run."""
-    among = f"series IN {literal.integers(lines)}"
+    among = f"series IN {literal.integers(catalog)}"
     ends = engine.query(
         f"""SELECT bitShiftRight(series, 32) AS run, minMerge(first_step) AS low, maxMerge(last_step) AS high
         FROM totals WHERE {among} GROUP BY run ORDER BY run"""
@@ -189,11 +200,11 @@ def _array(values: Sequence[int]) -> str:
     return "[" + ", ".join(f"toInt64({int(value)})" for value in values) + "]"
 
 
-_KEY = thing(
-    key=TEXT, name=TEXT, category=maybe(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=many(TEXT),
-    ranks=many(INTEGER), attempts=many(INTEGER), attrs=many(ATTRS), scopes=many(TEXT), points=INTEGER,
-    flags=INTEGER, first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=maybe(NUMBER),
-    max=maybe(NUMBER), last=maybe(NUMBER),
+_KEY = object_of(
+    key=TEXT, name=TEXT, category=nullable(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=list_of(TEXT),
+    ranks=list_of(INTEGER), attempts=list_of(INTEGER), attrs=list_of(ATTRS), scopes=list_of(TEXT), points=INTEGER,
+    flags=INTEGER, first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=nullable(NUMBER),
+    max=nullable(NUMBER), last=nullable(NUMBER),
 )  # fmt: skip
 _FINITE = {"type": "number"}
 
@@ -203,19 +214,23 @@ ENDPOINTS = (
         "listKeys",
         "The metrics of a run with their extent, extremes and last value.",
         keys,
-        thing(keys=many(_KEY)),
+        object_of(keys=list_of(_KEY)),
         (RUN,),
     ),
     Endpoint(
         "/api/sparks",
         "readSparks",
-        "One metric of each of many runs over its ranks, in a few buckets that keep every finite spike.",
+        "Sparklines: one metric of each run over its ranks, in a few buckets that keep every finite spike.",
         sparks,
-        thing(sparks=many(thing(run=TEXT, key=TEXT, x=many(INTEGER), min=many(_FINITE), max=many(_FINITE)))),
+        object_of(
+            sparks=list_of(
+                object_of(run=TEXT, key=TEXT, x=list_of(INTEGER), min=list_of(_FINITE), max=list_of(_FINITE))
+            )
+        ),
         (
             Param("run", "text", "a run", required=True, many=MOST_RUNS),
             Param("metric", "text", "the metric; of several, the first that a run has", required=True, many=10),
-            Param("points", "integer", "so many buckets at most", default=40, low=1, high=200),
+            Param("points", "integer", "at most this many buckets", default=40, low=1, high=200),
         ),
     ),
 )

@@ -51,23 +51,23 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *dashboards.ENDPOINTS,
     *pipeline.ENDPOINTS,
 )
-"""In the order in which a path is looked up: `/api/runs/{run}` matches the longer paths too."""
+"""In the order of routing: `/api/runs/{run}` comes last of its kind, since it matches longer paths too."""
 
 
 def endpoint_of(path: str, method: str = "GET") -> Endpoint:
-    """Find an endpoint by its path as written here, and its method."""
+    """Find an endpoint by its path, as in OpenAPI, and its method."""
     return next(endpoint for endpoint in ENDPOINTS if (endpoint.path, endpoint.method) == (path, method))
 
 
 _ERRORS = {
-    "400": "The request makes no sense; the message says what does.",
+    "400": "The request is not valid; the message says why.",
     "401": "A token is needed.",
-    "403": "This token may not do that.",
-    "404": "There is no such thing.",
-    "409": "Not while the run is in this state.",
-    "429": "Too many requests; Retry-After says when to come again.",
-    "500": "A part of the store is damaged; asking again does not help.",
-    "503": "Not now; Retry-After says when to come again.",
+    "403": "The token does not allow it.",
+    "404": "It does not exist, or the token may not see it.",
+    "409": "The state of the run does not allow it.",
+    "429": "Too many requests; retry after Retry-After.",
+    "500": "A part of the store is damaged; a retry does not help.",
+    "503": "Temporarily unavailable; retry after Retry-After.",
 }
 
 
@@ -81,7 +81,7 @@ def document(endpoints: Iterable[Endpoint], version: str, extra: dict[str, Any] 
         "info": {
             "title": "Stepscope hub",
             "version": version,
-            "description": "What training runs recorded. Times are in seconds since 1970.",
+            "description": "Records of training runs. Times are in seconds since 1970.",
         },
         "paths": dict(sorted(paths.items())),
         "components": {
@@ -113,7 +113,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def errors() -> dict[str, Any]:
-    """The refusals that any endpoint may answer with."""
+    """The error responses of every endpoint."""
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {status: {"description": text, "content": content} for status, text in _ERRORS.items()}
 

@@ -1,4 +1,4 @@
-"""Parameters of endpoints: what may be given, checked before anything is asked, and described in OpenAPI."""
+"""Parameters of endpoints, checked before any query and described in OpenAPI, and the refusals of requests."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from stepscope.hub.refusals import Refusal, Refused
 Kind = Literal["text", "integer", "number", "boolean", "choice", "hex", "name"]
 LONGEST_TEXT = 4096
 MOST_ATTRS = 32
-"""Attributes that one request may ask for; a thousand keep the engine busy for seconds before it reads a row."""
+"""Attributes in one request; with a thousand, the engine takes seconds before it reads a row."""
 LEAST, MOST = -(2**63) + 2, 2**63 - 1
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -23,7 +23,7 @@ _ATTR = re.compile(r"attr(?:\.(.+)|\[(.+)\])", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter. `width` is the number of bytes of a hex id; `many` says that it may be given again."""
+    """One parameter. `width`: the bytes of a hex id; `many`: how often it may be given, 0 for once."""
 
     name: str
     kind: Kind
@@ -38,7 +38,7 @@ class Param:
     place: Literal["query", "path"] = "query"
 
     def read(self, given: str) -> Any:
-        """Turn what was given into a value; Refused when it is none."""
+        """Parse a value, or raise Refused."""
         found = _READERS[self.kind](self, given)
         if found is None:
             raise bad_request(f"{self.name} is {_clip(given)!r} and must be {self._wanted()}")
@@ -100,7 +100,7 @@ def conflict(message: str) -> Refused:
 
 
 def unavailable(message: str, retry_after: float) -> Refused:
-    """The refusal of a request that may succeed later, in so many seconds."""
+    """The refusal of a request that may succeed after `retry_after` seconds."""
     return Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message, retry_after))
 
 
@@ -146,7 +146,7 @@ _READERS: dict[str, Any] = {
 def check(
     params: Iterable[Param], path: Mapping[str, str], query: Iterable[tuple[str, str]], *, attrs: bool
 ) -> dict[str, Any]:
-    """Check what was given; every parameter has an entry in the answer, and `attrs` holds those of attr.KEY."""
+    """Check the parameters of a request; the result has an entry for each, and `attrs` holds those of attr.KEY."""
     known = {param.name: param for param in params}
     lists: dict[str, list[str]] = {}
     wanted: dict[str, str] = {}
@@ -155,7 +155,7 @@ def check(
         if found is not None:
             wanted[_ATTR_TEXT.read(found[1] or found[2])] = _ATTR_TEXT.read(value)
             if len(wanted) > MOST_ATTRS:
-                raise bad_request(f"attr.KEY may be given {MOST_ATTRS} times")
+                raise bad_request(f"attr.KEY may be given at most {MOST_ATTRS} times")
         elif name in known:
             lists.setdefault(name, []).append(value)
         else:
@@ -170,7 +170,7 @@ def _one(param: Param, given: list[str]) -> Any:
         raise bad_request(f"{param.name} is missing: {param.text}")
     if param.many:
         if len(given) > param.many:
-            raise bad_request(f"{param.name} may be given {param.many} times")
+            raise bad_request(f"{param.name} may be given at most {param.many} times")
         return [param.read(value) for value in given]
     if len(given) > 1:
         raise bad_request(f"{param.name} may be given once")

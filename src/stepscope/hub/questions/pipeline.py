@@ -1,4 +1,4 @@
-"""The endpoint of the pipeline: how sinks fare, and what was refused and set aside."""
+"""The pipeline: delivery status of the sinks, and quarantined records."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import msgspec
 from stepscope.hub import delivery
 from stepscope.hub.questions.endpoint import Endpoint, Reader
 from stepscope.hub.questions.params import forbidden
-from stepscope.hub.questions.schemas import COUNTS, INTEGER, SECONDS, TEXT, many, thing
+from stepscope.hub.questions.schemas import COUNTS, INTEGER, SECONDS, TEXT, list_of, object_of
 
 
 def pipeline(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/pipeline`."""
     if reader.project is not None:
-        raise forbidden("this is about all projects and this token reaches one only")
+        raise forbidden("the pipeline serves all projects, and this token is limited to one")
     if reader.home is None:
         return {"sinks": [], "quarantine": [], "quarantined": 0}
     lots, total = delivery.refused(reader.home)
@@ -28,17 +28,17 @@ ENDPOINTS = (
     Endpoint(
         "/api/pipeline",
         "readPipeline",
-        "How the sinks of this home fare, and what was refused and set aside, the newest first.",
+        "Delivery status of the sinks of this home, and quarantined records, the newest first.",
         pipeline,
-        thing(
-            sinks=many(
-                thing(
+        object_of(
+            sinks=list_of(
+                object_of(
                     host=TEXT, sink=TEXT, place=TEXT, counts=COUNTS, trouble=TEXT,
                     unread={"type": "integer", "description": "Bytes still to be delivered; -1 when not known."},
                     time=SECONDS,
                 )
             ),
-            quarantine=many(thing(id=TEXT, sink=TEXT, run=TEXT, records=INTEGER, time=SECONDS, reason=TEXT)),
+            quarantine=list_of(object_of(id=TEXT, sink=TEXT, run=TEXT, records=INTEGER, time=SECONDS, reason=TEXT)),
             quarantined=INTEGER,
         ),
     ),

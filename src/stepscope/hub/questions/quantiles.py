@@ -8,10 +8,10 @@ from typing import Any, Literal
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.histograms import DistributionRow, cumulative_series, read_distributions
 from stepscope.hub.questions.params import Param, bad_request
-from stepscope.hub.questions.schemas import TEXT, many, thing
+from stepscope.hub.questions.schemas import TEXT, list_of, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.series_catalog import Line, read_lines
+from stepscope.hub.store.series_catalog import SeriesRow, find_series
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.histogram_rows import Distribution
 from stepscope.model.records import ExponentialHistogram, Histogram
@@ -21,7 +21,7 @@ Axis = Literal["step", "time"]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A range of x, cut into so many buckets."""
+    """A range of x, cut into buckets of equal width."""
 
     x: Axis
     low: int
@@ -60,19 +60,21 @@ def _named(run: int, name: str, x: str) -> str:
     return f"run = {int(run)} AND name = {literal.text(name)}{known}"
 
 
-def point_extent(engine: Engine, lines: dict[int, Line], x: Axis) -> tuple[int, int] | None:
+def point_extent(engine: Engine, catalog: dict[int, SeriesRow], x: Axis) -> tuple[int, int] | None:
     """The first and last x of the finite points of series."""
-    return _extent(engine, f"SELECT min({x}) AS a, max({x}) AS b, count() AS n FROM metrics WHERE {_finite(lines, x)}")
+    return _extent(
+        engine, f"SELECT min({x}) AS a, max({x}) AS b, count() AS n FROM metrics WHERE {_finite(catalog, x)}"
+    )
 
 
-def point_quantiles(engine: Engine, lines: dict[int, Line], extent: Extent, levels: Sequence[float]) -> Buckets:
+def point_quantiles(engine: Engine, catalog: dict[int, SeriesRow], extent: Extent, levels: Sequence[float]) -> Buckets:
     """Quantiles of the finite points of series, those of all attempts."""
-    return _ask(engine, "metrics", "value", _finite(lines, extent.x), extent, levels)
+    return _ask(engine, "metrics", "value", _finite(catalog, extent.x), extent, levels)
 
 
-def _finite(lines: dict[int, Line], x: str) -> str:
+def _finite(catalog: dict[int, SeriesRow], x: str) -> str:
     known = f" AND step > {NO_STEP}" if x == "step" else ""
-    return f"series IN {literal.integers(lines)} AND isFinite(value){known}"
+    return f"series IN {literal.integers(catalog)} AND isFinite(value){known}"
 
 
 def _extent(engine: Engine, sql: str) -> tuple[int, int] | None:
@@ -114,8 +116,8 @@ def histogram_quantiles(
         counted = bucket_counts(row.value)
         if counted is None or not extent.low <= at <= extent.high:
             continue
-        if cumulative.get(row.line.series, False):
-            place = (row.line.series, row.attempt, row.start)
+        if cumulative.get(row.series.number, False):
+            place = (row.series.number, row.attempt, row.start)
             counted, before[place] = _since(counted, before.get(place, {})), counted
         if sum(counted.values()) <= 0:
             continue
@@ -191,7 +193,7 @@ _NOTHING = Buckets([], [], [], [])
 def quantiles(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/quantiles`."""
     if len(given["key"]) + len(given["span"]) > MOST_LINES:
-        raise bad_request(f"ask for {MOST_LINES} keys and spans at most")
+        raise bad_request(f"ask for at most {MOST_LINES} keys and spans")
     levels = [_level(text) for text in given["q"]] or [0.5, 0.99]
     run, x = reader.number(given["run"]), given["x"]
     found = [("key", key, _of_key(reader, run, key, x, given["points"], levels)) for key in given["key"]]
@@ -214,28 +216,28 @@ def _of_span(reader: Reader, run: int, name: str, x: Axis, points: int, levels: 
     if bounds is None:
         return _NOTHING
     found = span_quantiles(reader.engine, run, name, Extent(x, *bounds, points), levels)
-    in_ms = [[value / 1e6 for value in line] for line in found.values]
+    in_ms = [[value / 1e6 for value in info] for info in found.values]
     return Buckets(found.first, found.last, found.count, in_ms)
 
 
 def _of_key(reader: Reader, run: int, key: str, x: Axis, points: int, levels: list[float]) -> Buckets:
-    lines = read_lines(reader.engine, run, key=key)
-    if not lines:
+    catalog = find_series(reader.engine, run, key=key)
+    if not catalog:
         return _NOTHING
-    bounds = point_extent(reader.engine, lines, x)
+    bounds = point_extent(reader.engine, catalog, x)
     if bounds is not None:
-        return point_quantiles(reader.engine, lines, Extent(x, *bounds, points), levels)
-    records = read_distributions(reader.engine, lines, MOST_HISTOGRAMS)[::-1]
+        return point_quantiles(reader.engine, catalog, Extent(x, *bounds, points), levels)
+    records = read_distributions(reader.engine, catalog, MOST_HISTOGRAMS)[::-1]
     placed = [(at, row) for row in records if (at := row.step if x == "step" else row.time) is not None]
     places = [at for at, _ in placed if x == "time" or at >= 0]
     if not places:
         return _NOTHING
-    cumulative = cumulative_series(reader.engine, run, lines)
+    cumulative = cumulative_series(reader.engine, run, catalog)
     return histogram_quantiles(placed, cumulative, Extent(x, min(places), max(places), points), levels)
 
 
 def _line(kind: str, name: str, found: Buckets, x: str, levels: list[float]) -> dict[str, Any]:
-    columns = {f"q{level:g}": line for level, line in zip(levels, found.values or [[]] * len(levels), strict=True)}
+    columns = {f"q{level:g}": info for level, info in zip(levels, found.values or [[]] * len(levels), strict=True)}
     along: dict[str, list[float]] = {"x": list(found.first), "x_last": list(found.last)}
     if x == "time":
         along = {edge: [round(at / 1e9, 6) for at in values] for edge, values in along.items()}
@@ -248,15 +250,15 @@ ENDPOINTS = (
         "readQuantiles",
         "Quantiles along a run: of metrics, of recorded histograms, and of the durations of spans in ms.",
         quantiles,
-        thing(
+        object_of(
             run=TEXT,
             x=TEXT,
-            q=many({"type": "number"}),
-            series=many(
-                thing(
+            q=list_of({"type": "number"}),
+            series=list_of(
+                object_of(
                     kind={"type": "string", "enum": ["key", "span"]},
                     name=TEXT,
-                    columns={"type": "object", "additionalProperties": many({"type": "number"})},
+                    columns={"type": "object", "additionalProperties": list_of({"type": "number"})},
                 )
             ),
         ),
@@ -264,9 +266,9 @@ ENDPOINTS = (
             RUN,
             Param("key", "text", "a metric", many=MOST_LINES),
             Param("span", "text", "the name of spans", many=MOST_LINES),
-            Param("q", "text", "a quantile from 0 to 1; without any 0.5 and 0.99", many=8),
-            Param("x", "choice", "what runs along x", "step", choices=("step", "time")),
-            Param("points", "integer", "so many buckets at most", default=200, low=1, high=2000),
+            Param("q", "text", "a quantile from 0 to 1; by default 0.5 and 0.99", many=8),
+            Param("x", "choice", "the x axis", "step", choices=("step", "time")),
+            Param("points", "integer", "at most this many buckets", default=200, low=1, high=2000),
         ),
     ),
 )

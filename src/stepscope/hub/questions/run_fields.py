@@ -68,7 +68,7 @@ TIMES = ("created", "started", "seen", "received")
 PLAIN = ("id", "project", "name", "step", "attempts", "ranks", "world_size", "hosts", "notes", "group", "job_type")
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
 FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
-"""What a run can be picked and sorted by; `config.X`, `metrics.X` and `tag.X` too."""
+"""The fields that filter and sort take, besides `config.X`, `metrics.X` and `tag.X`."""
 ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
 _OPEN = ("config.", "metrics.", "tag.", "tags.")
 KeysByName = Mapping[str, Sequence[str]]
@@ -82,7 +82,7 @@ class CursorError(StepscopeError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the runs that match; `following` leads to the next ones."""
+    """A page of the matching runs; `following` is the cursor of the next page."""
 
     rows: list[RunRow]
     matched: int
@@ -115,7 +115,7 @@ def value_of(row: RunRow, keys: Sequence[str]) -> list[tuple[str, Latest]]:
 def check_present(
     fields: Iterable[tuple[str, int]], rows: Sequence[RunRow], keys_by_name: KeysByName, known: Callable[[], list[str]]
 ) -> None:
-    """ExpressionError for a metric or setting that no run has, with those that are most like it."""
+    """Raise ExpressionError for a metric or setting that no run has, suggesting similar ones."""
     for field, position in fields if rows else ():
         field = ALIASES.get(field, field)
         kind, _, rest = field.partition(".")
@@ -131,7 +131,7 @@ def check_present(
 
 
 def nearest(name: str, others: Sequence[str]) -> list[str]:
-    """The names most like one: the same letters in another spelling of the category, or in almost the same order."""
+    """Similar names, compared with and without their category."""
     bare = {other.rpartition("/")[2]: other for other in reversed(others)}
     found = difflib.get_close_matches(name, others, 2, 0.6)
     found += [bare[close] for close in difflib.get_close_matches(name.rpartition("/")[2], bare, 2, 0.6)]
@@ -163,7 +163,7 @@ def check_field(field: str, position: int) -> str:
 
 
 def check(expression: Expression) -> list[str]:
-    """Name the fields of an expression; ExpressionError for one that runs do not have, or that stands alone."""
+    """List the fields of an expression; ExpressionError for one that runs do not have, or that has no operator."""
     for word in words_of(expression):
         if word.text in ("status", "state") or word.text.startswith(_OPEN):
             raise ExpressionError(f"expected one of = != < <= > >= ~ or `in` after {word.text!r}", word.position)
@@ -171,7 +171,7 @@ def check(expression: Expression) -> list[str]:
 
 
 def getter(field: str, state: StatusOf, keys_by_name: KeysByName) -> Callable[[RunRow], Any]:
-    """Make the function that reads a field of runs; None where a run has none. Times are seconds since 1970."""
+    """Return the function that reads a field of a run, or None where it has none. Times are seconds since 1970."""
     field = ALIASES.get(field, field)
     if field in PLAIN:
         return operator.attrgetter(field)
@@ -234,7 +234,7 @@ def select(rows: Sequence[RunRow], expression: Expression, state: StatusOf, keys
 
 
 def _dated(expression: Expression) -> Expression:
-    """Turn dates that times are compared with into numbers."""
+    """Turn dates in comparisons of times into numbers."""
     if isinstance(expression, Compare) and expression.field in TIMES:
         return replace(expression, value=_moment(expression.value, expression.position))
     if isinstance(expression, Among) and expression.field in TIMES:
@@ -260,7 +260,7 @@ def _moment(value: Value, position: int) -> Value:
 def page(
     rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StatusOf, keys_by_name: KeysByName
 ) -> Page:
-    """Sort rows by a field (`-` in front: the highest first, runs without it last) and cut out a page."""
+    """Sort rows by a field (`-` in front: the highest first, runs without it last) and return a page."""
     look = getter(sort.removeprefix("-"), state, keys_by_name)
     keyed = [(_sortable(look(row)), row) for row in rows]
     present = sorted(
@@ -287,12 +287,12 @@ def _cursor(position: int, number: int) -> str:
 
 
 def _after(ordered: Sequence[tuple[Any, RunRow]], cursor: str) -> int:
-    """Where the page behind a cursor begins: after its run, or where that was when the run is gone."""
+    """The start of the page after a cursor: behind its run, or at its position when the run is gone."""
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         position, number = msgspec.json.decode(text, type=tuple[int, int])
     except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise CursorError("this cursor is not one that the hub gave") from None
+        raise CursorError("the cursor is not valid: use `next` of the page before") from None
     found: Iterator[int] = (at for at, (_, row) in enumerate(ordered) if row.number == number)
     at = next(found, None)
     return max(position, 0) if at is None else at + 1

@@ -57,26 +57,26 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A plain word, to be found in what people call a run."""
+    """A plain word, searched in the SEARCHED fields."""
 
     text: str
     position: int = 0
 
 
 SEARCHED = ("name", "id", "project", "tags")
-"""The fields in which a plain word is looked for."""
+"""The fields in which a plain word is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite."""
+    """The negation."""
 
     inner: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """All of them hold; nothing at all holds too."""
+    """All of them hold; an empty one always holds."""
 
     parts: tuple["Expression", ...] = ()
 
@@ -98,7 +98,7 @@ class _Token(NamedTuple):
 
 
 def parse(text: str) -> Expression:
-    """Read an expression; an empty one holds for everything. Raises nothing but ExpressionError."""
+    """Parse an expression; an empty one matches every run. Raises nothing but ExpressionError."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression has at most {LONGEST} characters", LONGEST)
     tokens = list(_tokens(text))
@@ -112,7 +112,7 @@ def parse(text: str) -> Expression:
 
 
 def fields_of(expression: Expression) -> Iterator[tuple[str, int]]:
-    """Name the fields of an expression, each with its position."""
+    """List the fields of an expression, each with its position."""
     if isinstance(expression, (Compare, Among)):
         yield expression.field, expression.position
     elif isinstance(expression, Search):
@@ -270,11 +270,11 @@ def _number(text: str) -> float | None:
 
 
 Look = Callable[[str], Any]
-"""The value of a field; None when it is not there."""
+"""Returns the value of a field, None when it is missing."""
 
 
 def holds(expression: Expression, look: Look) -> bool:
-    """Tell whether an expression holds; a field that is not there equals nothing and has no order."""
+    """Whether an expression holds; a missing field equals nothing and has no order."""
     if isinstance(expression, Compare):
         return _compare(look(expression.field), expression)
     if isinstance(expression, Among):
@@ -327,7 +327,7 @@ def _equal(found: Any, value: Value) -> bool:
 
 
 def _order(found: Any, value: Value) -> int | None:
-    """Negative, zero or positive as a value found lies before, at or after another; None without an order."""
+    """-1, 0 or 1 as a value is less than, equal to or greater than another; None when they have no order."""
     if isinstance(found, (int, float)):
         if value.number is None or math.isnan(found) or math.isnan(value.number):
             return None

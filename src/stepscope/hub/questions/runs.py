@@ -19,11 +19,11 @@ from stepscope.hub.questions.schemas import (
     STEP,
     TEXT,
     Schema,
-    many,
-    maybe,
+    list_of,
+    map_of,
+    nullable,
+    object_of,
     seconds,
-    table,
-    thing,
 )
 from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.run_catalog import RunRow, WriterRow, read_writers
@@ -171,14 +171,14 @@ def _most(amounts: dict[str, int]) -> list[tuple[str, int]]:
 RUN_FIELDS: dict[str, Schema] = {
     "id": TEXT,
     "project": TEXT,
-    "name": maybe(TEXT),
+    "name": nullable(TEXT),
     "status": {"type": "string", "enum": list(STATES)},
-    "importing": maybe(thing(bytes=INTEGER, total=INTEGER)),
+    "importing": nullable(object_of(bytes=INTEGER, total=INTEGER)),
     "step": STEP,
     "attempts": INTEGER,
     "ranks": INTEGER,
     "world_size": INTEGER,
-    "hosts": many(TEXT),
+    "hosts": list_of(TEXT),
     "created": SECONDS,
     "started": SECONDS,
     "seen": SECONDS,
@@ -187,24 +187,26 @@ RUN_FIELDS: dict[str, Schema] = {
     "config": ATTRS,
     "tags": {"type": "object", "description": "Tags by name; those without a value are true."},
     "notes": TEXT,
-    "group": maybe(TEXT),
-    "job_type": maybe(TEXT),
+    "group": nullable(TEXT),
+    "job_type": nullable(TEXT),
     "archived": BOOLEAN,
-    "values": table(thing(key=TEXT, value=NUMBER, step=STEP, time=SECONDS)),
+    "values": map_of(object_of(key=TEXT, value=NUMBER, step=STEP, time=SECONDS)),
 }
-_WRITER = thing(
+_WRITER = object_of(
     id=TEXT, attempt=INTEGER, rank=INTEGER, local_rank=INTEGER, main=BOOLEAN, host=TEXT,
     pid=INTEGER, started=SECONDS, seen=SECONDS, step=STEP, counts=COUNTS, resource=ATTRS,
 )  # fmt: skip
-_NAME = thing(name=TEXT, runs=INTEGER)
+_NAME = object_of(name=TEXT, runs=INTEGER)
 
 ENDPOINTS = (
     Endpoint(
         "/api/runs",
         "listRuns",
-        "The runs that a filter picks, sorted, page by page.",
+        "The runs that match a filter, sorted, page by page.",
         listing,
-        thing(runs=many(thing(**RUN_FIELDS)), matched=INTEGER, total=INTEGER, archived=INTEGER, next=maybe(TEXT)),
+        object_of(
+            runs=list_of(object_of(**RUN_FIELDS)), matched=INTEGER, total=INTEGER, archived=INTEGER, next=nullable(TEXT)
+        ),
         (
             Param(
                 "filter",
@@ -213,8 +215,14 @@ ENDPOINTS = (
             ),
             Param("sort", "text", "a field to sort by; `-` in front: the highest first", default="-started"),
             Param("metric", "text", "show the latest value of this metric", many=50),
-            Param("archived", "choice", "what becomes of archived runs", "hide", choices=("hide", "show", "only")),
-            Param("limit", "integer", "so many at most", default=100, low=1, high=10_000),
+            Param(
+                "archived",
+                "choice",
+                "hide or show archived runs, or only those",
+                "hide",
+                choices=("hide", "show", "only"),
+            ),
+            Param("limit", "integer", "at most this many", default=100, low=1, high=10_000),
             Param("cursor", "text", "`next` of the page before"),
         ),
     ),
@@ -223,26 +231,26 @@ ENDPOINTS = (
         "readRun",
         "One run: its configuration, environment, processes and endings.",
         read_run,
-        thing(
+        object_of(
             **RUN_FIELDS,
             environment=ATTRS,
-            writers=many(_WRITER),
-            endings=many(thing(rank=INTEGER, attempt=INTEGER, time=SECONDS, status=TEXT)),
+            writers=list_of(_WRITER),
+            endings=list_of(object_of(rank=INTEGER, attempt=INTEGER, time=SECONDS, status=TEXT)),
         ),
         (RUN,),
     ),
     Endpoint(
         "/api/fields",
         "listFields",
-        "What runs can be picked, sorted and grouped by, and the folder that the hub reads.",
+        "The fields that runs can be filtered, sorted and grouped by, and the home folder of the hub.",
         fields,
-        thing(
-            plain=many(TEXT),
-            metrics=many(_NAME),
-            config=many(_NAME),
-            tags=many(_NAME),
-            projects=many(TEXT),
-            home=maybe(TEXT),
+        object_of(
+            plain=list_of(TEXT),
+            metrics=list_of(_NAME),
+            config=list_of(_NAME),
+            tags=list_of(_NAME),
+            projects=list_of(TEXT),
+            home=nullable(TEXT),
         ),
     ),
 )

@@ -15,40 +15,40 @@ ANYTHING: Schema = {}
 ATTRS: Schema = {"type": "object", "description": "Attributes by name."}
 
 
-def maybe(schema: Schema) -> Schema:
+def nullable(schema: Schema) -> Schema:
     """A value that can be null."""
     if isinstance(schema.get("type"), str):
         return {**schema, "type": [schema["type"], "null"]}
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def many(schema: Schema) -> Schema:
+def list_of(schema: Schema) -> Schema:
     """A list."""
     return {"type": "array", "items": schema}
 
 
-def thing(**fields: Schema) -> Schema:
-    """An object that has exactly these fields."""
+def object_of(**fields: Schema) -> Schema:
+    """An object with exactly these fields."""
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
-def table(values: Schema) -> Schema:
-    """An object with any names."""
+def map_of(values: Schema) -> Schema:
+    """An object with any names, and values of one schema."""
     return {"type": "object", "additionalProperties": values}
 
 
 SECONDS = {"type": ["number", "null"], "description": "Seconds since 1970."}
 MS = {"type": ["number", "null"], "description": "Milliseconds."}
-STEP = maybe(INTEGER)
-COUNTS = table(INTEGER)
-ERROR = thing(error=thing(code=TEXT, message=TEXT))
+STEP = nullable(INTEGER)
+COUNTS = map_of(INTEGER)
+ERROR = object_of(error=object_of(code=TEXT, message=TEXT))
 
 
 def seconds(ns: int) -> float | None:
-    """A time in seconds to the microsecond; None for none."""
+    """A time in seconds to the microsecond; None for 0."""
     return round(ns / 1e9, 6) if ns else None
 
 
 def milliseconds(ns: float | None) -> float | None:
-    """A duration in milliseconds; None for what is still open."""
+    """A duration in milliseconds; None when it is not known."""
     return None if ns is None else round(ns / 1e6, 6)

@@ -15,16 +15,16 @@ from stepscope.hub.questions.schemas import (
     NUMBER,
     SECONDS,
     TEXT,
-    many,
-    maybe,
-    table,
-    thing,
+    list_of,
+    map_of,
+    nullable,
+    object_of,
 )
 from stepscope.hub.questions.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.store import exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
-from stepscope.hub.store.series_catalog import Total, read_lines, read_totals
+from stepscope.hub.store.series_catalog import Total, find_series, read_totals
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain, word
@@ -32,7 +32,7 @@ from stepscope.wire.plain import plain, word
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line. Of `total` points in range and not superseded, `shown` marks are here: raw points or buckets."""
+    """A line. Of `total` points in range and not superseded, `shown` marks are given: raw points or buckets."""
 
     total: int = 0
     shown: int = 0
@@ -47,7 +47,7 @@ class Series:
     raw: Raw | None = None
     buckets: Buckets | None = None
     aligned: bool = False
-    """Whether the points of several ranks were put together by their steps."""
+    """Whether the points of several ranks were merged by step."""
     totals: tuple[Total, ...] = field(default=(), repr=False)
 
 
@@ -61,7 +61,7 @@ def read_by_scope(engine: Engine, query: SeriesQuery) -> list[Series]:
     """Read a line for each instrumentation scope: the same name in two scopes is two instruments."""
     scopes: dict[str, list[Total]] = {}
     for total in _totals(engine, query):
-        scopes.setdefault(total.line.scope, []).append(total)
+        scopes.setdefault(total.series.scope, []).append(total)
     return [_series(engine, query, scopes[scope]) for scope in sorted(scopes)] or [Series()]
 
 
@@ -70,10 +70,10 @@ def _series(engine: Engine, query: SeriesQuery, totals: list[Total]) -> Series:
     series = Series(
         flags=int(np.bitwise_or.reduce([total.flags for total in totals])),
         origin=plan.origin,
-        unit=totals[-1].line.unit,
-        axes=tuple(sorted({total.line.axis for total in totals})),
-        ranks=tuple(sorted({total.line.rank for total in totals})),
-        scope=totals[0].line.scope,
+        unit=totals[-1].series.unit,
+        axes=tuple(sorted({total.series.axis for total in totals})),
+        ranks=tuple(sorted({total.series.rank for total in totals})),
+        scope=totals[0].series.scope,
         totals=tuple(totals),
     )
     if plan.low > plan.high:
@@ -91,13 +91,13 @@ def _series(engine: Engine, query: SeriesQuery, totals: list[Total]) -> Series:
 
 
 def _totals(engine: Engine, query: SeriesQuery) -> list[Total]:
-    lines = read_lines(engine, query.run, key=query.key, rank=query.rank)
+    catalog = find_series(engine, query.run, key=query.key, rank=query.rank)
     chosen = {
-        series: line
-        for series, line in lines.items()
-        if (query.axis is None or line.axis == query.axis)
-        and (query.attrs is None or line.attrs == query.attrs)
-        and (query.scope is None or line.scope == query.scope)
+        number: row
+        for number, row in catalog.items()
+        if (query.axis is None or row.axis == query.axis)
+        and (query.attrs is None or row.attrs == query.attrs)
+        and (query.scope is None or row.scope == query.scope)
     }
     totals = read_totals(engine, query.run, chosen)
     if isinstance(query.attempt, int):
@@ -108,7 +108,7 @@ def _totals(engine: Engine, query: SeriesQuery) -> list[Total]:
 
 
 def series_json(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | None = None) -> dict[str, Any]:
-    """One line. Of `total` points `shown` marks are given; `flags` has 1 for NaN, 2 for Infinity, 4 for -Infinity."""
+    """A chart line. Of `total` points `shown` marks are given; `flags`: 1 for NaN, 2 for Infinity, 4 for -Infinity."""
     shape: Literal["raw", "buckets"] = "raw" if series.buckets is None else "buckets"
     columns = _buckets(series.buckets, x) if series.buckets is not None else _raw(series.raw, x)
     return {
@@ -133,7 +133,7 @@ def series_json(key: str, rank: int | None, series: Series, x: Axis, attrs: Attr
 def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
     if raw is None:
         return {name: [] for name in ("x", "value", "step", "time", "rank", "attempt")}
-    values = spelled(raw.value)
+    values = _spelled(raw.value)
     if raw.rest is not None:
         exact.patch(values, raw.value, raw.rest)
     return {
@@ -147,7 +147,7 @@ def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
 
 
 def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
-    low, high, last = _known(buckets.low), _known(buckets.high), spelled(buckets.last)
+    low, high, last = _known(buckets.low), _known(buckets.high), _spelled(buckets.last)
     if buckets.rests is not None:
         columns = zip((low, high, last), (buckets.low, buckets.high, buckets.last), buckets.rests, strict=True)
         for shown, values, rest in columns:
@@ -173,8 +173,8 @@ def _steps(values: npt.NDArray[Any]) -> list[int | None]:
     return [step_of(value) for value in values.tolist()]
 
 
-def spelled(values: npt.NDArray[Any]) -> list[Any]:
-    """Numbers with those that are not finite as words."""
+def _spelled(values: npt.NDArray[Any]) -> list[Any]:
+    """Numbers, with NaN and infinities as strings."""
     plain: list[Any] = values.tolist()
     for at in np.flatnonzero(~np.isfinite(values)).tolist():
         plain[at] = word(plain[at])
@@ -182,7 +182,7 @@ def spelled(values: npt.NDArray[Any]) -> list[Any]:
 
 
 def _known(values: npt.NDArray[Any]) -> list[Any]:
-    """Numbers of finite values, None where there were none; a sum too great for a float stays a word."""
+    """Numbers, None for NaN; an infinite sum is a string."""
     plain: list[Any] = values.tolist()
     for at in np.flatnonzero(~np.isfinite(values)).tolist():
         plain[at] = None if np.isnan(values[at]) else word(plain[at])
@@ -197,7 +197,7 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     run, x = reader.number(given["run"]), given["x"]
     wanted = [(key, *part) for key in given["key"] for part in _parts(reader, run, key, given)]
     if len(wanted) > MOST_LINES:
-        raise bad_request(f"these are {len(wanted)} lines; ask for {MOST_LINES} at most")
+        raise bad_request(f"{len(wanted)} lines are too many: ask for at most {MOST_LINES}")
     attempt = given["attempts"]
     if attempt not in ("newest", "all"):
         if not attempt.isascii() or not attempt.isdecimal() or int(attempt) > 65535:
@@ -225,12 +225,12 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parts(reader: Reader, run: int, key: str, given: dict[str, Any]) -> list[tuple[int | None, Attrs | None]]:
-    """Which ranks and attributes get a line: each one where that was asked for, None for all of them together."""
+    """The ranks and attributes that get a line each; None for all of them together."""
     by_rank = given["by_rank"] and given["rank"] is None
     if not by_rank and not given["by_attrs"]:
         return [(given["rank"], None)]
     parts: list[tuple[int | None, Attrs | None]] = []
-    for line in read_lines(reader.engine, run, key=key, rank=given["rank"]).values():
+    for line in find_series(reader.engine, run, key=key, rank=given["rank"]).values():
         part = (line.rank if by_rank else given["rank"], line.attrs if given["by_attrs"] else None)
         if part not in parts:
             parts.append(part)
@@ -239,11 +239,11 @@ def _parts(reader: Reader, run: int, key: str, given: dict[str, Any]) -> list[tu
     return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(given["rank"], None)]
 
 
-_LINE = thing(
-    key=TEXT, rank=maybe(INTEGER), attrs=maybe(ATTRS), scope=TEXT, unit=TEXT, axes=many(TEXT),
-    ranks=many(INTEGER), total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
+_LINE = object_of(
+    key=TEXT, rank=nullable(INTEGER), attrs=nullable(ATTRS), scope=TEXT, unit=TEXT, axes=list_of(TEXT),
+    ranks=list_of(INTEGER), total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
     shape={"type": "string", "enum": ["raw", "buckets"]}, aligned=BOOLEAN,
-    columns=table(many(maybe(NUMBER))),
+    columns=map_of(list_of(nullable(NUMBER))),
 )  # fmt: skip
 
 ENDPOINTS = (
@@ -252,17 +252,19 @@ ENDPOINTS = (
         "readSeries",
         "Metrics of a run as lines: every point when they fit, else buckets that keep every spike.",
         series,
-        thing(run=TEXT, x=TEXT, series=many(_LINE)),
+        object_of(run=TEXT, x=TEXT, series=list_of(_LINE)),
         (
             RUN,
             Param("key", "text", "a metric, such as trainer/loss", required=True, many=MOST_LINES),
-            Param("x", "choice", "what runs along x", "step", choices=("step", "time", "relative")),
-            Param("points", "integer", "about so many marks at most", default=1000, low=1, high=20_000),
+            Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
+            Param("points", "integer", "at most about this many marks", default=1000, low=1, high=20_000),
             Param("from", "number", "the least x"),
             Param("to", "number", "the greatest x"),
-            Param("rank", "integer", "of this rank only, not of all together", low=0, high=2**32 - 1),
+            Param("rank", "integer", "this rank only, instead of all together", low=0, high=2**32 - 1),
             Param("by_rank", "boolean", "a line for each rank", default=False),
-            Param("align", "boolean", "over time, what several ranks logged at a step is one mark", default=False),
+            Param(
+                "align", "boolean", "over time, merge what several ranks logged at a step into one mark", default=False
+            ),
             Param("by_attrs", "boolean", "a line for each set of attributes", default=False),
             Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
             Param("axis", "text", "of this step axis only, where a metric has several"),

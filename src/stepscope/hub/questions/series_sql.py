@@ -35,12 +35,12 @@ class SeriesQuery:
     attrs: Attrs | None = None
     scope: str | None = None
     align: bool = False
-    """Over time, take what several ranks logged at one step as one mark, at the time of the first of them."""
+    """Over time, merge what several ranks logged at one step into one mark, at the time of the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Stretches of x: its first and last point, extremes and mean of the finite values, last value, flags."""
+    """Buckets of x: first and last x, extremes and mean of the finite values, last value, count, flags."""
 
     first: Array
     last_x: Array
@@ -75,7 +75,7 @@ class Plan:
         self._engine = engine
         self._query = query
         self._totals = totals
-        self._ranks = {total.line.series: total.line.rank for total in totals}
+        self._ranks = {total.series.number: total.series.rank for total in totals}
         self._large = any(exact.is_large(total.low, total.high) for total in totals)
         by_step = query.x == "step"
         self._x = "step" if by_step else "time"
@@ -97,7 +97,7 @@ class Plan:
         self._newest = " AND ".join((*conditions, *older))
 
     def _superseded(self) -> list[str]:
-        """Conditions that leave out points whose step a later attempt has too, only where steps overlap."""
+        """Conditions that exclude points whose step a later attempt has too, where steps overlap."""
         found = []
         for attempt in sorted({total.attempt for total in self._totals})[:-1]:
             mine = [total for total in self._totals if total.attempt == attempt]
@@ -145,7 +145,7 @@ class Plan:
         )
 
     def buckets(self, *, finite: bool) -> Buckets:
-        """Cut the range into equal stretches; a line known to be finite needs less work."""
+        """Cut the range into buckets of equal width; a line known to be finite needs less work."""
         width = -(-(self.high - self.low + 1) // self._query.points)
         x = self._x
         good = "count" if finite else "good"
@@ -158,7 +158,7 @@ class Plan:
         return self._made(found, good, finite=finite, rests=self._large)
 
     def aligned(self, total: int, ranks: int) -> Buckets:
-        """The points of all ranks at a step as one mark; without steps, those of two rounds of readings.
+        """The points of all ranks at a step as one mark; without steps, the points of two rounds of readings.
 
         Ranks log at slightly different times, so that points in the order of time would jump from rank to rank. The
         mean of a mark is that of the ranks, each by its own mean.

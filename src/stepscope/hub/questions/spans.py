@@ -1,4 +1,4 @@
-"""Spans: search by anything they carry, the spans of a trace or of some steps, and their names and attributes."""
+"""Spans: search, the spans of a trace or of some steps, and the names of spans and of their attributes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ from stepscope.hub.questions.schemas import (
     STEP,
     TEXT,
     Schema,
-    many,
-    maybe,
+    list_of,
     milliseconds,
+    nullable,
+    object_of,
     seconds,
-    thing,
 )
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
@@ -213,20 +213,20 @@ SPAN_FIELDS: dict[str, Schema] = {
     "attempt": INTEGER,
     "trace_id": TEXT,
     "span_id": TEXT,
-    "parent_id": maybe(TEXT),
+    "parent_id": nullable(TEXT),
     "name": TEXT,
     "kind": TEXT,
     "status": TEXT,
     "message": TEXT,
     "step": STEP,
-    "axis": maybe(TEXT),
+    "axis": nullable(TEXT),
     "start": SECONDS,
     "duration_ms": MS,
     "scope": TEXT,
     "flags": INTEGER,
     "attrs": ATTRS,
-    "events": many(thing(time=SECONDS, name=TEXT, attrs=ATTRS)),
-    "links": many(thing(trace_id=TEXT, span_id=TEXT, attrs=ATTRS)),
+    "events": list_of(object_of(time=SECONDS, name=TEXT, attrs=ATTRS)),
+    "links": list_of(object_of(trace_id=TEXT, span_id=TEXT, attrs=ATTRS)),
 }
 
 
@@ -286,14 +286,14 @@ ENDPOINTS = (
         "findSpans",
         "Spans by run, step, name, status, duration and any attribute (attr.KEY=VALUE).",
         search,
-        thing(spans=many(thing(**SPAN_FIELDS)), next=NEXT),
+        object_of(spans=list_of(object_of(**SPAN_FIELDS)), next=NEXT),
         (
             *(EXACT_RUN, STEP_PARAM, RANK_PARAM, NAME_PARAM),
             Param("status", "choice", "with this status", choices=STATUSES),
-            Param("error", "boolean", "true: failed ones only"),
-            Param("min_ms", "number", "that lasted at least so many milliseconds"),
+            Param("error", "boolean", "true: only failed spans"),
+            Param("min_ms", "number", "with at least this duration, in milliseconds"),
             *(TRACE_PARAM, SPAN_PARAM, SINCE, UNTIL),
-            Param("sort", "choice", "in which order", "newest", choices=("newest", "slowest")),
+            Param("sort", "choice", "the order", "newest", choices=("newest", "slowest")),
             *(LIMIT, OFFSET),
         ),
         attrs=True,
@@ -301,11 +301,11 @@ ENDPOINTS = (
     Endpoint(
         "/api/spans/facets",
         "listSpanNames",
-        "What spans can be searched by: their names, with counts and durations, and their attributes.",
+        "Names of spans, with counts and durations, and of their attributes, for searching.",
         facets,
-        thing(
-            names=many(thing(name=TEXT, count=INTEGER, errors=INTEGER, median_ms=MS, longest_ms=MS)),
-            attrs=many(thing(name=TEXT, count=INTEGER)),
+        object_of(
+            names=list_of(object_of(name=TEXT, count=INTEGER, errors=INTEGER, median_ms=MS, longest_ms=MS)),
+            attrs=list_of(object_of(name=TEXT, count=INTEGER)),
         ),
         (EXACT_RUN,),
     ),

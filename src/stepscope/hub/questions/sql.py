@@ -8,7 +8,7 @@ import msgspec
 
 from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream
 from stepscope.hub.questions.params import bad_request, forbidden
-from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, many, thing
+from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, list_of, object_of
 from stepscope.hub.questions.sql_check import Forbidden, run_select
 from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.maintenance import describe
@@ -34,13 +34,13 @@ _encode = msgspec.json.encode
 def sql(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `POST /api/sql`."""
     if reader.project is not None:
-        raise forbidden("SQL sees all projects and this token reaches one only")
+        raise forbidden("SQL reads all projects, and this token is limited to one")
     try:
         request = _decode(given["body"])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise bad_request(f'send {{"sql": "SELECT ..."}}: {error}') from None
     if not math.isfinite(request.seconds) or "\0" in request.sql:
-        raise bad_request("a statement has no NUL in it")
+        raise bad_request("a statement must not contain NUL")
     return Stream("application/json", "", _pieces(reader, request))
 
 
@@ -121,9 +121,9 @@ def tables(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_SCHEMA = thing(columns=many(thing(name=TEXT, type=TEXT)), rows=many(many(ANYTHING)), more=BOOLEAN)
+_SCHEMA = object_of(columns=list_of(object_of(name=TEXT, type=TEXT)), rows=list_of(list_of(ANYTHING)), more=BOOLEAN)
 _SCHEMA["properties"]["error"] = {
-    **thing(code=TEXT, message=TEXT),
+    **object_of(code=TEXT, message=TEXT),
     "description": "Why the statement failed after its first rows were sent; `more` is true then.",
 }
 
@@ -152,9 +152,11 @@ ENDPOINTS = (
         "listTables",
         "The tables that SQL may read, their columns and their sizes.",
         tables,
-        thing(
-            tables=many(
-                thing(name=TEXT, text=TEXT, rows=INTEGER, bytes=INTEGER, columns=many(thing(name=TEXT, type=TEXT)))
+        object_of(
+            tables=list_of(
+                object_of(
+                    name=TEXT, text=TEXT, rows=INTEGER, bytes=INTEGER, columns=list_of(object_of(name=TEXT, type=TEXT))
+                )
             )
         ),
     ),

@@ -1,4 +1,4 @@
-"""The words of SQL that people may use: keywords, functions, and nodes of the engine's syntax tree."""
+"""The SQL that users may write: keywords, functions, types, and nodes of the engine's syntax tree."""
 
 
 def _words(text: str) -> frozenset[str]:

@@ -7,7 +7,6 @@ from typing import Any, get_args
 from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.diagnosis.levels import value_level
 from stepscope.diagnosis.registry import KINDS
-from stepscope.hub.questions.anomalies import Anomaly, Reason, nearest_anomalies
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.logs import RECORD, record_json
 from stepscope.hub.questions.params import Param, not_found
@@ -20,22 +19,31 @@ from stepscope.hub.questions.schemas import (
     SECONDS,
     STEP,
     TEXT,
-    many,
-    maybe,
+    list_of,
+    map_of,
     milliseconds,
+    nullable,
+    object_of,
     seconds,
-    table,
-    thing,
 )
 from stepscope.hub.questions.spans import SPAN_FIELDS, SpanRow, span_json
 from stepscope.hub.questions.step_findings import slow_step, step_findings
-from stepscope.hub.questions.step_sql import WINDOW, Reading, StepValue, StepView, read_step
+from stepscope.hub.questions.step_sql import (
+    WINDOW,
+    Anomaly,
+    Reading,
+    Reason,
+    StepValue,
+    StepView,
+    nearest_anomalies,
+    read_step,
+)
 from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
 from stepscope.hub.store.finding_catalog import read_findings
 from stepscope.wire.plain import plain, word
 
 LEAST_BEFORE = 5
-"""So many values before are needed to say how unusual one is."""
+"""The least number of earlier values that a z-score needs."""
 
 
 def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, Any]:
@@ -45,7 +53,7 @@ def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, A
     """
     if view.attempts and view.attempt not in view.attempts:
         came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"
-        text = f"attempt {view.attempt} never came to step {view.step}; {came} did"
+        text = f"attempt {view.attempt} did not reach step {view.step}; {came} did"
         raise not_found(text)
     made: dict[str, Any] = {
         "run": run,
@@ -73,9 +81,9 @@ def metrics(values: Iterable[StepValue]) -> list[dict[str, Any]]:
     """The values of a step by key, one entry for each rank (and each set of attributes)."""
     by_key: dict[str, list[StepValue]] = {}
     for value in values:
-        by_key.setdefault(value.line.key, []).append(value)
+        by_key.setdefault(value.series.key, []).append(value)
     return [
-        {"key": key, "unit": group[0].line.unit, "values": [_value(value) for value in group]}
+        {"key": key, "unit": group[0].series.unit, "values": [_value(value) for value in group]}
         for key, group in by_key.items()
     ]
 
@@ -83,10 +91,10 @@ def metrics(values: Iterable[StepValue]) -> list[dict[str, Any]]:
 def _value(value: StepValue) -> dict[str, Any]:
     delta, z = against(value.value, value.mean, value.std, value.before)
     return {
-        "rank": value.line.rank,
+        "rank": value.series.rank,
         "attempt": value.attempt,
-        "attrs": plain(value.line.attrs),
-        "scope": value.line.scope,
+        "attrs": plain(value.series.attrs),
+        "scope": value.series.scope,
         "time": seconds(value.time),
         "value": word(value.value),
         "logged": value.logged,
@@ -100,9 +108,9 @@ def _value(value: StepValue) -> dict[str, Any]:
 
 
 def against(value: float, mean: float, std: float, before: int) -> tuple[float | None, float | None]:
-    """How far a value is from the mean of those before, and how many standard deviations that is.
+    """The difference of a value from the mean of earlier values, and its z-score.
 
-    None where it cannot be said: nothing before, too little for a deviation, or values that never changed.
+    None where there are no earlier values, too few, or only equal ones.
     """
     if not before or not math.isfinite(value):
         return None, None
@@ -145,10 +153,10 @@ def _rank(
 
 def _reading(reading: Reading) -> dict[str, Any]:
     return {
-        "key": reading.line.key,
-        "rank": reading.line.rank,
-        "unit": reading.line.unit,
-        "attrs": plain(reading.line.attrs),
+        "key": reading.series.key,
+        "rank": reading.series.rank,
+        "unit": reading.series.unit,
+        "attrs": plain(reading.series.attrs),
         "time": seconds(reading.time),
         "value": word(reading.value),
         "min": word(reading.low),
@@ -176,50 +184,50 @@ def _place(found: Anomaly | None) -> dict[str, Any] | None:
 
 
 _LEVEL = {"type": "integer", "description": "How unusual: 0 usual, 1 notable, 2 unusual, 3 extreme or not finite."}
-_FINDING = thing(
+_FINDING = object_of(
     kind={"type": "string", "examples": list(KINDS)},
     severity={"type": "string", "enum": list(reversed(SEVERITIES))},
     text=TEXT,
-    rank=maybe(INTEGER),
+    rank=nullable(INTEGER),
 )
-_VALUE = thing(
+_VALUE = object_of(
     rank=INTEGER, attempt=INTEGER, attrs=ATTRS, scope=TEXT, time=SECONDS, value=NUMBER, logged=INTEGER,
-    mean=maybe(NUMBER),
-    std=maybe(NUMBER), before=INTEGER, delta=maybe(NUMBER), z={"type": ["number", "null"]}, level=_LEVEL,
+    mean=nullable(NUMBER),
+    std=nullable(NUMBER), before=INTEGER, delta=nullable(NUMBER), z={"type": ["number", "null"]}, level=_LEVEL,
 )  # fmt: skip
-_RANK = thing(
-    rank=INTEGER, critical=BOOLEAN, offset_ms=MS, duration_ms=MS, errors=INTEGER, critical_path=many(TEXT),
-    spans=many(thing(**NODE_FIELDS)),
+_RANK = object_of(
+    rank=INTEGER, critical=BOOLEAN, offset_ms=MS, duration_ms=MS, errors=INTEGER, critical_path=list_of(TEXT),
+    spans=list_of(object_of(**NODE_FIELDS)),
 )  # fmt: skip
-_READING = thing(
+_READING = object_of(
     key=TEXT, rank=INTEGER, unit=TEXT, attrs=ATTRS, time=SECONDS, value=NUMBER, min=NUMBER, max=NUMBER, points=INTEGER,
 )  # fmt: skip
-_ANOMALY = maybe(thing(step=INTEGER, reason={"type": "string", "enum": list(get_args(Reason))}, attempt=INTEGER))
+_ANOMALY = nullable(object_of(step=INTEGER, reason={"type": "string", "enum": list(get_args(Reason))}, attempt=INTEGER))
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/steps/{step}",
         "inspectStep",
-        "Everything about one step: values against the steps before, span trees, logs, alerts, the machine's state.",
+        "Everything about one step: values compared with earlier steps, span trees, logs, alerts, system metrics.",
         inspect,
-        thing(
+        object_of(
             run=TEXT,
             step=INTEGER,
             attempt=INTEGER,
-            attempts=many(INTEGER),
+            attempts=list_of(INTEGER),
             begin=SECONDS,
             end=SECONDS,
             duration_ms=MS,
             previous=STEP,
             next=STEP,
-            metrics=many(thing(key=TEXT, unit=TEXT, values=many(_VALUE))),
-            ranks=many(_RANK),
-            slow=maybe(thing(text=TEXT, span=TEXT, rank=maybe(INTEGER), span_ids=many(TEXT))),
-            findings=many(_FINDING),
-            open_spans=many(thing(**SPAN_FIELDS, offset_ms=MS)),
-            usual_ms=table(MS),
-            logs=many(RECORD),
-            alerts=many(RECORD),
-            system=many(_READING),
+            metrics=list_of(object_of(key=TEXT, unit=TEXT, values=list_of(_VALUE))),
+            ranks=list_of(_RANK),
+            slow=nullable(object_of(text=TEXT, span=TEXT, rank=nullable(INTEGER), span_ids=list_of(TEXT))),
+            findings=list_of(_FINDING),
+            open_spans=list_of(object_of(**SPAN_FIELDS, offset_ms=MS)),
+            usual_ms=map_of(MS),
+            logs=list_of(RECORD),
+            alerts=list_of(RECORD),
+            system=list_of(_READING),
             window=INTEGER,
             previous_anomaly=_ANOMALY,
             next_anomaly=_ANOMALY,
@@ -227,8 +235,15 @@ ENDPOINTS = (
         (
             RUN,
             Param("step", "integer", "the number of the step", required=True, place="path"),
-            Param("window", "integer", "so many steps before say what is usual", default=WINDOW, low=1, high=10_000),
-            Param("attempt", "integer", "what this attempt did; the newest without", low=1, high=2**31 - 1),
+            Param(
+                "window",
+                "integer",
+                "the number of earlier steps that define what is usual",
+                default=WINDOW,
+                low=1,
+                high=10_000,
+            ),
+            Param("attempt", "integer", "this attempt; by default the newest", low=1, high=2**31 - 1),
         ),
     ),
 )

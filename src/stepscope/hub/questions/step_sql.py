@@ -1,6 +1,7 @@
-"""The step inspector: everything the store knows about one step of a run, on all ranks."""
+"""The SQL of the step inspector: values, neighbours, system metrics and the nearest anomalies of a step."""
 
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct, structs
 
@@ -15,17 +16,18 @@ from stepscope.hub.questions.spans import (
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.log_rows import LogRow
-from stepscope.hub.store.series_catalog import Line, read_lines, span_of
+from stepscope.hub.store.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.tables import NO_STEP
+from stepscope.model.names import SEVERITIES
 
 WINDOW = 50
-"""Steps before this one that say what is usual."""
+"""The number of earlier steps that define what is usual."""
 NEAR_NS = 15 * 10**9
-"""How far around a step system metrics are looked for."""
+"""The time around a step in which system metrics are read."""
 MOST = 10_000
-"""Spans, logs and alerts of one step; more are left off."""
+"""Spans, logs and alerts of one step; more are left out."""
 NEAR_STEPS, FAR_STEPS = 250, 1_000_000
-"""How far around a step its neighbours are looked for at first, and then."""
+"""The distances in which the neighbours of a step are searched, one after the other."""
 FIRST_STEP, LAST_STEP = NO_STEP + 1, 2**63 - 1
 Sides = tuple[int | None, int | None]
 """A step before and one after; None where there is none."""
@@ -35,7 +37,7 @@ Row = TypeVar("Row", SpanRow, LogRow)
 class StepValue(Struct, frozen=True):
     """The value of a metric at a step in an attempt, the latest when it was logged more than once."""
 
-    line: Line
+    series: SeriesRow
     attempt: int
     time: int
     value: float
@@ -49,7 +51,7 @@ class StepValue(Struct, frozen=True):
 class Reading(Struct, frozen=True):
     """A system metric that has no step of its own, around this one: its latest value and its extremes."""
 
-    line: Line
+    series: SeriesRow
     time: int
     value: float
     low: float
@@ -67,7 +69,7 @@ class StepView(Struct, frozen=True):
     step: int
     attempt: int
     attempts: list[int]
-    """All attempts that came to this step, whichever was named."""
+    """All attempts that reached this step, whichever was asked for."""
     begin: int
     end: int
     values: list[StepValue]
@@ -83,8 +85,8 @@ class StepView(Struct, frozen=True):
 
 def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, attempt: int | None = None) -> StepView:
     """Read everything about a step in the attempt named, else in all: values and spans of a rank are of its newest."""
-    lines = read_lines(engine, run)
-    values = _values(engine, run, step, window, lines, attempt)
+    catalog = find_series(engine, run)
+    values = _values(engine, run, step, window, catalog, attempt)
     spans = find_spans(engine, RecordQuery(run=run, step=step, limit=MOST))
     spans.sort(key=lambda row: (row.rank, row.span.time, row.span.span_id))
     begun = open_spans(engine, run, step=step, limit=MOST)
@@ -112,7 +114,7 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
         usual=usual_durations(engine, run, step - window, step - 1),
         logs=logs,
         alerts=alerts,
-        system=_system(engine, run, begin, end, lines) if times else [],
+        system=_system(engine, run, begin, end, catalog) if times else [],
         previous=previous,
         following=following,
     )
@@ -127,7 +129,7 @@ def _around(engine: Engine, run: int, step: int, attempt: int | None) -> tuple[s
         FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {high}"""
     )
     ((came, *beside),) = found.rows()
-    return set(came), _told(*beside)
+    return set(came), _sides_of(*beside)
 
 
 def _newest(spans: list[SpanRow]) -> list[SpanRow]:
@@ -142,7 +144,7 @@ def _of(attempt: int | None, rows: list[Row]) -> list[Row]:
 
 
 def _values(
-    engine: Engine, run: int, step: int, window: int, lines: dict[int, Line], attempt: int | None
+    engine: Engine, run: int, step: int, window: int, catalog: dict[int, SeriesRow], attempt: int | None
 ) -> list[StepValue]:
     low = max(step - window, NO_STEP + 1)
     # What is usual in an attempt is also what those before it did, up to where it began again.
@@ -157,14 +159,14 @@ def _values(
             countIf(step < {step} AND isFinite(v)) AS before
         FROM ({one_each}) GROUP BY series HAVING logged > 0 ORDER BY series"""
     )
-    rows = [StepValue(lines[series], *rest) for series, *rest in found.rows() if series in lines]
+    rows = [StepValue(catalog[series], *rest) for series, *rest in found.rows() if series in catalog]
     rows = _exact(engine, f"step = {step} AND {known}", rows)
-    return sorted(rows, key=lambda value: (value.line.key, value.line.rank, value.line.scope))
+    return sorted(rows, key=lambda value: (value.series.key, value.series.rank, value.series.scope))
 
 
 def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]:
-    """Give integers beyond 2**53 all their digits."""
-    large = [row.line.series for row in rows if exact.is_large(row.value)]
+    """Restore the digits of integers beyond 2**53."""
+    large = [row.series.number for row in rows if exact.is_large(row.value)]
     if not large:
         return rows
     found = engine.query(
@@ -172,7 +174,7 @@ def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]
         WHERE series IN {literal.integers(large)} AND {where} GROUP BY series"""
     )
     rests = dict(found.rows("series", "rest"))
-    return [structs.replace(row, value=exact.whole(row.value, rests.get(row.line.series, 0))) for row in rows]
+    return [structs.replace(row, value=exact.whole(row.value, rests.get(row.series.number, 0))) for row in rows]
 
 
 def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: Sides) -> Sides:
@@ -201,7 +203,7 @@ def _beside(engine: Engine, step: int, tables: dict[str, str], low: int, high: i
     parts = [f"SELECT {_sides(step)} FROM {table} WHERE {where} AND {between}" for table, where in tables.items()]
     found: Sides = (None, None)
     for row in engine.query(" UNION ALL ".join(parts)).rows():
-        found = _nearest(found, _told(*row))
+        found = _nearest(found, _sides_of(*row))
     return found
 
 
@@ -211,7 +213,7 @@ def _sides(step: int, of: str = "1") -> str:
     return f"countIf({before}), maxIf(step, {before}), countIf({after}), minIf(step, {after})"
 
 
-def _told(some_before: int, before: int, some_after: int, after: int) -> Sides:
+def _sides_of(some_before: int, before: int, some_after: int, after: int) -> Sides:
     return (before if some_before else None), (after if some_after else None)
 
 
@@ -220,8 +222,8 @@ def _nearest(one: Sides, other: Sides) -> Sides:
     return max(befores, default=None), min(afters, default=None)
 
 
-def _system(engine: Engine, run: int, begin: int, end: int, lines: dict[int, Line]) -> list[Reading]:
-    wanted = {series: line for series, line in lines.items() if line.key.startswith("system/")}
+def _system(engine: Engine, run: int, begin: int, end: int, catalog: dict[int, SeriesRow]) -> list[Reading]:
+    wanted = {series: info for series, info in catalog.items() if info.key.startswith("system/")}
     if not wanted:
         return []
     found = engine.query(
@@ -231,3 +233,59 @@ def _system(engine: Engine, run: int, begin: int, end: int, lines: dict[int, Lin
             AND time BETWEEN {begin - NEAR_NS} AND {end + NEAR_NS} GROUP BY series ORDER BY series"""
     )
     return [Reading(wanted[series], *rest) for series, *rest in found.rows()]
+
+
+Reason = Literal["alert", "failed span", "not finite", "error log"]
+"""The first of those that hold at a step is told, whichever way one came to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """A step, what was wrong there, and in which attempt, the newest where it was so in several."""
+
+    step: int
+    reason: Reason
+    attempt: int
+
+
+def nearest_anomalies(engine: Engine, run: int, step: int) -> tuple[Anomaly | None, Anomaly | None]:
+    """The last step before one and the first after it at which something was wrong."""
+    tables: dict[Reason, str] = {
+        "alert": f"alerts WHERE run = {run}",
+        "failed span": f"spans WHERE run = {run} AND status = 2",
+        "error log": f"logs WHERE run = {run} AND severity >= {SEVERITIES['ERROR']}",
+    }
+    flagged = _flagged(engine, run)
+    if flagged:
+        tables["not finite"] = f"metrics WHERE series IN {literal.integers(flagged)} AND NOT isFinite(value)"
+    earlier, later = f"step < {int(step)}", f"step > {int(step)}"
+    parts = [
+        f"""SELECT toUInt8({_REASONS.index(reason)}) AS reason,
+            countIf({earlier}) AS some_before, maxIf(step, {earlier}) AS before,
+            argMaxIf(attempt, (step, attempt), {earlier}) AS before_in,
+            countIf({later}) AS some_after, minIf(step, {later}) AS after,
+            argMinIf(attempt, (step, -toInt32(attempt)), {later}) AS after_in
+        FROM {where} AND step > {NO_STEP}"""
+        for reason, where in tables.items()
+    ]
+    rows = sorted(engine.query(" UNION ALL ".join(parts)).rows())
+    befores = [Anomaly(before, _REASONS[reason], attempt) for reason, some, before, attempt, *_ in rows if some]
+    afters = [Anomaly(after, _REASONS[reason], attempt) for reason, *_, some, after, attempt in rows if some]
+    # Of several at one step the first is taken: they are in the order of their reasons.
+    return max(befores, key=_step, default=None), min(afters, key=_step, default=None)
+
+
+_REASONS: tuple[Reason, ...] = get_args(Reason)
+
+
+def _step(anomaly: Anomaly) -> int:
+    return anomaly.step
+
+
+def _flagged(engine: Engine, run: int) -> list[int]:
+    """The series of a run with values that are not finite."""
+    found = engine.query(
+        f"""SELECT series FROM (SELECT series, groupBitOrMerge(flags) AS flagged FROM totals
+        WHERE {span_of(run)} GROUP BY series) WHERE flagged > 0 ORDER BY series"""
+    )
+    return found["series"]

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.params import Param, bad_request, not_found, unavailable
-from stepscope.hub.questions.schemas import ANYTHING, COUNTS, INTEGER, TEXT, many, table, thing
+from stepscope.hub.questions.schemas import ANYTHING, COUNTS, INTEGER, TEXT, list_of, map_of, object_of
 from stepscope.hub.questions.spans import SpanRow, read_range
 from stepscope.hub.questions.traces import MOST_SPANS, RANGE_PARAMS, asked_range, no_spans
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
@@ -291,27 +291,27 @@ ENDPOINTS = (
         "A trace, or steps of a run, as a file: OTLP's JSON, or Chrome's, which Perfetto opens.",
         export,
         ANYTHING,
-        (*RANGE_PARAMS, Param("format", "choice", "how it is written", OTLP, choices=(OTLP, CHROME))),
+        (*RANGE_PARAMS, Param("format", "choice", "the format", OTLP, choices=(OTLP, CHROME))),
     ),
     Endpoint(
         "/api/spans/import",
         "importSpans",
-        "Bring in a trace file, gzip or not: OTLP's JSON, also with a document on each line, or Chrome's. "
-        "Spans that are stored already, in whichever run, are counted and left.",
+        "Import a trace file, gzip or not: OTLP's JSON, one document or one on each line, or Chrome's. "
+        "Spans that are stored already, in any run, are counted and skipped.",
         import_file,
-        thing(
+        object_of(
             format={"type": "string", "enum": [OTLP, CHROME]},
-            runs=many(TEXT),
-            steps=many(thing(run=TEXT, first_step=INTEGER, last_step=INTEGER)),
-            traces=many(TEXT),
+            runs=list_of(TEXT),
+            steps=list_of(object_of(run=TEXT, first_step=INTEGER, last_step=INTEGER)),
+            traces=list_of(TEXT),
             spans=INTEGER,
             already=INTEGER,
             points=INTEGER,
             rejected=COUNTS,
-            ignored=table(INTEGER),
+            ignored=map_of(INTEGER),
         ),
         (
-            Param("run", "text", "the run that a Chrome trace is kept as"),
+            Param("run", "text", "the run that a Chrome trace is stored as"),
             Param("project", "text", "and its project", "imports"),
         ),
         method="POST",

@@ -20,10 +20,10 @@ from stepscope.hub.questions.schemas import (
     SECONDS,
     TEXT,
     Schema,
-    many,
+    list_of,
     milliseconds,
+    object_of,
     seconds,
-    thing,
 )
 from stepscope.hub.questions.spans import (
     SPAN_FIELDS,
@@ -39,7 +39,7 @@ from stepscope.hub.store.run_catalog import step_of
 
 @dataclass(slots=True)
 class Node:
-    """A span in its tree. `critical` is the time it alone was what the end of its root waited for, in ns."""
+    """A span in its tree. `critical` is its time on the critical path, in ns."""
 
     row: SpanRow
     depth: int = 0
@@ -54,7 +54,7 @@ class Node:
 
     @property
     def end(self) -> int:
-        """When it ended; one that is open has not lasted yet."""
+        """When it ended; an open span has no duration yet."""
         return self.row.span.time + (self.row.span.duration or 0)
 
 
@@ -297,7 +297,7 @@ NODE_FIELDS: dict[str, Schema] = {
     "ratio": {"type": ["number", "null"], "description": "Its duration over the usual one."},
     "slow": {"type": "integer", "description": "0 as usual, 1 slow, 2 very slow."},
 }
-_NUMBERS = many({"type": ["number", "null"]})
+_NUMBERS = list_of({"type": ["number", "null"]})
 MOST_SPANS = 200_000
 
 ENDPOINTS = (
@@ -306,14 +306,14 @@ ENDPOINTS = (
         "readTrace",
         "A whole trace: its spans, parents first, with depth and critical path.",
         trace,
-        thing(
+        object_of(
             trace_id=TEXT,
             begin=SECONDS,
             duration_ms=MS,
-            ranks=many(INTEGER),
-            runs=many(TEXT),
+            ranks=list_of(INTEGER),
+            runs=list_of(TEXT),
             open=INTEGER,
-            spans=many(thing(**NODE_FIELDS)),
+            spans=list_of(object_of(**NODE_FIELDS)),
         ),
         (Param("trace_id", "hex", "the trace", required=True, place="path", width=16),),
     ),
@@ -322,16 +322,16 @@ ENDPOINTS = (
         "drawSpans",
         "A trace, or steps of a run on all ranks, for drawing: spans as columns, without attributes.",
         draw,
-        thing(
+        object_of(
             begin=SECONDS,
             duration_ms=MS,
             open=INTEGER,
             more=BOOLEAN,
-            lanes=many(thing(run=TEXT, rank=INTEGER, thread=TEXT)),
-            names=many(TEXT),
-            traces=many(TEXT),
-            columns={"type": "object", "additionalProperties": {"anyOf": [_NUMBERS, many(TEXT)]}},
+            lanes=list_of(object_of(run=TEXT, rank=INTEGER, thread=TEXT)),
+            names=list_of(TEXT),
+            traces=list_of(TEXT),
+            columns={"type": "object", "additionalProperties": {"anyOf": [_NUMBERS, list_of(TEXT)]}},
         ),
-        (*RANGE_PARAMS, Param("limit", "integer", "so many spans at most", MOST_SPANS, low=1, high=MOST_SPANS)),
+        (*RANGE_PARAMS, Param("limit", "integer", "at most this many spans", MOST_SPANS, low=1, high=MOST_SPANS)),
     ),
 )

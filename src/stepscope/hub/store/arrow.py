@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.store import attrs, exact
-from stepscope.hub.store.series_catalog import Line
+from stepscope.hub.store.series_catalog import SeriesRow
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points by series and step; `which` says for each one the place of its series in `lines`."""
+    """Points by series and step; `which` says for each one the place of its series in `series`."""
 
-    lines: list[Line]
+    series: list[SeriesRow]
     which: npt.NDArray[np.int32]
     step: npt.NDArray[Any]
     time: npt.NDArray[Any]
@@ -112,11 +112,11 @@ def points_table(points: Points) -> Any:
     arrow = pyarrow()
 
     def words(of: Callable[[Any], str]) -> Any:
-        dictionary = list(dict.fromkeys(of(line) for line in points.lines))
-        codes = np.array([dictionary.index(of(line)) for line in points.lines], dtype=np.int32)
+        dictionary = list(dict.fromkeys(of(line) for line in points.series))
+        codes = np.array([dictionary.index(of(line)) for line in points.series], dtype=np.int32)
         return arrow.DictionaryArray.from_arrays(codes[points.which], arrow.array(dictionary, arrow.string()))
 
-    ranks = np.array([line.rank for line in points.lines], dtype=np.uint32)
+    ranks = np.array([line.rank for line in points.series], dtype=np.uint32)
     columns = [
         words(lambda line: line.key),
         words(lambda line: line.axis),

@@ -9,7 +9,7 @@ from stepscope.diagnosis.order import OPEN_NS, Written
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.log_rows import LogRow, read_log_rows
 from stepscope.hub.store.run_catalog import step_of
-from stepscope.hub.store.series_catalog import Line, read_lines, span_of
+from stepscope.hub.store.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.write.ledger import COUNTS, Ranges
 from stepscope.model import names
 from stepscope.model.records import EVENT, LOG, Metric, Span
@@ -51,7 +51,7 @@ def replay(engine: Engine, run: int, extent: Extent, since: int = 0) -> Iterator
     Distributions and counters of instruments are left out, and so are log lines below WARN.
     """
     known = f"commit > {since} AND commit <= {extent.commit}" if since else f"commit <= {extent.commit}"
-    lines = {number: line for number, line in read_lines(engine, run).items() if line.type in ("", "gauge")}
+    lines = {number: line for number, line in find_series(engine, run).items() if line.type in ("", "gauge")}
     ranks = _ranks(engine, run)
     bounds = _bounds(engine, run, max(extent.records // SLICE, 1) if not since else 1)
     for at, (start, end) in enumerate(pairwise(bounds), 1):
@@ -95,7 +95,7 @@ def _ranks(engine: Engine, run: int) -> _Ranks:
     return _Ranks({(attempt, rank): host for _, attempt, rank, host in known}, clocks if usable else {})
 
 
-def _slice(engine: Engine, run: int, lines: Mapping[int, Line], known: str, start: int, end: int) -> list[Written]:
+def _slice(engine: Engine, run: int, lines: Mapping[int, SeriesRow], known: str, start: int, end: int) -> list[Written]:
     own = f"run = {run} AND {known}"
     between = f"time >= {start} AND time < {end}"
     return [
@@ -106,7 +106,7 @@ def _slice(engine: Engine, run: int, lines: Mapping[int, Line], known: str, star
     ]
 
 
-def _points(engine: Engine, lines: Mapping[int, Line], where: str) -> Iterator[Written]:
+def _points(engine: Engine, lines: Mapping[int, SeriesRow], where: str) -> Iterator[Written]:
     """The values that were logged together as one record each."""
     found = engine.query(f"SELECT series, step, time, attempt, value FROM metrics WHERE {where} ORDER BY time, series")
     gathered: dict[tuple[int, int, int, int, str], dict[str, float]] = {}

@@ -10,10 +10,10 @@ from stepscope.hub.store.tables import LAST
 from stepscope.model.records import Attrs
 
 
-class Line(Struct, frozen=True):
-    """One series: a metric of a run on one rank."""
+class SeriesRow(Struct, frozen=True):
+    """One series: a metric of a run on one rank, with one set of attributes."""
 
-    series: int
+    number: int
     key: str
     axis: str
     rank: int
@@ -28,7 +28,7 @@ class Line(Struct, frozen=True):
 class Total(Struct, frozen=True):
     """What the points of a series in one attempt add up to."""
 
-    line: Line
+    series: SeriesRow
     attempt: int
     points: int
     flags: int
@@ -47,9 +47,9 @@ def span_of(run: int) -> str:
     return f"series BETWEEN {run << 32} AND {(run << 32) + 0xFFFFFFFF}"
 
 
-def read_lines(
+def find_series(
     engine: Engine, run: int, *, key: str | None = None, keys: Collection[str] = (), rank: int | None = None
-) -> dict[int, Line]:
+) -> dict[int, SeriesRow]:
     """The series of a run by number: of one key, of some keys, or all."""
     conditions = [f"run = {run}"]
     if key is not None:
@@ -63,18 +63,18 @@ def read_lines(
         FROM series WHERE {" AND ".join(conditions)} ORDER BY series LIMIT 1 BY series"""
     )
     return {
-        series: Line(series, key, axis, rank, type, unit, description, attrs.restore(names, values, types), scope)
+        series: SeriesRow(series, key, axis, rank, type, unit, description, attrs.restore(names, values, types), scope)
         for series, key, axis, rank, type, unit, description, names, values, types, scope in found.rows()
     }
 
 
-def read_totals(engine: Engine, run: int, lines: dict[int, Line]) -> list[Total]:
+def read_totals(engine: Engine, run: int, catalog: dict[int, SeriesRow]) -> list[Total]:
     """The totals of series, by series and attempt."""
-    if not lines:
+    if not catalog:
         return []
     among = span_of(run)
-    if len(lines) <= 1000:
-        among = f"series IN {literal.integers(lines)}"
+    if len(catalog) <= 1000:
+        among = f"series IN {literal.integers(catalog)}"
     found = engine.query(
         f"""SELECT series, attempt, sumMerge(points) AS n, groupBitOrMerge(flags) AS f,
             minMerge(first_step) AS s0, maxMerge(last_step) AS s1,
@@ -82,4 +82,4 @@ def read_totals(engine: Engine, run: int, lines: dict[int, Line]) -> list[Total]
             minMerge(low) AS v0, maxMerge(high) AS v1, {LAST} AS v
         FROM totals WHERE {among} GROUP BY series, attempt ORDER BY series, attempt"""
     )
-    return [Total(lines[series], *rest) for series, *rest in found.rows() if series in lines]
+    return [Total(catalog[series], *rest) for series, *rest in found.rows() if series in catalog]
