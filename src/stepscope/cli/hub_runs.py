@@ -14,7 +14,7 @@ from stepscope.journal import layout
 from stepscope.journal.key_summary import importance, leading
 from stepscope.journal.layout import files_of
 from stepscope.model import formatting
-from stepscope.model.edits import spell_tag
+from stepscope.model.run_description import spell_tag
 
 PROJECTS = 8
 """So many projects are asked for the keys that lead in them."""
