@@ -12,7 +12,7 @@ from stepscope.alerts import muting
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
 from stepscope.alerts.dispatch import Dispatcher, Notification
-from stepscope.alerts.evaluator import Evaluator
+from stepscope.alerts.evaluator import RECORDED, Evaluator
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.states import OPEN
 from stepscope.diagnosis.finding import Finding
@@ -167,7 +167,8 @@ class Alerting:
     def _feed_findings(self, changed: ChangedFindings, now: int) -> None:
         writer = Writer(id="", run=changed.run, project=changed.project)
         for finding in changed.findings:
-            self._evaluator.take_finding(writer, finding, now)
+            if finding.kind != RECORDED:  # what a program raised itself came with its records
+                self._evaluator.take_finding(writer, finding, now)
 
     def _look(self, now: int) -> None:
         if now - self._looked < LOOK_SECONDS * 1e9:

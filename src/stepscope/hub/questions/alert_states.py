@@ -189,6 +189,7 @@ def _shape(alert: Alert) -> dict[str, Any]:
         "expected": alert.expected,
         "muted": alert.muted,
         "notified": seconds(alert.notified),
+        "delivered": seconds(alert.delivered),
         "error": alert.error,
     }
 
@@ -218,7 +219,7 @@ ALERT_FIELDS = {
     **dict.fromkeys(("id", "fingerprint", "rule", "run", "project", "severity", "message"), TEXT),
     **dict.fromkeys(("advice", "cause", "threshold", "acknowledged_by", "muted", "error"), TEXT),
     **dict.fromkeys(("finding", "run_name", "key"), nullable(TEXT)),
-    **dict.fromkeys(("began", "fired", "changed", "resolved", "acknowledged", "notified"), SECONDS),
+    **dict.fromkeys(("began", "fired", "changed", "resolved", "acknowledged", "notified", "delivered"), SECONDS),
     **dict.fromkeys(("ended", "expected"), BOOLEAN),
     **dict.fromkeys(("rank", "step", "last_step"), STEP),
     "state": {"type": "string", "enum": list(STATES)},
