@@ -44,7 +44,7 @@ def test_text(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "R  gpt/base  failed"
     sections = [line for line in lines if line and line == line.upper() and not line.startswith(" ")]
     assert sections == [
-        "CONFIG", "ENVIRONMENT", "WRITERS", "METRICS", "SPANS", "OPEN SPANS", "ALERTS", "EXCEPTIONS",
+        "FINDINGS", "CONFIG", "ENVIRONMENT", "WRITERS", "METRICS", "SPANS", "OPEN SPANS", "ALERTS", "EXCEPTIONS",
         "EVENTS", "LOGS", "RECORDED",
     ]  # fmt: skip
     assert "  model.depth  4" in lines

@@ -16,7 +16,12 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
+from msgspec import structs
+
 from stepscope import StepscopeError, read
+from stepscope.cli.step import open_spans
+from stepscope.hub.service import opened
+from stepscope.hub.store.run_catalog import list_runs
 from stepscope.model.records import Histogram, Metric
 from tests.cli.journals import alert, log, metric, span, write
 
@@ -180,3 +185,32 @@ def test_histograms_are_copied(tmp_path: Path) -> None:
     line += ["--format", "jsonl", "--home", str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=True)
     assert [json.loads(row)["bounds"] for row in done.stdout.splitlines()] == [[2.0], [2.0]]
+
+
+def test_only_the_run_that_is_asked_for_is_read(tmp_path: Path) -> None:
+    """Without a hub, the journals of other runs stay unread: a home may have many."""
+    for run in ("one", "two"):
+        write(tmp_path, run, [metric(1, loss=1.0)])
+    line = [sys.executable, "-m", "stepscope", "step", "one", "1", "--json", "--home", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=True)
+    assert json.loads(done.stdout)["run"] == "one"
+    with opened(tmp_path) as store:
+        assert [row.id for row in list_runs(store.engine)] == ["one"]
+
+
+def test_a_step_takes_as_long_as_its_longest_rank(tmp_path: Path) -> None:
+    """Clocks of two machines that are half a minute apart do not make a step half a minute long."""
+    late = 37_000_000_000
+    for rank in range(2):
+        spans = [structs.replace(span("train.step", 10 * step + rank, 200_000_000, step)) for step in range(3)]
+        shifted = [structs.replace(each, time=each.time + late * rank) for each in spans]
+        write(tmp_path, "R", shifted, rank=rank, world_size=2)
+    line = [sys.executable, "-m", "stepscope", "step", "R", "1", "--json", "--home", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=100, check=True)
+    assert json.loads(done.stdout)["duration_ms"] == 200.0
+
+
+def test_every_open_span_is_told_with_its_ranks() -> None:
+    """Those of one name in one line, however many ranks wait in it."""
+    spans = [{"name": "all_reduce", "rank": rank} for rank in range(12)] + [{"name": "save", "rank": 3}]
+    assert list(open_spans(spans)) == ["all_reduce on ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11", "save on rank 3"]

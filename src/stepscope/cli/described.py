@@ -1,7 +1,7 @@
 """A whole run as text: what it was, how it went, what went wrong."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ class Shown(NamedTuple):
     alive: Mapping[str, bool | None]
     """Whether the processes of the writers existed before their journals were read."""
     now: float
+    findings: Sequence[Mapping[str, Any]] = ()
+    """What went wrong, as JSON, worst first."""
 
     def status_of(self, each: WriterSummary) -> str:
         """The state of one writer."""
@@ -71,6 +73,7 @@ def report(shown: Shown, width: int = text.WIDTH) -> str:
     summary = shown.summary
     sections = [
         ("", _title(shown)),
+        ("FINDINGS", [_finding(each) for each in shown.findings]),
         ("CONFIG", _mapping(summary.config)),
         ("ENVIRONMENT", _mapping(summary.environment)),
         ("WRITERS", _writers(shown)),
@@ -108,6 +111,10 @@ def _title(shown: Shown) -> list[str]:
         *([text.clean("   ".join(part))] if part else []),
         *described_lines(said.tags, said.notes, said.archived),
     ]
+
+
+def _finding(finding: Mapping[str, Any]) -> str:
+    return text.clean(f"{finding['severity']:<5}  {finding['text']}")
 
 
 def _mapping(values: Mapping[str, Any]) -> list[str]:
@@ -210,9 +217,10 @@ def _spans(summary: RunSummary) -> list[str]:
 
 
 def _open_spans(summary: RunSummary) -> list[str]:
-    spans = sorted(summary.open_spans.values(), key=lambda span: span.time)
+    spans = sorted(summary.open_spans.values(), key=lambda each: each[1].time)
     return _listed(
-        [f"{clock(span.time)} {span.name} {_at(span.step)} {pairs(span.attrs)}" for span in spans], len(spans)
+        [f"{clock(span.time)} r{rank} {span.name} {_at(span.step)} {pairs(span.attrs)}" for rank, span in spans],
+        len(spans),
     )
 
 

@@ -13,8 +13,9 @@ from stepscope.hub.home import address_of
 from stepscope.journal import layout
 from stepscope.journal.key_summary import importance, leading
 from stepscope.journal.layout import files_of
+from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model import formatting
-from stepscope.model.run_description import spell_tag
+from stepscope.model.edits import spell_tag
 
 PROJECTS = 8
 """So many projects are asked for the keys that lead in them."""
@@ -24,10 +25,19 @@ _MOST_KEYS = 50
 @contextlib.contextmanager
 def asking(home: Path, text: str) -> Iterator[tuple[HubClient, str]]:
     """Open the hub of a home folder, or its engine when no hub runs, and find a run by id, name or `latest`."""
-    with open_client(home) as client:
+    only = None if address_of(home) is not None else _among_journals(home, text)
+    with open_client(home, only=only) as client:
         if client.trouble:
             print(f"stepscope: the newest records are not in the answer: {client.trouble}", file=sys.stderr)
-        yield client, resolve_run(client, home, text)
+        yield client, only or resolve_run(client, home, text)
+
+
+def _among_journals(home: Path, text: str) -> str | None:
+    """The run that a text names among the journals of a home folder; None when only the store may know it."""
+    try:
+        return find_run(home, text)
+    except UnknownRun:
+        return None
 
 
 class Known(NamedTuple):

@@ -13,6 +13,7 @@ from stepscope.cli import (
     doctor,
     edit,
     export,
+    findings,
     hub,
     import_runs,
     mcp,
@@ -29,7 +30,7 @@ from stepscope.cli import (
 from stepscope.model.errors import StepscopeError
 
 COMMANDS = (
-    *(demo, hub, runs, show, tail, top, report, step, export),
+    *(demo, hub, runs, show, findings, tail, top, report, step, export),
     *(edit, alerts, import_runs, mcp, store, ship, quarantine, doctor),
 )
 """Each is a module with `add(commands)`, which registers its command or commands."""

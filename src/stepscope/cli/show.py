@@ -5,11 +5,12 @@ from typing import Any
 
 from stepscope.cli import hub_runs, text
 from stepscope.cli.described import Shown, look, report
+from stepscope.cli.findings import findings_of
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.journal.key_summary import KeySummary, SpanSummary
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.run_summary import WriterSummary
-from stepscope.wire.plain import dumps
+from stepscope.wire.plain import dumps, plain
 
 
 def add(commands: Commands) -> None:
@@ -29,7 +30,7 @@ def command(args: argparse.Namespace) -> int:
             raise
         print(dumps(found) if args.json else "\n".join(hub_runs.report(found)))
         return 0
-    shown = look(home, run)
+    shown = look(home, run)._replace(findings=findings_of(home, run))
     print(dumps(as_json(shown)) if args.json else report(shown, text.width()))
     return 0
 
@@ -59,7 +60,8 @@ def as_json(shown: Shown) -> dict[str, Any]:
         "writers": [_writer(shown, each) for each in summary.writers.values()],
         "keys": {key: _key(each) for key, each in summary.keys.items()},
         "spans": {name: _span(each) for name, each in summary.spans.items()},
-        "open_spans": list(summary.open_spans.values()),
+        "open_spans": [{**plain(span), "rank": rank} for rank, span in summary.open_spans.values()],
+        "findings": list(shown.findings),
         "alerts": {"counts": summary.alerts, "recent": summary.recent_alerts},
         "exceptions": summary.exceptions,
         "events": {"counts": summary.events, "recent": summary.recent_events},

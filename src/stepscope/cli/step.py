@@ -125,7 +125,18 @@ def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
         yield f"this is attempt {view['attempt']}; the step was done in {also} too: --attempt {others[0]}"
     if view["open_spans"]:
         yield ""
-        yield "still open: " + ", ".join(f"{span['name']} (rank {span['rank']})" for span in view["open_spans"][:SHOWN])
+        yield f"still open ({len(view['open_spans'])})"
+        yield from (f"  {line}" for line in open_spans(view["open_spans"]))
+
+
+def open_spans(spans: list[dict[str, Any]]) -> Iterator[str]:
+    """The spans that are still open, those of one name in one line with all their ranks."""
+    ranks: dict[str, list[int]] = {}
+    for span in spans:
+        ranks.setdefault(span["name"], []).append(span["rank"])
+    for name, found in ranks.items():
+        every = sorted(set(found))
+        yield text.clean(f"{name} on rank{'s' * (len(every) > 1)} {', '.join(map(str, every))}")
 
 
 def _records(title: str, records: list[dict[str, Any]]) -> Iterator[str]:

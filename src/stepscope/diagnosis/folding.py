@@ -7,6 +7,8 @@ from stepscope.diagnosis.finding import Finding, Kind
 
 Kinds = Mapping[str, Kind]
 
+_ENDS = frozenset(("crash", "dead_rank"))
+"""Kinds that explain what happened in their own attempt only."""
 BEFORE = 3
 """A symptom may be noticed so many steps before its cause began."""
 NEAR = 8
@@ -46,6 +48,8 @@ def _lasts(finding: Finding, kinds: Kinds) -> bool:
 
 def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
     if other.kind not in _explained_by(cause, kinds):
+        return False
+    if cause.kind in _ENDS and cause.attempt != other.attempt:
         return False
     if cause.step is None or other.step is None:
         return True

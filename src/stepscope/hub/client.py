@@ -56,13 +56,13 @@ class HubClient(Protocol):
 
 
 @contextlib.contextmanager
-def open_client(home: Path, timeout: float = 60.0) -> Iterator[HubClient]:
-    """Find whom to ask. Without a hub the journals of the home folder are first read into its store."""
+def open_client(home: Path, timeout: float = 60.0, only: str | None = None) -> Iterator[HubClient]:
+    """Find whom to ask. Without a hub the journals of the home folder, or of `only` one run, are first read."""
     remote = open_http_client(home, timeout)
     if remote is not None:
         yield remote
         return
-    with _opened(home) as client:
+    with _opened(home, only) as client:
         yield client
 
 
@@ -212,7 +212,7 @@ class LocalClient:
 
 
 @contextlib.contextmanager
-def _opened(home: Path) -> Iterator[LocalClient]:
+def _opened(home: Path, only: str | None) -> Iterator[LocalClient]:
     try:
         from stepscope.hub.questions.endpoint import Reader
         from stepscope.hub.security.tokens import Tokens
@@ -226,7 +226,7 @@ def _opened(home: Path) -> Iterator[LocalClient]:
         undo.callback(place.close)
         store = open_kept(place)
         undo.callback(store.close)
-        hub = Hub(HubOptions(home=home), place, store, Tokens(place.tokens))
+        hub = Hub(HubOptions(home=home, only_run=only), place, store, Tokens(place.tokens))
         undo.pop_all()
         undo.callback(hub.close, 0.1)
         # The pump's way to stop is to move everything there is.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
@@ -26,11 +27,13 @@ class Moment(NamedTuple):
 
     number: int
     batches: tuple[Batch, ...]
+    findings: tuple[Changed, ...] = ()
+    """Runs whose findings changed."""
 
     @property
     def records(self) -> int:
-        """How many records it holds."""
-        return sum(len(batch.records) for batch in self.batches)
+        """How many records it holds; a list of findings counts as one."""
+        return sum(len(batch.records) for batch in self.batches) + len(self.findings)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,10 +52,9 @@ class Watcher:
     missed: int = 0
     """Records it was too slow for; from then on it gets no more."""
 
-    def concerns(self, batch: Batch) -> bool:
-        """Tell whether a batch is among what it watches and may see."""
-        writer = batch.writer
-        return self.run in (None, writer.run) and self.project in (None, writer.project)
+    def concerns(self, run: str, project: str) -> bool:
+        """Tell whether a run is among what it watches and may see."""
+        return self.run in (None, run) and self.project in (None, project)
 
 
 class Live:
@@ -76,9 +78,16 @@ class Live:
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Offer what was just stored to everyone whom it concerns."""
+        self._tell(tuple(item.batch for item in items), ())
+
+    def take_findings(self, changed: Sequence[Changed]) -> None:
+        """Offer findings that were just stored to everyone whom they concern."""
+        self._tell((), tuple(changed))
+
+    def _tell(self, batches: tuple[Batch, ...], findings: tuple[Changed, ...]) -> None:
         with self._lock:
             self._number += 1
-            moment = Moment(self._number, tuple(item.batch for item in items))
+            moment = Moment(self._number, batches, findings)
             self._remember(moment)
             for watcher in self._watchers:
                 self._offer(watcher, moment)
@@ -91,10 +100,11 @@ class Live:
 
     def _offer(self, watcher: Watcher, moment: Moment) -> None:
         watcher.number = moment.number
-        batches = tuple(batch for batch in moment.batches if watcher.concerns(batch))
-        if not batches:
+        batches = tuple(batch for batch in moment.batches if watcher.concerns(batch.writer.run, batch.writer.project))
+        findings = tuple(each for each in moment.findings if watcher.concerns(each.run, each.project))
+        if not batches and not findings:
             return
-        mine = Moment(moment.number, batches)
+        mine = Moment(moment.number, batches, findings)
         watcher.records += mine.records
         if watcher.missed or watcher.records > self._most_records:
             watcher.missed += watcher.records

@@ -58,6 +58,8 @@ class HubOptions:
     max_bytes: int | None = None
     journal_bytes: int = 4096 * MEGA
     limits: Limits = field(default_factory=Limits)
+    only_run: str | None = None
+    """The one run whose journals are read; None for all."""
 
     @property
     def scheme(self) -> str:
@@ -91,7 +93,7 @@ class Hub:
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
         self.intake_reader = IntakeReader(home.journal, cursors, self.counters, self.intake.measure)
-        self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask)
+        self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask, only=options.only_run)
         self.edits = Edits(home.home)
         finish_deletions(home.home, self.edits, store)
         store.is_deleted = self.edits.covers

@@ -13,9 +13,9 @@ from stepscope.journal.key_summary import KeySummary, SpanSummary, Stamps, new_k
 from stepscope.journal.run_edits import Edits, edit_of
 from stepscope.journal.segments import RunReader, find_writer
 from stepscope.model import names
+from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.model.run_description import Description, Edit, apply, read_tags
 from stepscope.model.states import WriterFacts, ending_of
 
 SELF = "stepscope"
@@ -145,7 +145,8 @@ class RunSummary:
     writers: dict[str, WriterSummary] = field(default_factory=dict)
     keys: dict[str, KeySummary] = field(default_factory=dict)
     spans: dict[str, SpanSummary] = field(default_factory=dict)
-    open_spans: dict[bytes, Span] = field(default_factory=dict)
+    open_spans: dict[bytes, tuple[int, Span]] = field(default_factory=dict)
+    """The spans that are still open, each with the rank it is on."""
     """Spans that were seen open and not yet ended, by span id."""
     logs: Counter[str] = field(default_factory=Counter)
     """Log lines by severity word."""
@@ -188,7 +189,7 @@ class RunSummary:
 
     def _take_record(self, record: Record, writer: WriterSummary) -> None:
         if isinstance(record, Span):
-            self._take_span(record)
+            self._take_span(writer.writer.rank, record)
         elif isinstance(record, Log):
             self.logs[names.severity_word(record.severity)] += 1
         elif isinstance(record, Event):
@@ -231,9 +232,9 @@ class RunSummary:
                 known[key] = self.keys.setdefault(name, new_key(name, rank))
             known[key].extend(values, stamps, rank)
 
-    def _take_span(self, span: Span) -> None:
+    def _take_span(self, rank: int, span: Span) -> None:
         if span.duration is None:
-            self.open_spans[span.span_id] = span
+            self.open_spans[span.span_id] = rank, span
             return
         self.open_spans.pop(span.span_id, None)
         known = self.spans.get(span.name)

@@ -31,8 +31,8 @@ from stepscope.sdk.context import (
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
+from stepscope.sdk.ports import OpenSpan, PackedLink
 from stepscope.sdk.recorder import Recorder
-from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.settings import MOST_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span
 from stepscope.sdk.spans import Span, StepSpan, exception_attrs
@@ -41,7 +41,7 @@ from stepscope.sdk.writer_identity import open_journal
 
 if TYPE_CHECKING:
     from stepscope.journal.run_goodput import Folding
-    from stepscope.model.goodput_sums import Goodput
+    from stepscope.model.goodput import Goodput
 
 _time_ns = time.time_ns
 _NUMBERS = frozenset((float, int, bool))

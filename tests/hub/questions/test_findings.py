@@ -40,6 +40,15 @@ def test_a_finding_explains_itself(get: Get) -> None:
     assert found["advice"]
 
 
+def test_runs_have_the_count_of_their_findings(get: Get) -> None:
+    """With the severity of the worst; runs can be sorted and picked by it."""
+    rows = get("/api/runs", sort="-findings", filter="findings > 0")["runs"]
+    counts = {row["id"]: (row["findings"], row["worst_finding"]) for row in rows}
+    assert counts["again"][1] == "FATAL"
+    assert counts["big"] == (len(get("/api/runs/big/findings")["findings"]), "ERROR")
+    assert get("/api/runs/small-2")["findings"] == 0
+
+
 def test_a_quiet_run_has_none_and_an_unknown_one_is_refused(get: Get) -> None:
     """An empty list is an answer."""
     assert get("/api/runs/small-2/findings")["findings"] == []

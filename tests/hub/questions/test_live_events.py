@@ -8,6 +8,9 @@ from typing import Any
 
 from starlette.requests import Request
 
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.shape import as_json
+from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.live import Live
 from stepscope.hub.questions.live_events import LiveEvents
 from stepscope.hub.security.guard import Access
@@ -145,3 +148,21 @@ def test_wrong_parameters() -> None:
         raise AssertionError
 
     assert watch(Live(), "kind=x", use).status_code == 400
+
+
+def test_findings_that_change_are_events() -> None:
+    """Of one run with all that is found, of all runs with how many."""
+    found = Finding("spike", "ERROR", "loss spiked", step=7, ranks=(1,), key="loss")
+    for query, data in (
+        ("run=r", {"run": "r", "findings": [as_json(found)]}),
+        ("", {"runs": [{"id": "r", "findings": 1, "worst": "ERROR"}]}),
+    ):
+        live = Live()
+
+        async def use(stream: AsyncIterator[bytes], live: Live = live) -> Any:
+            await anext(stream)
+            live.take_findings([Changed("r", "p", [found])])
+            return parsed(await anext(stream))
+
+        event = watch(live, query, use)
+        assert (event.name, event.data) == ("findings", data)

@@ -40,6 +40,10 @@ SIGMAS = 8.0
 TIMES = 2.5
 LEAST = 30
 WINDOW = 100
+NOISIEST = math.log(20.0)
+"""However noisy a span is, one that takes so many times the usual, and twice as far as it ever went, is a stall."""
+COSTLY, COSTLY_TIMES = 3.0, 4.0
+"""A stall that costs so many steps is one when it takes so many times longer than ever before."""
 COLD = 2
 """The first steps of a run are cold: they say nothing of how far a healthy one goes."""
 RENEW = 8
@@ -138,6 +142,12 @@ class _Name:
         self.held = self._judge(step, time, took, run.usual_step)
         return held
 
+    def _beyond(self, steps: float) -> float:
+        """How far a stall that costs so many steps must go: much farther than ever, or less where it costs much."""
+        if steps < COSTLY:
+            return 2.0 * self._farthest
+        return min(2.0 * self._farthest, self._farthest + math.log(COSTLY_TIMES))
+
     def _judge(self, step: int, time: int, took: float, usual_step: float) -> Finding | None:
         if not self.usual:
             self._new.append(took)
@@ -145,7 +155,8 @@ class _Name:
                 self._renew()
             return None
         away, lost = math.log(max(took, 1e-7) / self.usual), took - self.usual
-        limit = max(SIGMAS * self._noise, math.log(TIMES) if lost < usual_step else 0.5, 2.0 * self._farthest)
+        least = math.log(TIMES) if lost < usual_step else 0.5
+        limit = max(min(SIGMAS * self._noise, NOISIEST), least, self._beyond(lost / max(usual_step, 1e-9)))
         if away < limit or lost < max(LOST * usual_step, LOST_SECONDS):
             self.learn(took)
             return None

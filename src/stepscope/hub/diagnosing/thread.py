@@ -244,7 +244,10 @@ class Diagnosing:
         self._version = max(time.time_ns(), self._version + 1)
         write_findings(self._store.engine, made, self._version)
         for listener in self.listeners if changed else ():
-            listener(changed)
+            try:
+                listener(changed)
+            except Exception as error:  # one who listens must not end the diagnosis
+                self.trouble = f"findings could not be passed on: {error!r}"
 
     def _let_go(self, now: float) -> None:
         """Keep the states of a bounded number of series: those of the runs heard of last."""

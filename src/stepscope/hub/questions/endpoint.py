@@ -12,6 +12,7 @@ from stepscope.hub.questions.schemas import INTEGER, Schema, nullable
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
+from stepscope.hub.store.finding_catalog import counted, finding_counts
 from stepscope.hub.store.run_catalog import RunRow, edited, list_runs, run_ids, run_number
 from stepscope.journal.run_edits import Edits
 
@@ -47,11 +48,16 @@ class Reader:
     def runs(self, *, ids: Sequence[str] | None = None, keys: Sequence[str] = ()) -> list[RunRow]:
         """List the visible runs, with the edits applied."""
         known = {} if self.edits is None else self.edits.all()
-        rows = list_runs(self.engine, ids=ids, project=self.project, keys=keys)
+        counts = finding_counts(self.engine)
+        rows = [
+            counted(row, counts.get(row.number))
+            for row in list_runs(self.engine, ids=ids, project=self.project, keys=keys)
+        ]
         return [edited(row, known.get(row.id, ())) for row in rows]
 
     def with_edits(self, row: RunRow) -> RunRow:
         """A run with the edits applied."""
+        row = counted(row, finding_counts(self.engine, row.number).get(row.number))
         return edited(row, () if self.edits is None else self.edits.of(row.id))
 
     def recorded(self, id: str) -> RunRow:

@@ -11,6 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from stepscope.diagnosis.shape import as_json, worst_first
+from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.live import Live, Moment, TooMany, Watcher
 from stepscope.hub.questions import params
 from stepscope.hub.questions.logs import record_json
@@ -22,6 +24,7 @@ from stepscope.hub.refusals import Refusal, Refused, error_response
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.store.log_rows import LogRow
+from stepscope.hub.store.write.finding_rows import worst
 from stepscope.model.ports import Batch
 from stepscope.model.records import KINDS, Metric, Span, Value, kind
 from stepscope.wire.plain import word
@@ -94,8 +97,9 @@ def describe() -> dict[str, Any]:
     """Describe the endpoint for OpenAPI."""
     text = (
         "Server-sent events. `hello` comes first; `records` bring points by key, logs, events, alerts and spans of a "
-        "run, `runs` names the runs that changed, `beat` is a heartbeat, and `gap` says that records were skipped, "
-        "because the cursor is too old or the client too slow: reload. A slow client is disconnected after it."
+        "run, `runs` names the runs that changed, `findings` tells what is wrong with a run when that changes, "
+        "`beat` is a heartbeat, and `gap` says that records were skipped, because the cursor is too old or the client "
+        "too slow: reload. A slow client is disconnected after it."
     )
     good = {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     made = {"operationId": "watch", "summary": "Records as they are stored.", "description": text}
@@ -172,12 +176,22 @@ class LiveEvents:
     def _events_of(self, moment: Moment, given: dict[str, Any]) -> Iterator[bytes]:
         cursor = self._live.cursor(moment.number)
         if given["run"] is None:
-            yield event("runs", changed_runs(moment.batches), cursor)
+            if moment.batches:
+                yield event("runs", changed_runs(moment.batches), cursor)
+            if moment.findings:
+                yield event("findings", {"runs": [_counted(each) for each in moment.findings]}, cursor)
             return
         for batch in moment.batches:
             found = batch_json(batch, given["kind"] or KINDS, given["key"])
             if found is not None:
                 yield event("records", found, cursor)
+        for each in moment.findings:
+            named = [as_json(finding) for finding in worst_first(list(each.findings))]
+            yield event("findings", {"run": each.run, "findings": named}, cursor)
+
+
+def _counted(changed: Changed) -> dict[str, Any]:
+    return {"id": changed.run, "findings": len(changed.findings), "worst": worst(changed.findings) or None}
 
 
 def event(name: str, data: Any, cursor: str | None) -> bytes:

@@ -56,6 +56,8 @@ def run_json(row: RunRow, status: RunStatus, keys_by_name: KeysByName) -> dict[s
         "group": row.group or None,
         "job_type": row.job_type or None,
         "archived": row.archived,
+        "findings": row.findings,
+        "worst_finding": row.worst_finding or None,
         "values": {
             name: {"key": key, "value": word(latest.value), "step": latest.step, "time": seconds(latest.time)}
             for name, keys in keys_by_name.items()
@@ -190,6 +192,8 @@ RUN_FIELDS: dict[str, Schema] = {
     "group": nullable(TEXT),
     "job_type": nullable(TEXT),
     "archived": BOOLEAN,
+    "findings": INTEGER,
+    "worst_finding": {"type": ["string", "null"], "description": "The severity of its worst finding."},
     "values": map_of(object_of(key=TEXT, value=NUMBER, step=STEP, time=SECONDS)),
 }
 _WRITER = object_of(

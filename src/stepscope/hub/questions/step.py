@@ -62,7 +62,7 @@ def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, A
         "attempts": view.attempts,
         "begin": seconds(view.begin),
         "end": seconds(view.end),
-        "duration_ms": milliseconds(view.end - view.begin),
+        "duration_ms": milliseconds(view.duration),
         "previous": view.previous,
         "next": view.following,
         "metrics": metrics(view.values),

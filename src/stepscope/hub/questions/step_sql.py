@@ -72,6 +72,8 @@ class StepView(Struct, frozen=True):
     """All attempts that reached this step, whichever was asked for."""
     begin: int
     end: int
+    duration: int
+    """How long it took on the rank that took longest: clocks of different machines are not compared."""
     values: list[StepValue]
     spans: list[SpanRow]
     open: list[SpanRow]
@@ -101,6 +103,10 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     times = times or [row.record.time for row in (*logs, *alerts)]
     ends = [row.span.time + (row.span.duration or 0) for row in spans]
     begin, end = min(times, default=0), max(times + ends, default=0)
+    extents = _extents(
+        [(row.rank, row.span.time, row.span.time + (row.span.duration or 0)) for row in spans]
+        + [(value.series.rank, value.time, value.time) for value in values]
+    )
     previous, following = _neighbours(engine, run, step, attempt, near)
     return StepView(
         step=step,
@@ -108,6 +114,7 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
         attempts=sorted(came),
         begin=begin,
         end=end,
+        duration=max((last - first for first, last in extents.values()), default=end - begin),
         values=values,
         spans=spans,
         open=begun,
@@ -118,6 +125,15 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
         previous=previous,
         following=following,
     )
+
+
+def _extents(records: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
+    """The first and the last time of each rank, of ranks with the times at which something began and ended."""
+    found: dict[int, tuple[int, int]] = {}
+    for rank, began, ended in records:
+        first, last = found.get(rank, (began, ended))
+        found[rank] = min(first, began), max(last, ended)
+    return found
 
 
 def _around(engine: Engine, run: int, step: int, attempt: int | None) -> tuple[set[int], Sides]:

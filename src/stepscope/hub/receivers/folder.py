@@ -51,7 +51,11 @@ class FolderReceiver:
         counters: Counters,
         mask: Callable[[list[Record]], list[Record]] = lambda records: records,
         clock: Callable[[], float] = time.time,
+        *,
+        only: str | None = None,
     ) -> None:
+        self._only = only
+        """The one run that is followed; None for all."""
         self._cursors = cursors
         self._counters = counters
         self._mask = mask
@@ -119,7 +123,7 @@ class FolderReceiver:
 
     def _look_for_runs(self, watched: _Watched, now: float) -> None:
         if _changed(watched, now):
-            for run in layout.list_runs(watched.folder.parent):
+            for run in layout.list_runs(watched.folder.parent) if self._only is None else [self._only]:
                 self._meet(_Watched(watched.folder / run, run))
         self._add(watched, now + HOME_SECONDS)
 

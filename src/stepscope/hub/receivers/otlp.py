@@ -21,7 +21,8 @@ from stepscope.hub.threads import Workers
 from stepscope.model.errors import Retry
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.decode.request_limits import bound_values
-from stepscope.wire.otlp.otlp_names import (
+from stepscope.wire.otlp.fields import scan
+from stepscope.wire.otlp.names import (
     CONTENT_TYPES,
     HEADER_EXPERIMENT,
     HEADER_RUN,
@@ -31,7 +32,6 @@ from stepscope.wire.otlp.otlp_names import (
     Signal,
     encoding_of,
 )
-from stepscope.wire.otlp.protobuf_fields import scan
 from stepscope.wire.otlp.replies import BadRequest, Rejections, write_reply
 
 NO_RECORDED_VALUE = "a point without a recorded value"

@@ -3,11 +3,12 @@
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.shape import worst_first
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.run_catalog import RunRow, step_of
 from stepscope.hub.store.write.finding_rows import HAS_BAND, HAS_VALUE
 
 _COLUMNS = (
@@ -63,12 +64,19 @@ def _finding(
     )
 
 
-def finding_counts(engine: Engine) -> dict[int, FindingCount]:
-    """The counts of all runs that were diagnosed, by the number of the run."""
+def finding_counts(engine: Engine, run: int | None = None) -> dict[int, FindingCount]:
+    """The counts of the runs that were diagnosed, or of one, by the number of the run."""
+    where = "" if run is None else f"WHERE run = {run}"
     found = engine.query(
-        "SELECT run, argMax(found, version) AS n, argMax(worst, version) AS worst FROM diagnoses GROUP BY run"
+        f"""SELECT run, argMax(found, version) AS n, argMax(worst, version) AS severity
+        FROM diagnoses {where} GROUP BY run"""
     )
-    return {run: FindingCount(count, worst) for run, count, worst in found.rows("run", "n", "worst")}
+    return {run: FindingCount(count, worst) for run, count, worst in found.rows("run", "n", "severity")}
+
+
+def counted(row: RunRow, count: FindingCount | None) -> RunRow:
+    """A run with the count of its findings."""
+    return row if count is None else replace(row, findings=count.count, worst_finding=count.worst)
 
 
 def undiagnosed(engine: Engine, version: int) -> list[int]:

@@ -16,9 +16,9 @@ from stepscope.hub.store.tables import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.run_edits import edit_of
 from stepscope.model import names
+from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Event
-from stepscope.model.run_description import Description, Edit, apply, read_tags
 
 
 class Ending(Struct, frozen=True, gc=False):
@@ -71,6 +71,9 @@ class RunRow(Struct, frozen=True, gc=False):
     archived: bool = False
     group: str = ""
     job_type: str = ""
+    findings: int = 0
+    """How many findings it has; the last two are told by those who read them."""
+    worst_finding: str = ""
 
 
 def edited(row: RunRow, edits: Sequence[Edit]) -> RunRow:

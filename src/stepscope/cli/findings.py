@@ -1,0 +1,72 @@
+"""`stepscope findings`: what went wrong in a run, with the likely cause and what to do."""
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stepscope.cli import text
+from stepscope.cli.journal_diagnosis import diagnose
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.diagnosis.shape import as_json
+from stepscope.hub.client import HubError, open_http_client, resolve_run
+from stepscope.journal.resolve_run import find_run
+from stepscope.model.errors import StepscopeError
+from stepscope.wire.plain import dumps
+
+PATH = "/api/runs/{run}/findings"
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "findings", "say what went wrong in a run, why, and what to do", command)
+    made.add_argument("run", metavar="RUN", help=RUN_HELP)
+
+
+def command(args: argparse.Namespace) -> int:
+    """Print the findings."""
+    home = home_of(args)
+    client = open_http_client(home)
+    if client is not None:
+        answer = client.get(PATH, run=resolve_run(client, home, args.run))
+    else:
+        answer = from_journals(home, find_run(home, args.run))
+    print(dumps(answer) if args.json else "\n".join(text.cut(line, text.width()) for line in _report(answer)))
+    return 0
+
+
+def from_journals(home: Path, run: str) -> dict[str, Any]:
+    """Diagnose the journals of a run; the answer is that of a hub."""
+    return {
+        "run": run,
+        "complete": True,
+        "progress": 1.0,
+        "findings": [as_json(each) for each in diagnose(home, run)],
+    }
+
+
+def findings_of(home: Path, run: str) -> list[dict[str, Any]]:
+    """The findings of a run: those of the hub that has the home open and has the whole run, else from its journals."""
+    with contextlib.suppress(HubError, StepscopeError, OSError):
+        client = open_http_client(home, timeout=5.0)
+        answer = client.get(PATH, run=run) if client is not None else None
+        if answer is not None and answer["complete"]:
+            return list(answer["findings"])
+    return list(from_journals(home, run)["findings"])
+
+
+def _report(answer: dict[str, Any]) -> Iterator[str]:
+    if not answer["complete"]:
+        yield f"{answer['run']} is being diagnosed, {answer['progress']:.0%} so far"
+    if not answer["findings"]:
+        yield f"nothing went wrong in {answer['run']}"
+    for each in answer["findings"]:
+        yield line(each)
+        yield from (f"       {text.clean(word)}" for word in (each["cause"], each["advice"]) if word)
+        yield from (f"       - {text.clean(symptom)}" for symptom in each["symptoms"])
+
+
+def line(finding: dict[str, Any]) -> str:
+    """A finding in one line."""
+    return text.clean(f"{finding['severity']:<5}  {finding['kind'].replace('_', ' ')}: {finding['text']}")

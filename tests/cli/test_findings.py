@@ -1,0 +1,58 @@
+"""`stepscope findings`, and findings in `show`: from journals alone, through the same engine as the hub's."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from stepscope.cli.main import main
+from tests.cli.journals import SECOND, event, finished, metric, span, write
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a run of two ranks: a NaN on one of them, and spans that are still open."""
+    for rank in range(2):
+        values = [1.0 + (step * 7919 % 13) / 100 for step in range(100)]
+        if rank == 1:
+            values[70] = math.nan
+        records = [event("train.run.started", config={"lr": 0.1})]
+        records += [metric(step, loss=value) for step, value in enumerate(values)]
+        records += [span("all_reduce", 50 + rank, None, step=99), span("evaluate", 60 + rank, SECOND, step=98)]
+        write(tmp_path, "R", [*records, finished()], rank=rank, world_size=2, name="base")
+    return tmp_path
+
+
+def test_findings_are_told_with_cause_and_advice(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What, where, why and what to do, for people and for programs."""
+    assert main(["findings", "base", "--home", str(home)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ERROR  not finite: trainer/loss became NaN at step 70 on rank 1"
+    assert lines[1].strip()
+    assert lines[2].strip()
+    assert main(["findings", "R", "--json", "--home", str(home)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    (found,) = answer["findings"]
+    assert (answer["run"], answer["complete"]) == ("R", True)
+    assert (found["kind"], found["step"], found["rank"], found["value"]) == ("not_finite", 70, 1, "NaN")
+
+
+def test_a_run_without_faults_is_left_in_peace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence says so."""
+    write(tmp_path, "R", [*(metric(step, loss=1.0 + step % 3) for step in range(50)), finished()])
+    assert main(["findings", "latest", "--home", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "nothing went wrong in R\n"
+
+
+def test_show_has_findings_and_the_ranks_of_open_spans(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who waits is told, not only in what."""
+    assert main(["show", "R", "--home", str(home)]) == 0
+    out = capsys.readouterr().out
+    assert "FINDINGS\n  ERROR  trainer/loss became NaN at step 70 on rank 1" in out
+    spans = out[out.index("OPEN SPANS") :].splitlines()[1:3]
+    assert [line.split()[1:3] for line in spans] == [["r0", "all_reduce"], ["r1", "all_reduce"]]
+    assert main(["show", "R", "--json", "--home", str(home)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [each["rank"] for each in shown["open_spans"]] == [0, 1]
+    assert [each["kind"] for each in shown["findings"]] == ["not_finite"]

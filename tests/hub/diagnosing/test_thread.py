@@ -1,0 +1,175 @@
+"""Diagnosis in the hub: as records arrive, from the store where they were missed, bounded, and across restarts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("chdb", reason="the hub's store needs chDB")
+
+from stepscope.hub.diagnosing import thread
+from stepscope.hub.home import HubHome
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.sources import ReceivedBatch
+from stepscope.hub.store.finding_catalog import read_findings, undiagnosed
+from stepscope.hub.store.run_catalog import run_number
+from stepscope.hub.store.store import open_store
+from stepscope.model import names
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Event, Metric, Record, Span
+
+START = 1_790_000_000 * 10**9
+SECOND = 10**9
+SPIKE = 80
+
+
+class World:
+    """A hub whose threads do not run: records are stored and diagnosed by hand."""
+
+    def __init__(self, home: Path) -> None:
+        place = HubHome(home)
+        self.hub = Hub(HubOptions(home=home), place, open_store(place.store), Tokens(place.tokens))
+        self.diagnosing = self.hub.diagnosing
+
+    def store(self, *batches: Batch, heard: bool = True) -> None:
+        """Store batches, as the pump does; unheard are those that the thread is not told of."""
+        self.hub.store.write_many(batches)
+        if heard:
+            for listener in self.hub.pump.listeners:
+                listener([ReceivedBatch("test", batch) for batch in batches])
+
+    def settle(self) -> None:
+        """Let the thread do all it has to."""
+        while self.diagnosing.step():
+            pass
+        self.diagnosing.step()
+
+    def kinds(self, run: str) -> list[str]:
+        """The kinds of findings that are stored."""
+        number = run_number(self.hub.store.engine, run)
+        assert number is not None
+        return [each.kind for each in read_findings(self.hub.store.engine, number)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A hub on an empty home that stores findings at once."""
+    monkeypatch.setattr(thread, "STORE_SECONDS", 0.0)
+    monkeypatch.setattr(thread, "TICK_SECONDS", 0.0)
+    made = World(tmp_path / "home")
+    yield made
+    made.hub.close(0.1)
+
+
+def began() -> Event:
+    """The event with which a run begins."""
+    return Event(START, None, None, None, None, 9, names.EVENT_STARTED, {"config": {}})
+
+
+def ended(step: int) -> Event:
+    """The event with which a run ends."""
+    return Event(START + step * SECOND, None, None, None, None, 9, names.EVENT_FINISHED, {"status": "finished"})
+
+
+def losses(first: int, last: int, spike: int = SPIKE) -> list[Record]:
+    """A loss that trembles a little, with a spike."""
+    values = {step: 9.0 if step == spike else 1.0 + (step * 7919 % 13) / 100 for step in range(first, last)}
+    return [Metric(START + step * SECOND, step, None, "trainer", {"loss": value}) for step, value in values.items()]
+
+
+def batch(seq: int, records: list[Record], run: str = "r", rank: int = 0, world: int = 1) -> Batch:
+    """A batch of a rank."""
+    return Batch(Writer(id=f"w{rank}", run=run, project="p", rank=rank, world_size=world, wall_ns=START), seq, records)
+
+
+def test_records_are_diagnosed_as_they_arrive(world: World) -> None:
+    """The first of a run come from the store, the others from the pump; what is found is stored and told."""
+    told: list[str] = []
+    world.diagnosing.listeners.append(lambda changed: told.extend(each.run for each in changed))
+    world.store(batch(1, [began(), *losses(0, 60)]))
+    world.settle()
+    assert world.kinds("r") == []
+    assert world.diagnosing.health()["live_runs"] == 1
+    world.store(batch(2, losses(60, 120)))
+    world.settle()
+    assert world.kinds("r") == ["spike"]
+    assert told == ["r"]
+    assert not world.diagnosing.is_waiting("r")
+
+
+def test_a_batch_that_comes_twice_is_diagnosed_once(world: World) -> None:
+    """A hub that reads a journal again finds no duplicate steps in it."""
+    first, second = batch(1, [began(), *losses(0, 60)]), batch(2, losses(60, 120))
+    world.store(first)
+    world.settle()
+    for _ in range(3):
+        world.store(first, second)
+        world.settle()
+    assert world.kinds("r") == ["spike"]
+
+
+def test_what_the_thread_was_not_told_of_is_found_in_the_store(world: World) -> None:
+    """An overflow of the queue costs a replay, and nothing else."""
+    world.store(batch(1, [began(), *losses(0, 60)]))
+    world.settle()
+    world.store(batch(2, losses(60, 90)), heard=False)
+    world.store(batch(3, losses(90, 120)))
+    world.diagnosing.forget("r")  # as when the queue overflows: its state is dropped and it is replayed
+    world.store(batch(4, losses(120, 130)))
+    world.settle()
+    assert world.kinds("r") == ["spike"]
+
+
+def test_a_queue_that_overflows_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runs are replayed from the store."""
+    world.store(batch(1, [began(), *losses(0, 60)]))
+    world.settle()
+    monkeypatch.setattr(thread, "MOST_WAITING", 10)
+    world.store(batch(2, losses(60, 120)))
+    assert world.diagnosing.is_waiting("r")
+    world.settle()
+    assert (world.kinds("r"), world.diagnosing.overflows) == (["spike"], 1)
+
+
+def test_states_are_bounded_and_come_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run heard of longest ago is let go with its findings stored; when it goes on it is replayed."""
+    monkeypatch.setattr(thread, "MOST_RUNS", 1)
+    world.store(batch(1, [began(), *losses(0, 90)], run="a"))
+    world.settle()
+    world.store(batch(1, [began(), *losses(0, 90)], run="b"))
+    world.settle()
+    assert world.diagnosing.health()["live_runs"] == 1
+    assert undiagnosed(world.hub.store.engine, thread.VERSION) == []
+    world.store(batch(2, losses(90, 120, spike=100), run="a"))
+    world.settle()
+    assert world.kinds("a") == ["spike", "spike"]
+
+
+def test_a_restart_goes_on_where_it_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is diagnosed to its end is not read again; another version of the engine reads everything again."""
+    world.store(batch(1, [began(), *losses(0, 120), ended(121)]))
+    world.settle()
+    world.diagnosing.stop()
+    assert undiagnosed(world.hub.store.engine, thread.VERSION) == []
+    assert len(undiagnosed(world.hub.store.engine, thread.VERSION + 1)) == 1
+    world.store(batch(2, losses(121, 130)), heard=False)
+    assert len(undiagnosed(world.hub.store.engine, thread.VERSION)) == 1
+
+
+def test_ranks_that_were_stored_one_after_another_are_compared(world: World) -> None:
+    """A replay is in the order in which ranks wrote, not in that in which their journals were read."""
+    for rank in range(2):
+        records: list[Record] = [began()]
+        for step in range(120):
+            time, took = START + step * SECOND, SECOND // (2 if rank == 1 and step >= 60 else 5)
+            for place, (name, parent, lasts) in enumerate(
+                (("train.step", None, SECOND * 9 // 10), ("forward", 0, took))
+            ):
+                above = None if parent is None else bytes([rank + 1, parent]) + (step + 1).to_bytes(6, "big")
+                id = bytes([rank + 1, place]) + (step + 1).to_bytes(6, "big")
+                records.append(Span(time, lasts, step, None, bytes(15) + bytes([rank]), id, above, name))
+            records.append(Metric(time + SECOND // 2, step, None, None, {"loss": 1.0 + (step % 7) / 100}))
+        world.store(batch(1, [*records, ended(121)], rank=rank, world=2))
+    world.settle()
+    assert "straggler" in world.kinds("r")
