@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.model.records import Metric, Record, kind
+from stepscope.model import names
+from stepscope.model.records import Alert, Metric, Record, kind
 
 Python = Callable[..., Any]
 Read = Callable[..., Any]
@@ -58,7 +59,8 @@ def check(records: Read, offered: int = 2000, home: Path | None = None) -> dict[
     found: list[Record] = records() if home is None else records(home=home)
     counters = last_counters(found)
     read, dropped = Counter(map(kind, found)), totals(counters, "dropped")
-    own = {"metric": counters["beats"], "span": 1, "event": 2}
+    findings = sum(isinstance(record, Alert) and record.name == names.ALERT_FINDING for record in found)
+    own = {"metric": counters["beats"], "span": 1, "event": 2, "alert": findings}
     assert {each: read[each] + dropped[each] for each in KINDS} == {each: offered + own.get(each, 0) for each in KINDS}
     written = totals(counters, "written") - totals(counters, "dropped", "disk")
     last = Counter(metric=1, span=1, event=1)  # written with the counters, so not in them

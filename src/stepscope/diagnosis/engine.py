@@ -21,7 +21,7 @@ from stepscope.diagnosis.detectors.hang import Hang
 from stepscope.diagnosis.detectors.lost_records import LostRecords
 from stepscope.diagnosis.detectors.not_finite import NotFinite
 from stepscope.diagnosis.exits import Exits
-from stepscope.diagnosis.finding import Finding, on_ranks
+from stepscope.diagnosis.finding import Finding, on_ranks, told_finding
 from stepscope.diagnosis.folding import fold
 from stepscope.diagnosis.guard import Guarded, guarded_take
 from stepscope.diagnosis.plan import EXPLAINING, Plan
@@ -125,7 +125,7 @@ class Diagnosis:
                 self._exits.span(rank, attempt, record)
         elif isinstance(record, Event):
             self._exits.event(rank, attempt, record)
-        elif isinstance(record, Alert):
+        elif isinstance(record, Alert) and record.name != names.ALERT_FINDING:
             self._raised.take(rank, attempt, record)
 
     def died(self, rank: int, time: int, attempt: int | None = None) -> None:
@@ -308,7 +308,11 @@ class Diagnosis:
             self._keep_all(take(rank, log, step))
 
     def _alert(self, rank: int, alert: Alert) -> None:
-        if alert.step is not None:
+        if alert.name == names.ALERT_FINDING:
+            told = told_finding(alert, rank, self.run.attempt)
+            self._found.setdefault(told.identity, told)
+            self._kept += 1
+        elif alert.step is not None:
             self._hang.moved(rank, alert.time, alert.step)
 
     def _event(self, rank: int, event: Event) -> None:

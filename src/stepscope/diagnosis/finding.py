@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stepscope.diagnosis.series import Series
+from stepscope.model.names import ALERT_FINDING
+from stepscope.model.records import Alert
 
 Severity = Literal["WARN", "ERROR", "FATAL"]
 SEVERITIES: tuple[Severity, ...] = ("FATAL", "ERROR", "WARN")
@@ -135,6 +137,29 @@ class Kind:
     def withdrawn(self, series: Series, begun: int) -> Finding:
         """Take back a finding: what looked like it turned out to be something else."""
         return Finding(self.name, "WARN", "", step=begun, ranks=(series.rank,), key=series.key, weight=-1.0)
+
+
+def told_finding(alert: Alert, rank: int, attempt: int) -> Finding:
+    """The finding that a diagnosis in the trainer recorded as an alert."""
+    of = {name.removeprefix(f"{ALERT_FINDING}."): value for name, value in alert.attrs.items()}
+    band, value = of.get("expected"), of.get("value")
+    return Finding(
+        str(of.get("kind", "alert")),
+        "FATAL" if alert.severity >= 21 else "ERROR" if alert.severity >= 17 else "WARN",
+        alert.message,
+        step=of.get("since"),
+        last=alert.step,
+        ranks=(rank,),
+        key=of.get("key"),
+        span=of.get("span"),
+        value=value if isinstance(value, (int, float)) else None,
+        expected=(band[0], band[1]) if isinstance(band, (list, tuple)) and len(band) == 2 else None,
+        cause=str(of.get("cause", "")),
+        advice=str(of.get("advice", "")),
+        time=alert.time,
+        attempt=attempt,
+        weight=1.0,
+    )
 
 
 def number(value: float) -> str:

@@ -40,6 +40,8 @@ EVENT_EDITED = "train.run.edited"
 EVENT_CLOCK = "stepscope.clock_jump"
 """The clock of a process was set; `seconds` says how far."""
 EVENT_EXCEPTION = "exception"
+ALERT_FINDING = "stepscope.finding"
+"""An alert about a finding of the diagnosis in the trainer; `stepscope.finding.kind` and others describe it."""
 
 ATTR_SAMPLE_RATE = "statsd.rate"
 """On a value of which only some were recorded, by chance: the share that was; a sum is scaled by its inverse."""

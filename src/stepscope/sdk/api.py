@@ -10,6 +10,7 @@ from stepscope.sdk import launch, logs, process_hooks, run_display, run_methods,
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.run import Run
+from stepscope.sdk.self_diagnosis import Callback, OnAlert
 from stepscope.sdk.spans import Span
 
 _current: Run | None = None
@@ -34,6 +35,7 @@ def init(
     disk_quota: int | str | None = None,
     probes: bool | None = None,
     probe_interval: float | None = None,
+    diagnosis: bool | None = None,
     capture_logs: bool | None = None,
     log_level: str | None = None,
     otel: bool | None = None,
@@ -42,15 +44,19 @@ def init(
     resource_attributes: Mapping[str, str] | None = None,
     sinks: Iterable[str | Mapping[str, Any]] | str | None = None,
     shipper: str | None = None,
+    on_alert: OnAlert | None = None,
     **unknown: Any,
 ) -> Run:
     """Start a run and make it the current one; a run already current is finished first.
 
     Never blocks and needs no server. Raises ConfigError for a wrong setting, naming the fix, and nothing else.
     Every argument left out comes from STEPSCOPE_*, stepscope.yaml, OTEL_* or the default, in this order.
+    `on_alert` is called with each finding of the diagnosis, on a thread of its own; what it raises is counted.
     """
     arguments = {**locals(), **unknown}
-    del arguments["config"], arguments["unknown"]
+    del arguments["config"], arguments["on_alert"], arguments["unknown"]
+    if on_alert is not None and not callable(on_alert):
+        raise ConfigError(f"init: on_alert is a {type(on_alert).__name__}; pass a function that takes a finding")
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(f"init: config must be a dict, got {type(config).__name__}; for instance, pass vars(args)")
     chosen = None if disabled is None and settings.is_off(os.environ) else settings.load(arguments)
@@ -58,6 +64,9 @@ def init(
     if chosen is None or chosen.disabled:
         return OffRun()
     run = Run(chosen, launch.detect(), config)
+    if on_alert is not None:
+        run.diagnosis.callback = callback = Callback(run, on_alert)
+        run.finishing.append(callback.close)
     for notice in settings.misspelt(os.environ):
         run.outcomes.notice_text(notice)
     _begin(run)

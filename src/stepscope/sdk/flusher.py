@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import Protocol
 
 from stepscope.journal import quota
 from stepscope.journal.segments import Journal
@@ -23,6 +24,19 @@ class _Waiter(threading.Event):
     safe = False
 
 
+class Diagnoses(Protocol):
+    """Takes records once they are written, and judges them after the round."""
+
+    def take(self, batch: list[bytes], attempt: int) -> None:
+        """Take records that were written."""
+
+    last: bool
+    """Whether the run ends: what is found must be written in this round."""
+
+    def work(self) -> None:
+        """Judge some of what waits; all of it, if it can, when the run ends."""
+
+
 class Flusher:
     """Drains a recorder into a journal. Survives every disk failure; the recorder bounds what accumulates meanwhile."""
 
@@ -35,6 +49,7 @@ class Flusher:
         interval: float,
         disk_quota: int,
         periodic: Callable[[float], None],
+        diagnosis: Diagnoses | None = None,
     ) -> None:
         self.journal: Journal | None = None
         self._recorder = recorder
@@ -43,6 +58,7 @@ class Flusher:
         self._interval = interval
         self._disk_quota = disk_quota
         self._periodic = periodic
+        self._diagnosis = diagnosis
         self.reset()
 
     def reset(self) -> None:
@@ -152,7 +168,13 @@ class Flusher:
         if last or count or now >= self._retry_at:
             self._quietly(self._drain)
         self._quietly(self._say)
+        diagnosis = self._diagnosis
+        if diagnosis is not None and diagnosis.last and not last:
+            self._quietly(diagnosis.work)
+            self._quietly(self._drain)
         self._release(count)
+        if diagnosis is not None and not last:
+            self._quietly(diagnosis.work)
 
     def _quietly(self, work: Callable[[], None]) -> None:
         try:
@@ -188,6 +210,8 @@ class Flusher:
                 self._outcomes.add("dropped", "record", "unwritable", len(batch))
                 raise
             self._recorder.taken(safe=True)
+            if self._diagnosis is not None and self.journal is not None:
+                self._diagnosis.take(batch, self.journal.writer.attempt)
             self._mend()
             self._quietly(self._keep_quota)
         self._safe = True

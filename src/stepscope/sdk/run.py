@@ -33,6 +33,7 @@ from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
 from stepscope.sdk.ports import OpenSpan, PackedLink
 from stepscope.sdk.recorder import Recorder
+from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MOST_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span
 from stepscope.sdk.spans import Span, StepSpan, exception_attrs
@@ -72,6 +73,7 @@ class Run:
         self.flusher: Flusher
         self.recorder = Recorder(settings.memory_quota, self.outcomes, lambda: self.flusher.start())
         self.periodic = periodic.PeriodicWork(self)
+        self.diagnosis = SelfDiagnosis(self)
         self.flusher = Flusher(
             self.recorder,
             self.outcomes,
@@ -79,10 +81,10 @@ class Run:
             interval=settings.flush_interval,
             disk_quota=settings.disk_quota,
             periodic=self.periodic,
+            diagnosis=self.diagnosis,
         )
         self.finishing: list[Callable[[float, float], object]] = []
-        """Called when everything is in the journal, with the deadline and the time to wait for sinks; must not raise.
-        """
+        """Called when all is in the journal, with the deadline and the time to wait for sinks; must not raise."""
         self.undelivered: Callable[[], int | None] = lambda: 0
         """Returns the bytes of this process's journal that the slowest remote sink lacks; reads the disk."""
         self.refusals: Callable[[], tuple[int, int] | None] = lambda: (0, 0)
@@ -94,8 +96,7 @@ class Run:
         """Whether an exception ended the main thread while other threads continued."""
         self.preempted = False
         self._plain: bool | None = None
-        """Whether `sum` is used to detect plain numbers: None before the first call, False once other types were seen.
-        """
+        """Whether `sum` is used to detect plain numbers: None before the first call, False after other types."""
         self._finished = False
         self._counter = 0
         self._folding: Folding | None = None
@@ -308,6 +309,7 @@ class Run:
             self.flusher.flush(deadline - time.monotonic())
             time.sleep(0.005)
         self.periodic.collect()
+        self.diagnosis.last = True
         self.flusher.flush(max(deadline - time.monotonic(), 0))
         self.periodic.record_end(self.status)
         self.periodic.beat(last=True)
@@ -355,6 +357,7 @@ class Run:
         self.outcomes.reset()
         self.recorder.after_fork()
         self.periodic.after_fork()
+        self.diagnosis.reset()
         self.flusher.reset()
 
     def __copy__(self) -> "Run":

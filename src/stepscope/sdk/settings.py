@@ -58,6 +58,8 @@ class Settings:
     """Read CPU, memory, disk, network and GPU every `probe_interval` seconds."""
     probe_interval: float = 5.0
     """Seconds between two readings of the probes."""
+    diagnosis: bool = True
+    """Look for what goes wrong as it is recorded: NaN, spikes, stalls and more; an alert tells of each."""
     capture_logs: bool = True
     """Record what goes through Python's logging, from `log_level` up."""
     log_level: str = "INFO"
@@ -386,6 +388,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "probes": _as_bool,
     "probe_interval": _positive,
     "capture_logs": _as_bool,
+    "diagnosis": _as_bool,
     "log_level": _as_level,
     "otel": _as_bool,
     "sigterm": _as_bool,

@@ -1,0 +1,179 @@
+"""Diagnosis in the trainer: judges what was written, in small slices, records what it finds and calls back."""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from stepscope.model import names
+from stepscope.sdk.ports import Part
+from stepscope.wire import frames
+
+if TYPE_CHECKING:
+    from stepscope.diagnosis.engine import Diagnosis
+    from stepscope.diagnosis.finding import Finding
+
+OnAlert = Callable[["Finding"], object]
+SLICE_SECONDS = 0.0005
+"""So long it works before it lets the loop have the interpreter..."""
+PAUSE_SECONDS = 0.001
+"""... for at least so long."""
+ROUND_SECONDS = 0.01
+"""So long it works in each round of the flusher."""
+LAST_SECONDS = 0.1
+"""So long at the end of the run, if it was loaded by then."""
+MOST_WAITING = 20_000
+"""Records that wait to be judged; when more come than can be judged, the diagnosis begins anew with the next."""
+SLICE_RECORDS = 16
+LEAST_RECORDS = 16
+"""The diagnosis is loaded, which takes about 0.1 s on a thread of its own, once so much was recorded."""
+PROGRAM = frozenset(("alert", "error", "crash", "dead_rank"))
+"""Findings about what the program itself recorded."""
+
+
+class AlertingPart(Part, Protocol):
+    """A process's part in a run that can raise alerts."""
+
+    def alert(
+        self, name: str, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any
+    ) -> None:
+        """Record something a person should be told."""
+
+
+class SelfDiagnosis:
+    """Judges the records of this process. Called by the flusher's thread alone; finds nothing about other ranks."""
+
+    def __init__(
+        self,
+        run: AlertingPart,
+        clock: Callable[[], float] = time.perf_counter,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._run, self._clock, self._pause = run, clock, pause
+        self.callback: Callback | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything; a child does this after a fork."""
+        self._waiting: deque[bytes] = deque()
+        self._diagnosis: Diagnosis | None = None
+        self._loading = False
+        self._attempt = 1
+        self._seen = 0
+        self.last = False
+        """Whether the run ends: what can be judged in time is judged before its end is recorded."""
+        self._told: set[tuple[object, ...]] = set()
+
+    def take(self, batch: list[bytes], attempt: int) -> None:
+        """Take records that were written."""
+        if not self._run.main or not self._run.settings.diagnosis:
+            return
+        self._attempt = attempt
+        if len(self._waiting) + len(batch) > MOST_WAITING:
+            self._run.outcomes.add("skipped", "diagnosis", "behind", len(self._waiting) + len(batch))
+            self._waiting.clear()
+            self._diagnosis, self._loading = None, False
+            return
+        self._waiting.extend(batch)
+        if not self._loading and len(self._waiting) >= LEAST_RECORDS:
+            self._loading = True
+            threading.Thread(target=self._load, name="stepscope-diagnosis", daemon=True).start()
+
+    def _load(self) -> None:
+        """Import the detectors: not on the flusher's thread, which has to write."""
+        from stepscope.diagnosis.engine import Diagnosis
+
+        self._diagnosis = Diagnosis(world=self._run.launch.world_size)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it can judge."""
+        return self._diagnosis is not None
+
+    def work(self) -> None:
+        """Judge what waits, as long as a round may take, and tell what is new."""
+        diagnosis = self._diagnosis
+        if diagnosis is None or not self._waiting:
+            return
+        left = LAST_SECONDS if self.last else ROUND_SECONDS
+        while self._waiting and left > 0:
+            begun = self._clock()
+            while self._waiting and self._clock() - begun < SLICE_SECONDS:
+                count = min(len(self._waiting), SLICE_RECORDS)
+                taken = [frames.unpack_record(self._waiting.popleft()) for _ in range(count)]
+                diagnosis.feed_many(self._run.rank, taken, self._attempt)
+            left -= self._clock() - begun
+            if not self.last:
+                self._pause(PAUSE_SECONDS)
+        self._tell_new(diagnosis)
+
+    def _tell_new(self, diagnosis: "Diagnosis") -> None:
+        if diagnosis.changes == self._seen:
+            return
+        self._seen = diagnosis.changes
+        for finding in diagnosis.findings():
+            if finding.identity in self._told or finding.kind in PROGRAM:
+                continue
+            self._told.add(finding.identity)
+            text, attrs = finding.text, describe(finding)
+            self._run.alert(names.ALERT_FINDING, finding.severity, text, step=finding.last, **attrs)
+            if self.callback is not None:
+                self.callback.put(finding)
+
+
+class Callback:
+    """Calls `on_alert` on a thread of its own, one finding after the other; what it raises is counted."""
+
+    MOST = 256
+    """Findings that wait for a callback that takes long; further ones are counted and not passed on."""
+
+    def __init__(self, run: Part, on_alert: OnAlert) -> None:
+        self._run, self._on_alert = run, on_alert
+        self._findings: queue.Queue[Finding | None] = queue.Queue(self.MOST)
+        self._thread: threading.Thread | None = None
+
+    def put(self, finding: "Finding") -> None:
+        """Have the callback called; never waits."""
+        try:
+            self._findings.put_nowait(finding)
+        except queue.Full:
+            self._run.outcomes.add("dropped", "on_alert", "behind")
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="stepscope-on-alert", daemon=True)
+            self._thread.start()
+
+    def _loop(self) -> None:
+        while (finding := self._findings.get()) is not None:
+            try:
+                self._on_alert(finding)
+            except BaseException as error:
+                self._run.outcomes.add("failed", "on_alert", type(error).__name__)
+                self._run.outcomes.notice("on_alert", type(error).__name__, f"on_alert raised {error!r}")
+
+    def close(self, deadline: float, _until: float) -> None:
+        """Wait until the callback has had every finding, at most until the deadline."""
+        if self._thread is None or self._thread is threading.current_thread():
+            return
+        try:
+            self._findings.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(max(deadline - time.monotonic(), 0))
+
+
+def describe(finding: "Finding") -> dict[str, object]:
+    """The attributes of the alert about a finding."""
+    shown = {
+        "kind": finding.kind,
+        "key": finding.key,
+        "span": finding.span,
+        "value": finding.value,
+        "expected": None if finding.expected is None else list(finding.expected),
+        "since": finding.step,
+        "cause": finding.cause,
+        "advice": finding.advice,
+    }
+    return {f"{names.ALERT_FINDING}.{name}": value for name, value in shown.items() if value is not None}
