@@ -1,9 +1,11 @@
 """Requests of journal frames: bytes as they come, or payloads whose checksums are right."""
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import msgspec
 
+from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.receivers.native import Native
 from stepscope.hub.refusals import Refused
 from stepscope.hub.security.guard import Access
@@ -17,6 +19,19 @@ _SIZE = 2
 DEPTHS = (60, 300, 700, 2000)
 
 
+class _Ports:
+    """What a hub gives a receiver, as far as this one needs it."""
+
+    workers = _WORKERS
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+
+    def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
+        """The way of this input."""
+        return self._ingest
+
+
 def check(data: bytes) -> None:
     """Take a request of frames; the first byte tells whether it is one already or payloads to be framed."""
     if not data:
@@ -25,7 +40,7 @@ def check(data: bytes) -> None:
     _tiles(body)
     path = HubPath()
     try:
-        Native(path.entry, _WORKERS).take(body, Access())
+        Native(cast(Any, _Ports(path.entry))).take(body, Access())
         status = 200
     except Refused as error:
         status = int(error.refusal.status)

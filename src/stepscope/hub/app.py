@@ -1,7 +1,7 @@
 """The hub's HTTP application: receivers, health, session, and the routes of the JSON API and the page."""
 
 import http.cookies
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -15,12 +15,12 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from stepscope.hub.page import page_routes
-from stepscope.hub.receivers.native import Native
-from stepscope.hub.receivers.otlp import OtlpHttp, OtlpReceiver
-from stepscope.hub.refusals import Refusal, Refused, error_response, json_response, refusal_response
-from stepscope.hub.security.guard import COOKIE
-from stepscope.hub.security.middleware import AccessMiddleware, BodyLimits
+from stepscope.hub.receivers.receiver import AccessRules, open_receivers
+from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
+from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer, cookie
+from stepscope.hub.security.middleware import AccessMiddleware, AccessRule, BodyLimits, refusal_response
 from stepscope.hub.service import Hub
+from stepscope.model.errors import Retry
 from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
 
 _SESSION_SECONDS = 30 * 24 * 3600
@@ -28,18 +28,39 @@ _SESSION_SECONDS = 30 * 24 * 3600
 
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Put the application of a hub together; `routes` are those of the JSON API."""
-    receivers = [
-        *OtlpHttp(OtlpReceiver(hub.entry("otlp_http")), hub.workers).routes(),
-        *Native(hub.entry("native", ours=True), hub.workers).routes(),
+    receivers = open_receivers(hub)
+    received = [
+        Route(each.path, each.answer, methods=list(each.methods))
+        for receiver in receivers
+        for each in receiver.routes()
     ]
     inner = Starlette(
-        routes=[*receivers, *_own_routes(hub), *routes, *page_routes()],
-        exception_handlers={HTTPException: _refuse, Refused: _refused, Exception: _stumble},
+        routes=[*received, *_own_routes(hub), *routes, *page_routes()],
+        exception_handlers={HTTPException: _refuse, Refused: _refused, Retry: _retry, Exception: _fail},
     )
     inner.router.redirect_slashes = False
-    limits = hub.options.limits
-    larger = {**dict.fromkeys((route.path for route in receivers), limits.body), **hub.larger_bodies}
-    return AccessMiddleware(BodyLimits(inner, limits, larger), hub.guard)
+    api = JsonApi(hub.larger_bodies, hub.limits.small_body)
+    rules = AccessRules(receivers, hub.limits, api.rule)
+    return AccessMiddleware(BodyLimits(inner, hub.limits), hub.guard, rules.find)
+
+
+class JsonApi:
+    """The access policy of what no receiver answers: the JSON API and the page."""
+
+    def __init__(self, larger: Mapping[str, int], small: int) -> None:
+        self._larger, self._small = larger, small
+
+    def rule(self, head: RequestHead) -> AccessRule:
+        """The rule of a request."""
+        return AccessRule(self, api_scope(head.method, head.path), self._larger.get(head.path, self._small))
+
+    def credential(self, head: RequestHead) -> str:
+        """The bearer token, or the cookie of a browser that logged in."""
+        return bearer(head.headers.get("authorization", "")) or cookie(head.headers.get("cookie", ""))
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write `{"error": ...}`."""
+        return error_response(refusal)
 
 
 def _own_routes(hub: Hub) -> list[Route]:
@@ -89,21 +110,25 @@ def _cookie(token: str, *, secure: bool) -> str:
 
 
 async def _refuse(request: Request, error: Any) -> Response:
-    """Answer 404, 405 and the like in the words of whoever asked."""
+    """Answer 404, 405 and the like."""
     status = HTTPStatus(error.status_code)
     known = {404: "nothing is here", 405: "this needs another method"}
-    response = refusal_response(
-        request.url.path, request.headers, Refusal(status, known.get(error.status_code) or str(error.detail))
-    )
+    response = refusal_response(request.scope, Refusal(status, known.get(error.status_code) or str(error.detail)))
     response.headers.update(error.headers or {})
     return response
 
 
 async def _refused(request: Request, error: Any) -> Response:
-    return refusal_response(request.url.path, request.headers, error.refusal)
+    return refusal_response(request.scope, error.refusal)
 
 
-async def _stumble(request: Request, error: Exception) -> Response:
+async def _retry(request: Request, error: Any) -> Response:
+    """Ask a client to come again: what it sent could not be made safe now."""
+    refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)
+    return refusal_response(request.scope, refusal)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
     """Turn a bug of ours into something that a client may try again, for nothing was acknowledged."""
-    refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the hub stumbled: {type(error).__name__}", 5.0)
-    return refusal_response(request.url.path, request.headers, refusal)
+    refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the hub failed: {type(error).__name__}", 5.0)
+    return refusal_response(request.scope, refusal)

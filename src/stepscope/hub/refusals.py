@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from stepscope.model.errors import StepscopeError
-from stepscope.wire.otlp.names import CONTENT_TYPES, Encoding, encoding_of
+from stepscope.wire.otlp.names import CONTENT_TYPES, Encoding
 from stepscope.wire.otlp.replies import Status, write_status
 
 
@@ -78,14 +78,6 @@ def status_response(encoding: Encoding, refusal: Refusal) -> Response:
         headers=_retry(refusal),
         media_type=CONTENT_TYPES[encoding],
     )
-
-
-def refusal_response(path: str, headers: Mapping[str, str], refusal: Refusal) -> Response:
-    """Refuse in the way that the sender of a request understands."""
-    is_otlp = path == "/" or (path.startswith("/v1/") and path != "/v1/stepscope")
-    if is_otlp and (encoding := encoding_of(headers.get("content-type", ""))):
-        return status_response(encoding, refusal)
-    return error_response(refusal)
 
 
 def _retry(refusal: Refusal) -> dict[str, str]:

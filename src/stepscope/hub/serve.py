@@ -79,7 +79,7 @@ class _Process:
         try:
             http_most, grpc_most = most_connections(options.limits)
             limits = replace(options.limits, connections=http_most, grpc_connections=grpc_most)
-            grpc = OtlpGrpc(OtlpReceiver(hub.entry("otlp_grpc")), hub.guard, limits, hub.workers)
+            grpc = OtlpGrpc(OtlpReceiver(hub.ingest("otlp_grpc")), hub.guard, limits, hub.workers)
             port = grpc.bind(f"{_bracketed(options.host)}:{options.grpc_port}", options.tls)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):

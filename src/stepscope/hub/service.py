@@ -24,7 +24,7 @@ from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.sources import GroupReader, IntakeReader
-from stepscope.hub.store.engine import Damaged, EngineError
+from stepscope.hub.store.engine import Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import lost, retain
 from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import Store, open_store
@@ -126,8 +126,23 @@ class Hub:
         self._began = time.monotonic()
         self._size: tuple[float, int] = (0.0, 0)
 
-    def entry(self, receiver: str, *, ours: bool = False) -> Ingest:
-        """Make the way in for a receiver, `ours` being the one of our own SDK."""
+    @property
+    def limits(self) -> Limits:
+        """The limits on what clients send."""
+        return self.options.limits
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the store."""
+        return self.store.engine
+
+    @property
+    def files(self) -> Path:
+        """The folder of the files that receivers keep."""
+        return self.home.folder / "files"
+
+    def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
+        """Make what masks, packs and journals the records of a receiver, `ours` being the one of our own SDK."""
         return Ingest(receiver, self.intake, self.scrubber, self.counters, self._numbers, self._owners, ours=ours)
 
     def start(self) -> None:

@@ -6,11 +6,12 @@ import pytest
 
 from stepscope.cli.main import main
 from stepscope.hub.refusals import Refusal
-from stepscope.hub.security.guard import Access, Guard, is_loopback, known_hosts
+from stepscope.hub.security.guard import Access, Guard, RequestHead, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.model.errors import ConfigError
 
 LOCAL = {"host": "localhost:4318"}
+HEALTH = RequestHead("GET", "/api/health", LOCAL)
 
 
 class Clock:
@@ -38,22 +39,22 @@ def test_last_token_opens_nothing(tmp_path: Path, clock: Clock) -> None:
     file = tmp_path / "tokens.json"
     tokens = Tokens(file, clock)
     watching = guard(Tokens(file, clock))
-    assert isinstance(watching.check("GET", "/api/health", LOCAL), Access)
+    assert isinstance(watching.check(HEALTH, "read", ""), Access)
     token, _ = tokens.create(["read"])
     clock.now += 2
-    assert isinstance(watching.check("GET", "/api/health", LOCAL), Refusal)
+    assert isinstance(watching.check(HEALTH, "read", ""), Refusal)
     assert tokens.revoke(token.id)
     clock.now += 2
-    assert isinstance(watching.check("GET", "/api/health", LOCAL), Refusal)
+    assert isinstance(watching.check(HEALTH, "read", ""), Refusal)
     file.unlink()
     clock.now += 2
-    assert isinstance(watching.check("GET", "/api/health", LOCAL), Refusal)
+    assert isinstance(watching.check(HEALTH, "read", ""), Refusal)
 
 
 def test_required(tmp_path: Path) -> None:
     """A hub that others can reach lets nobody in without a token, also when there are none."""
     watching = guard(Tokens(tmp_path / "tokens.json"), required=True)
-    assert isinstance(watching.check("POST", "/v1/logs", LOCAL), Refusal)
+    assert isinstance(watching.check(RequestHead("POST", "/v1/logs", LOCAL), "ingest", ""), Refusal)
     assert isinstance(watching.admit("", "ingest"), Refusal)
 
 
@@ -79,7 +80,7 @@ def test_strange_tokens(tmp_path: Path, text: str) -> None:
 
 
 def test_rates(clock: Clock) -> None:
-    """A token may knock in bursts, and then at its rate."""
+    """A token may be used in bursts, and then at its rate."""
     rates = RateLimits(10, clock)
     assert [rates.take("a") for _ in range(20)] == [0.0] * 20
     assert rates.take("a") == pytest.approx(0.1)

@@ -194,7 +194,7 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     reader = Reader(
         *(hub.store.engine, hub.states),
         home=hub.home.home,
-        ingest=hub.entry("import"),
+        ingest=hub.ingest("import"),
         edits=hub.edits,
         alerting=hub.alerting,
         delete=hub.delete_run,

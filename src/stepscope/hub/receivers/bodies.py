@@ -11,7 +11,7 @@ import zstandard
 from starlette.requests import ClientDisconnect, Request
 
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.middleware import MOST, too_large
+from stepscope.hub.security.middleware import most_body, too_large
 from stepscope.hub.threads import Workers
 
 ENCODINGS = ("identity", "gzip", "deflate", "zstd")
@@ -141,7 +141,7 @@ async def read_body(request: Request) -> Body:
     if encoding not in ("", "x-gzip", *ENCODINGS):
         text = f"the Content-Encoding {encoding[:40]!r} is not known; known are {', '.join(ENCODINGS)}"
         raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
-    return Body(data, encoding, request.scope[MOST])
+    return Body(data, encoding, most_body(request.scope))
 
 
 async def with_body(request: Request, workers: Workers, work: Callable[[bytes], Result]) -> Result:

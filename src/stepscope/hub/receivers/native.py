@@ -7,15 +7,13 @@ from http import HTTPStatus
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.ingest import Ingest, Upload
-from stepscope.hub.refusals import Refusal, Refused, json_response
-from stepscope.hub.security.guard import Access
+from stepscope.hub.receivers.ingest import Upload
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
+from stepscope.hub.security.guard import Access, RequestHead, bearer
 from stepscope.hub.security.middleware import access_of
-from stepscope.hub.threads import Workers
-from stepscope.model.errors import Retry
 from stepscope.model.ports import SCHEMA, Writer
 from stepscope.wire import frames
 
@@ -33,23 +31,31 @@ class Safe(msgspec.Struct, frozen=True):
 
 
 class Native:
-    """The route of the native protocol; a batch that comes again has the same number and is stored once."""
+    """The receiver of the native protocol; sequence numbers make retries idempotent."""
 
-    def __init__(self, entry: Ingest, workers: Workers) -> None:
-        self._entry = entry
-        self._workers = workers
+    name = "native"
+    prefixes = (PATH,)
 
-    def routes(self) -> list[Route]:
+    def __init__(self, ports: ReceiverPorts) -> None:
+        self._ingest = ports.ingest(self.name, ours=True)
+        self._workers = ports.workers
+
+    def routes(self) -> list[ReceiverRoute]:
         """The one path."""
-        return [Route(PATH, self._post, methods=["POST"])]
+        return [ReceiverRoute(PATH, self._post)]
+
+    def credential(self, head: RequestHead) -> str:
+        """The bearer token."""
+        return bearer(head.headers.get("authorization", ""))
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write an error of the JSON API."""
+        return error_response(refusal)
 
     async def _post(self, request: Request) -> Response:
         access = access_of(request.scope)
         safe, upload, done = await with_body(request, self._workers, lambda data: self.take(data, access))
-        try:
-            await asyncio.wrap_future(done)
-        except Retry as error:
-            raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)) from None
+        await asyncio.wrap_future(done)
         answer = {"safe": safe, "written": upload.taken, "rejected": +upload.rejected, "refused": upload.refused}
         return json_response(answer)
 
@@ -71,20 +77,20 @@ class Native:
                     raise ValueError("a batch before the head that says whose it is")
                 seq, records, bad = frames.unpack_batch(found.payload)
             except ValueError as error:
-                self._entry.reject("unreadable request")
+                self._ingest.reject("unreadable request")
                 raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"at byte {found.start}: {error}")) from None
             count += len(records)
             if count > MOST_RECORDS:
                 raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_RECORDS} records; send less at a time"))
             upload.rejected[UNREADABLE] += bad
             number += 1
-            reason = self._entry.add(upload, writer, records, access.project, seq)
+            reason = self._ingest.add(upload, writer, records, access.project, seq)
             if reason:
                 upload.refused.append((number, reason))
             key = (writer.run, writer.id)
             safe[key] = max(seq, safe.get(key, -1))
         answer = [Safe(run, name, seq) for (run, name), seq in safe.items()]
-        return answer, upload, self._entry.submit(upload)
+        return answer, upload, self._ingest.submit(upload)
 
 
 def _head(payload: memoryview, access: Access) -> Writer:

@@ -10,15 +10,13 @@ from typing import NamedTuple
 from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, Writers, digest
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.guard import Access
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.refusals import Refusal, Refused, error_response, status_response
+from stepscope.hub.security.guard import Access, RequestHead, bearer
 from stepscope.hub.security.middleware import access_of
-from stepscope.hub.threads import Workers
-from stepscope.model.errors import Retry
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.fields import scan
@@ -160,16 +158,28 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 class OtlpHttp:
-    """The routes of OTLP/HTTP."""
+    """The receiver of OTLP/HTTP."""
 
-    def __init__(self, receiver: OtlpReceiver, workers: Workers) -> None:
-        self._receiver = receiver
-        self._workers = workers
+    name = "otlp_http"
+    prefixes = ("/v1/",)
 
-    def routes(self) -> list[Route]:
+    def __init__(self, ports: ReceiverPorts) -> None:
+        self._receiver = OtlpReceiver(ports.ingest(self.name))
+        self._workers = ports.workers
+
+    def routes(self) -> list[ReceiverRoute]:
         """The paths of the three signals, and the root."""
-        found = [Route(path, self._exporter(signal), methods=["POST"]) for path, signal in HTTP_PATHS.items()]
-        return [*found, Route("/", self._exporter(None), methods=["POST"])]
+        found = [ReceiverRoute(path, self._exporter(signal)) for path, signal in HTTP_PATHS.items()]
+        return [*found, ReceiverRoute("/", self._exporter(None))]
+
+    def credential(self, head: RequestHead) -> str:
+        """The bearer token."""
+        return bearer(head.headers.get("authorization", ""))
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write a google.rpc.Status in the encoding of the request."""
+        encoding = encoding_of(head.headers.get("content-type", ""))
+        return error_response(refusal) if encoding is None else status_response(encoding, refusal)
 
     def _exporter(self, signal: Signal | None) -> Answer:
         async def export(request: Request) -> Response:
@@ -187,11 +197,9 @@ class OtlpHttp:
             taken = await with_body(
                 request, self._workers, lambda data: self._take(signal, encoding, data, headers, access)
             )
-            await asyncio.shield(asyncio.wrap_future(taken.safe))  # who goes away cancels for himself only
+            await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that leaves cancels only its own wait
         except BadRequest as error:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
-        except Retry as error:
-            raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)) from None
         return Response(write_reply(encoding, taken.rejections), media_type=CONTENT_TYPES[encoding])
 
     def _take(

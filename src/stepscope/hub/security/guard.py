@@ -1,10 +1,12 @@
 """Access control: may this request pass, and as whom. Synchronous and free of any framework."""
 
+import base64
 import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from stepscope.hub.refusals import Refusal
@@ -25,6 +27,16 @@ class Access:
     def project(self) -> str | None:
         """The only project this one may touch; None for all."""
         return self.token.project if self.token is not None else None
+
+
+class RequestHead(NamedTuple):
+    """A request without its body; the names of headers are lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    query: str = ""
+    """What follows the question mark."""
 
 
 class Guard:
@@ -50,10 +62,9 @@ class Guard:
         self._foreign = frozenset(origin.rstrip("/").lower() for origin in foreign)
         self._scheme = scheme
 
-    def check(self, method: str, path: str, headers: Mapping[str, str]) -> Access | Refusal:
-        """Decide about an HTTP request; header names are lower case."""
-        needed = scope_of(method, path)
-        shown = bearer(headers.get("authorization", ""))
+    def check(self, head: RequestHead, needed: Scope | None, shown: str) -> Access | Refusal:
+        """Decide about an HTTP request that needs a scope, None for none, and shows a token, empty for none."""
+        headers = head.headers
         token = self.tokens.find(shown) if shown else None
         # A page in a browser that was led here under another name cannot know a token.
         if token is None and not is_known_host(headers.get("host", ""), self._hosts):
@@ -62,12 +73,12 @@ class Guard:
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"this hub is not called {host!r}: start it with --allow-host, or use a token",
             )
-        strange = self._strange_page(method, headers)
-        if strange is not None:
-            return strange
-        if needed is None or not self._needs_token():
+        foreign = self._foreign_page(head.method, headers)
+        if foreign is not None:
+            return foreign
+        if needed is None or head.method == "OPTIONS" or not self._needs_token():
             return Access(token)
-        return self.admit(shown or cookie(headers.get("cookie", "")), needed)
+        return self.admit(shown, needed)
 
     def admit(self, shown: str, needed: Scope) -> Access | Refusal:
         """Decide by the token alone, as gRPC does."""
@@ -98,7 +109,7 @@ class Guard:
         """Tell whether a page from elsewhere was allowed by name."""
         return origin.rstrip("/").lower() in self._foreign
 
-    def _strange_page(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
+    def _foreign_page(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
         origin = headers.get("origin")
         if origin is not None:
             if is_same_origin(origin, headers.get("host", ""), self._scheme) or self.allows_origin(origin):
@@ -109,12 +120,10 @@ class Guard:
         return None
 
 
-def scope_of(method: str, path: str) -> Scope | None:
-    """Tell what a request needs; None for the page itself, which holds no data."""
-    if path in _OPEN or method == "OPTIONS":
+def api_scope(method: str, path: str) -> Scope | None:
+    """The scope that the JSON API and the page need; None for the page itself, which holds no data."""
+    if path in _OPEN:
         return None
-    if path.startswith("/v1/") or (method == "POST" and path == "/"):
-        return "ingest"
     if path.startswith("/api/") or path == "/metrics":
         changes = method not in _SAFE_METHODS and path != "/api/sql"
         return "admin" if changes else "read"
@@ -125,6 +134,17 @@ def bearer(header: str) -> str:
     """The token of an Authorization header; empty when there is none."""
     kind, _, text = header.strip().partition(" ")
     return text.strip() if kind.lower() == "bearer" else ""
+
+
+def basic_password(header: str) -> str:
+    """The password of an Authorization header with a name and a password; empty when there is none."""
+    kind, _, text = header.strip().partition(" ")
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(text, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def cookie(header: str) -> str:

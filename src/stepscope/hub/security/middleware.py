@@ -1,17 +1,20 @@
 """ASGI middleware: access control and safe headers, and bounds on the bytes and seconds of request bodies."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import NamedTuple, Protocol
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stepscope.hub.limits import Limits
-from stepscope.hub.refusals import Refusal, Refused, refusal_response
-from stepscope.hub.security.guard import Access, Guard
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.security.guard import Access, Guard, RequestHead
+from stepscope.hub.security.tokens import Scope as TokenScope
 
-ACCESS = "stepscope.access"
-"""Where a request's scope says who sent it."""
+ACCESS, RULE, HEAD = "stepscope.access", "stepscope.rule", "stepscope.head"
+"""Where a request's scope says who sent it, which rule it is under, and its head."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -29,12 +32,33 @@ _KEPT_NOWHERE = (b"cache-control", b"no-store")
 _STRICT = (b"strict-transport-security", b"max-age=31536000")
 
 
-class AccessMiddleware:
-    """ASGI middleware."""
+class AccessPolicy(Protocol):
+    """How the clients of some routes authenticate and are refused."""
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    def credential(self, head: RequestHead) -> str:
+        """The token that a request shows; empty for none."""
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write a refusal as they understand it."""
+
+
+class AccessRule(NamedTuple):
+    """What a request needs and may bring."""
+
+    policy: AccessPolicy
+    scope: TokenScope | None
+    """The scope that its token needs; None for none."""
+    body: int
+    """Bytes of its body at most, before and after decompression."""
+
+
+class AccessMiddleware:
+    """ASGI middleware that asks the rule of each request what it needs, and the guard whether it has it."""
+
+    def __init__(self, app: ASGIApp, guard: Guard, rule_of: Callable[[RequestHead], AccessRule]) -> None:
         self._app = app
         self._guard = guard
+        self._rule_of = rule_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer it here."""
@@ -43,13 +67,15 @@ class AccessMiddleware:
                 await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        path: str = scope["path"]
-        verdict = self._guard.check(scope["method"], path, headers)
-        guarded = _Answer(send, path, scope["scheme"], self._foreign_page(headers))
+        query = scope.get("query_string", b"").decode("latin-1")
+        head = RequestHead(scope["method"], scope["path"], headers, query)
+        rule = self._rule_of(head)
+        verdict = self._guard.check(head, rule.scope, rule.policy.credential(head))
+        guarded = _Answer(send, head.path, scope["scheme"], self._foreign_page(headers))
         if isinstance(verdict, Refusal):
-            await refusal_response(path, headers, verdict)(scope, receive, guarded)
+            await rule.policy.refuse(head, verdict)(scope, receive, guarded)
             return
-        scope[ACCESS] = verdict
+        scope[ACCESS], scope[RULE], scope[HEAD] = verdict, rule, head
         await self._app(scope, receive, guarded)
 
     def _foreign_page(self, headers: dict[str, str]) -> str:
@@ -87,25 +113,34 @@ class _Answer:
         return extra
 
 
+def most_body(scope: Scope) -> int:
+    """Bytes that the body of a request may have, before and after decompression."""
+    rule: AccessRule = scope[RULE]
+    return rule.body
+
+
+def refusal_response(scope: Scope, refusal: Refusal) -> Response:
+    """Refuse a request that passed the guard, as its sender understands it."""
+    rule: AccessRule = scope[RULE]
+    return rule.policy.refuse(scope[HEAD], refusal)
+
+
 def access_of(scope: Scope) -> Access:
     """Tell who sent the request of a scope that passed the gate."""
     found: Access = scope[ACCESS]
     return found
 
 
-MOST = "stepscope.most_body"
-"""Where a request's scope says how large its body may be, before and after decompression."""
 _DRAINED = 4
 """So many times the limit is read and thrown away, so that the sender can read our refusal."""
 
 
 class BodyLimits:
-    """ASGI middleware; `larger` names the paths whose bodies may be larger than the others."""
+    """ASGI middleware behind the other, for the rule of a request says how large its body may be."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, larger: Mapping[str, int]) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app = app
         self._limits = limits
-        self._larger = larger
         self.held = 0
         """Bytes of bodies in memory."""
 
@@ -114,8 +149,7 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = scope[MOST] = self._larger.get(scope["path"], self._limits.small_body)
-        body = _Body(self, receive, most)
+        body = _Body(self, receive, most_body(scope))
         try:
             await self._app(scope, body.receive, send)
         finally:

@@ -1,0 +1,144 @@
+"""What a receiver is: routes, how its clients authenticate, how it refuses; and which receivers there are."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+
+from stepscope.hub.limits import Limits
+from stepscope.hub.receivers.ingest import Ingest
+from stepscope.hub.refusals import Refusal
+from stepscope.hub.security.guard import RequestHead
+from stepscope.hub.security.middleware import AccessRule
+from stepscope.hub.security.tokens import Scope
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.threads import Workers
+from stepscope.model.errors import ConfigError
+
+GROUP = "stepscope.receivers"
+"""The entry point group in which other packages register theirs."""
+BUILT_IN = {
+    "native": "stepscope.hub.receivers.native:Native",
+    "otlp_http": "stepscope.hub.receivers.otlp:OtlpHttp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverRoute:
+    """One path of a receiver; parameters stand in braces, `{name}`, or `{name:path}` where slashes belong to it."""
+
+    path: str
+    answer: Callable[[Request], Awaitable[Response]]
+    """Answers a request whose token was checked; Refused is written by the receiver's `refuse`."""
+    methods: tuple[str, ...] = ("POST",)
+    scope: Scope | None = "ingest"
+    """The scope that a token needs; None for a route that is open to everybody."""
+    body: int | None = None
+    """Bytes of a body, before and after decompression; None for the hub's limit of an ingest request."""
+
+
+class Receiver(Protocol):
+    """Takes one dialect over HTTP and turns it into batches. Every receiver passes `ReceiverContract`."""
+
+    @property
+    def name(self) -> str:
+        """Names its counters in health and metrics."""
+
+    @property
+    def prefixes(self) -> Sequence[str]:
+        """Paths below which it refuses whatever has no route."""
+
+    def routes(self) -> Sequence[ReceiverRoute]:
+        """The paths it answers."""
+
+    def credential(self, head: RequestHead) -> str:
+        """The token that a request shows, in whichever header or parameter the dialect has it; empty for none."""
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write a refusal as clients of the dialect understand it, with when to come again where there is a time."""
+
+
+class ReceiverPorts(Protocol):
+    """What a hub gives a receiver."""
+
+    workers: Workers
+    """Threads that decompress and decode bodies."""
+
+    @property
+    def limits(self) -> Limits:
+        """The hub's limits."""
+
+    @property
+    def engine(self) -> Engine:
+        """The store, for dialects whose clients read back."""
+
+    @property
+    def files(self) -> Path:
+        """The folder below which a receiver keeps uploaded files, each receiver in a folder of its own."""
+
+    def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
+        """Make what masks, packs and journals the records of a receiver."""
+
+
+def open_receivers(ports: ReceiverPorts, found: Iterable[EntryPoint] | None = None) -> list[Receiver]:
+    """Make all receivers, the built-in ones and those of other packages; ConfigError names one that cannot be made."""
+    others = entry_points(group=GROUP) if found is None else found
+    makers = {name: _import(name, place) for name, place in BUILT_IN.items()}
+    makers |= {each.name: _import(each.name, each.value) for each in others}
+    return [make(ports) for make in makers.values()]
+
+
+def _import(name: str, place: str) -> Callable[[ReceiverPorts], Receiver]:
+    module, _, attribute = place.partition(":")
+    try:
+        make: Callable[[ReceiverPorts], Receiver] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"the receiver {name!r} ({place}) cannot be imported: {error}") from error
+    return make
+
+
+class AccessRules:
+    """Which rule a request is under: that of a receiver's route, else of a receiver's prefix, else the default."""
+
+    def __init__(
+        self, receivers: Iterable[Receiver], limits: Limits, default: Callable[[RequestHead], AccessRule]
+    ) -> None:
+        self._default = default
+        self._exact: dict[tuple[str, str], AccessRule] = {}
+        self._patterns: list[tuple[Any, str, AccessRule]] = []
+        self._prefixes: list[tuple[str, AccessRule]] = []
+        for receiver in receivers:
+            for route in receiver.routes():
+                rule = AccessRule(receiver, route.scope, limits.body if route.body is None else route.body)
+                self._add(route, rule)
+            rule = AccessRule(receiver, "ingest", limits.small_body)
+            self._prefixes += [(prefix, rule) for prefix in receiver.prefixes]
+        self._prefixes.sort(key=lambda each: -len(each[0]))
+
+    def _add(self, route: ReceiverRoute, rule: AccessRule) -> None:
+        for method in route.methods:
+            if "{" in route.path:
+                self._patterns.append((compile_path(route.path)[0], method, rule))
+            elif (method, route.path) in self._exact:
+                raise ConfigError(f"two receivers claim {method} {route.path}")
+            else:
+                self._exact[method, route.path] = rule
+
+    def find(self, head: RequestHead) -> AccessRule:
+        """The rule of a request."""
+        rule = self._exact.get((head.method, head.path))
+        if rule is not None:
+            return rule
+        for pattern, method, rule in self._patterns:
+            if method == head.method and pattern.match(head.path):
+                return rule
+        for prefix, rule in self._prefixes:
+            if head.path.startswith(prefix):
+                return rule
+        return self._default(head)

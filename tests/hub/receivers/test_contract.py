@@ -1,0 +1,234 @@
+"""Every receiver passes the contract: OTLP over HTTP and gRPC, the native protocol, the folder."""
+
+import contextlib
+import json
+import os
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+
+from stepscope.hub.security.tokens import Tokens
+from stepscope.journal.segments import Journal
+from stepscope.model.ports import Writer
+from stepscope.model.records import Metric
+from stepscope.testing.receivers import ReceiverContract, Reply, Sender
+from stepscope.wire import frames
+from tests.hub import otlp_bodies
+from tests.hub.conftest import JSON, PROTOBUF, Answer, RunningHub
+from tests.hub.test_connections import wait_for
+
+MEGA = 1024 * 1024
+GARBAGE = (b"\0" * 100, b"{", b"\xff" * 1000, random.Random(1).randbytes(5000), b"[1, 2]", b'{"resourceMetrics": 1}')
+_STATUSES = {200: "ok", 401: "unauthenticated", 403: "forbidden", 413: "too_large", 429: "busy", 503: "busy"}
+_CODES = {
+    grpc.StatusCode.INVALID_ARGUMENT: "bad",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "too_large",
+    grpc.StatusCode.UNAUTHENTICATED: "unauthenticated",
+    grpc.StatusCode.PERMISSION_DENIED: "forbidden",
+    grpc.StatusCode.UNAVAILABLE: "busy",
+}
+
+
+@dataclass
+class AtHub:
+    """What the senders share: the hub, its tokens, its disk, and what it stored."""
+
+    hub: RunningHub
+    read: str = ""
+    """A token that may read, where the hub has tokens."""
+
+    def stored(self, run: str, count: int) -> list[int]:
+        """Wait for the values of a run."""
+        found: list[int] = []
+        sql = (
+            "SELECT m.step FROM metrics AS m INNER JOIN series AS s ON s.series = m.series "
+            f"INNER JOIN runs AS r ON r.run = s.run WHERE r.id = '{self.name(run)}' ORDER BY m.step"
+        )
+        headers = {"content-type": JSON, "authorization": f"Bearer {self.read}"}
+
+        def is_stored() -> bool:
+            answer = self.hub.request("POST", "/api/sql", json.dumps({"sql": sql}).encode(), headers).json()
+            found[:] = [row[0] for row in answer["rows"]]
+            return len(found) >= count
+
+        wait_for(is_stored)
+        return found
+
+    def name(self, run: str) -> str:
+        """A run's id that no other sender uses."""
+        return f"{type(self).__name__}-{run}"
+
+    def token(self, *scopes: Any) -> str:
+        """Make a token, and wait until the hub knows it."""
+        text = Tokens(self.hub.home / "hub" / "tokens.json").create(scopes)[1]
+        wait_for(lambda: self.hub.request("GET", "/api/runs").status == 401)
+        wait_for(lambda: self.hub.request("GET", "/api/runs", None, _bearer(text)).status in (200, 403))
+        if "read" in scopes:
+            self.read = text
+        return text
+
+    def lose_disk(self) -> None:
+        """Move the hub's folder away."""
+        os.rename(self.hub.home / "hub", self.hub.home / "away")
+
+    def restore_disk(self) -> None:
+        """Move it back."""
+        os.rename(self.hub.home / "away", self.hub.home / "hub")
+
+    def garbage(self) -> Iterable[Any]:
+        """Bytes."""
+        return GARBAGE
+
+    def too_large(self) -> Any:
+        """Bytes beyond the limit."""
+        return bytes(21 * MEGA)
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def _reply(answer: Answer) -> Reply:
+    status: Any = _STATUSES.get(answer.status, "bad" if answer.status < 500 else "failed")
+    after = answer.headers.get("retry-after")
+    return Reply(status, None if after is None else float(after))
+
+
+class OtlpHttpSender(AtHub):
+    """OTLP/HTTP in protobuf."""
+
+    def request(self, run: str, steps: Sequence[int]) -> bytes:
+        """An export request."""
+        return otlp_bodies.points(len(steps), run=self.name(run), first=steps[0])
+
+    def send(self, request: bytes, token: str = "") -> Reply:
+        """Post it; a refusal is a google.rpc.Status with a message."""
+        answer = self.hub.post("/v1/metrics", request, PROTOBUF, **_bearer(token))
+        assert answer.headers["content-type"] == PROTOBUF
+        return _reply(answer)
+
+
+class OtlpGrpcSender(OtlpHttpSender):
+    """OTLP/gRPC."""
+
+    def send(self, request: bytes, token: str = "") -> Reply:
+        """Call Export."""
+        options = [("grpc.max_send_message_length", -1)]
+        with grpc.insecure_channel(f"127.0.0.1:{self.hub.grpc_port}", options) as channel:
+            call = channel.unary_unary("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export")
+            try:
+                call(request, timeout=60, metadata=tuple(_bearer(token).items()))
+            except grpc.RpcError as error:
+                details = dict(error.trailing_metadata() or ())
+                after = 1.0 if error.code() is grpc.StatusCode.UNAVAILABLE and details else None
+                status: Any = _CODES.get(error.code(), "failed")
+                return Reply(status, after)
+        return Reply("ok")
+
+
+class NativeSender(AtHub):
+    """The protocol of our own SDK."""
+
+    def request(self, run: str, steps: Sequence[int]) -> bytes:
+        """A head and a batch, whose number is its first step."""
+        writer = Writer(id="r0-a1-far-1-abc", run=self.name(run), project="p")
+        records = [Metric(time.time_ns(), step, None, "trainer", {"loss": 1.0}) for step in steps]
+        packed = [msgspec.msgpack.encode(record) for record in records]
+        return frames.pack_head(writer) + frames.pack_batch(steps[0], packed)
+
+    def send(self, request: bytes, token: str = "") -> Reply:
+        """Post it; a refusal is JSON."""
+        answer = self.hub.post("/v1/stepscope", request, "application/octet-stream", **_bearer(token))
+        assert answer.json()
+        return _reply(answer)
+
+
+class FolderSender(AtHub):
+    """A trainer's journal beside the hub."""
+
+    def request(self, run: str, steps: Sequence[int]) -> tuple[str, list[bytes]]:
+        """The name of a run, and packed records."""
+        records = [Metric(time.time_ns(), step, None, "trainer", {"loss": 1.0}) for step in steps]
+        return self.name(run), [msgspec.msgpack.encode(record) for record in records]
+
+    def send(self, request: tuple[str, list[bytes]], token: str = "") -> Reply:
+        """Append to the journal of the run's one writer."""
+        run, packed = request
+        writer = Writer(id="r0-a1-near-1-abc", run=run, project="p")
+        folder = self.hub.home / "runs" / run / writer.id
+        journal = Journal(folder, writer)
+        journal.append(packed)
+        journal.close()
+        return Reply("ok")
+
+    def garbage(self) -> Iterable[Any]:
+        """Records that cannot be read."""
+        return [(self.name("garbage"), [data]) for data in GARBAGE]
+
+
+@pytest.fixture(scope="module")
+def open_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub that needs no token."""
+    yield from _running(tmp_path_factory.mktemp("open") / "home")
+
+
+@pytest.fixture(scope="module")
+def guarded_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub that gets tokens."""
+    yield from _running(tmp_path_factory.mktemp("guarded") / "home")
+
+
+def _running(home: Path) -> Iterator[RunningHub]:
+    pytest.importorskip("chdb")
+    hub = RunningHub(home).start()
+    yield hub
+    with contextlib.suppress(Exception):
+        hub.kill()
+
+
+class _Pairs(ReceiverContract):
+    sender_type: Any
+
+    @pytest.fixture
+    def sender(self, open_hub: RunningHub) -> Sender:
+        """A client of the hub that needs no token."""
+        made: Sender = self.sender_type(open_hub)
+        return made
+
+    @pytest.fixture
+    def guarded(self, guarded_hub: RunningHub) -> Sender:
+        """A client of the hub that has tokens."""
+        made: Sender = self.sender_type(guarded_hub)
+        return made
+
+
+class TestOtlpHttp(_Pairs):
+    """OTLP/HTTP."""
+
+    sender_type = OtlpHttpSender
+
+
+class TestOtlpGrpc(_Pairs):
+    """OTLP/gRPC."""
+
+    sender_type = OtlpGrpcSender
+
+
+class TestNative(_Pairs):
+    """The native protocol."""
+
+    sender_type = NativeSender
+
+
+class TestFolder(_Pairs):
+    """Journals in the home folder: nobody sends, so nobody can be refused or asked to wait."""
+
+    sender_type = FolderSender
+    can_repeat = can_refuse = has_tokens = can_be_busy = False
