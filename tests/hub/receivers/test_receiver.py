@@ -1,0 +1,159 @@
+"""A receiver of another package: its paths, keys, refusals and limits, with nothing of it known to the hub."""
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stepscope.hub.app import build_app
+from stepscope.hub.home import HubHome
+from stepscope.hub.receivers import receiver as receivers
+from stepscope.hub.receivers.ingest import Upload
+from stepscope.hub.receivers.receiver import AccessRules, ReceiverPorts, ReceiverRoute, open_receivers
+from stepscope.hub.refusals import Refusal, json_response
+from stepscope.hub.security.guard import RequestHead, basic_password
+from stepscope.hub.security.middleware import AccessRule, access_of
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.service import Hub, HubOptions, open_kept
+from stepscope.model.errors import ConfigError
+from stepscope.model.ports import Writer
+from stepscope.model.records import Metric
+
+PLACE = "tests.hub.receivers.test_receiver:Foreign"
+
+
+class Foreign:
+    """A dialect with a key in a header, a parameter or a password, and errors of its own."""
+
+    name = "foreign"
+    prefixes = ("/foreign/",)
+
+    def __init__(self, ports: ReceiverPorts) -> None:
+        self._ports = ports
+        self._ingest = ports.ingest(self.name)
+
+    def routes(self) -> list[ReceiverRoute]:
+        """Values in, files in and out, a question, and one route without a key."""
+        return [
+            ReceiverRoute("/api/v1/foreign/{run}/values", self._take, ("POST", "PUT")),
+            ReceiverRoute("/foreign/files/{path:path}", self._keep, ("PUT",), body=100),
+            ReceiverRoute("/foreign/runs", self._list, ("GET",), scope="read"),
+            ReceiverRoute("/foreign/alive", self._alive, ("GET",), scope=None),
+        ]
+
+    def credential(self, head: RequestHead) -> str:
+        """The key, from whichever of three places has it."""
+        given = parse_qs(head.query).get("api_key", [""])[0]
+        return head.headers.get("foreign-api-key", "") or basic_password(head.headers.get("authorization", "")) or given
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Errors as this dialect has them."""
+        return json_response({"errors": [refusal.message], "where": head.path}, refusal.status)
+
+    async def _take(self, request: Request) -> Response:
+        upload = Upload()
+        writer = Writer(id="w", run=request.path_params["run"], project="p")
+        value = float((await request.json())["value"])
+        record = Metric(1_700_000_000_000_000_000, 1, None, "train", {"loss": value})
+        self._ingest.add(upload, writer, [record], access_of(request.scope).project)
+        await asyncio.wrap_future(self._ingest.submit(upload))
+        return json_response({"accepted": upload.taken})
+
+    async def _keep(self, request: Request) -> Response:
+        place = self._ports.files / self.name
+        place.mkdir(parents=True, exist_ok=True)
+        (place / request.path_params["path"].replace("/", "_")).write_bytes(await request.body())
+        return json_response({})
+
+    async def _list(self, request: Request) -> Response:
+        return json_response(self._ports.engine.query("SELECT count() AS n FROM runs").one("n"))
+
+    async def _alive(self, request: Request) -> Response:
+        raise RuntimeError("a bug")
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    """A hub whose pump does not run."""
+    pytest.importorskip("chdb")
+    home = HubHome(tmp_path / "home")
+    made = Hub(HubOptions(home=home.home), home, open_kept(home), Tokens(home.tokens))
+    yield made
+    made.close(0.1)
+
+
+@pytest.fixture
+def send(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Send a request to the hub's application, which has one receiver more."""
+    monkeypatch.setitem(receivers.BUILT_IN, "foreign", PLACE)
+    app = build_app(hub)
+
+    def exchange(method: str, path: str, **options: Any) -> Any:
+        async def ask() -> Any:
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4318") as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(ask())
+
+    return exchange
+
+
+def test_keys_scopes_and_refusals(hub: Hub, send: Callable[..., Any]) -> None:
+    """The receiver says where the key is, which scope a route needs, and how a refusal reads."""
+    ingest, read = (hub.guard.tokens.create([scope])[1] for scope in ("ingest", "read"))
+    path, body = "/api/v1/foreign/r1/values", {"value": 0.5}
+    basic = "Basic " + base64.b64encode(f"api:{ingest}".encode()).decode()
+    for options in (
+        {"headers": {"foreign-api-key": ingest}},
+        {"headers": {"authorization": basic}},
+        {"params": {"api_key": ingest}},
+    ):
+        assert send("POST", path, json=body, **options).json() == {"accepted": 1}
+    refused = send("PUT", path, json=body, headers={"authorization": f"Bearer {ingest}"})
+    assert (refused.status_code, refused.json()["where"]) == (401, path)
+    assert send("POST", path, json=body, headers={"foreign-api-key": read}).status_code == 403
+    assert send("GET", "/foreign/runs", headers={"foreign-api-key": read}).json() == 0
+    assert send("GET", "/foreign/runs", headers={"foreign-api-key": ingest}).status_code == 403
+    assert hub.counters.total("written", "foreign") == 3
+
+
+def test_what_it_does_not_know_is_refused_in_its_words(send: Callable[..., Any]) -> None:
+    """Unknown paths below its prefixes, wrong methods, large bodies and bugs are refused as it refuses."""
+    for method, path, status in (
+        ("POST", "/foreign/nothing", 404),
+        ("DELETE", "/foreign/runs", 405),
+        ("GET", "/foreign/alive", 503),
+    ):
+        found = send(method, path)
+        assert (found.status_code, list(found.json())) == (status, ["errors", "where"])
+    assert send("PUT", "/foreign/files/a/b.txt", content=b"x" * 100).json() == {}
+    large = send("PUT", "/foreign/files/a/b.txt", content=b"x" * 101)
+    assert (large.status_code, "larger than 100 bytes" in large.json()["errors"][0]) == (413, True)
+    assert list(send("GET", "/api/nothing").json()) == ["error"]
+
+
+def test_receivers_are_found_by_entry_point(hub: Hub) -> None:
+    """One line in a package's metadata adds a receiver; one that cannot be imported is named."""
+    found = open_receivers(hub, [EntryPoint("foreign", PLACE, receivers.GROUP)])
+    assert [each.name for each in found] == ["native", "otlp_http", "foreign"]
+    with pytest.raises(ConfigError, match="'gone'"):
+        open_receivers(hub, [EntryPoint("gone", "nowhere:Gone", receivers.GROUP)])
+
+
+def test_two_receivers_cannot_claim_one_path(hub: Hub) -> None:
+    """The hub does not start with a request that two would answer."""
+
+    def default(head: RequestHead) -> AccessRule:
+        raise AssertionError
+
+    with pytest.raises(ConfigError, match="two receivers claim POST /v1/"):
+        AccessRules([*open_receivers(hub, ()), *open_receivers(hub, ())], hub.limits, default)
