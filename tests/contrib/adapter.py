@@ -23,7 +23,7 @@ from stepscope.sdk.otel.tracer import TracerProvider
 from stepscope.sdk.run import Run
 from stepscope.sdk.span_fields import IS_REMOTE
 from stepscope.wire import frames
-from stepscope.wire.otlp.names import ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE
+from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE
 
 _HOME = Path(tempfile.gettempdir()) / "stepscope-contrib-writes-nothing"
 _HIDDEN = frozenset({ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE})

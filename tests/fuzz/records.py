@@ -18,7 +18,7 @@ from stepscope.model.records import (
     Summary,
     Value,
 )
-from stepscope.wire.otlp import names
+from stepscope.wire.otlp import otlp_names
 
 TIME = 1_790_000_000_000_000_000
 TRACE, SPAN = bytes(range(1, 17)), bytes(range(1, 9))
@@ -42,7 +42,8 @@ def every_kind() -> list[list[Record]]:
         [Metric(TIME, 12, None, "trainer", {"loss": 0.5, "lr": 3e-4, "tokens": 4096, "ok": True}, {})],
         [Metric(TIME, None, None, None, {"odd": odd}) for odd in (math.nan, math.inf, -math.inf, -(2**63))],
         [Metric(TIME, 12, "epoch", None, {"n": 7}, ATTRS, Instrument("sum", "1", "how many", True, True, TIME - 5))],
-        *([Metric(TIME, 3, None, None, {kind: value}, {names.ATTR_EXEMPLARS: [EXEMPLAR]} if kind != "summary" else {},
+        *([Metric(TIME, 3, None, None, {kind: value},
+                  {otlp_names.ATTR_EXEMPLARS: [EXEMPLAR]} if kind != "summary" else {},
                   Instrument(kind, "s", "", False))] for kind, value in DISTRIBUTIONS),
         [Span(TIME, 5, 12, None, TRACE, SPAN, None, "train.step"),
          Span(TIME, 5, 12, "epoch", TRACE, b"\2" * 8, SPAN, "forward", 1, 2, "failed", ATTRS,

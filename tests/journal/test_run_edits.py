@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from stepscope.journal.run_edits import Edits
-from stepscope.model.edits import Change, Description, apply, in_order
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
+from stepscope.model.run_description import Change, Description, apply, in_order
 
 
 def names(home: Path) -> list[object]:
@@ -82,7 +82,7 @@ def test_the_order_of_reading_does_not_matter() -> None:
     """Edits are folded in the order of their times, then of their ids, however they are read."""
     from itertools import permutations
 
-    from stepscope.model.edits import Edit
+    from stepscope.model.run_description import Edit
 
     made = [
         Edit(run="run", time=1, id="a", change=Change(name="a", tags={"x": 1})),

@@ -11,7 +11,7 @@ from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Sink
 from stepscope.sinks.otlp import Otlp
 from stepscope.testing.sinks import SinkContract, example_batches
-from stepscope.wire.otlp.names import GRPC_METHODS
+from stepscope.wire.otlp.otlp_names import GRPC_METHODS
 from stepscope.wire.otlp.replies import Status, write_status
 from tests.sinks.servers import REQUESTS, metric_steps
 

@@ -7,7 +7,7 @@ import pytest
 import stepscope
 from stepscope.journal.run_goodput import Folding
 from stepscope.model import names
-from stepscope.model.goodput import Sums, bucket_of, conclude
+from stepscope.model.goodput_sums import Sums, bucket_of, conclude
 from stepscope.model.records import Metric, Record, Span
 from stepscope.sdk.off import OffRun
 

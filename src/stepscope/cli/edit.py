@@ -9,8 +9,16 @@ from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.run_editor import editing
 from stepscope.journal.run_edits import run_bytes
 from stepscope.model import formatting
-from stepscope.model.edits import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, Change, Description, read_tags, spell_tag
 from stepscope.model.errors import ConfigError
+from stepscope.model.run_description import (
+    LONGEST_NAME,
+    LONGEST_NOTES,
+    MOST_TAGS,
+    Change,
+    Description,
+    read_tags,
+    spell_tag,
+)
 from stepscope.wire.plain import dumps
 
 _PLACES = {"journals": "journals", "quarantine": "quarantined records", "store": "the hub's store (about)"}

@@ -16,8 +16,8 @@ from stepscope.journal.run_edits import Edits, edit_of
 from stepscope.journal.run_summary import SELF, WriterSummary, newest_attempt
 from stepscope.journal.segments import find_writer
 from stepscope.model import names
-from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.records import LOG, METRIC, SPAN, Alert, Event, Metric, Record, Span, Value
+from stepscope.model.run_description import Description, Edit, apply, read_tags
 from stepscope.model.states import run_state
 from stepscope.wire import frames
 

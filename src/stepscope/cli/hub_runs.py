@@ -15,7 +15,7 @@ from stepscope.journal.key_summary import importance, leading
 from stepscope.journal.layout import files_of
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model import formatting
-from stepscope.model.edits import spell_tag
+from stepscope.model.run_description import spell_tag
 
 PROJECTS = 8
 """So many projects are asked for the keys that lead in them."""

@@ -11,8 +11,8 @@ from stepscope.cli.glance import glance
 from stepscope.hub.client import RUNS, HubClient, open_client, open_http_client, resolve_run, user
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.run_edits import GOING, Edits, delete_files
-from stepscope.model.edits import Change, Description
 from stepscope.model.errors import StepscopeError
+from stepscope.model.run_description import Change, Description
 
 _RUN = f"{RUNS}/{{run}}"
 

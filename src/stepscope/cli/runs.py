@@ -13,8 +13,8 @@ from stepscope.hub.client import MOST
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.journal.run_edits import Edits
 from stepscope.model import formatting
-from stepscope.model.edits import Description, apply, spell_tag
 from stepscope.model.records import Value
+from stepscope.model.run_description import Description, apply, spell_tag
 from stepscope.wire.plain import dumps, plain
 
 SHOWN = 50

@@ -15,7 +15,7 @@ from stepscope.compat.absent import Absent, tags_of, text
 from stepscope.compat.wandb_media import DELTA, Artifact, Histogram, artifact_of
 from stepscope.compat.wandb_start import Config, Start
 from stepscope.extend import Refused, attempts, last_step, run_folder, step_number, text_of
-from stepscope.model.edits import read_tags
+from stepscope.model.run_description import read_tags
 
 
 class Summary(dict[str, Any]):

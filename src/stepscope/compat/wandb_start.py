@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.compat.absent import Absent, safe, tags_of, text
 from stepscope.extend import text_of
-from stepscope.model.edits import MOST_TAGS
+from stepscope.model.run_description import MOST_TAGS
 
 VARIABLES = {
     "entity": "WANDB_ENTITY",

@@ -8,8 +8,8 @@ from pathlib import Path
 from stepscope.journal import layout
 from stepscope.journal.run_edits import Edits
 from stepscope.journal.segments import find_writer
-from stepscope.model.edits import Description, apply
 from stepscope.model.errors import StepscopeError
+from stepscope.model.run_description import Description, apply
 
 LATEST = "latest"
 PROBES = "stepscope-doctor"

@@ -15,9 +15,9 @@ from stepscope.journal import layout
 from stepscope.journal.files import FileLock, sync_folder
 from stepscope.journal.quarantine import Lot, Quarantine, Unreadable, quarantined
 from stepscope.journal.segments import find_writer
-from stepscope.model.edits import Change, Edit
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event
+from stepscope.model.run_description import Change, Edit
 from stepscope.wire import frames
 
 _SUFFIX = ".edits"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stepscope.journal.segments import RunReader
 from stepscope.model import names
-from stepscope.model.goodput import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude
+from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude
 from stepscope.model.records import Metric, Record, Span
 
 MOST_OPEN = 100_000

@@ -13,9 +13,9 @@ from stepscope.journal.key_summary import KeySummary, SpanSummary, Stamps, new_k
 from stepscope.journal.run_edits import Edits, edit_of
 from stepscope.journal.segments import RunReader, find_writer
 from stepscope.model import names
-from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
+from stepscope.model.run_description import Description, Edit, apply, read_tags
 from stepscope.model.states import WriterFacts, ending_of
 
 SELF = "stepscope"

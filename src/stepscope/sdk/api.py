@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import launch, logs, process_hooks, run_display, run_methods, settings
+from stepscope.sdk import launch, log_capture, process_hooks, run_display, run_methods, settings
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.run import Run
@@ -84,7 +84,7 @@ def _begin(run: Run) -> None:
     process_hooks.follow(run)
     closing.append(process_hooks.watch(run))
     if run.settings.capture_logs:
-        closing.append(logs.capture(run))
+        closing.append(log_capture.capture(run))
     if run.settings.otel:
         closing.append(_join_opentelemetry(run))
     if run.settings.probes:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from opentelemetry import trace
 
-from stepscope.model.goodput import Sums, conclude
+from stepscope.model.goodput_sums import Sums, conclude
 from stepscope.sdk.context import NOWHERE, Mark
 from stepscope.sdk.outcomes import NOTHING_LEFT
 from stepscope.sdk.run import Run

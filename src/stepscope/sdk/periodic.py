@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
 from stepscope.sdk.context import NOWHERE, pack
-from stepscope.sdk.ports import Part
+from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.tensors import Row, Transfer
 
 OPEN_SECONDS = 1.0

@@ -31,8 +31,8 @@ from stepscope.sdk.context import (
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
-from stepscope.sdk.ports import OpenSpan, PackedLink
 from stepscope.sdk.recorder import Recorder
+from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MOST_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span
@@ -42,7 +42,7 @@ from stepscope.sdk.writer_identity import open_journal
 
 if TYPE_CHECKING:
     from stepscope.journal.run_goodput import Folding
-    from stepscope.model.goodput import Goodput
+    from stepscope.model.goodput_sums import Goodput
 
 _time_ns = time.time_ns
 _NUMBERS = frozenset((float, int, bool))

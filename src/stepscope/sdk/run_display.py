@@ -16,7 +16,7 @@ from stepscope.journal.run_summary import RunSummary
 from stepscope.journal.segments import Position, Tail
 from stepscope.model import formatting
 from stepscope.model.ports import Batch
-from stepscope.sdk.ports import Part
+from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.settings import default_home
 
 

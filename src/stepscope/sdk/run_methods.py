@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from stepscope.model import names
-from stepscope.model.edits import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, read_tags
 from stepscope.model.records import METRIC, Instrument
+from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, read_tags
 from stepscope.sdk import values
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import Mark, pack_any, text_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stepscope.model import names
-from stepscope.sdk.ports import Part
+from stepscope.sdk.run_protocols import Part
 from stepscope.wire import frames
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.journal.layout import is_safe
-from stepscope.model import edits
+from stepscope.model import run_description
 from stepscope.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -241,9 +241,9 @@ def _as_text(value: Any) -> str:
 
 
 def _as_tags(value: Any) -> dict[str, Any]:
-    tags = edits.read_tags(value)
-    if len(tags) > edits.MOST_TAGS:
-        raise ValueError(f"expected {edits.MOST_TAGS} tags at most")
+    tags = run_description.read_tags(value)
+    if len(tags) > run_description.MOST_TAGS:
+        raise ValueError(f"expected {run_description.MOST_TAGS} tags at most")
     return tags
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.sdk import context
 from stepscope.sdk.attributes import NUMBERS, clean_own, harmless, plain_texts, safe_text
 from stepscope.sdk.context import CARRIED_KEY, NOWHERE, SPAN_KEY, current, current_mark, draw_bits, text_of
-from stepscope.sdk.ports import Part
+from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.spans import Span
 
 _new = object.__new__

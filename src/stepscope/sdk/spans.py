@@ -30,10 +30,10 @@ from stepscope.sdk.context import (
     settled,
     text_of,
 )
-from stepscope.sdk.ports import PackedLink, Part, Resource
+from stepscope.sdk.run_protocols import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import HAS_IS_REMOTE, MOST_LINKS, Limits, link, nanoseconds, unusual_fields
 from stepscope.sdk.writer_identity import resource_of
-from stepscope.wire.otlp.names import ATTR_DROPPED_EVENTS, ATTR_DROPPED_LINKS
+from stepscope.wire.otlp.otlp_names import ATTR_DROPPED_EVENTS, ATTR_DROPPED_LINKS
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _NO_STATE = trace.TraceState()

@@ -10,7 +10,7 @@ from stepscope.journal.segments import SEGMENT_BYTES, Journal, Tail
 from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.sdk.attributes import clean
-from stepscope.sdk.ports import Part
+from stepscope.sdk.run_protocols import Part
 
 FRESH_SECONDS = 30.0
 """A live process writes a heartbeat more often than this."""

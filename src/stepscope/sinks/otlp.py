@@ -24,7 +24,7 @@ from stepscope.sinks.otlp_variables import OtlpOptions, Target, targets
 from stepscope.sinks.registry import OWN_RECORDS, convert
 from stepscope.wire.otlp.encode.encode_request import OPEN_SPAN, Request, encode
 from stepscope.wire.otlp.encode.metric_points import Temporality
-from stepscope.wire.otlp.names import CONTENT_TYPES, Encoding, Signal
+from stepscope.wire.otlp.otlp_names import CONTENT_TYPES, Encoding, Signal
 from stepscope.wire.otlp.replies import PartialSuccess, read_reply, read_status
 
 AGENT = "Stepscope OTel-OTLP-Exporter-Python/stepscope"

@@ -10,7 +10,7 @@ from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.sinks.http import Tls, is_here
 from stepscope.sinks.otlp_variables import Target
 from stepscope.wire.otlp.encode.encode_request import Request
-from stepscope.wire.otlp.names import GRPC_METHODS, Signal
+from stepscope.wire.otlp.otlp_names import GRPC_METHODS, Signal
 from stepscope.wire.otlp.replies import PartialSuccess, read_reply, read_status
 
 _RETRYABLE = frozenset(

@@ -8,7 +8,7 @@ import msgspec
 
 from stepscope.model.errors import ConfigError
 from stepscope.sinks.http import Tls, check_address, sendable
-from stepscope.wire.otlp.names import SIGNALS, Signal
+from stepscope.wire.otlp.otlp_names import SIGNALS, Signal
 
 Protocol = Literal["http/protobuf", "http/json", "grpc"]
 PROTOCOLS: tuple[Protocol, ...] = ("http/protobuf", "http/json", "grpc")

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from stepscope.model.edits import read_tags
 from stepscope.model.names import severity_word
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Histogram, Metric, Summary, Value
 from stepscope.model.redaction import redact
+from stepscope.model.run_description import read_tags
 from stepscope.wire.plain import dumps, word
 
 API = "/api/2.0/mlflow/"

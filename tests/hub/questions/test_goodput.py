@@ -7,7 +7,7 @@ import pytest
 from stepscope.hub.service import Hub
 from stepscope.journal.run_goodput import Folding
 from stepscope.model import names
-from stepscope.model.goodput import conclude
+from stepscope.model.goodput_sums import conclude
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record, Span
 from tests.hub.questions.conftest import Get

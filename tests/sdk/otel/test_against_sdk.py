@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from stepscope.model.records import Event, ExponentialHistogram, Histogram, Log, Metric, Span
 from stepscope.sdk.otel import meter as meters
 from stepscope.testing import recorded
-from stepscope.wire.otlp.names import ATTR_FLAGS, ATTR_TRACE_STATE
+from stepscope.wire.otlp.otlp_names import ATTR_FLAGS, ATTR_TRACE_STATE
 
 REMOTE = trace.SpanContext(77, 88, True, trace.TraceFlags(1), trace.TraceState([("a", "1")]))
 Said = dict[str, Any]

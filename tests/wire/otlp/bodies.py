@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from stepscope.wire.otlp.decode.decode_request import Decoded, decode
 from stepscope.wire.otlp.encode.to_json import to_json
-from stepscope.wire.otlp.names import Encoding, Signal
+from stepscope.wire.otlp.otlp_names import Encoding, Signal
 
 TIME = 1_700_000_000_000_000_000
 TRACE = bytes(range(1, 17))

@@ -20,7 +20,7 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from stepscope.model import records as model
 from stepscope.wire.otlp.encode.encode_request import encode
-from stepscope.wire.otlp.names import Encoding
+from stepscope.wire.otlp.otlp_names import Encoding
 from tests.wire.otlp.bodies import ENCODINGS, decoded, records
 
 RESOURCE = Resource.create(

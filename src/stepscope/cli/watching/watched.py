@@ -10,7 +10,7 @@ from stepscope.journal.layout import files_of, process_alive
 from stepscope.journal.run_goodput import Folding
 from stepscope.journal.segments import RunReader, find_writer
 from stepscope.model import names
-from stepscope.model.goodput import conclude
+from stepscope.model.goodput_sums import conclude
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Span
 from stepscope.model.states import WriterFacts, ending_of, run_state

@@ -9,7 +9,7 @@ from stepscope.hub.questions.params import bad_request, conflict, not_found, una
 from stepscope.hub.questions.runs import RUN_FIELDS, run_json
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, list_of, object_of, seconds
 from stepscope.journal.run_edits import GOING, Edits
-from stepscope.model.edits import (
+from stepscope.model.run_description import (
     LARGEST_TAG,
     LONGEST_NAME,
     LONGEST_NOTES,

@@ -10,7 +10,7 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.model import names
-from stepscope.model.goodput import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
+from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
 
 _SAID = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
 _KNOWN = ", ".join(literal.text(name) for name in names.SPAN_BUCKETS)

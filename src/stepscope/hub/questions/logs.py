@@ -40,7 +40,7 @@ from stepscope.hub.store.log_rows import LogRow, read_log_rows
 from stepscope.model import names
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert, Log, kind
-from stepscope.wire.otlp.names import ATTR_SCOPE_NAME
+from stepscope.wire.otlp.otlp_names import ATTR_SCOPE_NAME
 from stepscope.wire.plain import plain
 
 

@@ -28,8 +28,8 @@ from stepscope.hub.questions.run_filter import (
 from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.run_catalog import Latest, RunRow
 from stepscope.model import names
-from stepscope.model.edits import spell_tag
 from stepscope.model.errors import StepscopeError
+from stepscope.model.run_description import spell_tag
 
 MOST_KEYS = 60
 _NOT_TRAINING = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test|best|min|max|std|grad)([/._-]|$)")

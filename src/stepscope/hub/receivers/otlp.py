@@ -19,8 +19,7 @@ from stepscope.hub.security.guard import Access, RequestHead, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.decode.request_limits import bound_values
-from stepscope.wire.otlp.fields import scan
-from stepscope.wire.otlp.names import (
+from stepscope.wire.otlp.otlp_names import (
     CONTENT_TYPES,
     HEADER_EXPERIMENT,
     HEADER_RUN,
@@ -30,6 +29,7 @@ from stepscope.wire.otlp.names import (
     Signal,
     encoding_of,
 )
+from stepscope.wire.otlp.protobuf_fields import scan
 from stepscope.wire.otlp.replies import BadRequest, Rejections, write_reply
 
 NO_RECORDED_VALUE = "a point without a recorded value"

@@ -17,7 +17,7 @@ from stepscope.hub.refusals import Refusal, Refused, rpc_code
 from stepscope.hub.security.guard import Access, Guard, bearer
 from stepscope.hub.threads import Workers
 from stepscope.model.errors import ConfigError, Retry
-from stepscope.wire.otlp.names import GRPC_METHODS, Signal
+from stepscope.wire.otlp.otlp_names import GRPC_METHODS, Signal
 from stepscope.wire.otlp.replies import BadRequest, Status, write_reply, write_status
 
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}

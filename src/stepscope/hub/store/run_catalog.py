@@ -16,9 +16,9 @@ from stepscope.hub.store.tables import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.run_edits import edit_of
 from stepscope.model import names
-from stepscope.model.edits import Description, Edit, apply, read_tags
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Event
+from stepscope.model.run_description import Description, Edit, apply, read_tags
 
 
 class Ending(Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.sdk.attributes import clean
-from stepscope.sdk.ports import Part, Resource
+from stepscope.sdk.run_protocols import Part, Resource
 from stepscope.sdk.writer_identity import resource_of
 
 SCOPE = "otel.scope."

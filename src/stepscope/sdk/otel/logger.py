@@ -11,9 +11,9 @@ from stepscope.model.names import SEVERITIES
 from stepscope.model.records import EVENT, LOG
 from stepscope.sdk.attributes import clean, clean_value
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
-from stepscope.sdk.logs import INJECTED, is_ours, is_recorded
+from stepscope.sdk.log_capture import INJECTED, is_ours, is_recorded
 from stepscope.sdk.otel.current_run import SCOPE, CurrentRun, clean_attributes, said_by_scope
-from stepscope.sdk.ports import Part, Resource
+from stepscope.sdk.run_protocols import Part, Resource
 from stepscope.sdk.spans import Span, exception_attrs
 
 INFO = 9

@@ -17,8 +17,8 @@ from stepscope.sdk.context import NOWHERE, current_mark, pack
 from stepscope.sdk.otel import observables
 from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum, bounds_for, fitting, is_ordered
 from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes, said_by_scope
-from stepscope.sdk.otel.series import MOST_SPELLINGS, Series, as_number
-from stepscope.sdk.ports import Part, Resource
+from stepscope.sdk.otel.instrument_series import MOST_SPELLINGS, Series, as_number
+from stepscope.sdk.run_protocols import Part, Resource
 
 _time_ns = time.time_ns
 Measure = Callable[[float, Attributes, Context | None], None]

@@ -13,8 +13,8 @@ from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NOWHERE, pack
 from stepscope.sdk.otel.aggregate import Number, fitting
 from stepscope.sdk.otel.current_run import clean_attributes
-from stepscope.sdk.otel.series import MOST_SETS, as_number
-from stepscope.sdk.ports import Part
+from stepscope.sdk.otel.instrument_series import MOST_SETS, as_number
+from stepscope.sdk.run_protocols import Part
 
 _OPTIONS = CallbackOptions(timeout_millis=1000)
 

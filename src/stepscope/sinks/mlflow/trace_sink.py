@@ -14,7 +14,7 @@ from stepscope.sinks.mlflow.run_mapping import Entry, Found, Runs, by_run
 from stepscope.sinks.mlflow.tracking_server import NoAnswer, NoRestApi, Refused, Server
 from stepscope.wire.mlflow import TRACES
 from stepscope.wire.otlp.encode.encode_request import BAD_IDS, Request, encode
-from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
+from stepscope.wire.otlp.otlp_names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
 
 MOST_SPANS = 500
 """Spans of whole traces in one request; MLflow stores all of a request or nothing."""

@@ -9,7 +9,7 @@ from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Attrs, Event, Log, Record
 from stepscope.model.redaction import redact
-from stepscope.wire.otlp.names import ATTR_EXEMPLARS, PLAIN_STEPS, RESOURCE_RUN_ALIASES, STEPS
+from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS, PLAIN_STEPS, RESOURCE_RUN_ALIASES, STEPS
 from stepscope.wire.plain import dumps, plain
 
 PointType = Literal["g", "c", "h", "d", "ms", "s"]

@@ -9,7 +9,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from stepscope.model.records import ExponentialHistogram, Histogram, Instrument, Metric, Summary
 from stepscope.wire.otlp.decode import decode_request
-from stepscope.wire.otlp.names import Encoding
+from stepscope.wire.otlp.otlp_names import Encoding
 from tests.wire.otlp.bodies import ENCODINGS, SPAN, TIME, TRACE, attributes, decoded, gauge, records, request
 
 pytestmark = pytest.mark.parametrize("encoding", ENCODINGS)

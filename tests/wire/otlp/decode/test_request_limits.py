@@ -6,8 +6,8 @@ import pytest
 
 from stepscope.wire.otlp.decode import request_limits
 from stepscope.wire.otlp.decode.decode_request import decode
-from stepscope.wire.otlp.fields import delimited, varint
-from stepscope.wire.otlp.names import SIGNALS, Signal
+from stepscope.wire.otlp.otlp_names import SIGNALS, Signal
+from stepscope.wire.otlp.protobuf_fields import delimited, varint
 from stepscope.wire.otlp.replies import BadRequest
 from tests.wire.otlp.bodies import ENCODINGS, decoded, gauge, log, records, request, span
 

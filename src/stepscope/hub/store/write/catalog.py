@@ -14,7 +14,7 @@ from stepscope.hub.store.tables import ERA
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.ports import Writer, run_id_trouble
 from stepscope.model.records import Attrs, Instrument
-from stepscope.wire.otlp.names import ATTR_EXEMPLARS
+from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 WEEK_NS = 7 * 24 * 3600 * 10**9
 MOST_SLOTS = 2_000_000

@@ -15,7 +15,7 @@ from stepscope.hub.store.write.point_rows import Points
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
-from stepscope.wire.otlp.names import ATTR_EXEMPLARS
+from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
 """What making a column raises for a value that does not fit."""

@@ -9,7 +9,7 @@ from stepscope.hub.store.exact import rests
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metric, Summary
-from stepscope.wire.otlp.names import ATTR_EXEMPLARS
+from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 Distribution = Histogram | ExponentialHistogram | Summary
 

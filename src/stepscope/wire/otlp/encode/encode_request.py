@@ -10,8 +10,8 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.wire.otlp.encode.metric_points import Temporality, write_metrics
 from stepscope.wire.otlp.encode.scope_messages import resource_of, write_resource, write_scope
 from stepscope.wire.otlp.encode.span_log_messages import write_log, write_span
-from stepscope.wire.otlp.fields import delimited
-from stepscope.wire.otlp.names import SIGNALS, Signal
+from stepscope.wire.otlp.otlp_names import SIGNALS, Signal
+from stepscope.wire.otlp.protobuf_fields import delimited
 
 LIMIT = 4 * 1024 * 1024
 """No request is larger, unless one record alone is: gRPC servers take no more by default."""

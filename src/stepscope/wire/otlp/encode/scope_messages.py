@@ -8,9 +8,9 @@ from typing import Any
 from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_RUN_ID, ATTR_STEP, ATTR_WORLD_SIZE
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs
-from stepscope.wire.otlp import names
-from stepscope.wire.otlp.fields import MASK, delimited, text, varint
-from stepscope.wire.otlp.names import ATTR_SCOPE, ATTR_STEP_NAME, ATTR_TRACE_STATE
+from stepscope.wire.otlp import otlp_names
+from stepscope.wire.otlp.otlp_names import ATTR_SCOPE, ATTR_STEP_NAME, ATTR_TRACE_STATE
+from stepscope.wire.otlp.protobuf_fields import MASK, delimited, text, varint
 
 _DOUBLE = Struct("<cd").pack
 _INT64 = 2**63
@@ -96,7 +96,7 @@ def write_value(value: Any) -> bytes:
 
 
 _ATTRS = Pairs(b"\x0a")
-_ASIDE = frozenset((names.ATTR_RESOURCE_SCHEMA, names.ATTR_RESOURCE_DROPPED))
+_ASIDE = frozenset((otlp_names.ATTR_RESOURCE_SCHEMA, otlp_names.ATTR_RESOURCE_DROPPED))
 
 
 def resource_of(writer: Writer) -> Attrs:
@@ -111,16 +111,16 @@ def resource_of(writer: Writer) -> Attrs:
         "service.name": writer.project,
         **writer.resource,
         ATTR_RUN_ID: writer.run,
-        names.ATTR_PROJECT: writer.project,
+        otlp_names.ATTR_PROJECT: writer.project,
         ATTR_RANK: writer.rank,
         ATTR_WORLD_SIZE: writer.world_size,
         ATTR_LOCAL_RANK: writer.local_rank,
-        names.ATTR_ATTEMPT: writer.attempt,
+        otlp_names.ATTR_ATTEMPT: writer.attempt,
     }
     said = attrs.get("service.instance.id")
     attrs["service.instance.id"] = said if said and writer.main else instance
     if writer.name:
-        attrs[names.ATTR_RUN_NAME] = writer.name
+        attrs[otlp_names.ATTR_RUN_NAME] = writer.name
     if writer.named_host:
         attrs["host.name"] = writer.named_host
     if writer.pid:
@@ -131,9 +131,9 @@ def resource_of(writer: Writer) -> Attrs:
 def write_resource(attrs: Attrs) -> bytes:
     """Write a resource with its schema URL, ready to stand in front of its scopes."""
     inside = _ATTRS.write(attrs, _ASIDE)
-    if type(dropped := attrs.get(names.ATTR_RESOURCE_DROPPED)) is int and dropped:
+    if type(dropped := attrs.get(otlp_names.ATTR_RESOURCE_DROPPED)) is int and dropped:
         inside += b"\x10" + varint(dropped & MASK)
-    schema_url = attrs.get(names.ATTR_RESOURCE_SCHEMA)
+    schema_url = attrs.get(otlp_names.ATTR_RESOURCE_SCHEMA)
     return delimited(b"\x0a", inside) + (text(b"\x1a", schema_url) if type(schema_url) is str else b"")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stepscope.model.names import STEP_ALIASES
-from stepscope.wire.otlp import names
+from stepscope.wire.otlp import otlp_names
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ from stepscope.wire.otlp import names
 )
 def test_the_media_type_decides(content_type: str, encoding: str | None) -> None:
     """Parameters and case do not."""
-    assert names.encoding_of(content_type) == encoding
+    assert otlp_names.encoding_of(content_type) == encoding
 
 
 def test_every_alias_of_the_step_is_understood() -> None:
     """Those of the model come first, in their order."""
-    assert names.STEPS[: len(STEP_ALIASES)] == STEP_ALIASES
+    assert otlp_names.STEPS[: len(STEP_ALIASES)] == STEP_ALIASES
 
 
 def test_paths_and_methods_cover_every_signal() -> None:
     """HTTP and gRPC alike."""
-    assert set(names.HTTP_PATHS.values()) == set(names.GRPC_METHODS) == set(names.SIGNALS)
+    assert set(otlp_names.HTTP_PATHS.values()) == set(otlp_names.GRPC_METHODS) == set(otlp_names.SIGNALS)

@@ -9,7 +9,7 @@ from typing import Any
 from stepscope.model.records import LOG
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import CARRIED_KEY, current, current_ids, pack_any
-from stepscope.sdk.ports import Part
+from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.spans import exception_attrs
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
