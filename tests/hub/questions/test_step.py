@@ -123,6 +123,20 @@ def test_a_step_counts_whatever_it_recorded(get: Get, hub: Hub) -> None:
     assert get("/api/runs/crashed/steps/3")["next_anomaly"] == {"step": 10, "reason": "failed span", "attempt": 1}
 
 
+def test_an_earlier_attempt_does_not_make_a_step_longer(get: Get, hub: Hub) -> None:
+    """A metric that only the first attempt had at a step is shown, but the step begins where the second one did."""
+    second = 10**9
+    for attempt in (1, 2):
+        writer = Writer(id=f"e{attempt}", run="repeated", project="gpt", attempt=attempt, wall_ns=START)
+        begin = START + attempt * second
+        span = Span(begin, second // 10, 5, None, b"t" * 16, bytes([attempt]) * 8, None, "train.step")
+        values = {"loss": 1.0, "reading": 2.0} if attempt == 1 else {"loss": 1.0}
+        hub.store.write(Batch(writer, 1, [Metric(begin, 5, None, "trainer", values), span]))
+    found = get("/api/runs/repeated/steps/5")
+    assert [metric["key"] for metric in found["metrics"]] == ["trainer/loss", "trainer/reading"]
+    assert (found["attempt"], found["duration_ms"], found["ranks"][0]["offset_ms"]) == (2, 100.0, 0.0)
+
+
 def test_what_was_wrong_at_a_step_is_told_alike_from_either_side(get: Get, hub: Hub) -> None:
     """Several things were, in several attempts: the first in one order is told, of its newest attempt."""
     for attempt in (1, 2):

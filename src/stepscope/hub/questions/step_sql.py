@@ -99,7 +99,9 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     came |= {row.attempt for row in (*logs, *alerts)}
     spans = _newest(spans) if attempt is None else _of(attempt, spans)
     begun, logs, alerts = _of(attempt, begun), _of(attempt, logs), _of(attempt, alerts)
-    times = [row.span.time for row in spans] + [value.time for value in values]
+    # A reading that only an earlier attempt made at this step is shown, but says nothing about how long the step took.
+    present = {row.attempt for row in spans} or {max((value.attempt for value in values), default=0)}
+    times = [row.span.time for row in spans] + [value.time for value in values if value.attempt in present]
     times = times or [row.record.time for row in (*logs, *alerts)]
     ends = [row.span.time + (row.span.duration or 0) for row in spans]
     begin, end = min(times, default=0), max(times + ends, default=0)
