@@ -30,6 +30,16 @@ SECONDS = 180_000
 """Milliseconds that anything on the page may take before a test fails; enough for a machine ten times overloaded."""
 
 
+TEST_SECONDS = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests of the page more time than others: each waits for events, not for time, so most need little of it."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """The browser; its driver has an event loop running in this thread, so it does not outlive the tests of a file."""

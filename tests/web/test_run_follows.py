@@ -47,7 +47,11 @@ def test_findings_of_a_running_run_appear_without_an_alert(hub: RunningHub, goin
     _log(going, BEFORE + 1, 2 * BEFORE)
     going.flush()
     page.get_by_role("button", name="trainer/margin").first.wait_for()
-    page.get_by_role("button", name="trainer/loss").first.wait_for()
+    until(page, "Number(document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot').dataset.findings) > 0")
+    told = hub.request("GET", f"/api/runs/{going.id}/findings").json()["findings"]
+    page.get_by_role("button", name="Show more").click()
+    page.get_by_text(told[0]["advice"]).first.wait_for()
+    page.get_by_text("trainer/loss spiked to 900").first.wait_for()
 
 
 def test_a_line_over_another_metric_goes_on(hub: RunningHub, going: Any, show: Opened) -> None:

@@ -3,7 +3,8 @@ import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./h.j
 import { live } from "./api.js";
 
 const RETURN_MS = 2000,
-  EMPTY_MS = 3000;
+  EMPTY_MS = 3000,
+  AGAIN_MS = 1000;
 
 // Ask: ask(signal) is called anew when `deps` change, by `again()`, and by itself while the hub does not answer.
 // What was known stays visible meanwhile.
@@ -53,6 +54,20 @@ export function useReturn(error, again) {
     const timer = setTimeout(again, RETURN_MS);
     return () => clearTimeout(timer);
   }, [error]);
+}
+
+// Ask again every second while the answer of useAsk is not complete.
+export function useUntilComplete(asked) {
+  const complete = asked.value?.complete !== false,
+    latest = useRef(asked);
+  latest.current = asked;
+  useEffect(() => {
+    if (complete) return undefined;
+    const timer = setInterval(() => {
+      if (!latest.current.loading) latest.current.again();
+    }, AGAIN_MS);
+    return () => clearInterval(timer);
+  }, [complete]);
 }
 
 // Ask again now and then while what useAsk found is empty, so that the first of its kind is noticed.

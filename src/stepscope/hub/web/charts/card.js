@@ -223,11 +223,13 @@ function words(mark, plot, look) {
       ? ` [${quantity(marks.low[i], key, unit, 3)} … ${quantity(marks.high[i], key, unit, 3)}]`
       : "";
   const who = plot.what.lines.filter((each) => !each.ghost).length > 1 ? ` ${line.short || line.name}` : "";
-  const near = flagAt(plot, look.flags);
+  const near = [flagAt(plot, look.flags), findingAt(look.findings, x)].filter(Boolean).join(", ");
   const from = covers(mark) ? "" : ` (${sayX(look.kind, marks.x[i])})`;
   const value = mid === null ? "" : quantity(mid, key, unit);
   return `${sayX(look.kind, x)}${who}  ${value}${spread}${flag}${from}${near ? "  ⚑ " + near : ""}`;
 }
+
+const findingAt = (findings, x) => (findings || []).find(({ from, to }) => x >= from && x <= to)?.text;
 
 function flagAt(plot, flags) {
   const left = plot?.u.cursor.left;

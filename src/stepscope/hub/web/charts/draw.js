@@ -189,6 +189,48 @@ export function drawFlags(u, flags) {
   ctx.restore();
 }
 
+// Findings about a chart's metric: its steps tinted, and the range of values that was expected there.
+export function drawFindings(u, findings, Y) {
+  const ctx = u.ctx,
+    r = RATIO(),
+    { top, height } = u.bbox;
+  ctx.save();
+  for (const { from, to, expected, colour: tone } of findings) {
+    const first = u.valToPos(from, "x", true),
+      last = u.valToPos(to, "x", true),
+      pad = Math.max(0, 12 * r - (last - first)) / 2;
+    ctx.fillStyle = colour(tone);
+    ctx.globalAlpha = 0.1;
+    ctx.fillRect(first - pad, top, last - first + 2 * pad, height);
+    if (!expected) continue;
+    const [low, high] = expected.map((value) => clamp(Y(value), top, top + height));
+    ctx.fillStyle = ctx.strokeStyle = colour("--good");
+    ctx.globalAlpha = 0.22;
+    ctx.fillRect(first - pad - 6 * r, high, last - first + 2 * (pad + 6 * r), Math.max(low - high, 2 * r));
+  }
+  ctx.restore();
+}
+
+const clamp = (value, low, high) => (Number.isFinite(value) ? Math.min(Math.max(value, low), high) : high);
+
+/**
+ * The findings about a metric as a chart over steps draws them; the hub judges, the page only shows.
+ * @param {{ key: string | null, also: string[], step: number | null, first_step: number | null, last_step: number | null,
+ *   expected: (number | string)[] | null, severity: string, text: string }[]} findings
+ * @param {string} key
+ */
+export function findingsOf(findings, key) {
+  return findings
+    .filter((each) => each.step !== null && (each.key === key || each.also.includes(key)))
+    .map((each) => ({
+      from: each.first_step,
+      to: each.last_step,
+      text: each.text,
+      colour: /^(ERROR|FATAL)/.test(each.severity) ? "--bad" : "--warn",
+      expected: each.key === key && each.expected ? each.expected.map(Number) : null,
+    }));
+}
+
 // Events and alerts of a run, placed along x.
 export function flagsOf(records, kind, origin) {
   if (kind === "metric") return [];

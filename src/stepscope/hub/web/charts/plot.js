@@ -1,14 +1,14 @@
 // One chart on uPlot: it has the axes, the cursor and the selection; lines are drawn from marks in draw.js.
 import { colour } from "../theme.js";
 import uPlot from "../vendor/uplot.js";
-import { drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
+import { drawFindings, drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
 import { forget, join, point, repaint } from "./painter.js";
 import { factorY, logTicks, rangeX, rangeY, roomX, roomY, spanY, tickLog, tickX, tickY } from "./scales.js";
 
 const FONT = "11px Inter, system-ui, sans-serif";
 
 // what: { lines, metric: { key, unit }, flags, window: [from, to] | null, kind: step|time|relative|metric, log, weight,
-//   focus, under(u): draws behind the lines }
+//   focus, findings: [{ from, to, expected, colour, text }], under(u): draws behind the lines }
 // on: { zoom(from, to), reset(), pick(mark), hover(mark|null) }
 export class Plot {
   constructor(element, what, on, group) {
@@ -156,7 +156,7 @@ export class Plot {
   }
 
   draw() {
-    const { lines, flags, log, weight, focus } = this.what,
+    const { lines, flags, findings, log, weight, focus } = this.what,
       Y = (value) => this.toY(value, true),
       ctx = this.u.ctx,
       { left, top, width, height } = this.u.bbox;
@@ -165,6 +165,7 @@ export class Plot {
     ctx.rect(left, top - 1, width, height + 2);
     ctx.clip();
     if (this.factor === 1) this.what.under?.(this.u);
+    drawFindings(this.u, findings || [], Y);
     drawFlags(this.u, flags || []);
     if (typeof this.what.marker === "number") drawMarker(this.u, this.what.marker);
     for (const line of lines) if (line.ghost) drawLine(this.u, line, { Y, weight, log });
@@ -180,6 +181,7 @@ export class Plot {
     if (drawn && !(this.element.dataset.drawn > 0)) performance.mark("stepscope:line"); // seen in the browser's tools
     this.element.dataset.drawn = String(drawn);
     this.element.dataset.nonfinite = String(this.nonFinite);
+    this.element.dataset.findings = String(findings?.length || 0);
   }
 
   // The cursor moved here: what stands out near it is attended to, and the charts beside are read at the same x.

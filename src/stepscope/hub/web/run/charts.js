@@ -7,7 +7,7 @@ import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
 import { Empty } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
-import { flagsOf } from "../charts/draw.js";
+import { findingsOf, flagsOf } from "../charts/draw.js";
 import { Feed } from "../charts/feed.js";
 import { pick } from "../charts/pick.js";
 import { sayX } from "../charts/scales.js";
@@ -16,7 +16,7 @@ const POINTS = 800;
 const FIRST = ["trainer", "actor", "evaluator"],
   LAST = ["misc", "system", "stepscope"];
 
-export function Charts({ id, run, keys, notes, left, feeds, onStep, step }) {
+export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, step }) {
   const view = useView();
   const search = useSettled(view.q, 150);
   const [pins, setPins] = useKept("pins." + run.project, []);
@@ -61,13 +61,22 @@ export function Charts({ id, run, keys, notes, left, feeds, onStep, step }) {
     byStep.recolour();
     byTime.recolour();
   }, [theme]);
+  // What a card draws is the same object while nothing changed, so that only cards with findings have their own.
+  const looks = useMemo(() => new Map(), [look, findings]);
+  const lookOf = ({ key }) => {
+    if (!looks.has(key)) {
+      const about = view.x === "step" ? findingsOf(findings, key) : [];
+      looks.set(key, about.length ? { ...look, findings: about } : look);
+    }
+    return looks.get(key);
+  };
   const toggled = (list, key) => (list.includes(key) ? list.filter((each) => each !== key) : [...list, key]);
 
   const stranger = view.xKey !== null && !keys.some(({ key }) => key === view.xKey);
   const card = (key) => {
     const stepless = key.first_step === null;
     const feed = stepless ? byTime : byStep,
-      mine = stepless ? aside : look;
+      mine = stepless ? aside : lookOf(key);
     return html`<${ChartCard} key=${key.key} title=${short(key.key)} hint=${key.key} source=${sourceOf(feed, key)}
         look=${mine}
       group=${`run-${id}-${mine.kind}`} pinned=${pins.includes(key.key)} onPin=${() => setPins(toggled(pins, key.key))}

@@ -2,7 +2,7 @@
 import { html, useState } from "../h.js";
 import { get, runPath, quoted } from "../api.js";
 import { go, href } from "../router.js";
-import { useAsk, useNow } from "../use.js";
+import { useAsk, useNow, useUntilComplete } from "../use.js";
 import { Icon, Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
 import { Described, edit, Manage, Name } from "./edit.js";
@@ -54,7 +54,7 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onE
         <a href=${href("compare", { run: [run.id] })}>Compare</a>
       </nav>
     </div>
-    <${Findings} findings=${findings} attempts=${run.attempts} onStep=${onStep} />
+    <${Findings} answer=${findings} attempts=${run.attempts} onStep=${onStep} />
   </header>`;
 }
 
@@ -62,30 +62,44 @@ function Fact({ name, hint, children }) {
   return html`<div title=${hint}><dt>${name}</dt><dd>${children}</dd></div>`;
 }
 
-// What went wrong, worst first, each a click from its step: one line, so that nothing moves when it comes, or all of it.
-function Findings({ findings, attempts, onStep }) {
+// Findings, worst first, each a click from its step: one line, so that nothing moves when they arrive, or all of them
+// with cause and advice. `answer` is the hub's; while it is not complete, how much has been diagnosed.
+function Findings({ answer, attempts, onStep }) {
   const [all, setAll] = useState(false);
-  if (findings === undefined) return html`<p class="run-findings muted">Looking for problems…</p>`;
+  const { findings = [], complete = true, progress = 1 } = answer || {};
+  if (!answer || (!complete && !findings.length)) {
+    const done = answer ? ` ${Math.floor(100 * progress)} %` : "";
+    return html`<p class="run-findings muted">Looking for problems…${done}</p>`;
+  }
   if (!findings.length)
     return html`<p class="run-findings muted"><span class="good-text">✓</span> No problems found.</p>`;
   return html`<div class=${"run-findings" + (all ? " all" : "")}>
     <ul aria-label="Findings">
       ${findings.map(
-        (
-          each,
-          at,
-        ) => html`<li key=${at}><button type="button" class=${"finding " + tone(each)} disabled=${each.step === null}
-        title=${each.text} onClick=${() => onStep(each.step, each.rank, attempts > 1 ? each.attempt : null)}>
-        <${Icon} name=${each.severity === "WARN" ? "warn" : "flag"} size=${13} /><span>${each.text}</span></button>
+        (each, at) => html`<li key=${at}>
+          <button type="button" class=${"finding " + tone(each)} disabled=${each.step === null} title=${each.text}
+              onClick=${() => onStep(each.step, each.rank, attempts > 1 ? each.attempt : null)}>
+            <${Icon} name=${each.severity === "WARN" ? "warn" : "flag"} size=${13} />
+            <span>${each.text}${all && html`<${Explained} finding=${each} />`}</span>
+          </button>
         </li>`,
       )}
     </ul>
     ${
-      findings.length > 1 &&
+      (findings.length > 1 || findings[0].advice) &&
       html`<button type="button" class="finding more" aria-expanded=${String(all)} onClick=${() => setAll(!all)}>
-      ${all ? "Collapse" : `Show all ${count(findings.length)}`}</button>`
+      ${all ? "Collapse" : findings.length > 1 ? `Show all ${count(findings.length)}` : "Show more"}</button>`
     }
   </div>`;
+}
+
+const SYMPTOMS = 3;
+
+// The likely cause of a finding, what to do, and what else was seen with it.
+function Explained({ finding: { cause, advice, symptoms = [] } }) {
+  const more = symptoms.length > SYMPTOMS ? `, and ${count(symptoms.length - SYMPTOMS)} more` : "";
+  return html`<small>${[cause, advice].filter(Boolean).join(". ")}</small>
+    ${symptoms.length > 0 && html`<small>Also: ${symptoms.slice(0, SYMPTOMS).join("; ")}${more}.</small>`}`;
 }
 
 const tone = (finding) => (/^(ERROR|FATAL)/.test(finding.severity) ? "bad" : "warn");
@@ -100,7 +114,8 @@ export function RunBanner({ id, tab, title, children }) {
 
 function Banner({ id, tab, title }) {
   const run = useAsk((signal) => get(runPath(id), {}, signal), [id]);
-  const findings = useAsk((signal) => get(runPath(id, "findings"), {}, signal).then((answer) => answer.findings), [id]);
+  const findings = useAsk((signal) => get(runPath(id, "findings"), {}, signal), [id]);
+  useUntilComplete(findings);
   const goodput = useAsk((signal) => get(runPath(id, "goodput"), {}, signal), [id]);
   if (!run.value) return html`<h1>${title}</h1>`;
   const told = (now) => run.set((old) => old && { ...old, ...now, values: old.values });

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, href, useParam } from "../router.js";
-import { useAsk, useLive } from "../use.js";
+import { useAsk, useLive, useUntilComplete } from "../use.js";
 import { Asked, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
 import { edit } from "./edit.js";
@@ -25,12 +25,10 @@ function OneRun({ id }) {
   const feeds = useRef(new Set());
   const notes = useAsk((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
   const findings = useAsk(
-    (signal) =>
-      drawn(feeds.current, signal)
-        .then(() => get(runPath(id, "findings"), {}, signal))
-        .then((answer) => answer.findings),
+    (signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)),
     [id, run.value?.status],
   );
+  useUntilComplete(findings);
   const [tab, setTab] = useParam("tab", "charts");
   const goodput = useAsk(
     (signal) => readGoodput(run.value, tab === "overview" ? null : feeds.current, signal),
@@ -59,6 +57,7 @@ function OneRun({ id }) {
           ? html`<${Overview} run=${found} goodput=${goodput} />`
           : html`<${Asked} asked=${keys} what="Loading metrics">${(list) => html`
             <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE}
+                findings=${findings.value?.findings || NONE}
                 left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}
             <//>`
       }
