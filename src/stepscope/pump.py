@@ -1,4 +1,4 @@
-"""Journal to one sink: offer, wait, split, set aside, count; what is not delivered stays in the journal."""
+"""The pump: delivers batches to one sink with retries, bisection and quarantine; the journal keeps the rest."""
 
 import contextlib
 import random
@@ -12,28 +12,28 @@ from stepscope.model.errors import Reject, Retry, ServerError
 from stepscope.model.ports import Batch, Sink, offer_key
 
 GROUP_BYTES = 1024 * 1024
-"""Bytes of journal that are offered in one go."""
+"""Bytes of journal in one group of batches."""
 PROBE_BYTES = 16 * 1024
-"""The same while it is not known whether the sink is back."""
+"""The same while a dead sink is probed."""
 PACE_SECONDS = 0.25
-"""Between two looks at journals that had no more."""
+"""Pause after the journals had nothing new."""
 FIRST_WAIT, LONGEST_WAIT, LONGEST_AFTER = 0.5, 60.0, 3600.0
 OPEN_AFTER = 5
-"""Failures in a row after which a sink counts as dead."""
+"""Consecutive failures after which a sink counts as dead."""
 HOPELESS = 8
-"""Lots set aside, with nothing taken in between, after which nobody looks for the one record to blame any more."""
+"""Consecutive quarantined batches after which the pump stops bisecting."""
 SEARCH_AFTER = OPEN_AFTER + 1
-"""Server errors in a row after which one record is looked for that may cause them."""
+"""Consecutive server errors after which the pump bisects to find a record that causes them."""
 SEARCH_DEPTH = 16
-"""Server errors in a row, while looking, after which it is the server, which is waited for."""
+"""Consecutive server errors during bisection after which the server is considered down."""
 TRIES_ALONE = 5
-"""Server errors on one record alone for which it is blamed, if the server took others of the group before."""
+"""Server errors on a single record after which it is rejected, if the server accepted others of the group."""
 
 _JOURNAL = "the journal"
 
 
 class Patience:
-    """Exponential backoff with jitter, and a circuit breaker: after failures in a row a sink is only probed."""
+    """Exponential backoff with jitter, and a circuit breaker: after consecutive failures a sink is only probed."""
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
         self._chance = chance
@@ -45,7 +45,7 @@ class Patience:
         return self.failures >= OPEN_AFTER
 
     def fail(self, after: float | None = None) -> float:
-        """Count a failure; the seconds to wait, which are the sink's own if it gave some. None at all is no failure."""
+        """Count a failure and return the seconds to wait, as the sink asked or else by backoff; 0 is not a failure."""
         if after is not None and after <= 0:
             return 0.0
         self.failures += 1
@@ -55,7 +55,7 @@ class Patience:
         return longest * (0.5 + self._chance() / 2)
 
     def succeed(self) -> None:
-        """Begin again."""
+        """Reset the failures."""
         self.failures = 0
 
 
@@ -66,30 +66,30 @@ class Source(Protocol):
         """Return the next batches, at most about `limit` bytes of them."""
 
     def settle(self) -> None:
-        """Take note that all that was read is delivered."""
+        """Mark everything read so far as delivered."""
 
     def rewind(self) -> None:
         """Discard what was read since the last `settle`; it is read again."""
 
 
 OnOutcome = Callable[[str, Sequence[Batch], str], None]
-"""Hears what became of records: the outcome, the records in their batches, the reason. Must not raise."""
+"""Called with the outcome, the batches and the reason. Must not raise."""
 
 
 class Progress(NamedTuple):
-    """What a step did: whether anything was offered, and how long there is nothing to do."""
+    """The result of a step: whether anything was sent, and how long to wait before the next."""
 
     moved: bool
     wait: float
 
 
 class Pump:
-    """Delivers what a source has to one sink, in order. One thread calls `step`; nothing here sleeps.
+    """Delivers the batches of a source to one sink, in order. One thread calls `step`; nothing here sleeps.
 
-    Every record ends in one of these counts: written, rejected (and set aside), dropped (refused when the
-    quarantine is full); `retried` counts tries that will be repeated. Records on which the sink stumbles when the
-    quarantine is full stay where they are: a bug of ours drops nothing. A kill at any moment repeats at most the
-    group under way. `on_outcome` hears of every outcome, but for refusals that name no record.
+    Every record is counted once as written, rejected (and quarantined) or dropped (rejected while the quarantine is
+    full); `retried` counts attempts that will be repeated. Records on which the sink raises an unexpected exception are
+    never dropped: they wait until the quarantine has room. After a kill at most the current group is sent again.
+    `on_outcome` is called for every outcome, except rejections that name no record.
     """
 
     def __init__(
@@ -108,32 +108,32 @@ class Pump:
         self._on_outcome = on_outcome
         self._patience = Patience(chance)
         self._pieces: list[list[Batch]] = []
-        """What is left of the group under way, first piece first."""
+        """The remaining pieces of the current group."""
         self._whole = True
-        """Whether nothing of the group under way has been settled yet."""
+        """Whether nothing of the current group has been settled yet."""
         self._refusals = 0
-        """Lots set aside since the sink last took something."""
+        """Quarantined batches since the sink last accepted something."""
         self._server_errors = 0
-        """In a row, since the sink last took something."""
+        """Consecutive server errors since the sink last accepted something."""
         self._searching = False
-        """Whether a record of the group under way is looked for that makes the server fail."""
+        """Whether the current group is bisected to find a record that makes the server fail."""
         self._accepted = 0
-        """Records of the group under way that the sink took."""
+        """Records of the current group that the sink accepted."""
         self._suspects: dict[tuple[object, ...], tuple[int, int]] = {}
-        """Records of the group under way that failed alone: how often, and what was accepted before the first time."""
+        """Records of the current group that failed alone: how often, and what was accepted before the first time."""
         self._alone = False
-        """Whether the group under way was one record on which the server fails: the next is as large as it may be."""
+        """Whether the current group was a single failing record: then the next group has full size."""
         self._not_before = float("-inf")
         self._promised = False
-        """Whether the sink said when to come back."""
+        """Whether the sink said when to retry."""
         self._at_end = False
         self.counts: Counter[str] = Counter()
         """By outcome, and by `outcome/reason`."""
         self.trouble = ""
-        """Why the sink takes nothing just now; empty when it does."""
+        """Why the sink accepts nothing at present; empty when it does."""
 
     def step(self) -> Progress:
-        """Offer at most one piece to the sink; takes no longer than the sink's timeout. Never raises an Exception."""
+        """Send at most one piece; takes no longer than the sink's timeout. Never raises an Exception."""
         now = self._clock()
         if now < self._not_before:
             return Progress(False, self._not_before - now)
@@ -143,7 +143,7 @@ class Pump:
             wait = self._offer(self._pieces[0])
             if not self._pieces:
                 self._source.settle()
-        except Exception as error:  # a disk that cannot be read or written: not the sink's fault
+        except Exception as error:  # the disk failed, not the sink
             self.trouble = f"{_JOURNAL}: {error!r}"
             return self._pause(self._patience.fail())
         return Progress(True, self._pause(wait).wait if wait else 0.0)
@@ -159,15 +159,15 @@ class Pump:
         return self._at_end
 
     def is_promising(self, until: float) -> bool:
-        """Whether the sink may take more before a moment: it is in no trouble, or said to come back by then."""
+        """Whether the sink may accept more before a given time: it works, or asked to be retried by then."""
         return not self.trouble or (self._promised and self._not_before <= until)
 
     def wake(self) -> None:
-        """Try again at the next step, however long the sink wanted to be left alone."""
+        """Retry at the next step, however long the sink asked to wait."""
         self._not_before = float("-inf")
 
     def close(self) -> None:
-        """Close the sink; what is under way stays in the journal."""
+        """Close the sink; what is not delivered stays in the journal."""
         self._pieces.clear()
         self._source.rewind()
         self._sink.close()
@@ -194,7 +194,7 @@ class Pump:
         return True
 
     def _offer(self, piece: list[Batch]) -> float:
-        """Offer the first piece and deal with the answer; the seconds to wait before the next."""
+        """Send the first piece and handle the answer; return the seconds to wait before the next."""
         try:
             refused = self._sink.write(piece)
         except ServerError as error:
@@ -238,7 +238,7 @@ class Pump:
         return wait
 
     def _regroup(self) -> None:
-        """Give the group under way up, of which nothing is settled, to read another."""
+        """Give up the current group, of which nothing is settled, to read another."""
         self._pieces.clear()
         self._source.rewind()
 
@@ -266,7 +266,7 @@ class Pump:
                 return wait
             self._pop(*_halves(piece, self._sink.divisible))
             return 0.0
-        if self._whole:  # nothing to compare it with: read on, for other records may have come
+        if self._whole:  # nothing to compare it with: read on, other records may have arrived
             self._alone, self._server_errors = True, SEARCH_AFTER - 1
             self._regroup()
             return wait
@@ -295,12 +295,12 @@ class Pump:
             self._written(_select(piece, set(range(total)) - where), error.counted)
             return 0.0
         self.trouble = str(error)
-        # Bisecting goes on at once; a sink that refuses everything is left alone for longer and longer.
+        # Bisection continues at once; a sink that rejects everything is backed off from.
         return 0.0 if error.together and self._pieces else self._patience.fail()
 
     def _stumble(self, piece: list[Batch], error: Exception) -> float:
-        """Find the record on which the sink stumbles, and set it aside."""
-        self.trouble = f"the sink stumbled: {error!r}"
+        """Bisect to the record on which the sink raises, and quarantine it."""
+        self.trouble = f"the sink raised {error!r}"
         if self._can_split(piece):
             self._pop(*_halves(piece, self._sink.divisible))
             return 0.0
@@ -314,9 +314,9 @@ class Pump:
         return not self._is_single(piece) and self._refusals < HOPELESS
 
     def _set_aside(self, reason: str, *, hold: bool = False) -> None:
-        """Quarantine the first piece; where the disk does not take it, it is offered again later.
+        """Quarantine the first piece; if the disk fails, it is tried again later.
 
-        One that finds the quarantine full is dropped, or with `hold` waits for room.
+        If the quarantine is full it is dropped, or, with `hold`, waits for room.
         """
         self._refusals += 1
         while self._pieces[0]:
@@ -345,7 +345,7 @@ def _size(piece: Sequence[Batch]) -> int:
 
 
 def _select(piece: Sequence[Batch], where: set[int]) -> list[Batch]:
-    """The records at some indices, in the batches they came in."""
+    """Return the records at some indices, in their batches."""
     found, start = [], 0
     for batch in piece:
         records = [record for index, record in enumerate(batch.records, start) if index in where]

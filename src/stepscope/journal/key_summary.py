@@ -45,11 +45,11 @@ class Curve:
 
     def add(self, value: float) -> None:
         """Take the next value."""
-        if value - value != 0:  # only so for NaN and infinities
+        if value - value != 0:  # true only for NaN and infinities
             value = math.nan
         if not self._open:
             self.points.append(value)
-        elif value > self.points[-1] or value != value:  # nothing is higher than a NaN
+        elif value > self.points[-1] or value != value:  # NaN wins over any value
             self.points[-1] = value
         self._advance(1)
 
@@ -111,7 +111,7 @@ class KeySummary:
         else:
             number = value.total / value.count if value.count and value.total is not None else math.nan
             low, high = _ends(value, number)
-        if number - number != 0:  # only so for NaN and infinities
+        if number - number != 0:  # true only for NaN and infinities
             self.non_finite += 1
         else:
             if self.low is None or low < self.low:
@@ -163,7 +163,7 @@ def _finite(values: Sequence[Value]) -> Sequence[float] | None:
     numbers = cast(Sequence[float], values)
     try:
         total = sum(numbers)
-        return numbers if total - total == 0 else None  # not so once a NaN or an infinity is among them
+        return numbers if total - total == 0 else None  # false if a NaN or infinity is among them
     except OverflowError:
         return None
 

@@ -71,15 +71,12 @@ def writer_folder(home: Path, run: str, writer: str) -> Path:
 
 
 def list_runs(home: Path) -> list[str]:
-    """Name the runs of a home folder, sorted; none when there is no such folder.
-
-    A folder whose name is no run's is passed over.
-    """
+    """Return the run ids of a home folder, sorted; folders with other names are skipped."""
     return sorted(entry.name for entry in _folders(runs_folder(home)) if is_safe(entry.name))
 
 
 def list_writers(home: Path, run: str) -> list[str]:
-    """Name the writers of a run, sorted."""
+    """Return the writers of a run, sorted."""
     found = (entry.name for entry in _folders(runs_folder(home) / run))
     return sorted(name for name in found if parse_writer(name) is not None)
 
@@ -94,7 +91,7 @@ def list_segments(folder: Path) -> list[Path]:
 
 
 def segment_path(folder: Path, index: int) -> Path:
-    """Name a segment."""
+    """Return the path of a segment."""
     return folder / f"{index:06d}{SUFFIX}"
 
 
@@ -150,7 +147,7 @@ def is_alive(pid: int, since_ns: int) -> bool:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return state not in "ZX" and not _began_later(int(fields[18]), since_ns)
     except (OSError, ValueError, IndexError):
-        pass  # gone, or no /proc here, or one that hides the processes of others
+        pass  # gone, or /proc is missing or hides other users' processes
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -105,7 +105,7 @@ class Quarantine:
             self._measure()
         data = _pack(batch, reason, len(batch.records))
         if self._lots >= self._most_lots or self._bytes + len(data) > self._most_bytes:
-            self._measure()  # somebody may have made room
+            self._measure()  # lots may have been deleted
             if self._lots >= self._most_lots or self._bytes + len(data) > self._most_bytes:
                 raise Full(f"the quarantine {self.folder} is full")
         self._write(data)

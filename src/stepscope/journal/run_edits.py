@@ -47,7 +47,7 @@ class Edits:
 
     def all(self) -> dict[str, list[Edit]]:
         """The edits by run; OSError when they are there and cannot be read."""
-        with self._lock:  # or a slow reader would put back what it read before an edit was made
+        with self._lock:  # or a slow reader would restore what it read before an edit
             self._refresh()
             return self._by_run
 

@@ -1,4 +1,4 @@
-"""Fold the batches of a run into one summary: who wrote, what every key and span did, what went wrong."""
+"""Summarise a run from its batches: its writers, metrics, spans, events, alerts and exceptions."""
 
 import math
 from collections import Counter, deque
@@ -23,7 +23,7 @@ SELF = "stepscope"
 _STEPPED = frozenset((Metric, Span))
 _SAID = ("notes", "group", "job_type")
 RECENT = 50
-"""So many events, alerts and exceptions are kept in full; all are counted."""
+"""Events, alerts and exceptions that are kept in full; all are counted."""
 
 
 def _recent_events() -> deque[Event]:
@@ -35,7 +35,7 @@ def _recent_alerts() -> deque[Alert]:
 
 
 class Stepped(Protocol):
-    """A record, or as much of one as tells its step."""
+    """A record with a step, or the part of one that has it."""
 
     @property
     def axis(self) -> str | None:
@@ -57,14 +57,14 @@ class WriterSummary:
     steps: dict[str | None, int] = field(default_factory=dict)
     """The furthest step on each axis."""
     said: str | None = None
-    """How it says it ended; None when it says nothing."""
+    """The reported end; None when there is none."""
     said_at: int = 0
     counters: dict[str, Any] = field(default_factory=dict)
     """Its own counters as last written."""
     damaged: int = 0
     unreadable: int = 0
     clock_shift: int = 0
-    """How far its clock was set since it began, in ns."""
+    """How far its clock was set since the start, in ns."""
 
     def note(self, records: Sequence[Record]) -> None:
         """Count records, and note their times and steps."""
@@ -88,22 +88,22 @@ class WriterSummary:
                 self.reach(record.axis, record.step)
 
     def reach(self, axis: str | None, step: int) -> None:
-        """Note a step on an axis; late ones do not turn it back."""
+        """Note a step on an axis; a lower one changes nothing."""
         self.steps[axis] = max(step, self.steps.get(axis, step))
 
     def end(self, event: Event) -> None:
-        """Note how it says it ended, and when: not before the records that came until then, whatever their clock."""
+        """Note the reported end and its time, which is never before that of earlier records."""
         self.said, self.said_at = str(event.attrs.get("status", "finished")), max(event.time, self.last or 0)
 
     def set_clock(self, event: Event) -> None:
-        """Note that its clock was set: what it did before is dated by its present clock."""
+        """Note that the clock was set: earlier times are converted to the present clock."""
         seconds = event.attrs.get("seconds")
         if isinstance(seconds, (int, float)) and math.isfinite(seconds):
             self.clock_shift += int(seconds * 1e9)
             self.last = event.time
 
     def facts(self, changed: float, alive: bool | None) -> WriterFacts:
-        """What decides its state, with when its journal changed and whether its process exists."""
+        """Return the facts that determine its state, given when its journal changed and whether its process exists."""
         said = None if self.said is None else ending_of(self.said)
         who = self.writer
         return WriterFacts(
@@ -113,7 +113,7 @@ class WriterSummary:
 
     @property
     def started(self) -> int | None:
-        """When it began, in ns, by the clock it has now."""
+        """When it started, in ns of its present clock."""
         if self.clock_shift and self.writer.wall_ns:
             return min(self.writer.wall_ns + self.clock_shift, self.last or self.writer.wall_ns)
         return min((moment for moment in (self.writer.wall_ns, self.first) if moment), default=None)
@@ -129,7 +129,7 @@ class WriterSummary:
 
 @dataclass(slots=True)
 class RunSummary:
-    """What is known of a run; feed it batches with `take`, those of one writer in order."""
+    """The summary of a run; `take` adds batches, those of one writer in order."""
 
     run: str = ""
     project: str = ""
@@ -139,7 +139,7 @@ class RunSummary:
     group: str = ""
     job_type: str = ""
     edits: list[Edit] = field(default_factory=list)
-    """Those of its own processes, and those that people made as far as `read_run` found them."""
+    """Edits recorded by its own processes, and later edits found by `read_run`."""
     config: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     writers: dict[str, WriterSummary] = field(default_factory=dict)
@@ -158,10 +158,10 @@ class RunSummary:
     recent_alerts: deque[Alert] = field(default_factory=_recent_alerts)
     exceptions: deque[Event] = field(default_factory=_recent_events)
     _known: dict[str | None, dict[str, KeySummary]] = field(default_factory=dict, repr=False)
-    """The keys by category, so that no name is put together for a point of a known key."""
+    """The keys by category, so that the full name of a known key is not built again."""
 
     def take(self, batch: Batch) -> None:
-        """Fold one batch in."""
+        """Add a batch."""
         if not batch.records:
             self._writer(batch.writer)
             return
@@ -199,7 +199,7 @@ class RunSummary:
             self.recent_alerts.append(record)
 
     def _take_metrics(self, metrics: list[Metric], writer: WriterSummary, rank: int) -> None:
-        """Fold the metrics of a batch, those that look alike together."""
+        """Add the metrics of a batch, grouped by their keys."""
         shapes: list[tuple[str | None, ...]] = [(metric.category, *metric.values) for metric in metrics]
         if shapes.count(shapes[0]) == len(shapes):
             self._take_alike(metrics, writer, rank)
@@ -217,7 +217,7 @@ class RunSummary:
             self._take_alike(group, writer, rank)
 
     def _take_alike(self, metrics: list[Metric], writer: WriterSummary, rank: int) -> None:
-        """Fold metrics of one category with the same keys in the same order."""
+        """Add metrics of one category with the same keys in the same order."""
         category = metrics[0].category
         if category == SELF:
             for metric in metrics:
@@ -271,7 +271,7 @@ class RunSummary:
 
     @property
     def described(self) -> Description:
-        """What people call it and say about it, with all edits applied."""
+        """Name, notes and tags with all edits applied."""
         return apply(Description(self.name, self.notes, self.tags), self.edits)
 
     @property
@@ -286,7 +286,7 @@ class RunSummary:
 
     @property
     def newest(self) -> list[WriterSummary]:
-        """The writers of the newest attempt that decide how the run fares."""
+        """The writers of the newest attempt that determine the state of the run."""
         return newest_attempt(self.writers.values())
 
     @property

@@ -16,7 +16,7 @@ from stepscope.wire import frames
 READ_BYTES = 4 * 1024 * 1024
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Unpack = Callable[[memoryview], tuple[int, list[Any], int]]
-"""Reads a batch: its number, what it holds, and how much of that could not be read; ValueError when it is none."""
+"""Decodes a batch: sequence number, records, and how many could not be decoded; ValueError for anything else."""
 
 
 class Position(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Tail:
         self.position = position or Position()
         self.writer: Writer | None = None
         self.damaged = 0
-        """Stretches of bytes that were no frame."""
+        """Damaged frames."""
         self.unreadable = 0
         """Records inside whole frames that could not be decoded."""
 
@@ -76,7 +76,7 @@ class Tail:
             yield from batches
 
     def _read_segment(self, path: Path, limit: int, *, closed: bool) -> tuple[list[Batch], bool]:
-        """Read on in one segment; the flag tells that its end was reached."""
+        """Read on in one segment; the flag is true when its end was reached."""
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -92,7 +92,7 @@ class Tail:
         return self._take(data, final=closed and ended), ended
 
     def _holds(self, file: BinaryIO, size: int) -> bool:
-        """Tell whether a segment still holds the last frame read where it was."""
+        """Return whether the last frame read is still at its place in the segment."""
         file.seek(self.position.last)
         prefix = frames.prefix_at(file.read(frames.PREFIX_BYTES))
         return prefix is not None and prefix.crc == self.position.crc and self.position.offset <= size
@@ -115,7 +115,7 @@ class Tail:
         return batches
 
     def _batch(self, payload: memoryview, least: int) -> Batch | None:
-        """Decode a batch, unless it is a head, or numbered below `least`, or cannot be read."""
+        """Decode a batch; None for a head, a sequence number below `least`, and damage."""
         try:
             if frames.is_head(payload):
                 self.writer = frames.unpack_head(payload)
@@ -175,7 +175,7 @@ def _attempt_and_rank(name: str) -> tuple[int, int, str]:
 
 
 def next_seq(folder: Path) -> int:
-    """Find the number after that of the last batch in a folder."""
+    """Return the sequence number after the last batch in a folder."""
     for path in reversed(layout.list_segments(folder)):
         tail = Tail(folder, Position(segment=int(path.stem)))
         for _ in tail.read_all():
@@ -186,7 +186,7 @@ def next_seq(folder: Path) -> int:
 
 
 def find_writer(folder: Path) -> Writer:
-    """Tell who writes in a folder: by the first head that can be read, else by the folder's name."""
+    """Return the writer of a folder, from the first readable head, else from the folder's name."""
     for path in layout.list_segments(folder):
         try:
             with open(path, "rb") as file:
@@ -236,7 +236,7 @@ class Journal:
         self._full = 0
         self._next_index = 0
         self.damages = 0
-        """How often the open segment was found removed or changed by somebody."""
+        """How often the open segment was found removed or changed."""
 
     def append(self, records: Sequence[bytes]) -> int:
         """Write packed records as one batch and return its bytes; OSError when nothing was written.
@@ -251,7 +251,7 @@ class Journal:
         if self._fd < 0:
             self._open()
         data = frames.pack_batch(self.seq, records)
-        self.seq += 1  # also when the write fails: if that was in the fsync, a reader may have seen the batch
+        self.seq += 1  # also if the write fails: after a failed fsync a reader may have seen the batch
         self._write(data)
         return len(data)
 
@@ -286,10 +286,10 @@ class Journal:
                 os.unlink(path)
             raise
         self._path, self._next_index = path, index + 1
-        self._full = max(self.segment_bytes, self._size + 1)  # one batch at least, or tries would pile up heads
+        self._full = max(self.segment_bytes, self._size + 1)  # at least one batch, or retries would accumulate heads
 
     def _write(self, data: bytes) -> None:
-        """Write all of it or take back what was written."""
+        """Write all data, or truncate what was written."""
         left = memoryview(data)
         try:
             while left:
@@ -302,14 +302,14 @@ class Journal:
         self._size += len(data)
 
     def _take_back(self) -> None:
-        """Cut off what a failed write left; where that fails too, a new segment follows the torn one."""
+        """Truncate what a failed write left; if that fails too, start a new segment."""
         try:
             os.ftruncate(self._fd, self._size)
         except OSError:
             self.close()
 
     def _is_intact(self) -> bool:
-        """Tell whether the open segment is still found by its name, and as long as it was left."""
+        """Return whether the open segment still exists with the expected size."""
         try:
             return self._path is not None and os.stat(self._path).st_size == self._size
         except OSError:

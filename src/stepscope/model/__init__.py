@@ -1,1 +1,1 @@
-"""The words every other folder speaks: records, writers, names, refusals."""
+"""The data model: records, writers, names, errors, and the ports between stages."""

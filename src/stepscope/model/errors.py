@@ -19,7 +19,7 @@ class ConfigError(StepscopeError, ValueError):
 
 
 class Retry(StepscopeError):
-    """The batch was not taken; offer it again after `after` seconds (None: the pump decides)."""
+    """The batch was not accepted; send it again after `after` seconds (None: the pump decides)."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
@@ -27,10 +27,10 @@ class Retry(StepscopeError):
 
 
 class ServerError(Retry):
-    """The destination failed on the records at `where`, as with HTTP 500; the rest of the batch is safe.
+    """The destination failed on the records at `where`, as with HTTP 500; the rest of the batch was accepted.
 
-    It may be down, or one record may be the cause: the pump offers them again, and if that keeps failing it looks for
-    that record. `counted` is how many of the rest were refused, by reason, without saying which.
+    It may be down, or one record may be the cause: the pump retries, and if that keeps failing it bisects to find that
+    record. `counted` is how many of the rest were rejected, by reason, without saying which.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class ServerError(Retry):
 
 
 class Reject(StepscopeError):
-    """The records at the indices `where` can never be taken; the rest of the batch is safe.
+    """The records at the indices `where` can never be accepted; the rest of the batch was.
 
-    `together` says that they were refused as a lot: one of them may be to blame for all. `counted` is how many of the
-    rest were refused too, by reason, without saying which.
+    `together` means that they were rejected as a whole and a single one may be the cause. `counted` is how many of the
+    rest were rejected too, by reason, without saying which.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Goodput: what the time of a run was good for, from sums over its spans."""
+"""Goodput: how the time of a run was spent, from sums over its spans."""
 
 import math
 from collections import defaultdict
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from stepscope.model import names
 
 UNACCOUNTED = "unaccounted"
-"""The time of which no span says what it was good for."""
+"""The bucket of time outside any bucketed span."""
 TOKEN_KEYS = frozenset(("tokens", "num_tokens", "batch_tokens", "train.tokens"))
 """Metrics, without their category, that count tokens: of one step, or all so far where they never fall."""
 LEAST_RISES = 9
@@ -19,7 +19,7 @@ Part = tuple[int, int]
 
 @dataclass(slots=True)
 class TokenCount:
-    """What a metric of tokens said on one rank in one attempt."""
+    """The values of a token metric on one rank in one attempt."""
 
     points: int = 0
     total: float = 0.0
@@ -47,7 +47,7 @@ class TokenCount:
 
 @dataclass(slots=True)
 class Sums:
-    """What is added up over the records of a run; the same from a journal and from a store."""
+    """Sums over the records of a run; the same from a journal and from a store."""
 
     spent: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     """Nanoseconds of spans by bucket and name, less those of the bucketed spans right below them."""
@@ -58,7 +58,7 @@ class Sums:
     first_step: dict[Part, int] = field(default_factory=dict)
     last_step: dict[Part, int] = field(default_factory=dict)
     tokens: dict[tuple[str, Part], TokenCount] = field(default_factory=dict)
-    """What the metrics of tokens said, by key, rank and attempt."""
+    """Token metrics by key, rank and attempt."""
 
     def reach(self, part: Part, begun: int, ended: int) -> None:
         """Widen the time of a rank in an attempt."""
@@ -100,7 +100,7 @@ class Goodput:
 
 
 def bucket_of(name: str, said: object) -> str | None:
-    """The bucket of a span: what it says itself, else what spans of its name are good for; None for neither."""
+    """Return the bucket of a span, from its attribute or its name; None if it has none."""
     if isinstance(said, str) and said in names.BUCKETS:
         return said
     return names.SPAN_BUCKETS.get(name)

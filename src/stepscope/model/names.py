@@ -64,7 +64,7 @@ ATTR_DURATION = "tinker.duration"
 """On SESSION_END: how long the session lasted, as `H:MM:SS.ffffff`."""
 
 STATUSES = ("running", "finished", "failed", "preempted")
-"""How a writer says it fares; a reader may also conclude `stalled` or `crashed`."""
+"""States that a writer reports; a reader may also infer `stalled` or `crashed`."""
 ENDINGS = {
     **dict.fromkeys(("finished", "completed", "success"), "finished"),
     **dict.fromkeys(("failed", "failure", "error", "crashed", "aborted", "killed"), "failed"),

@@ -161,7 +161,7 @@ class Event(Struct, array_like=True, tag=EVENT, frozen=True, gc=False):
 
 
 class Alert(Struct, array_like=True, tag=ALERT, frozen=True, gc=False):
-    """Something a person should be told."""
+    """Something that needs attention."""
 
     time: int
     step: int | None

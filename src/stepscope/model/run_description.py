@@ -1,4 +1,4 @@
-"""Edits: what people change about a run after it was recorded, and what the run is called with all of them applied."""
+"""Edits of name, notes and tags of a run, and the description that results from applying them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -50,7 +50,7 @@ class Edit(Struct, frozen=True, kw_only=True):
 
 
 class Description(Struct, frozen=True):
-    """What people call a run and say about it."""
+    """Name, notes and tags of a run."""
 
     name: str | None = None
     notes: str = ""

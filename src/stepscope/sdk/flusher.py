@@ -104,7 +104,7 @@ class Flusher:
                 thread = threading.Thread(target=self._loop, name="stepscope-flusher", daemon=True)
                 thread.start()
                 self._thread = thread
-        except RuntimeError:  # no thread to be had now, or none any more at interpreter shutdown
+        except RuntimeError:  # no thread can be started now, or any more at interpreter shutdown
             pass
         finally:
             self._starting.release()
@@ -117,7 +117,7 @@ class Flusher:
         waiter = _Waiter()
         self._waiting.append(waiter)
         self.wake()
-        if self.ended:  # perhaps without having seen us
+        if self.ended:  # it may have ended before it saw this call
             return self._safe
         return waiter.wait(timeout) and waiter.safe
 
@@ -129,7 +129,7 @@ class Flusher:
         self.wake()
         if self._thread is not None:
             self._thread.join(max(deadline - time.monotonic(), 0))
-        elif not self.ended:  # no thread could be started so late: write here
+        elif not self.ended:  # no thread could be started this late: write here
             self._end()
         return self.ended and self._safe
 
@@ -137,7 +137,7 @@ class Flusher:
         """Start a round at once. Takes no lock."""
         try:
             self._bell.release()
-        except RuntimeError:  # it rings already
+        except RuntimeError:  # it is released already
             pass
 
     def _loop(self) -> None:

@@ -98,7 +98,7 @@ class PeriodicWork:
             if not span.announced and span.start < before and span.duration is None:
                 span.announced = True
                 self._run.recorder.append(span.packed())
-        for id in list(self._run.open_spans)[:-MOST_OPEN]:  # somebody begins spans and never ends them
+        for id in list(self._run.open_spans)[:-MOST_OPEN]:  # spans that are never ended
             self._run.open_spans.pop(id, None)
 
     def beat(self, *, last: bool = False) -> None:

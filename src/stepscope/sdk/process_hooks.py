@@ -18,16 +18,16 @@ from stepscope.sdk.run import Run
 
 Undo = Callable[[], None]
 _hooked: list[Undo] = []
-"""What takes our hook on SIGTERM back, where there is one."""
+"""Removes our hook on SIGTERM, if there is one."""
 _held_back = threading.local()
 _bootstrap: list[FrameType] = []
-"""The call in which multiprocessing runs this process, when it is a child."""
+"""The stack frame in which multiprocessing runs this process, if it is a child."""
 IN_HANDLER_SECONDS = 0.3
-"""How long a signal handler waits; the flusher comes round every tenth of a second."""
+"""How long a signal handler waits; the flusher runs every tenth of a second."""
 
 
 def watch(run: Run) -> Undo:
-    """Hook into the ways a program ends; the returned call takes every hook back that is still ours."""
+    """Install hooks for the ways a program can end; the returned function removes those that are still ours."""
     undos = [_watch_exceptions(run), _watch_threads(run), _watch_exit(run)]
     if run.settings.sigterm and threading.current_thread() is threading.main_thread():
         undos.append(_watch_sigterm(run))
@@ -54,10 +54,10 @@ def _watch_exceptions(run: Run) -> Undo:
 
 
 def _uncaught(run: Run, error: BaseException) -> None:
-    """Record an exception nobody caught, and end the run with it unless the program goes on.
+    """Record an uncaught exception, and end the run unless the program continues.
 
-    It does at a prompt, beside threads that Python waits for, and where somebody calls the hook to have an exception
-    printed: only for its own end has Python put the exception into `sys.last_value`.
+    It continues at an interactive prompt, with non-daemon threads, and when the hook was only called to print an
+    exception: Python sets `sys.last_value` only when it ends.
     """
     if os.getpid() != run.pid:
         return
@@ -74,7 +74,7 @@ def _uncaught(run: Run, error: BaseException) -> None:
 
 
 def _note(run: Run, error: BaseException, severity: str, **attrs: Any) -> None:
-    """Record an exception, unless the run has it already from where it passed."""
+    """Record an exception unless the run has recorded it already."""
     if seen_exceptions.first(error, run.id):
         run.exception(error, severity=severity, **attrs)
 
@@ -93,7 +93,7 @@ def _watch_threads(run: Run) -> Undo:
 
 
 def _watch_exit(run: Run) -> Undo:
-    """Remember the status given to sys.exit: at the end of the interpreter nothing else tells it."""
+    """Remember the status given to sys.exit, which is not available at the end of the interpreter."""
     earlier = sys.exit
 
     def exit(status: Any = None, /) -> Any:
@@ -106,7 +106,7 @@ def _watch_exit(run: Run) -> Undo:
 
 
 def leave(run: Run, error: BaseException | None = None) -> None:
-    """End the run with its process: failed when by an exception nobody caught, or a status other than 0."""
+    """End the run with its process: as failed after an uncaught exception or a status other than 0."""
     if os.getpid() != run.pid:
         return
     if isinstance(error, SystemExit):
@@ -145,7 +145,7 @@ def _watch_sigterm(run: Run) -> Undo:
 
 
 def child_of_multiprocessing() -> None:
-    """Find the call this child was begun with: since Python 3.13 nothing else knows, at its end, how it ended."""
+    """Find the frame in which multiprocessing started this child, which knows its exit code at the end."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_name != "_bootstrap":
         frame = frame.f_back
@@ -153,13 +153,13 @@ def child_of_multiprocessing() -> None:
 
 
 def before_fork() -> None:
-    """Hold SIGTERM back until the child has taken our hook out: one that came before would be lost there."""
+    """Block SIGTERM until the child has removed our hook; an earlier signal would be lost there."""
     if _hooked:
         _held_back.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def after_fork(*, child: bool) -> None:
-    """Let SIGTERM end a child at once, as whoever made it expects: a pool would wait for a handler for ever."""
+    """Let SIGTERM end a child at once, as its parent expects: a pool would wait for a handler forever."""
     if child:
         _bootstrap.clear()
     while child and _hooked:
@@ -170,10 +170,10 @@ def after_fork(*, child: bool) -> None:
 
 
 def preempt(run: Run) -> bool:
-    """Have the flusher end the run as preempted, and wait for it without taking a lock: this runs in a handler.
+    """Have the flusher end the run as preempted, and wait without taking a lock: this runs in a signal handler.
 
-    When it takes long, perhaps because the flusher waits for a lock of the code that was interrupted, that code goes
-    on, the answer is False, and the signal is sent again when the run has ended or `exit_timeout` is over.
+    If that takes long, for instance because the flusher waits for a lock held by the interrupted code, return False so
+    that this code continues; the signal is sent again when the run has ended or `exit_timeout` is over.
     """
     run.preempted = True
     if not run.flusher.started:  # a child that recorded nothing
@@ -201,7 +201,7 @@ def _wait_for(run: Run, rounds: int, deadline: float) -> bool:
 
 
 def _restore(place: Any, name: str, ours: Any, earlier: Any) -> None:
-    """Put an earlier hook back, unless somebody hooked in after us: then ours stays in the chain, idle."""
+    """Restore an earlier hook, unless another was installed after ours, which then stays in the chain, idle."""
     if getattr(place, name) is ours:
         setattr(place, name, earlier)
 
@@ -211,7 +211,7 @@ _registered = False
 
 
 def follow(run: Run) -> None:
-    """See that the run works in forked children, and ends with the process when this is a child itself."""
+    """Make the run work in forked children, and end with the process if this is a child itself."""
     global _registered
     _runs.add(run)
     process = sys.modules.get("multiprocessing.process")
@@ -238,7 +238,7 @@ def _in_child() -> None:
 
 
 def _end_with_multiprocessing(run: Run) -> None:
-    """End the run when this child of multiprocessing ends: it leaves by os._exit, past excepthook and atexit."""
+    """End the run when this child of multiprocessing ends: it exits by os._exit, without excepthook and atexit."""
     child_of_multiprocessing()
     handled = sys.exception()
 

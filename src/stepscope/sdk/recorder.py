@@ -100,11 +100,11 @@ class Recorder:
         """Start the flusher if needed, enforce the quota, and set the next limit."""
         if not self.closed:
             self.wake()
-        # Waiting is the exception, and short. When somebody else is at it the limit stays, and the next record asks.
+        # Waiting is rare and short. If another thread is here, the limit stays and the next record tries again.
         outran = len(self.buffer) > self.limit + 4 * self._step
         if not self._lock.acquire(blocking=outran, timeout=MOST_WAIT_SECONDS if outran else -1):
             return
-        if self._busy:  # this very thread is at it, and was interrupted
+        if self._busy:  # this thread holds the lock and was interrupted by a signal handler
             self._lock.release()
             return
         self._busy = True
@@ -117,7 +117,7 @@ class Recorder:
             self._busy = False
             self._lock.release()
         if self.closed:
-            self.wake()  # there is something to say
+            self.wake()  # a warning is pending
 
     def _renew_limit(self) -> None:
         self._measure()
@@ -141,7 +141,7 @@ class Recorder:
         del self.buffer[: len(late)]
         self._forget()
         self._late += len(late)
-        if late and not threading.current_thread().daemon:  # those may run until the process ends
+        if late and not threading.current_thread().daemon:  # daemon threads may log until the process ends
             self.outcomes.notice(
                 "recorder",
                 "late",
@@ -159,14 +159,14 @@ class Recorder:
     def _relieve_once(self) -> bool:
         """Thin a small part of the older half; return False when that is not needed."""
         with self._lock:
-            if self._busy:  # this very thread is at it, and was interrupted
+            if self._busy:  # this thread holds the lock and was interrupted by a signal handler
                 return False
             self._measure()
             if not self.is_full:
                 return False
             start, older = self._oldest(PART_BYTES)
             version = self._version
-        kept, dropped = quota.thin(older, self._turns)  # not under the lock: callers go on
+        kept, dropped = quota.thin(older, self._turns)  # outside the lock, so that callers continue
         if len(kept) == len(older):
             kept, dropped = quota.thin(older, hard=True)
         with self._lock:

@@ -130,7 +130,7 @@ class Run:
                     self._counter = step + 1
                 else:
                     step, axis = mark
-            elif type(step) is not int or step > 0x7FFF_FFFF_FFFF_FFFF:  # one that is too low cannot be packed
+            elif type(step) is not int or step > 0x7FFF_FFFF_FFFF_FFFF:  # below the lower bound, packing raises
                 step = step_number(step)
             if axis is not None and type(axis) is not str:
                 axis = text_of(axis)
@@ -138,8 +138,8 @@ class Run:
                 category = _known_category(category) or names.category_of(category)
             if unknown:
                 self.outcomes.reject_arguments("log", unknown)
-            # One addition in C tells whether all values are plain numbers. With arrays and tensors it would compute,
-            # so once such were seen the types are looked at, which takes longer.
+            # One `sum` in C detects whether all values are plain numbers. With arrays and tensors it would compute,
+            # so once such values were seen the types are checked instead, which takes longer.
             if type(metrics) is dict and (
                 type(sum(metrics.values(), 0.0)) is float if self._plain else self._are_plain(metrics)
             ):
@@ -272,7 +272,7 @@ class Run:
 
         Reads the journals from where the last call ended, so do not call it in every step. Never raises.
         """
-        from stepscope.journal.run_goodput import Folding  # only who asks needs it
+        from stepscope.journal.run_goodput import Folding  # imported on use
 
         if self._folding is None:
             self._folding = Folding(self.home, self.id)
@@ -304,7 +304,7 @@ class Run:
         deadline = time.monotonic() + self._bounded(timeout)
         self.periodic.close()
         if not self.main and not self.flusher.started and not self.recorder.buffer:
-            return NOTHING_LEFT  # a child that recorded nothing leaves nothing
+            return NOTHING_LEFT  # a child that recorded nothing
         while self.periodic.waiting() and time.monotonic() < deadline:
             self.flusher.flush(deadline - time.monotonic())
             time.sleep(0.005)
@@ -319,7 +319,7 @@ class Run:
             each(deadline, until)
         if wait:
             return self._delivered(safe, until)
-        # Not what is undelivered when the time is over: the disk may be what took it.
+        # Do not read the disk when time is up: it may be what was slow.
         return self._status(safe, self.undelivered() if time.monotonic() < deadline else None)
 
     def _ended_as(self, status: Any) -> str:
@@ -352,7 +352,7 @@ class Run:
         self.main = False
         self.started, self.started_monotonic = _time_ns(), time.monotonic_ns()
         for span in self.open_spans.values():
-            span.duration = 0  # the parent records it
+            span.duration = 0  # the parent records this span
         self.open_spans.clear()
         self.outcomes.reset()
         self.recorder.after_fork()
@@ -391,7 +391,7 @@ class Run:
     def _repr_html_(self) -> str | None:
         """Return the card a notebook shows; None, for which it shows `repr`, when there is none."""
         try:
-            from stepscope.sdk.run_display import card  # only a notebook needs it
+            from stepscope.sdk.run_display import card  # imported on use
 
             self.flusher.flush(0.5)
             return card(self)

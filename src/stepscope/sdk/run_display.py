@@ -31,7 +31,7 @@ def announce(run: Part, stream: TextIO | None = None) -> None:
         if run.rank or quiet or (quiet is None and not out.isatty()):
             return
         print(line(run), file=out, flush=True)
-    except Exception:  # such as a standard error that is closed, or None
+    except Exception:  # standard error may be closed or None
         return
 
 

@@ -17,6 +17,6 @@ def first(error: BaseException, run_id: str) -> bool:
         if notes.get(_KEY) == note:
             return False
         notes[_KEY] = note
-    except Exception:  # it takes no note: better recorded twice than never
+    except Exception:  # it cannot be marked: better recorded twice than never
         pass
     return True

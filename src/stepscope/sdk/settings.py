@@ -236,7 +236,7 @@ def _checked(key: str, value: Any, source: str) -> Any:
 def _as_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("expected a non-empty string")
-    value.encode()  # a half of a character cannot be written
+    value.encode()  # a lone surrogate cannot be encoded
     return value
 
 

@@ -68,7 +68,7 @@ def undelivered(run: Run, sinks: Iterable[Chosen]) -> int | None:
             ).unread()
             for each in sinks
         ]
-    except OSError:  # cursors that are there and cannot be read
+    except OSError:  # unreadable cursors
         return None
     return max(left, default=0)
 
@@ -147,7 +147,7 @@ def leave_behind(child: "subprocess.Popen[bytes]") -> None:
 
 
 def _reap(pid: int) -> None:
-    with contextlib.suppress(OSError):  # somebody waited for all children
+    with contextlib.suppress(OSError):  # reaped elsewhere
         os.waitpid(pid, 0)
 
 

@@ -43,7 +43,7 @@ class Shipping:
         if not self._given:
             for request in sorted(self._sink_requests(), key=lambda request: request.since):
                 for chosen in request.sinks:
-                    wanted[chosen.id] = chosen  # who asked last knows the token best
+                    wanted[chosen.id] = chosen  # the latest request has the current token
                     runs.setdefault(chosen.id, {})[request.run] = request.since
         self._runs = runs
         for name, chosen in wanted.items():
@@ -179,7 +179,7 @@ def ship(
         done = not awaited and all(worker.drained for worker in shipping.workers.values())
         if done and checked and not shipping.tell_counters():
             return True
-        if done:  # once more, with everything looked at anew
+        if done:  # check every journal once more
             for worker in shipping.workers.values():
                 worker.look_again()
         checked = done

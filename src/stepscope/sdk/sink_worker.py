@@ -72,7 +72,7 @@ class Filtered:
             return self._filter.apply(record)
         try:
             found = frames.unpack_record(record)
-        except ValueError:  # for the sink to judge
+        except ValueError:  # left to the sink
             return record
         kept = self._filter.apply(found)
         if kept is None or kept is found:
@@ -269,7 +269,7 @@ class SinkWorker:
         counts = {key: number for key, number in self.pump.counts.items() if "/" not in key}
         try:
             unread = self.following.unread_now()
-        except (OSError, RuntimeError):  # the thread is adding a writer just now
+        except (OSError, RuntimeError):  # the thread may be adding a writer
             unread = -1
         return Report(self.chosen.id, self._sink.place, counts, self.pump.trouble, unread, time.time())
 

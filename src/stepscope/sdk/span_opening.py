@@ -17,7 +17,7 @@ _monotonic_ns = time.monotonic_ns
 
 def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
     """Open a child of the current span; use it with `with` or `async with`, or `end()` it anywhere."""
-    # This is `Span(self, name, clean(attrs), above)` in line: calls, most of all that of a class, take 5 % of the time.
+    # This is `Span(self, name, clean(attrs), above)` inlined: calls, mostly that of the class, take 5 % of the time.
     here = current()
     for key, value in attrs.items():
         kind = type(value)

@@ -92,7 +92,7 @@ class Span(trace.Span):
         self.mark = current_mark.get() or run.active_mark or NOWHERE
         self.start = _time_ns()
         self._began = _monotonic_ns()
-        run.open_spans[self.id] = self  # last, for the flusher may look at once
+        run.open_spans[self.id] = self  # last, because the flusher may read it at once
 
     def _join(self, above: Any) -> None:
         """Become the child of a span of any library."""
@@ -133,8 +133,8 @@ class Span(trace.Span):
         token = self._token
         if token is not None:
             self._token = None
-            # It may be left on another thread or task, or before a span that was entered later; both are legal. To go
-            # back then would make that one's way out lead here: instead whoever looks next takes us out.
+            # A span may be exited on another thread or task, or before a span that was entered later; both are legal.
+            # Detaching then would corrupt the context: instead, the next lookup removes this span.
             try:
                 if current().get(SPAN_KEY) is self:
                     detach(token)

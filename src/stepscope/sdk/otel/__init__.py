@@ -1,4 +1,4 @@
-"""Our implementation of the OpenTelemetry API: what any library in the process traces, measures or logs is a record."""
+"""Stepscope's OpenTelemetry providers: spans, measurements and logs of any library in the process become records."""
 
 import functools
 import os
@@ -21,7 +21,7 @@ _collectors: list[Collector] = []
 
 
 class _Providers:
-    """Those of this process; made once, for OpenTelemetry forbids replacing them."""
+    """The providers of this process, created once because OpenTelemetry forbids replacing them."""
 
     def __init__(self) -> None:
         self.tracers = TracerProvider(CURRENT)
@@ -36,7 +36,7 @@ class _Providers:
             collector.after_fork()
 
     def offer(self, run: Run) -> None:
-        """Become the process's providers, except where it has some already."""
+        """Register the providers, except where the process has others already."""
         offers: tuple[tuple[str, Callable[[], Any], Callable[[Any], None], Any], ...] = (
             ("tracer", trace.get_tracer_provider, trace.set_tracer_provider, self.tracers),
             ("meter", metrics.get_meter_provider, metrics.set_meter_provider, self.meters),
@@ -59,7 +59,7 @@ class _Providers:
 
 
 def _is_placeholder(provider: object) -> bool:
-    """Tell whether a provider is the API's own, which stands until somebody sets one; two of its names are private."""
+    """Return whether a provider is the API's placeholder; two of these classes have private names."""
     kind = type(provider)
     return kind.__module__.startswith("opentelemetry.") and kind.__name__.lstrip("_").startswith("Proxy")
 
@@ -68,7 +68,7 @@ _providers = functools.cache(_Providers)
 
 
 def install(run: Run) -> Callable[[], None]:
-    """Make the process's OpenTelemetry calls records of this run; the returned call ends that. Never raises."""
+    """Record the process's OpenTelemetry calls into this run; the returned function stops it. Never raises."""
     providers = _providers()
     providers.meters.begin(run.started)
     leave = _inherit(run)
@@ -89,7 +89,7 @@ def install(run: Run) -> Callable[[], None]:
 
 
 def _as_sampled(above: trace.Span) -> trace.Span:
-    """The span with the flag of a sampled one: the run is recorded, whatever the process that started it decided."""
+    """Return the span as sampled: the run is recorded whatever the parent process decided."""
     context = above.get_span_context()
     flags = trace.TraceFlags(context.trace_flags | trace.TraceFlags.SAMPLED)
     return trace.NonRecordingSpan(
@@ -98,7 +98,7 @@ def _as_sampled(above: trace.Span) -> trace.Span:
 
 
 def _inherit(run: Run) -> Callable[[], None]:
-    """Put the run below the span its process was started in, and its baggage into the context of the caller."""
+    """Make the run a child of the parent process's span, and put its baggage into the caller's context."""
     try:
         found = propagation.inherited(os.environ)
     except Exception as error:

@@ -9,7 +9,7 @@ from typing import Protocol
 from stepscope.model.records import ExponentialHistogram, Histogram, Value
 
 ANY = (0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1000.0, 2500.0, 5000.0, 7500.0, 10000.0)
-"""OpenTelemetry's own, for a unit that tells nothing."""
+"""OpenTelemetry's defaults, for other units."""
 
 _SECONDS = (
     1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -32,7 +32,7 @@ _RATES = tuple(float(digit * 10**power) for power in range(8) for digit in (1, 2
 
 
 def bounds_for(unit: str, advised: Sequence[float] | None = None) -> tuple[float, ...]:
-    """Choose the bounds: the advice when it makes sense, else by the unit in UCUM or in plain words."""
+    """Return the bucket bounds: the advised ones if valid, else those for the unit."""
     if advised is not None and is_ordered(advised):
         return tuple(float(bound) for bound in advised)
     if unit in _PER_SECOND:
@@ -48,7 +48,7 @@ def bounds_for(unit: str, advised: Sequence[float] | None = None) -> tuple[float
 
 
 def is_ordered(bounds: Sequence[float]) -> bool:
-    """Tell whether bounds are finite numbers in rising order."""
+    """Return whether bounds are finite and increasing."""
     try:
         return all(map(math.isfinite, bounds)) and all(low < high for low, high in pairwise(bounds))
     except (TypeError, ValueError, OverflowError):
@@ -63,13 +63,13 @@ LOWEST_SCALE = -10
 
 
 class Aggregate(Protocol):
-    """Takes measurements many at a time; they are finite and the list is given away."""
+    """Aggregates measurements in bulk; they are finite, and the list may be changed."""
 
     def take(self, values: list[Number]) -> None:
-        """Count some more."""
+        """Add measurements."""
 
     def value(self) -> Value:
-        """What all measurements so far come to."""
+        """Return the aggregate of all measurements so far."""
 
 
 class Sum:
@@ -81,7 +81,7 @@ class Sum:
         self.total: Number = 0
 
     def take(self, values: list[Number]) -> None:
-        """Count some more."""
+        """Add measurements."""
         self.total = sum(values, self.total)
 
     def value(self) -> Value:
@@ -90,7 +90,7 @@ class Sum:
 
 
 class Spread:
-    """What both histograms know beside their buckets."""
+    """The parts common to both histograms: count, sum, minimum, maximum."""
 
     __slots__ = ("count", "high", "low", "total")
 
@@ -101,7 +101,7 @@ class Spread:
         self.high = -math.inf
 
     def take(self, ordered: list[Number]) -> None:
-        """Count some more."""
+        """Add measurements."""
         self.count += len(ordered)
         self.total = sum(ordered, self.total)
         self.low = min(self.low, float(ordered[0]))
@@ -125,7 +125,7 @@ class Explicit:
         self._spread = Spread()
 
     def take(self, values: list[Number]) -> None:
-        """Count some more; sorting first makes the cost of many one of C."""
+        """Add measurements; sorting them first keeps the work in C."""
         values.sort()
         self._spread.take(values)
         counts, bounds = self._counts, self._bounds
@@ -146,7 +146,7 @@ class Explicit:
 
 
 class Exponential:
-    """Counts in exponential buckets whose scale falls, when it must, to keep each sign within 160 of them."""
+    """Counts in exponential buckets; the scale is reduced as needed to keep each sign within 160 buckets."""
 
     __slots__ = ("_negative", "_positive", "_scale", "_spread", "_zeros")
 
@@ -158,7 +158,7 @@ class Exponential:
         self._negative: dict[int, int] = {}
 
     def take(self, values: list[Number]) -> None:
-        """Count some more."""
+        """Add measurements."""
         values.sort()
         self._spread.take(values)
         first, last = bisect_left(values, 0), bisect_right(values, 0)
@@ -215,7 +215,7 @@ def _dense(buckets: dict[int, int]) -> tuple[int, tuple[int, ...]]:
 
 
 def fitting(number: Number) -> Number:
-    """Keep a number that 64 bits hold; a larger integer as the nearest float."""
+    """Keep a number that fits into 64 bits; convert a larger integer to float."""
     if type(number) is float or -(2**63) <= number < 2**64:
         return number
     try:

@@ -8,14 +8,14 @@ from stepscope.sdk.run_protocols import Part, Resource
 from stepscope.sdk.writer_identity import resource_of
 
 SCOPE = "otel.scope."
-"""What a scope says beyond its name rides on its records under this prefix."""
+"""Prefix of record attributes that hold version, schema URL and attributes of a scope."""
 
 
 class CurrentRun:
-    """Holds the current run, or none.
+    """Holds the current run, or None.
 
-    OpenTelemetry takes one provider per process and forbids replacing it; runs come and go. So the providers
-    stay and ask here for the run, each time.
+    OpenTelemetry allows one provider per process and forbids replacing it, while runs start and end. So the providers
+    stay and look up the run for each call.
     """
 
     __slots__ = ("run",)
@@ -30,13 +30,13 @@ class CurrentRun:
 
 
 CURRENT = CurrentRun()
-"""The process has one, as it has one set of providers."""
+"""One per process, like the providers."""
 
 
 def said_by_scope(
     version: str | None, attributes: Mapping[str, Any] | None, schema_url: str | None = None
 ) -> dict[str, Any]:
-    """Turn what a scope says beyond its name into attributes of its records."""
+    """Return version, schema URL and attributes of a scope as record attributes."""
     try:
         said = {SCOPE + str(key): value for key, value in (attributes or {}).items()}
         if version:
@@ -49,7 +49,7 @@ def said_by_scope(
 
 
 def clean_attributes(run: Part, attributes: Any) -> dict[str, Any]:
-    """Copy the attributes of a caller; what is no mapping is counted and costs only itself."""
+    """Copy a caller's attributes; anything but a mapping is counted as rejected."""
     try:
         return clean(attributes)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The measurements of one instrument, by attribute set: appended in the call, counted later, journaled when changed."""
+"""The measurements of one instrument by attribute set: appended in the call, aggregated later, recorded on change."""
 
 import threading
 import time
@@ -77,7 +77,7 @@ class Series:
         self.begin(start)
 
     def begin(self, start: int) -> None:
-        """Start from nothing, for a new run or in a forked child."""
+        """Reset, for a new run or in a forked child."""
         instrument = structs.replace(self.instrument, start=start)
         self._packed = Raw(pack(instrument))
         about = f"values of {self.name} that are NaN or infinite"
@@ -131,7 +131,7 @@ class Series:
         if len(self._spelled) < MOST_SPELLINGS:
             try:
                 self._spelled[tuple(attributes.items())] = point
-            except Exception:  # values that have no hash take this way each time
+            except Exception:  # unhashable values take this path each time
                 pass
         return point
 
@@ -192,7 +192,7 @@ def _exemplar(amount: Number, where: Mapping[str, Any] | None) -> tuple[Number, 
         context = span.get_span_context() if isinstance(span, trace.Span) else None
         known = isinstance(context, trace.SpanContext) and context.is_valid and context.trace_flags.sampled
         return (amount, time.time_ns(), context) if known and context is not None else None
-    except Exception:  # whatever a caller gives as the context
+    except Exception:  # any object may be given as the context
         return None
 
 
@@ -202,7 +202,7 @@ def _packed_exemplar(amount: Number, at: int, context: trace.SpanContext) -> dic
 
 
 def as_number(run: Part, name: str, amount: Any) -> Number | None:
-    """Read a number of any make; None, and a counted rejection, when it is none or lies on a device."""
+    """Return a number of any library; None, counted as rejected, for anything else and for device values."""
     if type(amount) is int:
         return amount
     try:

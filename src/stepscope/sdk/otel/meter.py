@@ -25,7 +25,7 @@ Measure = Callable[[float, Attributes, Context | None], None]
 
 
 class Counter(metrics.Counter):
-    """A sum that only rises; a negative amount is rejected and counted."""
+    """A monotonic sum; negative amounts are rejected and counted."""
 
     __slots__ = ("add",)  # the series' own method: a call less on each measurement
 
@@ -34,7 +34,7 @@ class Counter(metrics.Counter):
 
 
 class UpDownCounter(metrics.UpDownCounter):
-    """A sum that rises and falls."""
+    """A sum that may decrease."""
 
     __slots__ = ("add",)
 
@@ -56,7 +56,7 @@ _ApiGauge: Any = getattr(metrics, "Gauge", None) or getattr(metrics, "_Gauge", o
 
 
 class Gauge(_ApiGauge):  # type: ignore[misc]
-    """A value that is; each set is recorded at once with its time and step, NaN and infinities too."""
+    """A gauge; every value is recorded at once with its time and step, including NaN and infinities."""
 
     __slots__ = ("_bare", "_current", "_instrument", "_name", "_said", "_spelled")
 
@@ -95,7 +95,7 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
         if len(self._spelled) < MOST_SPELLINGS:
             try:
                 self._spelled[tuple(attributes.items())] = attrs
-            except Exception:  # values that have no hash take this way each time
+            except Exception:  # unhashable values take this path each time
                 pass
         return attrs
 
@@ -108,7 +108,7 @@ EXPONENTIAL = "base2_exponential_bucket_histogram"
 
 
 class MeterProvider(metrics.MeterProvider):
-    """Keeps what all instruments of the process measure; a new run starts them from nothing."""
+    """The instruments of all libraries in the process; a new run resets them."""
 
     def __init__(self, current: CurrentRun) -> None:
         self.current = current
@@ -136,7 +136,7 @@ class MeterProvider(metrics.MeterProvider):
         )
 
     def begin(self, start: int) -> None:
-        """Start every instrument from nothing."""
+        """Reset every instrument."""
         self.start = start
         for series in self.series:
             series.begin(start)
@@ -145,7 +145,7 @@ class MeterProvider(metrics.MeterProvider):
 
 
 class Meter(metrics.Meter):
-    """Makes the instruments of one library. Asking again for one gives the same; nothing raises."""
+    """Creates the instruments of one library; an existing one is returned again. Never raises."""
 
     def __init__(
         self,
@@ -163,12 +163,12 @@ class Meter(metrics.Meter):
         self._warned: set[str] = set()
 
     def create_counter(self, name: str, unit: str = "", description: str = "") -> metrics.Counter:
-        """A sum that only rises."""
+        """Create a monotonic sum."""
         about = self._about("sum", unit, description, monotonic=True)
         return self._once(Counter, name, about, lambda make: make(self._series(name, about, Sum)))
 
     def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> metrics.UpDownCounter:
-        """A sum that rises and falls."""
+        """A sum that may decrease."""
         about = self._about("sum", unit, description)
         return self._once(UpDownCounter, name, about, lambda make: make(self._series(name, about, Sum)))
 
@@ -180,7 +180,7 @@ class Meter(metrics.Meter):
         *,
         explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
     ) -> metrics.Histogram:
-        """A distribution: by the bounds advised, or such as fit the unit, or exponential when the process asks."""
+        """Create a histogram: with the advised bounds, those for the unit, or exponential if so configured."""
         advised = explicit_bucket_boundaries_advisory
         if advised is not None and not is_ordered(advised):
             self._warn(name, "its bounds are not increasing; defaults for the unit are used")
@@ -191,7 +191,7 @@ class Meter(metrics.Meter):
         return self._once(Histogram, name, about, lambda make: make(self._series(name, about, aggregate)), bounds)
 
     def create_gauge(self, name: str, unit: str = "", description: str = "") -> Gauge:
-        """A value that is; every set is recorded."""
+        """Create a gauge; every value is recorded."""
         about = self._about("gauge", unit, description)
         current, said = self._provider.current, self._said
         return self._once(Gauge, name, about, lambda make: make(current, str(name), about, said))
@@ -199,21 +199,21 @@ class Meter(metrics.Meter):
     def create_observable_counter(
         self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
     ) -> metrics.ObservableCounter:
-        """A rising sum that callbacks know."""
+        """Create a monotonic sum observed by callbacks."""
         about = self._about("sum", unit, description, monotonic=True)
         return observables.ObservableCounter(self._source(name, about, callbacks))
 
     def create_observable_up_down_counter(
         self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
     ) -> metrics.ObservableUpDownCounter:
-        """A sum that callbacks know."""
+        """Create a sum observed by callbacks."""
         about = self._about("sum", unit, description)
         return observables.ObservableUpDownCounter(self._source(name, about, callbacks))
 
     def create_observable_gauge(
         self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
     ) -> metrics.ObservableGauge:
-        """A value that callbacks know."""
+        """Create a gauge observed by callbacks."""
         about = self._about("gauge", unit, description)
         return observables.ObservableGauge(self._source(name, about, callbacks))
 
@@ -228,7 +228,7 @@ class Meter(metrics.Meter):
         make: Callable[[type[Made]], Made],
         bounds: tuple[float, ...] = (),
     ) -> Made:
-        """Make an instrument, or find the one made before; names differ by more than case."""
+        """Create an instrument, or return the existing one; names are case-insensitive."""
         title = str(name).lower()
         identity = (kind, about, bounds)
         if self._first.setdefault(title, identity) != identity:
@@ -274,7 +274,7 @@ class Collector:
         self._ended = False
 
     def after_fork(self) -> None:
-        """Leave the parent's thread to the parent."""
+        """Discard the parent's thread."""
         self._observer = observables.Observer(self._observe)
 
     def __call__(self) -> None:
@@ -285,7 +285,7 @@ class Collector:
             self._observer.ask()
 
     def end(self) -> None:
-        """Journal everything a last time; whoever measures from now on measures for another run."""
+        """Record all instruments a last time; later measurements belong to another run."""
         self._journal()
         self._ended = True
         if self._meters.sources and not self._observer.stop(min(LAST_SECONDS, self._run.settings.exit_timeout)):

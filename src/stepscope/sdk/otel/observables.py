@@ -30,7 +30,7 @@ class Source:
         self.begin(start)
 
     def begin(self, start: int) -> None:
-        """Start from nothing, for a new run or in a forked child."""
+        """Reset, for a new run or in a forked child."""
         self._gauge = self.instrument.type == "gauge"
         self._packed = Raw(pack(structs.replace(self.instrument, start=0 if self._gauge else start)))
         self._last: dict[bytes, Number] = {}
@@ -45,7 +45,7 @@ class Source:
                 self._callbacks.append(callback)
 
     def journal(self, run: Part, now: int) -> None:
-        """Ask every callback and record what it observes: gauges always, sums when they changed."""
+        """Call every callback and record its observations: gauges always, sums when they changed."""
         for callback in list(self._callbacks):
             try:
                 for observation in islice(callback(_OPTIONS) or (), MOST_SETS):
@@ -74,28 +74,28 @@ class Source:
 
 
 class ObservableCounter(metrics.ObservableCounter):
-    """A rising sum that somebody else keeps."""
+    """A monotonic sum read by callbacks."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
 
 
 class ObservableUpDownCounter(metrics.ObservableUpDownCounter):
-    """A sum that somebody else keeps."""
+    """A sum read by callbacks."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
 
 
 class ObservableGauge(metrics.ObservableGauge):
-    """A value that somebody else keeps."""
+    """A gauge read by callbacks."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
 
 
 class Observer:
-    """A thread that does rounds when asked. A callback may hang: then only the observing stands still."""
+    """A thread that calls the callbacks on request; a callback that hangs blocks nothing else."""
 
     def __init__(self, round_: Callable[[], None]) -> None:
         self._round = round_

@@ -71,7 +71,7 @@ def carried(context: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def carry(attrs: Mapping[str, Any]) -> Any:
-    """Have everything made in this context from now on carry attributes; None takes one back. A token to leave by."""
+    """Add attributes to everything recorded in this context; None removes one. Return a token for `detach`."""
     merged = {**carried(), **clean(attrs)}
     kept = {key: value for key, value in merged.items() if value is not None}
     held = dict(list(kept.items())[:MOST])

@@ -26,10 +26,10 @@ _LOW = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Decides for a root by its trace id, and below a parent as that was decided, unless it is not `parent_based`."""
+    """Samples roots by their trace id, and children like their parent if `parent_based`."""
 
     bound: int = _LOW + 1
-    """Traces are sampled whose id, in its low 64 bits, is below this."""
+    """A trace is sampled if the low 64 bits of its id are below this."""
     parent_based: bool = True
 
     def samples(self, parent: trace.SpanContext | None, trace_id: int) -> bool:
@@ -146,7 +146,7 @@ class TracerProvider(trace.TracerProvider):
 
 
 class QuietSpan(Span):
-    """A span that was asked not to note the exception that ends it, or not to fail by it."""
+    """A span that does not record the exception that ends it, or does not set its status from it."""
 
     notes = True
     fails = True
@@ -269,7 +269,7 @@ class Tracer(trace.Tracer):
 
 
 def _nowhere(context: Context | None) -> trace.Span:
-    """The span of no run: it records nothing and passes on the one above."""
+    """Return the span used without a run: it records nothing and propagates its parent."""
     above = trace.get_current_span(context)
     return above if isinstance(above, trace.NonRecordingSpan) else trace.NonRecordingSpan(above.get_span_context())
 
