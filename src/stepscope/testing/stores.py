@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable
 
 from stepscope.hub.questions.conditions import RecordQuery
-from stepscope.hub.questions.histograms import read_distributions
+from stepscope.hub.questions.distributions import read_distributions
 from stepscope.hub.questions.logs import find_alerts, find_logs
 from stepscope.hub.questions.metric_keys import list_keys
 from stepscope.hub.questions.series import Series, read_series

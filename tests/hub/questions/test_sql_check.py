@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions import sql_words
-from stepscope.hub.questions.sql_check import Forbidden, check, run_select
+from stepscope.hub.questions.sql_check import CLOSED, Forbidden, check, run_select
 from stepscope.hub.store import tables
 from stepscope.hub.store.engine import EngineError, Limits, RowStream
 from stepscope.hub.store.store import Store, open_store
@@ -238,4 +237,4 @@ def test_no_column_is_a_closed_word() -> None:
     """Every column of the store can be asked for."""
     columns = re.findall(r"[(,]\s*([a-z_]+) (?:U?Int|String|Float|Fixed|Array|Agg)", " ".join(tables.FIRST.values()))
     assert "commit" in columns
-    assert {column.upper() for column in columns} & sql_words.CLOSED == set()
+    assert {column.upper() for column in columns} & CLOSED == set()

@@ -10,9 +10,8 @@ import msgspec
 import numpy as np
 
 from stepscope.hub.questions.conditions import RecordQuery
+from stepscope.hub.questions.distributions import DistributionRow, ExemplarRow, every_distribution, every_exemplar
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, Stream, safe_name
-from stepscope.hub.questions.exemplars import ExemplarRow, every_exemplar
-from stepscope.hub.questions.histograms import DistributionRow, every_distribution
 from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
 from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.spans import SpanRow, find_spans, span_json

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stepscope.hub.questions.distributions import DistributionRow, cumulative_series, read_distributions
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.histograms import DistributionRow, cumulative_series, read_distributions
 from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.schemas import TEXT, list_of, object_of
 from stepscope.hub.store import literal

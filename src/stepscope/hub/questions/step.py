@@ -7,6 +7,7 @@ from typing import Any, get_args
 from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.diagnosis.levels import value_level
 from stepscope.diagnosis.registry import KINDS
+from stepscope.diagnosis.shape import concerns, slow_finding
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.logs import RECORD, record_json
 from stepscope.hub.questions.params import Param, not_found
@@ -27,7 +28,6 @@ from stepscope.hub.questions.schemas import (
     seconds,
 )
 from stepscope.hub.questions.spans import SPAN_FIELDS, SpanRow, span_json
-from stepscope.hub.questions.step_findings import slow_step, step_findings
 from stepscope.hub.questions.step_sql import (
     WINDOW,
     Anomaly,
@@ -40,6 +40,7 @@ from stepscope.hub.questions.step_sql import (
 )
 from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
 from stepscope.hub.store.finding_catalog import read_findings
+from stepscope.model import names
 from stepscope.wire.plain import plain, word
 
 LEAST_BEFORE = 5
@@ -183,6 +184,71 @@ def _place(found: Anomaly | None) -> dict[str, Any] | None:
     return None if found is None else {"step": found.step, "reason": found.reason, "attempt": found.attempt}
 
 
+_RECORDED = frozenset(("alert", "error"))
+"""Kinds of findings that are also among the records of the step."""
+MOST_ALERTS, MOST_ERRORS = 20, 20
+
+
+def step_findings(
+    view: StepView, found: Sequence[Finding], alerts: Sequence[Mapping[str, Any]], lanes: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The findings of a run that concern a step, its alerts and its failed spans; the last two are given as JSON."""
+    named = [
+        _finding(each.kind, each.severity, each.text, each.ranks)
+        for each in found
+        if each.kind not in _RECORDED and concerns(each, view.step, view.attempt)
+    ]
+    return [*named, *_alerts(alerts), *_errors(lanes)]
+
+
+def slow_step(view: StepView, found: Sequence[Finding]) -> dict[str, Any] | None:
+    """Where the time of a step went, with the spans to blame: of the ranks at fault, those with most self time."""
+    finding = slow_finding(list(found), view.step, view.attempt)
+    if finding is None:
+        return None
+    worst: dict[int, Node] = {}
+    for node in walk(build_trees(view.spans)):
+        rank = node.row.rank
+        if node.row.span.name == finding.span and (not finding.ranks or rank in finding.ranks):
+            worst[rank] = max(worst.get(rank, node), node, key=lambda each: each.self_time)
+    ids = [node.row.span.span_id.hex() for _, node in sorted(worst.items())]
+    alone = finding.ranks[0] if len(finding.ranks) == 1 else None
+    return {"text": finding.text, "span": finding.span, "rank": alone, "span_ids": ids}
+
+
+def _finding(kind: str, severity: str, text: str, ranks: Sequence[int]) -> dict[str, Any]:
+    return {"kind": kind, "severity": severity, "text": text, "rank": ranks[0] if len(ranks) == 1 else None}
+
+
+def _alerts(alerts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One sentence for the alerts of a name, with the message of the most severe."""
+    named: dict[str, list[Mapping[str, Any]]] = {}
+    for alert in alerts:
+        named.setdefault(alert["name"], []).append(alert)
+    return [_alert(name, each) for name, each in list(named.items())[:MOST_ALERTS]]
+
+
+def _alert(name: str, alerts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    worst = max(alerts, key=lambda alert: alert["severity_number"])
+    ranks = sorted({alert["rank"] for alert in alerts})
+    severity = "ERROR" if worst["severity_number"] >= names.SEVERITIES["ERROR"] else "WARN"
+    where = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    message = f": {worst['body']}" if worst["body"] else ""
+    return _finding("alert", severity, f"{name} on {where}{message}", ranks)
+
+
+def _errors(lanes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    failed = [(lane["rank"], span) for lane in lanes for span in lane["spans"] if span["status"] == "error"]
+    return [
+        _finding("error", "ERROR", f"{span['name']} failed on rank {rank}{_after(span['message'])}", (rank,))
+        for rank, span in failed[:MOST_ERRORS]
+    ]
+
+
+def _after(message: str) -> str:
+    return f": {message}" if message else ""
+
+
 _LEVEL = {"type": "integer", "description": "How unusual: 0 usual, 1 notable, 2 unusual, 3 extreme or not finite."}
 _FINDING = object_of(
     kind={"type": "string", "examples": list(KINDS)},
@@ -203,6 +269,7 @@ _READING = object_of(
     key=TEXT, rank=INTEGER, unit=TEXT, attrs=ATTRS, time=SECONDS, value=NUMBER, min=NUMBER, max=NUMBER, points=INTEGER,
 )  # fmt: skip
 _ANOMALY = nullable(object_of(step=INTEGER, reason={"type": "string", "enum": list(get_args(Reason))}, attempt=INTEGER))
+
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/steps/{step}",

@@ -1,4 +1,4 @@
-"""Distributions: a metric's histograms and summaries along a run, as recorded or thinned."""
+"""Distributions: histograms and summaries of a metric along a run, as recorded or thinned, and its exemplars."""
 
 import math
 from collections.abc import Collection, Iterator
@@ -8,7 +8,18 @@ from typing import Any
 from msgspec import Struct
 
 from stepscope.hub.questions.conditions import newest, pages
-from stepscope.hub.questions.endpoint import METRIC, RANK_ONLY, RUN, Endpoint, Reader, to_int64
+from stepscope.hub.questions.endpoint import (
+    LIMIT,
+    METRIC,
+    RANK_ONLY,
+    RUN,
+    SINCE,
+    UNTIL,
+    Endpoint,
+    Reader,
+    nanoseconds,
+    to_int64,
+)
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import (
     ATTRS,
@@ -23,13 +34,13 @@ from stepscope.hub.questions.schemas import (
     object_of,
     seconds,
 )
-from stepscope.hub.store import literal
+from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
 from stepscope.hub.store.series_catalog import SeriesRow, find_series
 from stepscope.hub.store.tables import NO_STEP
 from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, restore
-from stepscope.model.records import Histogram, Summary
+from stepscope.model.records import Attrs, Histogram, Summary
 from stepscope.wire.plain import plain
 
 MOST_SERIES = 64
@@ -220,6 +231,77 @@ _SERIES = object_of(
     shown=INTEGER, rows=list_of(_ROW),
 )  # fmt: skip
 
+
+class ExemplarRow(Struct, frozen=True):
+    """One exemplar, with the step and the series of its point; ids are None where it has none."""
+
+    series: SeriesRow
+    attempt: int
+    step: int | None
+    time: int
+    value: int | float
+    trace_id: bytes | None
+    span_id: bytes | None
+    attrs: Attrs
+
+
+def every_exemplar(
+    engine: Engine, run: int, *, keys: Collection[str] = (), rank: int | None = None
+) -> Iterator[list[ExemplarRow]]:
+    """Yield the exemplars of a run page by page, by series and time."""
+    catalog = find_series(engine, run, keys=keys, rank=rank)
+    return pages(partial(_read_exemplars, engine, catalog), catalog, "series, time, span_id")
+
+
+def _read_exemplars(engine: Engine, catalog: dict[int, SeriesRow], rest: str) -> list[ExemplarRow]:
+    columns = (
+        *("series", "attempt", "step", "time", "value", "rest"),
+        *("trace_id", "span_id", "attr_names", "attr_values", "attr_types"),
+    )
+    found = engine.query(f"SELECT {', '.join(columns)} FROM exemplars {rest}")
+    return [
+        ExemplarRow(
+            catalog[series],
+            attempt,
+            step_of(step),
+            time,
+            exact.whole(value, off),
+            trace if any(trace) else None,
+            span if any(span) else None,
+            attrs.restore(names, values, types),
+        )
+        for series, attempt, step, time, value, off, trace, span, names, values, types in found.rows(*columns)
+    ]
+
+
+def exemplars(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/exemplars`."""
+    catalog = find_series(reader.engine, reader.number(given["run"]), key=given["key"], rank=given["rank"])
+    since, until = nanoseconds(given["since"]), nanoseconds(given["until"])
+    found = newest(partial(_read_exemplars, reader.engine, catalog), catalog, since, until, given["limit"])
+    return {"run": given["run"], "key": given["key"], "exemplars": [_exemplar_json(row) for row in found]}
+
+
+def _exemplar_json(row: ExemplarRow) -> dict[str, Any]:
+    return {
+        "rank": row.series.rank,
+        "series": plain(row.series.attrs),
+        "scope": row.series.scope,
+        "attempt": row.attempt,
+        "step": row.step,
+        "time": seconds(row.time),
+        "value": plain(row.value),
+        "trace_id": row.trace_id.hex() if row.trace_id else None,
+        "span_id": row.span_id.hex() if row.span_id else None,
+        "attrs": plain(row.attrs),
+    }
+
+
+_EXEMPLAR = object_of(
+    rank=INTEGER, series=ATTRS, scope=TEXT, attempt=INTEGER, step=STEP, time=SECONDS, value=NUMBER,
+    trace_id=nullable(TEXT), span_id=nullable(TEXT), attrs=ATTRS,
+)  # fmt: skip
+
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/histograms",
@@ -236,5 +318,13 @@ ENDPOINTS = (
             Param("to", "number", "the greatest x"),
             RANK_ONLY,
         ),
+    ),
+    Endpoint(
+        "/api/runs/{run}/exemplars",
+        "readExemplars",
+        "Exemplars of a metric: single measurements with their spans, the newest first.",
+        exemplars,
+        object_of(run=TEXT, key=TEXT, exemplars=list_of(_EXEMPLAR)),
+        (RUN, METRIC, RANK_ONLY, SINCE, UNTIL, LIMIT),
     ),
 )

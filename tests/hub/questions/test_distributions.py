@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions.histograms import buckets
+from stepscope.hub.questions.distributions import buckets
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import ExponentialHistogram, Histogram, Instrument, Metric, Record, Summary
