@@ -58,7 +58,7 @@ def test_what_no_header_can_carry_is_a_wrong_setting(name: str) -> None:
 
     assert chosen("SECRET\n").config == chosen("SECRET").config
     for bad in ("SEC\nRET", "SECRET\u00e9"):
-        with pytest.raises(ConfigError, match=f"sinks: {name}: .* can not be sent") as raised:
+        with pytest.raises(ConfigError, match=f"sinks: {name}: .* cannot be sent") as raised:
             chosen(bad)
         assert "SEC" not in str(raised.value)
 
@@ -84,7 +84,7 @@ def test_a_request_that_can_not_be_sent_shows_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connection = Connection(f"http://127.0.0.1:{server.getsockname()[1]}")
         for _ in range(2):
-            with pytest.raises(Retry, match="can not be sent") as raised:
+            with pytest.raises(Retry, match="cannot be sent") as raised:
                 connection.post("/", b"x", {"authorization": "SEC\nRET"}, 5.0)
             assert "SEC" not in str(raised.value)
         connection.close()

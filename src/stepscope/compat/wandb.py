@@ -107,7 +107,7 @@ def _begin(start: wandb_start.Start, config: Any) -> Run:
     if start.disabled:
         begun: stepscope.Run = disabled_run()
     else:
-        begun = current or stepscope.init(start.project, start.name, settings, run_id=start.id, **start.said)
+        begun = current or stepscope.init(start.project, start.name, settings, run_id=start.id, **start.settings)
     _run, _early = Run(begun, start, settings, ours=current is None), Config()
     if current is not None:
         _run.ignore_other(start, "project", "id", "name")

@@ -18,13 +18,13 @@ DELTA = records.Instrument("histogram", cumulative=False)
 def from_values(sequence: Any, bins: int) -> records.Histogram | None:
     """Count the finite numbers of a list, an array or a tensor in this machine's own memory; None when there are none.
 
-    A tensor on a device would have to be waited for: ValueError, as for what is no sequence of numbers.
+    ValueError for a tensor on a device, because reading it would block, and for anything but a sequence of numbers.
     """
     import numpy  # who has distributions has it
 
     if hasattr(sequence, "detach"):
         if not getattr(sequence, "is_cpu", True):
-            raise ValueError("a tensor on a device is not waited for")
+            raise ValueError("a tensor on a device cannot be read without blocking")
         sequence = sequence.detach().float()
     array = numpy.asarray(sequence, dtype=float).ravel()
     array = array[numpy.isfinite(array)]
@@ -69,7 +69,7 @@ class Media(WBValue):
 class Histogram(Media):
     """A distribution: of a sequence of numbers, or counted before by `numpy.histogram`.
 
-    Nothing is raised: what is no distribution is counted as rejected when it is logged.
+    Nothing is raised: an invalid distribution is counted as rejected when it is logged.
     """
 
     def __init__(self, sequence: Any = None, np_histogram: Any = None, num_bins: int = 64, **named: Any) -> None:
@@ -187,7 +187,7 @@ class Table(Media):
 
     def get_dataframe(self) -> Any:
         """Return the rows as a frame of pandas."""
-        import pandas  # whoever asks for a frame has it
+        import pandas  # only called where it is installed
 
         return pandas.DataFrame.from_records(self.data, columns=self.columns)
 

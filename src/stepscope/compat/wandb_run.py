@@ -31,7 +31,7 @@ class Summary(dict[str, Any]):
         self[key] = value
 
     def take(self, key: str, value: Any, how: str) -> None:
-        """Fold a value in; only numbers of this machine are, for one on a device would have to be waited for.
+        """Fold a value in; values on a device are skipped, because reading them would block.
 
         NaN is the least or the greatest only as long as there is no number.
         """
@@ -69,7 +69,7 @@ class AlertLevel(Enum):
 
 
 class Word:
-    """Something a script says of its run and may say anew, which is recorded."""
+    """An attribute of a run that a script may change, which is recorded."""
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self._read = read
@@ -81,15 +81,15 @@ class Word:
         return self if run is None else run.__dict__[self._name]
 
     def __set__(self, run: "Run", value: Any) -> None:
-        before, said = run.__dict__[self._name], self._read(value)
-        run.__dict__[self._name] = said
-        run.tell(self._name, before, said)
+        before, value = run.__dict__[self._name], self._read(value)
+        run.__dict__[self._name] = value
+        run.tell(self._name, before, value)
 
 
 class Run:
     """A run. Each `log` is one step further, unless it says `commit=False` or names its step.
 
-    One that was current before is joined, and left running at the end: who began a run ends it.
+    One that was current before is joined, and left running at the end: a run is ended by whoever started it.
     """
 
     offline = False
@@ -149,15 +149,15 @@ class Run:
         self._run.flush()
         return attempts(self._run) > 1
 
-    def tell(self, what: str, before: Any, said: Any) -> None:
+    def tell(self, what: str, before: Any, value: Any) -> None:
         """Record what a script says of its run after it began: its name, notes or tags."""
         if what == "name":
-            self._run.rename(said)
+            self._run.rename(value)
         elif what == "notes":
-            self._run.note(said or "")
+            self._run.note(value or "")
         else:
-            self._run.untag(*read_tags(set(before) - set(said)))
-            self._run.tag(*said)
+            self._run.untag(*read_tags(set(before) - set(value)))
+            self._run.tag(*value)
 
     def describe(self, start: Start) -> None:
         """Add what a script wants to say of a run that was begun before it."""
@@ -248,9 +248,9 @@ class Run:
         if chosen not in (None, "min", "max", "last", "none"):
             self.ignore(f"define_metric.summary={chosen}")
             chosen = None
-        said = Definition(text_of(name), text(getattr(step_metric, "name", step_metric)), chosen)
-        self._definitions.append(said)
-        return said
+        value = Definition(text_of(name), text(getattr(step_metric, "name", step_metric)), chosen)
+        self._definitions.append(value)
+        return value
 
     def alert(self, title: str, text: str = "", level: Any = None, **others: Any) -> None:
         """Record an alert."""
@@ -280,7 +280,7 @@ class Run:
         self.ended = True
 
     def _leave(self, exit_code: int | None) -> None:
-        """Take leave of a run that somebody else ends; in a forked child nothing is left to be done."""
+        """Leave a run that was started elsewhere; in a forked child nothing is left to do."""
         if exit_code:
             self.ignore("finish.exit_code")
         if self._cancel_close():
@@ -326,7 +326,7 @@ def _parted(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any]
 
 
 def _whole(value: Any) -> int | None:
-    """The integer of 64 bits that a value is, whoever made it; None when it is none."""
+    """Return the value as a 64-bit integer; None when it is not one."""
     try:
         is_whole = isinstance(value, numbers.Real) and float(value).is_integer()
         return step_number(int(value) if is_whole else value)

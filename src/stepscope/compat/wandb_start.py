@@ -30,7 +30,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run as a script wants it; None is what nobody said."""
+    """A run as a script wants it; None is what was not given."""
 
     entity: str | None
     project: str | None
@@ -54,7 +54,7 @@ class Start:
         return self.id is not None and (self.resume or "").lower() in ("allow", "must", "auto", "true")
 
     @property
-    def said(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """What a run of Stepscope is started with."""
         found = {"tags": self.tags[:MOST_TAGS], "notes": self.notes, "group": self.group, "job_type": self.job_type}
         return {key: value for key, value in found.items() if value}
@@ -71,8 +71,8 @@ def read(given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Star
 def _found(key: str, given: Any, env: Mapping[str, str]) -> Any:
     if given is not None and not isinstance(given, Absent):
         return given
-    said = "" if env.get(_OURS.get(key, "")) else env.get(VARIABLES[key], "")
-    return [tag for tag in said.split(",") if tag] if key == "tags" else said
+    value = "" if env.get(_OURS.get(key, "")) else env.get(VARIABLES[key], "")
+    return [tag for tag in value.split(",") if tag] if key == "tags" else value
 
 
 def begins_anew(reinit: Any) -> bool:
@@ -83,22 +83,22 @@ def begins_anew(reinit: Any) -> bool:
 
 
 def generate_id(length: int = 8) -> str:
-    """An id that nobody else makes, whatever seed a program sets."""
+    """Return a random id that does not depend on the seed of the program."""
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(length))
 
 
-def _unheard(said: Any) -> None:
-    """Tell nobody."""
+def _ignore_change(value: Any) -> None:
+    """Ignore a change."""
 
 
 class Config(Mapping[str, Any]):
-    """A configuration: keys as items or attributes. A copy of it is nobody's: its changes are not told."""
+    """A configuration: keys as items or attributes. Changes of a copy are not recorded."""
 
     def __init__(
         self,
         values: Mapping[str, Any] | None = None,
-        changed: Callable[[dict[str, Any]], object] = _unheard,
-        ignore: Callable[[str], object] = _unheard,
+        changed: Callable[[dict[str, Any]], object] = _ignore_change,
+        ignore: Callable[[str], object] = _ignore_change,
     ) -> None:
         self.__dict__.update(_values=dict(values or {}), _changed=changed, _ignore=ignore)
 
@@ -155,7 +155,7 @@ class Config(Mapping[str, Any]):
 
 
 def as_dict(config: Any) -> dict[str, Any] | None:
-    """A configuration as a dict: of a mapping, pairs, or the attributes of an object; None for what is none of it."""
+    """A configuration as a dict: of a mapping, pairs, or the attributes of an object; None for anything else."""
     try:
         if config is None or isinstance(config, Absent):
             return {}

@@ -19,7 +19,7 @@ EVALUATE_EVERY = 10
 
 
 class GameJob(msgspec.Struct, frozen=True):
-    """What the process is told when it is started."""
+    """The arguments of the process."""
 
     home: str
     run: str

@@ -132,4 +132,4 @@ def _ended(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
 def _last_words(folder: Path) -> str:
     """The last line that any process left on its standard error."""
     lines = [line for path in sorted(folder.glob("*.err")) for line in path.read_text(errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line.strip()), "they said nothing")
+    return next((line for line in reversed(lines) if line.strip()), "no output")

@@ -24,7 +24,7 @@ PRODUCTIVE, OVERHEAD, IDLE = ({"train.bucket": word} for word in ("productive", 
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a rank is told when it is started."""
+    """The arguments of a rank."""
 
     home: str
     run: str

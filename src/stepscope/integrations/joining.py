@@ -16,7 +16,7 @@ _GOES_ON = ("running", "disabled")
 
 
 class Joined:
-    """A run as a framework has it. Who began a run ends it: one that was joined goes on."""
+    """The run of a callback. A run that was started here is ended here; one that was joined goes on."""
 
     _paused: ClassVar["Joined | None"] = None
     """Whose run goes on only in case more follows."""
@@ -31,7 +31,7 @@ class Joined:
 
     @property
     def begun(self) -> stepscope.Run | None:
-        """The run between `begin` and `end`, unless it is paused or somebody else ended it."""
+        """The run between `begin` and `end`, unless it is paused or was ended elsewhere."""
         run = self._begun
         return run if run is not None and run.status in _GOES_ON and Joined._paused is not self else None
 
@@ -60,7 +60,7 @@ class Joined:
         return run
 
     def enter_step(self, number: int) -> None:
-        """Go to a step: what is not said otherwise inside it was productive."""
+        """Enter a step, which counts as productive unless a span inside it says otherwise."""
         self.leave_step()
         if self.current is not None:
             self._step = self.current.step(number).__enter__()

@@ -85,7 +85,7 @@ def _describe(run: stepscope.Run) -> str:
     global _said
     known, text = _said
     if known is not run:
-        said = {
+        description = {
             "run_id": run.id,
             "project": run.project,
             "name": run.name,
@@ -96,7 +96,7 @@ def _describe(run: stepscope.Run) -> str:
             "capture_logs": setting(run, "capture_logs"),
             "log_level": setting(run, "log_level"),
         }
-        text = msgspec.json.encode({key: value for key, value in said.items() if value is not None}).decode()
+        text = msgspec.json.encode({key: value for key, value in description.items() if value is not None}).decode()
         _said = (run, text)
     return text
 

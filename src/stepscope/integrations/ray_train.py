@@ -60,7 +60,7 @@ class StepscopeTrainCallback(UserCallback):  # type: ignore[misc]
             run.log({f"worker_{rank}": values} if rank else values, step, "trainer", axis=axis)
         if checkpoint is not None:
             run.event("train.checkpoint", {"path": str(checkpoint.path)}, step=step)
-        run.flush(FLUSH_SECONDS)  # nobody tells this process that it will end
+        run.flush(FLUSH_SECONDS)  # this process is not told when it ends
 
     @counted
     def after_exception(self, run_context: Any, worker_exceptions: Mapping[int, BaseException]) -> None:
@@ -68,8 +68,8 @@ class StepscopeTrainCallback(UserCallback):  # type: ignore[misc]
         run = self._run(run_context)
         if run is not None:
             for rank, error in worker_exceptions.items():
-                said: dict[str, Any] = {"ray.worker": rank}
-                run.exception(error, **said)
+                attrs: dict[str, Any] = {"ray.worker": rank}
+                run.exception(error, **attrs)
             run.flush(FLUSH_SECONDS)
 
 

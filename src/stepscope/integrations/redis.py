@@ -20,7 +20,7 @@ def instrument(client: Any, duration: Histogram | None = None) -> Any:
     """Record what a client does, sync or asyncio, pipelines too; the client itself. A second time does nothing.
 
     `duration` is where durations go in seconds, with the attribute `operation`; by default the published histogram.
-    All goes to the run that is current when it happens, whoever is the process's OpenTelemetry provider.
+    Everything is recorded in the run that is current at that time, whichever OpenTelemetry provider is set.
     """
     if not getattr(client, _MARK, False):
         if duration is None:
@@ -78,8 +78,8 @@ class _Operation:
     def __init__(self, name: str, tracer: trace.Tracer, duration: Histogram) -> None:
         self._name = name
         self._duration = duration
-        said = {"db.system": "redis", "db.operation": name}
-        self._entry = tracer.start_as_current_span(f"redis.{name}", kind=trace.SpanKind.CLIENT, attributes=said)
+        attributes = {"db.system": "redis", "db.operation": name}
+        self._entry = tracer.start_as_current_span(f"redis.{name}", kind=trace.SpanKind.CLIENT, attributes=attributes)
 
     def __enter__(self) -> None:
         self._began = time.perf_counter()

@@ -46,8 +46,8 @@ class StepscopeCallback(BaseCallback):  # type: ignore[misc]
 
     @counted
     def _on_training_start(self) -> None:
-        said = {key: getattr(self.model, key) for key in _SAID if hasattr(self.model, key)}
-        run = self._joined.begin({"algorithm": type(self.model).__name__, **said})
+        parameters = {key: getattr(self.model, key) for key in _SAID if hasattr(self.model, key)}
+        run = self._joined.begin({"algorithm": type(self.model).__name__, **parameters})
         self._take_writers_out()  # an exception leaves one in
         self.logger.output_formats.append(_Writer(run))
 

@@ -56,7 +56,7 @@ def find_proxy(scheme: str, host: str, port: int, env: Mapping[str, str]) -> Pro
 
 
 def is_here(host: str) -> bool:
-    """Tell whether a host is this machine: nobody's proxy leads there."""
+    """Tell whether a host is this machine: no proxy is used for it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -91,13 +91,13 @@ def _matches(host: str, port: int, rule: str) -> bool:
 
 MOST_ANSWER = 1024 * 1024
 DENIED = frozenset({401, 403, 407})
-"""The statuses about who we are: no record is to blame, so all of them wait until somebody mends the token."""
+"""Statuses about the credentials: records are kept and sent again once the token is valid."""
 SERVER_ERROR = 500
 """The status of a server whose disk or database fails, whatever was sent, or that breaks on one record."""
 RETRYABLE = DENIED | {408, 425, 429, SERVER_ERROR, 502, 503, 504}
 """The statuses after which a request is sent again: those about us, those that OTLP names, and 500."""
 BLAMES_A_RECORD = frozenset({400, 413, 422})
-"""The statuses for which one record, or their number, may be to blame; others are about the address."""
+"""Statuses that one record, or their number, may cause; others are about the address."""
 
 
 def is_address(url: str) -> bool:
@@ -111,15 +111,15 @@ def is_address(url: str) -> bool:
 
 def without_secrets(url: str) -> str:
     """Write an address without the name and password in it, and without parameters that are called a secret."""
-    if not is_address(url):  # nobody knows where its parts end
+    if not is_address(url):  # its parts cannot be told apart
         return re.sub(r"^(\w+://)?.*@", r"\1", url, flags=re.DOTALL)
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    told = parse_qsl(parts.query, keep_blank_values=True)
-    kept = [(key, value) for key, value in told if not is_secret(key)]
-    if host == parts.netloc and kept == told:
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    kept = [(key, value) for key, value in pairs if not is_secret(key)]
+    if host == parts.netloc and kept == pairs:
         return url
-    query = parts.query if kept == told else urlencode(kept)
+    query = parts.query if kept == pairs else urlencode(kept)
     return urlunsplit(parts._replace(netloc=host, query=query))
 
 
@@ -133,7 +133,7 @@ def sendable(what: str, text: str | None) -> str | None:
     """A text that a header can carry, without the line break that a file ends with; ConfigError does not show it."""
     trimmed = text.strip() if text is not None else None
     if trimmed and not (trimmed.isascii() and trimmed.isprintable()):
-        raise ConfigError(f"{what} can not be sent: it holds a line break or a character that is not ASCII")
+        raise ConfigError(f"{what} cannot be sent: it has a line break or a character that is not ASCII")
     return trimmed
 
 
@@ -144,7 +144,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     client_key: str | None = None
     client_certificate: str | None = None
     verify: bool = True
-    """False: trust whoever answers."""
+    """False accepts any certificate."""
 
     def check(self) -> None:
         """Look whether the files are there; ConfigError names one that is not."""
@@ -226,8 +226,8 @@ class Connection:
                 reused = self._close()
                 late = self._clock() >= deadline  # then it was we who closed it
                 if fresh or not reused or late:
-                    said = explain(TimeoutError()) if late else f"the server closed the connection: {error!r}"
-                    raise Retry(said) from error
+                    reason = explain(TimeoutError()) if late else f"the server closed the connection: {error!r}"
+                    raise Retry(reason) from error
             except (OSError, http.client.HTTPException) as error:
                 self._close()
                 through = f"through the proxy {self._proxy}: " if self._proxy is not None else ""
@@ -235,7 +235,7 @@ class Connection:
             except ValueError as error:  # a header or path that http.client refuses; it would show what it holds
                 self._close()
                 raise Retry(
-                    "the request can not be sent: a header or the path holds what HTTP has no place for"
+                    "the request cannot be sent: a header or the path has characters that HTTP does not allow"
                 ) from error
         raise AssertionError("the second try returns or raises")
 
@@ -261,7 +261,7 @@ class Connection:
         # Socket timeouts are per read: a server that sends a byte now and then would hold us for ever.
         watch = threading.Timer(left, _cut, (connection,))
         watch.daemon = True
-        with contextlib.suppress(RuntimeError):  # no thread can be started while Python ends; nobody waits long then
+        with contextlib.suppress(RuntimeError):  # no thread can be started while Python exits
             watch.start()
         try:
             if self._open is None:

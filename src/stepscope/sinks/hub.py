@@ -43,8 +43,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Hub":
         """Read options; the address and the token may also be in STEPSCOPE_HUB_URL and STEPSCOPE_HUB_TOKEN."""
-        said = {"url": env.get("STEPSCOPE_HUB_URL"), "token": env.get("STEPSCOPE_HUB_TOKEN")}
-        made = convert("hub", {**{key: value for key, value in said.items() if value}, **options}, cls)
+        variables = {"url": env.get("STEPSCOPE_HUB_URL"), "token": env.get("STEPSCOPE_HUB_TOKEN")}
+        made = convert("hub", {**{key: value for key, value in variables.items() if value}, **options}, cls)
         if made.compression not in ("auto", "gzip", "none"):
             raise ConfigError(f"sinks: hub: compression {made.compression!r} is not known; use auto, gzip or none")
         check_address("sinks: hub: url", made.url)
@@ -63,7 +63,7 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def packed(self) -> bool:
-        """Its protocol is the journal's: records go as they lie there, and nobody reads them on the way."""
+        """Its protocol is the journal's: records are sent as they are stored, without decoding."""
         return True
 
     def open(self) -> "HubSink":

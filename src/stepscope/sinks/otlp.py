@@ -68,8 +68,8 @@ class HttpSend:
         self._connection.close()
 
     def _answer_encoding(self, answer: Answer) -> Encoding:
-        said = answer.headers.get("content-type", "")
-        return "json" if "json" in said else self._encoding
+        content_type = answer.headers.get("content-type", "")
+        return "json" if "json" in content_type else self._encoding
 
     def _reason(self, answer: Answer) -> str:
         if 300 <= answer.status < 400:
@@ -109,9 +109,9 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Otlp":
         """Read options and OTEL_EXPORTER_OTLP_* variables."""
         given = convert("otlp", options, _Options)
-        said = env.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").strip().lower()
-        if said not in ("", "cumulative", "delta", "lowmemory"):
-            text = f"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE={said!r}: use cumulative, delta or lowmemory"
+        variable = env.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").strip().lower()
+        if variable not in ("", "cumulative", "delta", "lowmemory"):
+            text = f"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE={variable!r}: use cumulative, delta or lowmemory"
             raise ConfigError(text)
         plain = {name: getattr(given, name) for name in OtlpOptions.__struct_fields__}
         found = targets(OtlpOptions(**plain), env)
@@ -119,7 +119,7 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
             _need_grpc()
         for target in found.values():
             target.tls.check()
-        preference = given.temporality or said or "cumulative"
+        preference = given.temporality or variable or "cumulative"
         return cls(targets=found, temporality=msgspec.convert(preference, Preference), steps=given.steps)
 
     @property
@@ -178,7 +178,7 @@ class OtlpSink:
         self._metrics_failed = False
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Send what is not sent yet. Spans still open are passed over: they come again when they end."""
+        """Send what is not sent yet. Open spans are skipped: they are recorded again when they end."""
         delivery = self._delivery
         if delivery.begin(batches, self.timeout):
             self._metrics_failed = False

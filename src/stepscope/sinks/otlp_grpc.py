@@ -21,7 +21,7 @@ _RETRYABLE = frozenset(
         grpc.StatusCode.OUT_OF_RANGE,
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DATA_LOSS,
-        # Not in the specification: these are about who we are, and no record is to blame.
+        # Not in the specification: these are about the credentials, not the records.
         grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.PERMISSION_DENIED,
     }

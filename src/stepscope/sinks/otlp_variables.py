@@ -28,7 +28,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtlpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person may say of the connection in `sinks:`; each stands above its variables."""
+    """Options of the connection in `sinks:`; each overrides its variables."""
 
     endpoint: str | None = None
     protocol: str | None = None
@@ -47,27 +47,27 @@ def targets(options: OtlpOptions, env: Mapping[str, str]) -> dict[Signal, Target
 
 
 def _target(signal: Signal, options: OtlpOptions, env: Mapping[str, str]) -> Target:
-    def said(name: str) -> str | None:
+    def variable(name: str) -> str | None:
         return env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}") or env.get(f"OTEL_EXPORTER_OTLP_{name}") or None
 
-    protocol = options.protocol or said("PROTOCOL") or "http/protobuf"
+    protocol = options.protocol or variable("PROTOCOL") or "http/protobuf"
     if protocol not in PROTOCOLS:
         raise ConfigError(f"sinks: otlp: protocol {protocol!r} is not known; use {', '.join(PROTOCOLS)}")
-    headers = options.headers if options.headers is not None else parse_headers(said("HEADERS") or "")
-    compression = options.compression or said("COMPRESSION") or "none"
+    headers = options.headers if options.headers is not None else parse_headers(variable("HEADERS") or "")
+    compression = options.compression or variable("COMPRESSION") or "none"
     if compression not in ("gzip", "none"):
         raise ConfigError(f"sinks: otlp: compression {compression!r} is not known; use gzip or none")
-    insecure = options.insecure if options.insecure is not None else (said("INSECURE") or "").lower() == "true"
+    insecure = options.insecure if options.insecure is not None else (variable("INSECURE") or "").lower() == "true"
     return Target(
         protocol=protocol,
         url=_url(signal, options, env, protocol, insecure),
         headers={key.lower(): sendable(f"sinks: otlp: header {key}", value) or "" for key, value in headers.items()},
-        timeout=options.timeout if options.timeout is not None else _seconds(said("TIMEOUT")),
+        timeout=options.timeout if options.timeout is not None else _seconds(variable("TIMEOUT")),
         gzip=compression == "gzip",
         tls=Tls(
-            certificate=options.certificate or said("CERTIFICATE"),
-            client_key=options.client_key or said("CLIENT_KEY"),
-            client_certificate=options.client_certificate or said("CLIENT_CERTIFICATE"),
+            certificate=options.certificate or variable("CERTIFICATE"),
+            client_key=options.client_key or variable("CLIENT_KEY"),
+            client_certificate=options.client_certificate or variable("CLIENT_CERTIFICATE"),
         ),
     )
 
@@ -90,7 +90,7 @@ def _url(signal: Signal, options: OtlpOptions, env: Mapping[str, str], protocol:
 
 
 def parse_headers(text: str) -> dict[str, str]:
-    """Read `key=value,key=value` with %-escapes; a part that is no pair is passed over, as the specification says."""
+    """Read `key=value,key=value` with %-escapes; parts that are not pairs are skipped, as the specification says."""
     pairs = [part.partition("=") for part in text.split(",")]
     return {
         unquote(key.strip()).lower(): unquote(value.strip()) for key, equals, value in pairs if equals and key.strip()

@@ -168,13 +168,13 @@ Options = TypeVar("Options")
 
 
 def parse(given: Any, env: Mapping[str, str] | None = None) -> tuple[Chosen, ...]:
-    """Read the `sinks` setting: names, or mappings of one name to its options; a text is parted by commas."""
+    """Read the `sinks` setting: names, or mappings of one name to its options; a text is split at commas."""
     env = os.environ if env is None else env
     if isinstance(given, str) and given.lstrip().startswith(("[", "{")):
         try:
             given = msgspec.json.decode(given)
         except msgspec.DecodeError as error:
-            what = f"a text that begins with {given.lstrip()[0]} is read as JSON, and this is none"
+            what = f"a text that begins with {given.lstrip()[0]} is parsed as JSON, which failed"
             raise ConfigError(f"sinks: {what}: {error}") from None
         given = [given] if isinstance(given, dict) else given
     elif isinstance(given, str):

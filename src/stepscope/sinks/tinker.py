@@ -33,7 +33,7 @@ from stepscope.wire import tinker as wire
 Kind = Literal["metric", "span", "log", "event", "alert"]
 _WAIT = DENIED | {408, 409, 425, 429}
 _NO_SERVICE = frozenset({404, 405, 501})
-"""The statuses of a server that has no such path: no record is to blame, so all of them wait for the right address."""
+"""The statuses of a server that has no such path: records are kept until the address is right."""
 
 
 class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,11 +50,11 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Tinker":
         """Read options; the address and the key may also be in TINKER_BASE_URL and TINKER_API_KEY."""
-        said = {"url": env.get("TINKER_BASE_URL"), "api_key": env.get("TINKER_API_KEY")}
+        variables = {"url": env.get("TINKER_BASE_URL"), "api_key": env.get("TINKER_API_KEY")}
         given = dict(options)
         if isinstance(given.get("kinds"), str):
             given["kinds"] = [part.strip() for part in given["kinds"].split(",") if part.strip()]
-        made = convert("tinker", {**{key: value for key, value in said.items() if value}, **given}, cls)
+        made = convert("tinker", {**{key: value for key, value in variables.items() if value}, **given}, cls)
         check_address("sinks: tinker: url", made.url)
         if not made.kinds:
             raise ConfigError(f"sinks: tinker: kinds names none; known: {', '.join(KINDS)}")
@@ -113,7 +113,7 @@ class TinkerSink:
         self._delivery: Delivery[list[_Waiting]] = Delivery(clock)
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Send what is not sent yet; kinds that were not asked for, and spans still open, are passed over."""
+        """Send what is not sent yet; other kinds and open spans are skipped."""
         if self._delivery.begin(batches, self.timeout):
             self._delivery.parts = self._requests(batches)
         self._delivery.send(self._send)

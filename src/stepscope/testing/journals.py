@@ -18,7 +18,7 @@ SELF = "stepscope"
 
 
 def read_batches(home: str | os.PathLike[str], run_id: str) -> list[Batch]:
-    """Read every batch of a run, writer by writer, each in the order written; damage is passed over.
+    """Read every batch of a run, writer by writer, each in the order written; damaged frames are skipped.
 
     None for a run that is not there: one that has recorded nothing yet has no folder either.
     """

@@ -9,14 +9,14 @@ from stepscope.model.records import Instrument
 
 
 def reject(what: str, found: object) -> None:
-    """Count input as rejected, with its type as the reason; without a run there is nobody to tell."""
+    """Count input as rejected, with its type as the reason; without a run nothing is counted."""
     run = stepscope.current_run()
     if run is not None:
         run.count("rejected", what, type(found).__name__)
 
 
 def mapping(what: str, given: Any) -> dict[str, Any]:
-    """Copy a mapping with texts for keys; what is none, or cannot be read, is counted."""
+    """Copy a mapping with texts for keys; anything else, or one that cannot be read, is counted as rejected."""
     if given is None:
         return {}
     try:

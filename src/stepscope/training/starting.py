@@ -17,8 +17,8 @@ _PROTOCOLS = {4317: "grpc", 4318: "http/protobuf"}
 def begin(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run:
     """Join the current run, or start one with these sinks and the arguments of `init`; ConfigError as from there.
 
-    The argument `sinks` takes the place of those in the settings, as in `init`. A sink that is wanted here stands above
-    one of the same name in the settings, and below one that the argument has options for. A current run keeps its
+    The argument `sinks` takes the place of those in the settings, as in `init`. A sink that is wanted here overrides
+    one of the same name in the settings, unless the argument has options for it. A current run keeps its
     sinks: one that it lacks is named in a warning.
     """
     _check_names(arguments)
@@ -94,8 +94,8 @@ def _listed(given: Any) -> list[Any]:
 
 def _name(sink: Any) -> str:
     """The name of a sink, however it was given."""
-    said = next(iter(sink), "") if isinstance(sink, Mapping) else getattr(sink, "name", sink)
-    return text_of(said).strip().lower()
+    name = next(iter(sink), "") if isinstance(sink, Mapping) else getattr(sink, "name", sink)
+    return text_of(name).strip().lower()
 
 
 def _check_names(arguments: Mapping[str, Any]) -> None:
@@ -107,7 +107,7 @@ def _check_names(arguments: Mapping[str, Any]) -> None:
 
 def _right(wanted: Wanted, arguments: Mapping[str, Any], notices: list[str]) -> tuple[Wanted, dict[str, Any]]:
     """What is right of sinks and arguments, each asked by itself; a notice for each of the others."""
-    load_settings({})  # where the settings of the process are wrong, nothing that was given is to blame
+    load_settings({})  # raise now if the settings of the process are wrong, not the arguments
 
     def is_right(key: str, value: Any) -> bool:
         try:

@@ -58,15 +58,15 @@ def setup_tracing(
 ) -> LoopTracerProvider | None:
     """Start recording under a service's name and send it to an OTLP server; None when nothing can be recorded.
 
-    Never raises, and needs no server: what nobody takes waits in the journal. An endpoint on port 4317 is spoken to
-    over gRPC; `None` sends nothing. PyTorch, if it is imported by now, is timed until the provider's `shutdown` or the
+    Never raises, and needs no server: what is not delivered stays in the journal. An endpoint on port 4317 uses
+    gRPC; `None` sends nothing. PyTorch, if it is imported by now, is timed until the provider's `shutdown` or the
     end of the run, unless `torch` is false or it is timed already. Further arguments are those of `stepscope.init`; a
     wrong one is left out and named in a warning. A run that is current is joined, and goes on after `shutdown`.
     """
     wanted = starting.otlp(otlp_endpoint) if otlp_endpoint else {}
     name, where = text_of(service_name), text_of(environment)
-    said = {"environment": where, "deployment.environment": where}
-    usual = {"project": name, "service_name": name, "resource_attributes": said}
+    attributes = {"environment": where, "deployment.environment": where}
+    usual = {"project": name, "service_name": name, "resource_attributes": attributes}
     joins = stepscope.current_run() is not None
     run = starting.begin_quietly(wanted, {**usual, **settings})
     if run is None or run.status == "disabled":
@@ -150,7 +150,7 @@ class TracingContext:
 def trace_function(tracer: Any = None, func_name: str | None = None) -> Any:
     """Put a span around each call of a function; `@trace_function`, or with a tracer and a name.
 
-    Coroutines, generators and methods of every sort are functions too. The span has `function`, and `result.status`:
+    Coroutines, generators and methods are supported too. The span has `function`, and `result.status`:
     success or error.
     """
     if isinstance(tracer, classmethod) or (callable(tracer) and not isinstance(tracer, trace.Tracer)):
@@ -164,7 +164,7 @@ def trace_function(tracer: Any = None, func_name: str | None = None) -> Any:
 
 
 class CallContext(TracingContext):
-    """The span of a call, which says how the call ended; a generator that nobody wants to the end did not fail."""
+    """The span of a call, which says how the call ended; a generator that is closed early did not fail."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None

@@ -1,4 +1,4 @@
-"""A trainer's config of any make, read as nested dicts: mappings, dataclasses, models, parsed arguments, objects."""
+"""A trainer's config of any type, read as nested dicts: mappings, dataclasses, models, parsed arguments, objects."""
 
 import argparse
 import dataclasses

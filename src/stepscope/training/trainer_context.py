@@ -27,7 +27,7 @@ class DistInfo:
 
     @classmethod
     def resolve(cls, env: Mapping[str, str] | None = None) -> "DistInfo":
-        """Read the launcher's variables; a process that nobody launched is rank 0 of 1."""
+        """Read the launcher's variables; without a launcher the process is rank 0 of 1."""
         found = detect_launch(env)
         return cls(found.rank, found.local_rank, found.world_size, found.launcher)
 
@@ -78,9 +78,9 @@ _NO_METRICS = frozenset(("startup", "config_trace"))
 
 
 class TrainingContext:
-    """A trainer's way to its run. No method raises; after `finish`, or the end of the run, calls are counted.
+    """The telemetry of a trainer. No method raises; after `finish`, or the end of the run, calls are counted.
 
-    Who began the run ends it: `began` says whether that is this context.
+    The run is ended by whoever started it: `began` tells whether this context did.
     """
 
     def __init__(self, run: stepscope.Run, dist: DistInfo, registry: MetricRegistry, *, began: bool = False) -> None:
@@ -129,7 +129,7 @@ class TrainingContext:
         """Record one event: its numbers as metrics at its step, all of it on the span it happens in.
 
         The category may also come as the field `category` or `telemetry`, and the message as the field `message`; a
-        category that nobody knows is MISC. Without a step field the step of `run.step` counts, and without that no
+        category that is unknown is MISC. Without a step field the step of `run.step` counts, and without that no
         metric is made. An event that is in no span and made no metric, or has a message, is an event of the run.
         """
         if not self._is_open():

@@ -32,7 +32,7 @@ def known(word: Any) -> Category | None:
 
 
 def normalize(word: Any) -> Category:
-    """The category a word means; MISC for whatever nobody knows."""
+    """The category a word means; MISC for an unknown word."""
     return known(word) or Category.MISC
 
 
@@ -89,12 +89,12 @@ class MetricRegistry:
             self.register(key, label)
 
     def register(self, key: str, label: str) -> None:
-        """Give a metric its label; an empty one is passed over."""
+        """Give a metric its label; an empty one is ignored."""
         if key and label:
             self.labels[text_of(key)] = self._own[text_of(key)] = text_of(label)
 
     def configure(self, labels: Mapping[str, str]) -> None:
-        """Take the labels of a config: they stand above the variables, and below those given in code."""
+        """Take the labels of a config: they override the variables and are overridden by those set in code."""
         self.labels.update({text_of(key): text_of(label) for key, label in labels.items()})
         self.labels.update(self._own)
 
@@ -105,7 +105,7 @@ class MetricRegistry:
     def line(self, category: Any, numbers: Mapping[str, Any]) -> str:
         """The numbers of one event as one line: `TRAINER - Grad norm: 2.300000 | Critic loss: 0.500000`.
 
-        What is no number is there as its text; one on a device is waited for.
+        A value that is not a number is shown as text; this waits for one on a device.
         """
         parts = [f"{self.label(text_of(key))}: {_shown(value)}" for key, value in numbers.items()]
         return f"{normalize(category).name} - {' | '.join(parts) or 'No metrics'}"

@@ -27,7 +27,7 @@ class Installed:
 
     parts: list[Removable] = field(default_factory=list)
     active: list[bool] = field(default_factory=list)
-    """Not empty while timing is on; functions that somebody else wrapped look at it."""
+    """Not empty while timing is on; functions that others have wrapped check it."""
 
 
 _installed: list[Installed] = []
@@ -70,7 +70,7 @@ def instrument(
 
 
 def instrument_once() -> Callable[[], None] | None:
-    """Time torch as `instrument` does, unless somebody had it timed already; the way back to what was."""
+    """Time torch as `instrument` does, unless it is timed already; return a function that undoes it."""
     if _installed:  # maybe with options of somebody's own
         return None
     instrument()
@@ -93,5 +93,5 @@ def uninstrument() -> None:
 
 
 def _whole(given: Any) -> int:
-    """A number of steps; what is none counts as 0."""
+    """Return a number of steps; 0 for anything else."""
     return given if isinstance(given, int) and given > 0 else 0

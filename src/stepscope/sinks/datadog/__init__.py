@@ -51,12 +51,12 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Datadog":
-        """Read options and the DD_* variables; an option stands above its variable."""
-        said = {key: _first(env, names) for key, names in _FROM_ENV.items()}
+        """Read options and the DD_* variables; an option overrides its variable."""
+        variables = {key: _first(env, names) for key, names in _FROM_ENV.items()}
         given = dict(options)
         if isinstance(given.get("tags"), str):
             given["tags"] = _split(given["tags"])
-        made = convert("datadog", {**{key: value for key, value in said.items() if value}, **given}, cls)
+        made = convert("datadog", {**{key: value for key, value in variables.items() if value}, **given}, cls)
         if {"host", "port", "socket"}.isdisjoint(given):
             made = structs.replace(made, **_agent(env))
         tags = tuple(dict.fromkeys((*_env_tags(env), *(tag(each) for each in made.tags))))
@@ -111,7 +111,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return DogStatsdSink(agent, translator, timeout=self.timeout, most_bytes=most, plain=self.plain)
 
     def _chosen(self) -> Literal["dogstatsd", "http"]:
-        """An Agent that is named goes first, then a key; with neither an Agent is looked for on this machine."""
+        """Choose a configured Agent, else the intake if there is a key, else an Agent on this machine."""
         if self.transport != "auto":
             return self.transport
         has_agent = self.host or self.port or self.socket
@@ -127,7 +127,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             fix = "pip install 'stepscope[datadog]', or set DD_API_KEY to need no Agent"
             raise ConfigError(f"sinks: datadog: DogStatsD needs Datadog's client: {fix}")
         elif self.port is not None and not 0 < self.port < 65536:
-            raise ConfigError(f"sinks: datadog: port {self.port} is none")
+            raise ConfigError(f"sinks: datadog: port {self.port} is not valid; use 1 to 65535")
         elif self.max_bytes is not None and not 128 <= self.max_bytes <= 65_000:
             raise ConfigError("sinks: datadog: max_bytes is the size of a datagram, 128 to 65000")
 
@@ -137,7 +137,7 @@ def _first(env: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _agent(env: Mapping[str, str]) -> dict[str, Any]:
-    """Read where the Agent is: a URL goes first, then a socket, then host and port."""
+    """Read where the Agent is: a URL takes precedence, then a socket, then host and port."""
     url = _first(env, ("DD_DOGSTATSD_URL",))
     if url:
         try:

@@ -36,7 +36,7 @@ class Agent:
         self._socket: socket.socket | None = None
 
     def send(self, datagram: bytes) -> None:
-        """Send one datagram; OSError when it certainly did not arrive. UDP itself may lose it without a word."""
+        """Send one datagram; OSError when it certainly did not arrive. UDP may lose it silently."""
         sock = self._opened()
         if sock.type == socket.SOCK_STREAM:
             try:

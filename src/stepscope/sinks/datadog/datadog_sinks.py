@@ -79,7 +79,7 @@ _NO_AGENT = (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTCONN, errno.ECONNRESET,
 
 
 class DogStatsdSink:
-    """Sends lines in datagrams. What UDP loses nobody knows; a socket that takes nothing is waited for."""
+    """Sends lines in datagrams. Datagrams that UDP loses are not noticed; a full socket is retried."""
 
     divisible = True
 
@@ -101,7 +101,7 @@ class DogStatsdSink:
         self._delivery = ItemDelivery(translator, now, clock)
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Send what is not sent yet. Spans and logs are passed over: DogStatsD has no place for them."""
+        """Send what is not sent yet. Spans and logs are skipped: DogStatsD does not have them."""
         delivery = self._delivery
         delivery.translate(batches, self.timeout)
         lines = self._lines(delivery)
@@ -183,7 +183,7 @@ class IntakeSink:
         self._headers = {"dd-api-key": api_key, "content-type": "application/json", "user-agent": "Stepscope"}
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Send what is not sent yet. Spans are passed over: they go to Datadog as OTLP."""
+        """Send what is not sent yet. Spans are skipped: they go to Datadog as OTLP."""
         delivery = self._delivery
         delivery.translate(batches, self.timeout)
         queues: dict[str, list[Item]] = {name: [] for name in ROUTES}
@@ -228,11 +228,11 @@ class IntakeSink:
         del items[: body.held]
 
     def _after(self, answer: Answer) -> float | None:
-        said = retry_after(answer.headers, self._now)
+        after = retry_after(answer.headers, self._now)
         reset = answer.headers.get("x-ratelimit-reset", "")
-        if said is None and reset.isascii() and reset.isdigit():
+        if after is None and reset.isascii() and reset.isdigit():
             return float(reset[:9]) or None
-        return said
+        return after
 
     def _reason(self, answer: Answer) -> str:
         text = "; ".join(_errors(answer)) or answer.body[:200].decode("utf-8", "replace")

@@ -28,7 +28,7 @@ VARIABLES = {
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person may say in `sinks:`; each stands above its variable."""
+    """Options in `sinks:`; each overrides its variable."""
 
     uri: str = DEFAULT
     experiment: str | int | None = None
@@ -64,8 +64,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_target(options: Mapping[str, Any], env: Mapping[str, str]) -> Target:
     """Read options and MLflow's variables; ConfigError names the fix."""
-    said = {option: env[name] for option, name in VARIABLES.items() if env.get(name)}
-    given = convert("mlflow", {**said, **options}, Options)
+    variables = {option: env[name] for option, name in VARIABLES.items() if env.get(name)}
+    given = convert("mlflow", {**variables, **options}, Options)
     uri, credentials = _address(given.uri)
     experiment, known_as = _experiment(given, env)
     tls = Tls(certificate=given.certificate, client_certificate=given.client_certificate, verify=not given.insecure_tls)
@@ -93,9 +93,9 @@ def _experiment(given: Options, env: Mapping[str, str]) -> tuple[str | None, Lit
         (env.get("MLFLOW_EXPERIMENT_NAME") or None, "name"),
         (env.get("MLFLOW_EXPERIMENT_ID") or None, "id"),
     )
-    for said, known_as in found:
-        if said is not None:
-            return str(said) or None, known_as
+    for value, known_as in found:
+        if value is not None:
+            return str(value) or None, known_as
     return None, None
 
 

@@ -81,7 +81,7 @@ class Runs:
         """When a create was left without an answer."""
 
     def find(self, writer: Writer) -> Found | None:
-        """Find the run of a writer; None when it is not there yet, Retry when nobody can tell."""
+        """Find the run of a writer; None when it is not there yet, Retry when the server does not answer."""
         known = self._known.get(writer.run)
         if known is None:
             found = self._search(writer)
@@ -90,7 +90,7 @@ class Runs:
         return known
 
     def known(self, writer: Writer) -> Found | None:
-        """The run of a writer if it was found before; asks nobody."""
+        """Return the run of a writer if it was found before; no request is made."""
         return self._known.get(writer.run)
 
     def open(self, writer: Writer, began: int) -> Found:
@@ -232,7 +232,7 @@ class Ends:
         self._server.post("runs/update", {"run_id": run.id, "status": status, "end_time": max(time // 1_000_000, 0)})
 
     def close(self) -> None:
-        """End the runs whose rank 0 is dead; what it said itself, if that comes later, stands above this."""
+        """End the runs whose rank 0 is dead; an end that the trainer reported itself, even later, overrides this."""
         self._server.allow(LEAVE_SECONDS)
         for run, writer, last in self._firsts.values():
             if run.status == "RUNNING" and not run.presumed and writer.attempt == run.attempt and self._dead(writer):

@@ -15,7 +15,7 @@ from stepscope.sinks.mlflow.tracking_server import Refused, Server
 from stepscope.wire import mlflow
 from stepscope.wire.mlflow import metric_batches, pair_batches, points
 
-NO_LOGS = "MLflow has no place for logs"
+NO_LOGS = "MLflow has no log records"
 GONE = "the run was deleted in MLflow; the rest goes to a new one"
 
 
@@ -34,7 +34,7 @@ class MetricsSink:
         self._delivery: Delivery[list[Entry]] = Delivery(clock)
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Send what is not sent yet. The same point twice is stored once: MLflow's key holds all of it."""
+        """Send what is not sent yet. A point that is sent twice is stored once."""
         self._server.allow(self.timeout)
         if self._delivery.begin(batches, self.timeout):
             self._delivery.parts = list(by_run(batches).values())
@@ -149,5 +149,5 @@ class MetricsSink:
 
 def _began(entries: Sequence[Entry]) -> int:
     """When a run began, in milliseconds: as its first process says, else with its first record."""
-    said = [entry.writer.wall_ns for entry in entries if entry.writer.wall_ns > 0]
-    return max(min(said or [entry.record.time for entry in entries]) // 1_000_000, 0)
+    started = [entry.writer.wall_ns for entry in entries if entry.writer.wall_ns > 0]
+    return max(min(started or [entry.record.time for entry in entries]) // 1_000_000, 0)

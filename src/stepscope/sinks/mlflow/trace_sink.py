@@ -33,7 +33,7 @@ MOST_UNLINKED = 10_000
 class TracesSink:
     """Sends spans, by trace; other records are not its business. Not thread-safe.
 
-    It never creates a run: where there is none after a while the spans go without, and are linked when there is. With
+    It never creates a run: if there is none after a while, spans are sent without it and linked later. With
     the id of an experiment nothing is looked up before the spans are sent. A server without MLflow's REST API, such as
     a plain collector, gets them without an experiment.
     """

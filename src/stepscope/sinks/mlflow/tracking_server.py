@@ -13,16 +13,16 @@ from stepscope.sinks.mlflow import Target
 from stepscope.wire.mlflow import API
 
 MOST_ANSWER = 64 * 1024 * 1024
-"""A run is told with all its params and the latest of all its metrics."""
+"""The answer for a run has all its params and the latest value of every metric."""
 WAIT = frozenset({429, 503})
 UNCLEAR = frozenset({502, 504})
-"""A gateway's words: nobody knows whether the server has done it."""
+"""Statuses of a gateway: the server may or may not have processed the request."""
 AGENT = "Stepscope"
 OVER = "slow: the time for one delivery was over; it goes on"
 
 
 class NoAnswer(Retry):
-    """Nobody knows whether the server has done what it was asked."""
+    """The outcome of a request is unknown."""
 
 
 class NoRestApi(Retry):
@@ -30,7 +30,7 @@ class NoRestApi(Retry):
 
 
 class Refused(Exception):
-    """The server answered, and said no."""
+    """The server refused a request."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"HTTP {status}: {message[:300]}".rstrip(": "))
@@ -79,7 +79,7 @@ class Server:
     def send(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, once: bool = False
     ) -> Answer:
-        """Send a request; Refused for a no, Retry for a not now, NoAnswer when nobody knows."""
+        """Send a request; Refused, Retry when it may be sent again, or NoAnswer when the outcome is unknown."""
         left = self._deadline - self._clock()
         if left <= 0:
             raise Retry(OVER, after=0.0)
@@ -121,16 +121,16 @@ def _refused(answer: Answer) -> Refused:
     if 300 <= answer.status < 400:
         return Refused(answer.status, "", f"a redirect to {answer.headers.get('location', 'nowhere')[:200]}, not taken")
     try:
-        said = msgspec.json.decode(answer.body)
-        code = str(said.get("error_code", ""))
-        return Refused(answer.status, code, str(said.get("message") or said.get("detail") or ""))
+        found = msgspec.json.decode(answer.body)
+        code = str(found.get("error_code", ""))
+        return Refused(answer.status, code, str(found.get("message") or found.get("detail") or ""))
     except (ValueError, AttributeError):
         text = answer.body[:200].decode("utf-8", "replace")
         return Refused(answer.status, "", "" if "<" in text else text)
 
 
 class Experiments:
-    """The ids of experiments, looked up once, made where there is none of the name."""
+    """The ids of experiments, looked up once, created when missing."""
 
     def __init__(self, server: Server, target: Target) -> None:
         self._server, self._target = server, target

@@ -103,10 +103,12 @@ class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Prometheus":
         """Read options; host and port may also be in OTEL_EXPORTER_PROMETHEUS_HOST and _PORT."""
-        said = {"host": env.get("OTEL_EXPORTER_PROMETHEUS_HOST"), "port": env.get("OTEL_EXPORTER_PROMETHEUS_PORT")}
-        made = convert("prometheus", {**{key: value for key, value in said.items() if value}, **options}, cls)
+        variables = {"host": env.get("OTEL_EXPORTER_PROMETHEUS_HOST"), "port": env.get("OTEL_EXPORTER_PROMETHEUS_PORT")}
+        made = convert("prometheus", {**{key: value for key, value in variables.items() if value}, **options}, cls)
         if not 0 <= made.port < 65536:
-            raise ConfigError(f"sinks: prometheus: port {made.port} is none; use 1 to 65535, or 0 for any that is free")
+            raise ConfigError(
+                f"sinks: prometheus: port {made.port} is not valid; use 1 to 65535, or 0 for any free port"
+            )
         if not made.host:
             raise ConfigError("sinks: prometheus: host is empty; use 127.0.0.1, or 0.0.0.0 for all addresses")
         if made.max_series < 1 or not made.stale > 0:
@@ -143,7 +145,7 @@ class PrometheusSink:
         self._refused: Counter[str] = Counter()
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Take the metrics; other kinds are passed over, and so is what is stale already."""
+        """Take the metrics; other kinds and stale records are skipped."""
         self._show()
         now = self._now()
         refused: Counter[str] = Counter()

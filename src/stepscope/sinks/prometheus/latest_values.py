@@ -14,13 +14,13 @@ from stepscope.wire.otlp.encode.metric_points import Temporality
 
 TOO_MANY = "more series than `max_series`"
 TWO_KINDS = "a name that is already a metric of another kind"
-SETS = "a set: Prometheus has no place for it"
+SETS = "a set: Prometheus has no such type"
 STEP_KEY = "train.step"
 SCOPE_LABEL = "otel_scope_name"
 OWN_LABELS = frozenset(("project", "rank", "run", "le", "quantile", SCOPE_LABEL))
 """Labels that no attribute may have; an attribute of that name is called `exported_...`."""
 SWEEP_SECONDS = 1.0
-"""Between two looks for stale series while there is no place for new ones: each look goes through all of them."""
+"""Between two sweeps for stale series when there is no room for new ones: each sweep visits all of them."""
 _SAMPLES = ("histogram", "distribution", "timing")
 _STEP_METRIC = Instrument(cumulative=False)
 
@@ -64,7 +64,7 @@ class Series:
         self._lock = threading.Lock()
 
     def take(self, writer: Writer, record: Metric, now: float) -> list[str]:
-        """Keep what a record says, unless it is stale already; the reason of each value that has no place."""
+        """Keep the values of a record unless it is stale; return the reason for each value that is refused."""
         oldest = now * 1e9 - self._stale
         if record.time < oldest:
             return []
@@ -73,14 +73,14 @@ class Series:
         if record.step is not None:
             axis = {"axis": record.axis} if record.axis else {}
             sample = _Sample(STEP_KEY, "gauge", record.step, "The last step that was recorded.")
-            refused.append(self._keep(sample, record.time, _told({**own, **axis}), oldest))
+            refused.append(self._keep(sample, record.time, _as_key({**own, **axis}), oldest))
         instrument = record.instrument or _STEP_METRIC
         if instrument.type == "set":
             return [*filter(None, refused), SETS]
         carried, clashes = labels_of(record.attrs, OWN_LABELS)
         self.clashes += clashes
         scope = {SCOPE_LABEL: instrument.scope} if instrument.scope else {}
-        labels = _told({**carried, **scope, **own})
+        labels = _as_key({**carried, **scope, **own})
         added = self._temporality.convert(writer, _as_sums(record, instrument)) or record
         self._temporality.commit()
         for key, value in added.points():
@@ -97,8 +97,8 @@ class Series:
                 for name, known in sorted(self._families.items())
             ]
 
-    def _keep(self, sample: _Sample, time: int, told: Labels, oldest: float) -> str:
-        """Keep a value if it is the latest of its series; why not, when there is no place for it."""
+    def _keep(self, sample: _Sample, time: int, labels: Labels, oldest: float) -> str:
+        """Keep a value if it is the latest of its series; return the reason when it is refused."""
         name = metric_name(sample.key, self._namespace)
         if sample.type == "counter":
             name = name.removesuffix("_total")
@@ -108,7 +108,7 @@ class Series:
                 return TWO_KINDS
             if known is not None and known.type != sample.type:
                 return TWO_KINDS
-            before = known.series.get(told) if known is not None else None
+            before = known.series.get(labels) if known is not None else None
             if before is None and self._count >= self._most:
                 if abs(oldest - self._swept) >= SWEEP_SECONDS * 1e9:
                     self._sweep(oldest)
@@ -120,7 +120,7 @@ class Series:
                     described = sample.help or f"The latest value of {sample.key}."
                     known = self._families[name] = _Known(sample.type, described, {})
                     self._owners.update(dict.fromkeys(sample_names(name, sample.type), name))
-                known.series[told] = _Latest(time, sample.value)
+                known.series[labels] = _Latest(time, sample.value)
         return ""
 
     def _sweep(self, oldest: float) -> None:
@@ -136,7 +136,7 @@ class Series:
                     self._owners.pop(taken, None)
 
 
-def _told(labels: Mapping[str, str]) -> Labels:
+def _as_key(labels: Mapping[str, str]) -> Labels:
     return tuple(sorted(labels.items()))
 
 
@@ -172,8 +172,8 @@ def _samples(instrument: Instrument, key: str, value: Value) -> Iterator[_Sample
     elif instrument.type == "gauge":
         # Logged at a step, it tells of that step alone: its counts may fall, and `_count` is for those that grow.
         mean = value.total / value.count if value.count and value.total is not None else None
-        told = (("_values", value.count), ("_mean", mean), ("_min", value.low), ("_max", value.high))
-        yield from (_Sample(key + suffix, "gauge", number, text) for suffix, number in told if number is not None)
+        gauges = (("_values", value.count), ("_mean", mean), ("_min", value.low), ("_max", value.high))
+        yield from (_Sample(key + suffix, "gauge", number, text) for suffix, number in gauges if number is not None)
     else:
         has_buckets = isinstance(value, Histogram) and bool(value.bounds)
         yield _Sample(key, "histogram" if has_buckets else "summary", value, text)

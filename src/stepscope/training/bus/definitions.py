@@ -26,7 +26,7 @@ Unit = str | tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One metric. A definition is told apart by its kind and name."""
+    """One metric. Definitions are identified by kind and name."""
 
     kind: str
     name: str
@@ -91,7 +91,7 @@ def distribution(name: Any, **options: Any) -> Definition:
 
 
 def listed(given: Any) -> list[Definition]:
-    """The definitions that a reporter is made with, each once, or one by itself; ConfigError for what is none."""
+    """The definitions that a reporter is made with, without duplicates; ConfigError for anything else."""
     try:
         found = list(given)
     except Exception:  # nothing that can be gone through, or whatever a foreign iterator raises

@@ -18,7 +18,7 @@ Execute = Callable[[Any, Any, Any], None]
 
 
 class BusSpan:
-    """Says when a piece of work starts, and how it ends. Its durations are nanoseconds of the monotonic clock."""
+    """Emits the start and the end of a piece of work. Durations are nanoseconds of the monotonic clock."""
 
     def __init__(self, execute: Execute, prefix: tuple[str, ...], metadata: Mapping[str, Any]) -> None:
         self._execute = execute
@@ -27,12 +27,12 @@ class BusSpan:
         context = metadata.get("telemetry_span_context", next(_contexts))
         self._given: dict[str, Any] = {**metadata, "telemetry_span_context": context}
         self.metadata: dict[str, Any] = dict(self._given)
-        """What `stop` will say; change it while the work goes on."""
+        """The metadata of `stop`; it may be changed until then."""
         self.measurements: dict[str, Any] = {}
-        """What `stop` will measure beside the duration."""
+        """Measurements of `stop` beside the duration."""
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Do the work; a coroutine function's is done when the answer is awaited."""
+        """Call the function; a coroutine function runs when the answer is awaited."""
         if inspect.iscoroutinefunction(function):
             return self._later(function)
         with self:
@@ -43,7 +43,7 @@ class BusSpan:
             return self._take(await function())
 
     def _take(self, answer: Any) -> Any:
-        """Part an answer into the result and what `stop` says; what is no such answer is the result."""
+        """Split an answer into the result and what `stop` has; any other answer is the result."""
         if isinstance(answer, tuple) and 2 <= len(answer) <= 3 and all(isinstance(a, Mapping) for a in answer[1:]):
             context = self._given["telemetry_span_context"]
             self.metadata = {"telemetry_span_context": context, **answer[-1]}
@@ -67,8 +67,8 @@ class BusSpan:
             self._execute((*self._prefix, "stop"), measured, self.metadata)
             return
         stack = exception_attrs(error)["exception.stacktrace"]
-        said = {**self._given, "kind": type(error).__name__, "reason": error, "error": error, "stacktrace": stack}
-        self._execute((*self._prefix, "exception"), measured, said)
+        details = {**self._given, "kind": type(error).__name__, "reason": error, "error": error, "stacktrace": stack}
+        self._execute((*self._prefix, "exception"), measured, details)
 
     async def __aenter__(self) -> "BusSpan":
         return self.__enter__()
@@ -132,7 +132,7 @@ class Bus:
         return True
 
     def detach(self, handler_id: Any) -> bool:
-        """End what was attached under an id; False when there is nothing."""
+        """Detach what was attached under an id; False when there is nothing."""
         with self._lock:
             gone = self._ids.pop(text_of(handler_id), ())
             for each in gone:
@@ -155,11 +155,11 @@ class Bus:
     list_handlers = _attached  # the published name
 
     def execute(self, event: Any, measurements: Any = None, metadata: Any = None) -> None:
-        """Say that something happened. A plain number for measurements is `{"value": number}`."""
+        """Emit an event. A plain number for measurements is `{"value": number}`."""
         name: Any = event if type(event) is tuple else event_name(event)
         try:
             called = self._events.get(name)
-        except Exception:  # what is no name may not even have a hash
+        except Exception:  # a value that is not a name may not be hashable
             called = None
         if not called:
             if event_name(name) is None:
@@ -167,10 +167,10 @@ class Bus:
             return
         if isinstance(measurements, (int, float)):
             measurements = {"value": measurements}
-        numbers, said = _mapping("measurements", measurements), _mapping("metadata", metadata)
+        numbers, details = _mapping("measurements", measurements), _mapping("metadata", metadata)
         for each in called:
             try:
-                each.function(each.event, numbers, said, each.config)
+                each.function(each.event, numbers, details, each.config)
             except Exception as error:
                 self._announce(each, error)
 
@@ -180,7 +180,7 @@ class Bus:
         The function gives `(result, metadata)` or `(result, measurements, metadata)` for `stop`; any other answer is
         the result itself. For a coroutine function the answer is awaitable. Without a function this is a context
         manager, sync or async, and the metadata of `stop` is what its `metadata` has become by then. With a prefix
-        that is no name the function runs all the same, between no events; what is no function does not run.
+        that is not a name the function runs without events; a value that is not callable does not run.
         """
         if function is not None and not callable(function):
             reject("function", function)
@@ -188,7 +188,7 @@ class Bus:
         name = event_name(prefix)
         if name is None:
             reject("span", prefix)
-        made = BusSpan(_to_nobody if name is None else self.execute, name or (), _mapping("metadata", metadata))
+        made = BusSpan(_ignore_event if name is None else self.execute, name or (), _mapping("metadata", metadata))
         return made if function is None else made.run(function)
 
     def _announce(self, failed: Attachment, error: Exception) -> None:
@@ -201,7 +201,7 @@ class Bus:
             run.event(
                 ".".join(FAILURE), {"handler_id": failed.id, "event_name": ".".join(failed.event), "reason": text}
             )
-        said = {
+        details = {
             "handler_id": failed.id,
             "handler_config": failed.config,
             "event_name": failed.event,
@@ -210,7 +210,7 @@ class Bus:
             "stacktrace": exception_attrs(error)["exception.stacktrace"],
         }
         if failed.event != FAILURE or self._events.get(FAILURE):
-            self.execute(FAILURE, {"monotonic_time": time.monotonic_ns(), "system_time": time.time_ns()}, said)
+            self.execute(FAILURE, {"monotonic_time": time.monotonic_ns(), "system_time": time.time_ns()}, details)
 
 
 def event_name(event: Any) -> Name | None:
@@ -233,8 +233,8 @@ def _event_names(events: Any) -> list[Name]:
     return [] if None in found else [each for each in dict.fromkeys(found) if each]
 
 
-def _to_nobody(event: Any, measurements: Any, metadata: Any) -> None:
-    """Take an event that has no name."""
+def _ignore_event(event: Any, measurements: Any, metadata: Any) -> None:
+    """Ignore an event without a name."""
 
 
 def _mapping(what: str, given: Any) -> Mapping[str, Any]:

@@ -35,7 +35,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Tally:
-    """What is known of one metric with one set of tags."""
+    """The state of one metric with one set of tags."""
 
     __slots__ = ("count", "counts", "last", "samples", "total")
 
@@ -58,7 +58,7 @@ class Tally:
         self.samples.append(value)
 
     def shown(self, of: Definition) -> Shown:
-        """What Prometheus is told."""
+        """Return the value to expose."""
         if of.kind == "counter":
             return self.count
         if of.kind == "sum":
@@ -130,8 +130,8 @@ def _check(kept: list[Definition]) -> None:
                 )
         labels = [*(openmetrics.label_name(tag) for tag in each.tags), *_OWN_LABELS.get(kind, ())]
         if len(set(labels)) < len(labels):
-            said = ", ".join(labels)
-            raise ConfigError(f"Prometheus: the labels of {each.name!r} would be {said}; call a tag otherwise")
+            listed_labels = ", ".join(labels)
+            raise ConfigError(f"Prometheus: the labels of {each.name!r} would be {listed_labels}; call a tag otherwise")
 
 
 def _help(of: Definition) -> str:

@@ -48,7 +48,7 @@ class Reporter(Listener):
     """Has each value of some metrics taken, from when it is made until it is closed.
 
     A definition that raises, or a measurement that is no number, costs that value only, and is counted. ConfigError for
-    what is no definition.
+    a value that is not a definition.
     """
 
     def __init__(self, definitions: Iterable[Definition], take: Take, bus: Bus = BUS) -> None:

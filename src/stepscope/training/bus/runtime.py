@@ -1,4 +1,4 @@
-"""What the Python runtime can be asked: memory, garbage collection, event loop lag; and a poller that asks."""
+"""Measurements of the Python runtime (memory, garbage collection, event loop lag), and a poller for them."""
 
 import asyncio
 import gc
@@ -60,8 +60,8 @@ def run_queue_lengths() -> dict[str, int]:
 class EventLoopLag:
     """Measures how late an event loop runs what it is asked to run: `python.event_loop` with `lag`.
 
-    A measurement for a `Poller`. Each call says what the last request met with and makes the next; while a loop
-    does not answer, the lag said grows.
+    A measurement for a `Poller`. Each call emits the lag of the last request and makes the next; while a loop
+    does not answer, the lag grows.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "main", bus: Bus = BUS) -> None:
@@ -72,7 +72,7 @@ class EventLoopLag:
         self._lag: int | None = None
 
     def __call__(self) -> None:
-        """Say the lag in nanoseconds, and ask again."""
+        """Emit the lag in nanoseconds, and ask again."""
         if self._loop.is_closed():
             return
         asked, lag = self._asked, self._lag
@@ -120,7 +120,7 @@ class Poller:
             run.warn(text)
         runtime: list[Measurement] = [lambda: dispatch_runtime_metrics(bus)]
         self.measurements = runtime if measurements is None else _listed(measurements)
-        """Those that are still asked."""
+        """Measurements that have not failed."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 

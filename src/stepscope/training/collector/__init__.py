@@ -223,7 +223,7 @@ class MetricsCollector:
             run.measure(numbers, attrs, instrument, step=step)
 
     def _attrs(self, run: stepscope.Run, tags: Tags) -> dict[str, Any]:
-        """The tags of a record; a run's own id is told by the run itself."""
+        """Return the tags of a record; the id of the run itself is left out."""
         attrs: dict[str, Any] = {} if self.run_id == run.id else {"run_id": self.run_id}
         if self.user_id is not None:
             attrs["user_id"] = self.user_id
@@ -281,7 +281,7 @@ def _detached(value: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
-    """The number of a value; one on a device is waited for here, where somebody asks for it."""
+    """Return the number of a value; this waits for one on a device."""
     try:
         if value is None or isinstance(value, (int, float)):
             return value

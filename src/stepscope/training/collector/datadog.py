@@ -102,7 +102,7 @@ class DatadogMetrics:
             record_event(run, title, text, alert_type, {**self.constant_tags, **inputs.attrs_of(tags)})
 
     def service_check(self, check_name: str, status: Any, tags: Any = None, message: str | None = None) -> None:
-        """Record how a service fares: OK, WARNING, CRITICAL or UNKNOWN (0 to 3); anything else is UNKNOWN."""
+        """Record the status of a service: OK, WARNING, CRITICAL or UNKNOWN (0 to 3); anything else is UNKNOWN."""
         run = self._run()
         if run is None:
             return
@@ -171,7 +171,7 @@ class Timed:
 
 
 def record_event(run: stepscope.Run, title: Any, text: Any, alert_type: Any, attrs: Mapping[str, Any]) -> None:
-    """Record an event as Datadog knows them; an alert type that nobody knows is info."""
+    """Record an event as Datadog knows them; an unknown alert type is info."""
     word = text_of(alert_type).lower()
     if word not in _SEVERITIES:
         run.count("unknown", "alert_type", "info")
@@ -190,10 +190,10 @@ def _sent_under_another(run: stepscope.Run, namespace: str) -> bool:
     return any(each.name == "datadog" and each.config.namespace != namespace for each in setting(run, "sinks") or ())
 
 
-def _status(said: Any) -> str:
-    if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= 3:
-        return _STATUSES[said]
-    word = text_of(said).upper()
+def _status(status: Any) -> str:
+    if isinstance(status, int) and not isinstance(status, bool) and 0 <= status <= 3:
+        return _STATUSES[status]
+    word = text_of(status).upper()
     return word if word in _STATUSES else "UNKNOWN"
 
 

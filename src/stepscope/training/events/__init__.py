@@ -74,11 +74,11 @@ def is_user_error(error: BaseException, dialect: str = "document") -> bool:
     A failed request is judged by its category, an error with a `status_code` by that: 4xx is the user's but for 408,
     and for 429 unless the dialect is `python`. A failed connection or a timeout is not the user's, whichever client
     raised it. The dialect `document` looks at the error alone and takes any other error for the user's; `python` and
-    `elixir` look for a user's error in the whole chain of causes, and take any other for somebody else's. ConfigError
+    `elixir` look for a user's error in the whole chain of causes, and take any other for the server's. ConfigError
     for an unknown dialect.
     """
-    said = says_user(error, dialect)
-    return _OTHERWISE[dialect] if said is None else said
+    verdict = says_user(error, dialect)
+    return _OTHERWISE[dialect] if verdict is None else verdict
 
 
 def says_user(error: BaseException, dialect: str = "document") -> bool | None:
@@ -128,7 +128,7 @@ def part(error: BaseException, name: str) -> Any:
     """An attribute of an error; None for one that it lacks, or that raises."""
     try:
         return getattr(error, name, None)
-    except Exception:  # a property of somebody else's error, which must not replace that error
+    except Exception:  # a property of a foreign error, which must not replace that error
         return None
 
 

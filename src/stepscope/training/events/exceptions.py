@@ -27,7 +27,7 @@ def capture_exceptions(
 ) -> Any:
     """Record an exception that leaves a function as the event `exception.NAME`; bare, or with arguments.
 
-    Coroutines, generators and methods of every sort are functions too. The event goes to what the object's
+    Coroutines, generators and methods are supported too. The event goes to what the object's
     `get_telemetry()` gives, else to the current run. Then the exception goes on, unless it is the user's fault by
     `is_user_error` and neither `fatal` nor `reraise` is set: such a call gives None, as the document of this decorator
     has it. What a generator raises always goes on: held back it would pass for the generator's end. `fatal` also waits
@@ -76,11 +76,11 @@ class _Capture:
         return not self._goes_on and is_user_error(error, rule)
 
     def _record(self, telemetry: Any, error: Exception) -> None:
-        said = exception_attrs(error)
+        attrs = exception_attrs(error)
         data = {
             "exception_type": type(error).__name__,
-            "exception_message": said["exception.message"],
-            "traceback": said["exception.stacktrace"],
+            "exception_message": attrs["exception.message"],
+            "traceback": attrs["exception.stacktrace"],
         }
         telemetry.log(f"exception.{self._name}", event_data=data, severity=self._severity)
         if self._fatal and hasattr(telemetry, "flush"):

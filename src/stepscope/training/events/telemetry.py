@@ -133,10 +133,10 @@ class Telemetry:
             reject("exception", exception)
             return False
         if says_user(exception, self.dialect):
-            said = {"error_type": type(exception).__name__, "message": message_of(exception)}
+            data = {"error_type": type(exception).__name__, "message": message_of(exception)}
             found = {key: part(exception, key) for key in ("status_code", "body")}
-            said |= {key: value for key, value in found.items() if value is not None}
-            return self.log("user_error", event_data=said, severity="WARNING")
+            data |= {key: value for key, value in found.items() if value is not None}
+            return self.log("user_error", event_data=data, severity="WARNING")
         run = stepscope.current_run()
         if run is not None:
             is_first_sight(exception, run.id)  # the end of the process records it no second time
@@ -218,13 +218,13 @@ class Request:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        said: dict[str, Any] = {"request_type": self._type, "duration_ms": (time.monotonic_ns() - self._began) / 1e6}
+        data: dict[str, Any] = {"request_type": self._type, "duration_ms": (time.monotonic_ns() - self._began) / 1e6}
         if error is None:
-            self._telemetry.log("request.complete", event_data={**said, "status": "success"})
+            self._telemetry.log("request.complete", event_data={**data, "status": "success"})
             return
         users = is_user_error(error, self._telemetry.dialect)
-        said |= {"error": message_of(error), "error_type": type(error).__name__, "is_user_error": users}
-        self._telemetry.log("request.error", event_data=said, severity="ERROR")
+        data |= {"error": message_of(error), "error_type": type(error).__name__, "is_user_error": users}
+        self._telemetry.log("request.error", event_data=data, severity="ERROR")
 
     async def __aenter__(self) -> "Request":
         return self.__enter__()
@@ -255,7 +255,7 @@ class FuturePolling:
 
     def failed(self, error: BaseException, *, should_retry: bool) -> bool:
         """Record a question that failed, by its kind: a status, a connection, a timeout, the work, the answer."""
-        said: dict[str, Any] = {
+        data: dict[str, Any] = {
             **self._said,
             "should_retry": bool(should_retry),
             "iteration": self.iteration,
@@ -266,6 +266,6 @@ class FuturePolling:
         }
         status = status_of(error)
         if status is not None:
-            said["status_code"] = status
+            data["status_code"] = status
         name = f"{self.NAME}.{failure(error)}"
-        return self._telemetry.log(name, event_data=said, severity="WARNING" if should_retry else "ERROR")
+        return self._telemetry.log(name, event_data=data, severity="WARNING" if should_retry else "ERROR")

@@ -19,7 +19,7 @@ ENDPOINT = "TUFT_OTLP_ENDPOINT"
 DEBUG = "TUFT_OTEL_DEBUG"
 _lock = threading.Lock()
 _own: list[stepscope.Run] = []
-"""The run `init_telemetry` started and nobody shut down."""
+"""The run that `init_telemetry` started, until it is shut down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
