@@ -8,11 +8,14 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="the demo needs numpy")
 
-from stepscope.demo import checkpoint, plan  # noqa: E402
-from stepscope.demo.cartpole import LONGEST, Carts  # noqa: E402
+from stepscope.demo import model, plan  # noqa: E402
 from stepscope.demo.exchange import Exchange, PeerLost, memory_bytes  # noqa: E402
 from stepscope.demo.model import Adam, Network, loss_of, spirals  # noqa: E402
-from stepscope.demo.ppo import Learner  # noqa: E402
+from stepscope.demo.ppo import (  # noqa: E402
+    LONGEST,
+    Carts,
+    Learner,
+)
 
 
 def test_the_gradient_is_that_of_the_loss() -> None:
@@ -33,9 +36,9 @@ def test_a_checkpoint_brings_everything_back(tmp_path: Path) -> None:
     """Weights, moments and the step to go on with."""
     network, adam = Network((2, 8, 1), seed=1), Adam(33)
     adam.update(network.vector, np.ones(33), 0.1)
-    checkpoint.save(tmp_path / "model.npz", network, adam, 41)
+    model.save(tmp_path / "model.npz", network, adam, 41)
     other, moments = Network((2, 8, 1), seed=9), Adam(33)
-    assert checkpoint.load(tmp_path / "model.npz", other, moments) == 42
+    assert model.load(tmp_path / "model.npz", other, moments) == 42
     assert np.array_equal(other.vector, network.vector)
     assert np.array_equal(moments.second, adam.second)
     assert moments.taken == 1

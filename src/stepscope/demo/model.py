@@ -1,7 +1,9 @@
-"""A multi-layer network with Adam, and points on two spirals, in numpy: small, real, and quick to train."""
+"""A multi-layer network with Adam and points on two spirals, in numpy, and checkpoints that are replaced atomically."""
 
+import os
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,3 +100,22 @@ def spirals(count: int, seed: int) -> tuple[Array, Array]:
     turn = angle + np.pi * labels
     points = np.stack([np.cos(turn), np.sin(turn)], 1) * angle[:, None] / 4 + draw.normal(0, 0.05, (count, 2))
     return points, labels.astype(float)
+
+
+def save(path: Path, network: Network, adam: Adam, step: int) -> int:
+    """Save what a training needs to go on behind a step; the size of the file."""
+    part = path.with_suffix(".part")
+    with open(part, "wb") as file:
+        np.savez(file, weights=network.vector, first=adam.first, second=adam.second, taken=adam.taken, step=step)
+    os.replace(part, path)
+    return path.stat().st_size
+
+
+def load(path: Path, network: Network, adam: Adam) -> int:
+    """Put a checkpoint into a network and its optimizer; the step to go on with."""
+    with np.load(path) as saved:
+        network.vector[...] = saved["weights"]
+        adam.first[...] = saved["first"]
+        adam.second[...] = saved["second"]
+        adam.taken = int(saved["taken"])
+        return int(saved["step"]) + 1

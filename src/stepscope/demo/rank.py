@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 import stepscope
-from stepscope.demo import checkpoint, plan
+from stepscope.demo import model, plan
 from stepscope.demo.exchange import Exchange
 from stepscope.demo.model import Adam, Network, accuracy_of, clipped, loss_of, spirals
 
@@ -68,7 +68,7 @@ class Training:
             log.info("no checkpoint: training from the beginning")
             return 0
         with self._run.span("train.checkpoint.load", **OVERHEAD):
-            start = checkpoint.load(path, self._network, self._adam)
+            start = model.load(path, self._network, self._adam)
         self._run.event("train.checkpoint.loaded", {"step": start - 1})
         log.info("resuming at step %d from %s", start, path.name)
         return start
@@ -150,7 +150,7 @@ class Training:
             log.info("validation: loss %.4f, accuracy %.3f", loss, accuracy)
         if step % self._plan.checkpoint_every == self._plan.checkpoint_every - 1:
             with self._run.span("train.checkpoint.save", **OVERHEAD) as span:
-                size = checkpoint.save(Path(self._job.checkpoint), self._network, self._adam, step)
+                size = model.save(Path(self._job.checkpoint), self._network, self._adam, step)
                 span.set_attribute("train.checkpoint.size", size)
             self._run.event("train.checkpoint.saved", {"step": step, "bytes": size})
 
