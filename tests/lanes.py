@@ -7,6 +7,7 @@ CHAOS = (
     "tests/e2e/",
     "tests/fuzz/",
     "tests/integrations/",
+    "tests/diagnosis/test_real_runs.py",
     "tests/hub/test_connections.py",
     "tests/hub/test_crashes.py",
     "tests/hub/test_damage.py",

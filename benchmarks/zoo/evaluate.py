@@ -8,6 +8,7 @@ import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from benchmarks.zoo import faults, faults_time, healthy, healthy_policies
 from benchmarks.zoo.story import Story, Truth
@@ -33,13 +34,21 @@ class Score:
     notes: list[str] = field(default_factory=list)
 
 
-def diagnose(story: Story) -> list[Finding]:
-    """Tell a run to a diagnosis, with the clock going on after a hang or a death."""
-    diagnosis = Diagnosis(world=story.world)
-    last = 0
+def diagnose(story: Story, truth: Truth | None = None, delays: list[int] | None = None) -> list[Finding]:
+    """Tell a run to a diagnosis, with the clock going on after a hang or a death.
+
+    Adds to `delays` how many steps after the step of the truth it was named.
+    """
+    diagnosis = Diagnosis(world=story.world, earlier=story.earlier)
+    last, changes, named = 0, 0, truth is None or truth.step is None or delays is None
     for told in story.told():
         diagnosis.feed(told.rank, told.record, told.attempt, told.host)
         last = max(last, told.time)
+        if not named and diagnosis.changes != changes and told.record.step is not None:
+            changes = diagnosis.changes
+            if any(names(each, truth) for each in diagnosis.findings()):  # type: ignore[arg-type]
+                named = True
+                delays.append(max(told.record.step - truth.step, 0))  # type: ignore[union-attr, operator]
     if story.dies is not None:
         diagnosis.died(story.dies[0], last + 1_000_000_000)
     if story.hangs is not None:
@@ -81,8 +90,8 @@ def measure(seeds: range, only: str = "") -> tuple[dict[str, Score], dict[str, S
             if only and only not in name:
                 continue
             story, truth = make(seeded(name, seed))
-            found = diagnose(story)
             score = bad[name]
+            found = diagnose(story, truth, score.delays)
             score.runs += 1
             right = [each for each in found if names(each, truth)]
             score.named += bool(right)
@@ -127,11 +136,11 @@ def table(bad: dict[str, Score], good: dict[str, Score], seeds: range) -> str:
         "",
         *summary(bad, good),
         "",
-        "| fault | named | detected | other findings |",
-        "|---|---|---|---|",
+        "| fault | named | detected | delay | other findings |",
+        "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {name} | {each.named} of {each.runs} | {each.detected} of {each.runs} | {each.extra} |"
+        f"| {name} | {each.named} of {each.runs} | {each.detected} of {each.runs} | {_delay(each)} | {each.extra} |"
         for name, each in bad.items()
     ]
     lines += ["", "| healthy run with a false alarm | alarms | runs |", "|---|---|---|"]
@@ -139,6 +148,14 @@ def table(bad: dict[str, Score], good: dict[str, Score], seeds: range) -> str:
         "| none | 0 | |"
     ]
     return "\n".join(lines)
+
+
+def _delay(score: Score) -> str:
+    """The median delay in words; nothing where a fault has no step, or shows by the absence of records."""
+    if not score.delays:
+        return ""
+    steps = int(median(score.delays))
+    return f"{steps} step{'s' * (steps != 1)}"
 
 
 def write(path: Path, text: str) -> None:

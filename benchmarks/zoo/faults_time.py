@@ -120,6 +120,15 @@ def slower_steps(rng: random.Random) -> Made:
 
 
 @fault
+def slower_than_before(rng: random.Random) -> Made:
+    """Every step takes longer than in the earlier runs of the project."""
+    story = training(rng, spans=True)
+    usual = story.step_seconds / rng.uniform(1.25, 1.6)
+    story.earlier = tuple(around(rng, usual, 0.03) for _ in range(rng.choice((3, 5, 8))))
+    return story, Truth(("slower_than_before",), 0, 5)
+
+
+@fault
 def gpu_idle(rng: random.Random) -> Made:
     """A GPU that was busy is idle."""
     story = training(rng, steps=600)

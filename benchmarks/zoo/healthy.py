@@ -361,3 +361,12 @@ def uneven_ranks(rng: random.Random) -> Story:
     for rank in range(4):
         story.spans["train.forward"][rank] = [around(rng, 0.3 * story.step_seconds, 0.2) for _ in range(600)]
     return story
+
+
+@healthy
+def as_fast_as_before(rng: random.Random) -> Story:
+    """Steps as long as in the earlier runs, which differ a little."""
+    story = training(rng, spans=True)
+    took = sum(rows[0][5] for name, rows in story.spans.items() if name not in ("train.evaluate", "all_reduce"))
+    story.earlier = tuple(around(rng, took, 0.08) for _ in range(6))
+    return story

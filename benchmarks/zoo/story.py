@@ -63,6 +63,8 @@ class Story:
     """Rank and step at which a process is killed."""
     hangs: tuple[int, int, str] | None = None
     """Rank, step and span in which a rank stays while the others wait."""
+    earlier: tuple[float, ...] = ()
+    """The median step times of earlier runs, in seconds."""
     relabel: dict[int, int] = field(default_factory=dict)
     """Steps that are recorded under another number."""
 

@@ -18,6 +18,8 @@ EXPLODING = Kind(
 )
 EXPLODED = 10.0
 ROW = 6
+HIGHER = 2.0
+"""They are so many times higher than ever before: gradients as large as at the start do not explode."""
 LEAST = 20
 
 
@@ -51,8 +53,11 @@ class ExplodingGradients:
         before, limit = list(series.values)[:-ROW], self._limit
         if not before or sum(value > limit for value in before) > 0.1 * len(before) + ROW:
             return None
-        self._said = True
         begun, usual = _first_above(series, limit / 3), limit / EXPLODED
+        earlier = [middle for middle, last in zip(series.middles, series.lasts, strict=True) if last < begun]
+        if earlier and series.value < HIGHER * max(earlier):
+            return None
+        self._said = True
         rose = f"{series.key} rose to {number(series.value)}, usually {number(usual)}, since step {begun}"
         weight = math.log(max(series.value / usual, 1.0))
         return EXPLODING.about(series, begun, f"{rose}: gradients explode", (usual / 10, usual * 10), weight=weight)
