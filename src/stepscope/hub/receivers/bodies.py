@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import zstandard
 from starlette.requests import ClientDisconnect, Request
@@ -20,7 +20,8 @@ _PIECE = 1024
 """A piece of zstd can become 32 KiB per byte, all at once; one of gzip 1 KiB. What follows a member is copied."""
 MEMBERS = 10_000
 """Members of a gzip body, frames of a zstd one; bgzip makes one for each 64 KiB."""
-_PADDING = re.compile(rb"\0*")
+_ZEROS, _NOTHING = re.compile(rb"\0*"), re.compile(b"")
+"""What may stand between two members."""
 
 
 class TooLarge(ValueError):
@@ -36,78 +37,45 @@ def inflate(data: bytes, encoding: str, limit: int) -> bytes:
     if encoding in ("", "identity"):
         out = data
     elif encoding == "zstd":
-        out = _zstd(data, limit)
+        out = _inflate(data, zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj, limit)
     else:
-        wanted = {"gzip": 31, "x-gzip": 31, "deflate": 15}[encoding]
+        window = {"gzip": 31, "x-gzip": 31, "deflate": 15}[encoding]
         if encoding == "deflate" and not _is_zlib(data):
-            wanted = -15  # some clients send the bare stream
-        out = _zlib(data, wanted, limit)
+            window = -15  # some clients send the bare stream
+        out = _inflate(data, lambda: zlib.decompressobj(window), limit, padding=_ZEROS)
     if len(out) > limit:
         raise TooLarge
     return out
 
 
-def _zlib(data: bytes, window: int, limit: int) -> bytes:
+def _inflate(data: bytes, begin: Callable[[], Any], limit: int, padding: re.Pattern[bytes] = _NOTHING) -> bytes:
+    """Decompress members or frames one after the other, each with a decompressor of its own."""
     parts: list[bytes] = []
     size = offset = members = 0
     while offset < len(data):
-        stream = zlib.decompressobj(window)
-        members = _counted(members)
+        if members >= MEMBERS:  # each costs as much as a thousand bytes, however empty it is
+            raise Broken(f"the compressed body has more than {MEMBERS} parts")
+        stream, members = begin(), members + 1
         while not stream.eof:
             piece = data[offset : offset + _PIECE]
             if not piece:
                 raise Broken("the compressed body is cut off")
             try:
                 part = stream.decompress(piece)
-            except zlib.error as error:
+            except (zlib.error, zstandard.ZstdError) as error:
                 raise Broken(f"the body cannot be decompressed: {error}") from None
             offset += len(piece) - len(stream.unused_data)
             size += len(part)
             if size > limit:
                 raise TooLarge
             parts.append(part)
-        offset = _past_padding(data, offset)
+        found = padding.match(data, offset)
+        offset = found.end() if found else offset
     return b"".join(parts)
-
-
-def _counted(members: int) -> int:
-    """Count one more member or frame; each costs as much as a thousand bytes, however empty it is."""
-    if members >= MEMBERS:
-        raise Broken(f"the compressed body has more than {MEMBERS} parts")
-    return members + 1
-
-
-def _past_padding(data: bytes, offset: int) -> int:
-    """Where the zeros behind a member end."""
-    found = _PADDING.match(data, offset)
-    return found.end() if found else offset
 
 
 def _is_zlib(data: bytes) -> bool:
     return len(data) > 1 and data[0] & 15 == 8 and int.from_bytes(data[:2], "big") % 31 == 0
-
-
-def _zstd(data: bytes, limit: int) -> bytes:
-    unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
-    parts: list[bytes] = []
-    size = offset = frames = 0
-    while offset < len(data):
-        stream = unpacker.decompressobj()
-        frames = _counted(frames)
-        while not stream.eof:
-            piece = data[offset : offset + _PIECE]
-            if not piece:
-                raise Broken("the compressed body is cut off")
-            try:
-                part = stream.decompress(piece)
-            except zstandard.ZstdError as error:
-                raise Broken(f"the body cannot be decompressed: {error}") from None
-            offset += len(piece) - len(stream.unused_data)
-            size += len(part)
-            if size > limit:
-                raise TooLarge
-            parts.append(part)
-    return b"".join(parts)
 
 
 Result = TypeVar("Result")
