@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepscope.hub.questions.sql_check import CLOSED, Forbidden, check, run_select
-from stepscope.hub.store import tables
+from stepscope.hub.store import schema
 from stepscope.hub.store.engine import EngineError, Limits, RowStream
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
@@ -235,6 +235,6 @@ def test_a_streamed_answer_is_the_whole_answer(store: Store, statement: str) -> 
 
 def test_no_column_is_a_closed_word() -> None:
     """Every column of the store can be asked for."""
-    columns = re.findall(r"[(,]\s*([a-z_]+) (?:U?Int|String|Float|Fixed|Array|Agg)", " ".join(tables.FIRST.values()))
+    columns = re.findall(r"[(,]\s*([a-z_]+) (?:U?Int|String|Float|Fixed|Array|Agg)", " ".join(schema.FIRST.values()))
     assert "commit" in columns
     assert {column.upper() for column in columns} & CLOSED == set()

@@ -11,7 +11,7 @@ from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.logs import find_logs
 from stepscope.hub.questions.metric_keys import list_keys
 from stepscope.hub.questions.spans import find_spans
-from stepscope.hub.store import schema, tables
+from stepscope.hub.store import schema
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.finding_catalog import read_findings, undiagnosed
@@ -110,7 +110,7 @@ class TestWithEngine:
         log = Log(T, 1, None, None, None, 9, "old", observed=T + 7, flags=1)
         store = open_store(tmp_path / "store")
         store.write(Batch(writer("r"), 0, [*losses([(1, 2.0)]), span, log]))
-        for table, added in tables.FOURTH.items():
+        for table, added in schema.FOURTH.items():
             for name in added:
                 store.engine.execute(f"ALTER TABLE {table} DROP COLUMN {name}")
         store.engine.execute("TRUNCATE TABLE versions")
@@ -133,7 +133,7 @@ class TestWithEngine:
         """It gets the tables of findings; its runs are to be diagnosed."""
         store = open_store(tmp_path / "store")
         store.write(Batch(writer("r"), 0, losses([(1, 2.0)])))
-        for table in tables.FIFTH:
+        for table in schema.FIFTH:
             store.engine.execute(f"DROP TABLE {table}")
         store.engine.execute("TRUNCATE TABLE versions")
         store.engine.insert("versions", {"version": numbers("UInt32", [4]), "time": numbers("Int64", [0])})

@@ -1,13 +1,69 @@
 """The pipeline: delivery status of the sinks, and quarantined records."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stepscope.hub import delivery
 from stepscope.hub.questions.endpoint import Endpoint, Reader
 from stepscope.hub.questions.params import forbidden
 from stepscope.hub.questions.schemas import COUNTS, INTEGER, SECONDS, TEXT, list_of, object_of
+from stepscope.journal.quarantine import Quarantine, quarantined
+
+MOST_LOTS = 200
+
+
+class SinkReport(msgspec.Struct, frozen=True):
+    """What a shipper last wrote of a sink; its other fields are its own."""
+
+    sink: str
+    place: str = ""
+    counts: dict[str, int] = {}
+    trouble: str = ""
+    unread: int = 0
+    time: float = 0.0
+
+
+class RefusedLot(msgspec.Struct, frozen=True):
+    """Records that were set aside together."""
+
+    id: str
+    sink: str
+    run: str
+    records: int
+    time: int
+    reason: str
+
+
+_decode = msgspec.json.Decoder(SinkReport).decode
+
+
+def sinks(home: Path) -> list[tuple[str, SinkReport]]:
+    """The latest report of each sink on each host; one that cannot be read is left out."""
+    found = []
+    for path in sorted((home / "shipping").glob("*.report")):
+        try:
+            found.append((path.stem.rpartition("@")[2], _decode(path.read_bytes())))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def refused(home: Path) -> tuple[list[RefusedLot], int]:
+    """The newest lots that sinks, the store among them, refused, damaged ones too, and how many there are."""
+    found = []
+    for sink in quarantined(home):
+        aside = Quarantine(home, sink)
+        found += [
+            RefusedLot(lot.id, sink, lot.batch.writer.run, lot.note.records, lot.note.time, lot.note.reason)
+            for lot in aside.lots()
+        ]
+        found += [
+            RefusedLot(bad.id, sink, bad.run, bad.note.records if bad.note else 0, bad.time, bad.about)
+            for bad in aside.unreadable()
+        ]
+    found.sort(key=lambda lot: -lot.time)
+    return found[:MOST_LOTS], len(found)
 
 
 def pipeline(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -16,9 +72,9 @@ def pipeline(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise forbidden("the pipeline serves all projects, and this token is limited to one")
     if reader.home is None:
         return {"sinks": [], "quarantine": [], "quarantined": 0}
-    lots, total = delivery.refused(reader.home)
+    lots, total = refused(reader.home)
     return {
-        "sinks": [{"host": host, **msgspec.to_builtins(report)} for host, report in delivery.sinks(reader.home)],
+        "sinks": [{"host": host, **msgspec.to_builtins(report)} for host, report in sinks(reader.home)],
         "quarantine": [{**msgspec.to_builtins(lot), "time": round(lot.time / 1e9, 3)} for lot in lots],
         "quarantined": total,
     }

@@ -24,8 +24,8 @@ from stepscope.hub.questions.series_sql import Axis, Buckets, Plan, Raw, SeriesQ
 from stepscope.hub.store import exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.series_catalog import Total, find_series, read_totals
-from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain, word
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stepscope.hub.store.engine import Engine, EngineError, Limits, RowStream, Stop
-from stepscope.hub.store.tables import PUBLIC
+from stepscope.hub.store.schema import PUBLIC
 from stepscope.model.errors import StepscopeError
 
 

@@ -16,8 +16,8 @@ from stepscope.hub.questions.spans import (
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.log_rows import LogRow
+from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.series_catalog import SeriesRow, find_series, span_of
-from stepscope.hub.store.tables import NO_STEP
 from stepscope.model.names import SEVERITIES
 
 WINDOW = 50

@@ -8,8 +8,8 @@ from msgspec import Struct
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUBLIC, SECOND
 from stepscope.hub.store.store import Store
-from stepscope.hub.store.tables import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUBLIC, SECOND
 
 _HARMLESS = ("ignored", "clone", "attaching", "deleting")
 """Why a part may lie beside the others with nothing lost."""

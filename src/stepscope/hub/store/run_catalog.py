@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.tables import LAST, NO_STEP
+from stepscope.hub.store.schema import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.run_edits import edit_of
 from stepscope.model import names

@@ -1,11 +1,150 @@
-"""The schema's version: make the tables, upgrade older ones, refuse newer ones."""
+"""The tables: what is kept of each kind of record and in which order; and the upgrades from older versions."""
 
 import time
 from collections.abc import Callable, Mapping
 
-from stepscope.hub.store import columns, literal, tables
+from stepscope.hub.store import columns, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.model.errors import ConfigError
+
+# A series is one metric of one run on one rank, with its axis and attributes. Its number holds the run's number in
+# the upper half, and the run's number its era (a week) in the upper half of that; partitions are eras. `commit`
+# numbers the group a row came with: what a commit left half done is found and taken back by it.
+
+NO_STEP = -(2**63) + 1
+"""The step of a record that has none."""
+ERA = 65536
+"""Runs per era; the partition of a run is its number divided by this."""
+
+FACTS = ("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "alerts", "lifecycle")
+"""Tables whose rows are taken back when their commit did not complete."""
+BY_SERIES = ("metrics", "histograms", "exemplars", "totals")
+BY_RUN = (
+    *("spans", "open_spans", "logs", "alerts", "lifecycle", "traces", "findings", "diagnoses"),
+    *("series", "writers", "runs"),
+)
+"""What belongs to a run, found by its series' numbers or by its own; `runs` last, for it names the others."""
+PUBLIC = (*BY_SERIES, *BY_RUN, "ledger")
+"""What a stranger's question may read."""
+
+_ATTRS = """attr_names Array(String) {zip}, attr_values Array(String) {zip}, attr_types String {zip}"""
+
+_SPAN = f"""run UInt32, step Int64 {{delta}}, rank UInt32, attempt UInt16,
+    time Int64 {{delta}}, duration Int64 {{fast}},
+    trace_id FixedString(16) {{fast}}, span_id FixedString(8) {{fast}}, parent_id FixedString(8) {{fast}},
+    name String {{zip}}, axis String {{zip}}, span_kind UInt8, status UInt8, message String {{zip}},
+    scope String {{zip}}, {_ATTRS},
+    event_times Array(Int64) {{zip}}, event_names Array(String) {{zip}}, event_attrs Array(String) {{zip}},
+    link_traces Array(String) {{zip}}, link_spans Array(String) {{zip}}, link_attrs Array(String) {{zip}},
+    commit UInt32 {{delta}}"""
+
+_LOG = f"""run UInt32, time Int64 {{delta}}, step Int64 {{delta}}, rank UInt32, attempt UInt16, kind UInt8,
+    severity UInt8, name String {{zip}}, body String {{zip}}, body_type String {{zip}},
+    trace_id FixedString(16) {{zip}}, span_id FixedString(8) {{zip}},
+    axis String {{zip}}, scope String {{zip}}, {_ATTRS}, commit UInt32 {{delta}}"""
+
+_TOTAL = """points UInt64, flags UInt8, first_step Int64, last_step Int64, first_time Int64, last_time Int64,
+    low Float64, high Float64, last Float64, at_step Int64, at_time Int64"""
+
+_STATES = """points AggregateFunction(sum, UInt64), flags AggregateFunction(groupBitOr, UInt8),
+    first_step AggregateFunction(min, Int64), last_step AggregateFunction(max, Int64),
+    first_time AggregateFunction(min, Int64), last_time AggregateFunction(max, Int64),
+    low AggregateFunction(min, Float64), high AggregateFunction(max, Float64),
+    last_by_step AggregateFunction(argMax, Float64, Int64), last_by_time AggregateFunction(argMax, Float64, Int64),
+    step_by_time AggregateFunction(argMax, Int64, Int64)"""
+
+FOLD = """sumState(points) AS points, groupBitOrState(flags) AS flags,
+    minState(first_step) AS first_step, maxState(last_step) AS last_step,
+    minState(first_time) AS first_time, maxState(last_time) AS last_time,
+    minState(low) AS low, maxState(high) AS high,
+    argMaxState(last, at_step) AS last_by_step, argMaxState(last, at_time) AS last_by_time,
+    argMaxState(at_step, at_time) AS step_by_time"""
+"""Turns rows of totals into states that merge."""
+
+LAST = """if(argMaxMerge(step_by_time) = maxMerge(last_step), argMaxMerge(last_by_time), argMaxMerge(last_by_step))"""
+"""The value at the highest step, the latest of them when there are several (a state of tuples reads 5 times slower)."""
+
+BY_ERA = f"PARTITION BY intDiv(run, {ERA})"
+BY_SERIES_ERA = "PARTITION BY bitShiftRight(series, 48)"
+
+FIRST = {
+    "runs": """(run UInt32, id String, project String, created Int64)
+        ENGINE = ReplacingMergeTree ORDER BY id{settings}""",
+    "writers": f"""(run UInt32, writer UInt64, id String, project String, name String, attempt UInt16,
+        rank UInt32, world_size UInt32, local_rank UInt32, host String, pid UInt32, main UInt8,
+        wall_ns Int64, monotonic_ns Int64, schema UInt16, {_ATTRS})
+        ENGINE = ReplacingMergeTree ORDER BY (run, writer){{settings}}""",
+    "series": f"""(run UInt32, series UInt64, key String {{zip}}, axis String {{zip}}, rank UInt32,
+        type String {{zip}}, unit String {{zip}}, description String {{zip}}, cumulative UInt8, monotonic UInt8,
+        scope String {{zip}}, {_ATTRS})
+        ENGINE = ReplacingMergeTree ORDER BY (run, series){{settings}}""",
+    "metrics": f"""(series UInt64 {{fast}}, step Int64 {{delta}}, time Int64 {{delta}}, attempt UInt16 {{fast}},
+        value Float64 {{fast}}, start Int64 {{delta}}, commit UInt32 {{delta}})
+        ENGINE = MergeTree {BY_SERIES_ERA} ORDER BY (series, step, time){{dense}}""",
+    "totals": f"""(series UInt64, attempt UInt16, {_STATES})
+        ENGINE = AggregatingMergeTree {BY_SERIES_ERA} ORDER BY (series, attempt){{settings}}""",
+    "totals_in": f"""(series UInt64, attempt UInt16, {_TOTAL}) ENGINE = Null""",
+    "histograms": f"""(series UInt64, step Int64 {{delta}}, time Int64 {{delta}}, attempt UInt16, start Int64,
+        kind UInt8, given UInt8, count UInt64, total Float64, low Float64, high Float64,
+        bounds Array(Float64) {{zip}}, counts Array(UInt64) {{zip}}, scale Int32, zeros UInt64,
+        zero_threshold Float64, positive_offset Int32, negative_offset Int32, negative Array(UInt64) {{zip}},
+        commit UInt32 {{delta}})
+        ENGINE = MergeTree {BY_SERIES_ERA} ORDER BY (series, step, time){{settings}}""",
+    "spans": f"""({_SPAN}) ENGINE = MergeTree {BY_ERA} ORDER BY (run, step, rank, time){{settings}}""",
+    "open_spans": f"""({_SPAN}) ENGINE = MergeTree {BY_ERA} ORDER BY (run, step, rank, time){{settings}}""",
+    "logs": f"""({_LOG}) ENGINE = MergeTree {BY_ERA} ORDER BY (run, time){{settings}}""",
+    "alerts": f"""({_LOG}) ENGINE = MergeTree {BY_ERA} ORDER BY (run, time){{settings}}""",
+    "lifecycle": f"""(run UInt32, writer UInt64, rank UInt32, attempt UInt16, main UInt8, time Int64, name String,
+        status String, {_ATTRS}, commit UInt32)
+        ENGINE = MergeTree {BY_ERA} ORDER BY (run, time){{settings}}""",
+    "traces": f"""(trace_id FixedString(16) {{fast}}, run UInt32, step Int64 {{delta}})
+        ENGINE = ReplacingMergeTree {BY_ERA} ORDER BY (trace_id, run, step){{settings}}""",
+    "ledger": """(writer UInt64, first UInt64, last UInt64, commit UInt32, run UInt32, seen Int64, received Int64,
+        step Int64, points UInt64, spans UInt64, logs UInt64, events UInt64, alerts UInt64, rejected UInt64)
+        ENGINE = ReplacingMergeTree(commit) ORDER BY (writer, first){settings}""",
+}
+"""The tables of schema version 1 in ClickHouse's words; braces stand for what old servers do not have."""
+
+FIRST_VIEW = f"""CREATE MATERIALIZED VIEW IF NOT EXISTS totals_view TO totals AS
+    SELECT series, attempt, {FOLD} FROM totals_in GROUP BY series, attempt"""
+
+SECOND = {
+    "exemplars": f"""(series UInt64, step Int64 {{delta}}, time Int64 {{delta}}, attempt UInt16, value Float64,
+        trace_id FixedString(16), span_id FixedString(8), {_ATTRS}, commit UInt32 {{delta}})
+        ENGINE = MergeTree {BY_SERIES_ERA} ORDER BY (series, time){{settings}}""",
+}
+"""What schema version 2 adds."""
+
+_RECORDED_BY = {"writer": "UInt64 DEFAULT 0", "flags": "UInt32 DEFAULT 0"}
+_OBSERVED = {**_RECORDED_BY, "observed": "Int64 DEFAULT 0"}
+_REST = {"rest": "Int16 DEFAULT 0"}
+
+FOURTH = {
+    **dict.fromkeys(("spans", "open_spans"), _RECORDED_BY),
+    **dict.fromkeys(("logs", "alerts"), _OBSERVED),
+    **dict.fromkeys(("metrics", "exemplars"), _REST),
+}
+"""The columns that schema version 4 adds; a writer of 0 is not known, and a `rest` is what `value` is off."""
+
+THIRD = {"ledger": {"began": "Int64 DEFAULT 0"}}
+"""The columns that schema version 3 adds: the time of a writer's first record; 0 where it was stored before."""
+
+FIFTH = {
+    "findings": f"""(run UInt32, place UInt32, version Int64, id UInt64, kind String, severity String,
+        text String {{zip}}, step Int64, last Int64, ranks Array(UInt32), key String {{zip}},
+        also Array(String) {{zip}}, span String {{zip}}, given UInt8, value Float64, low Float64, high Float64,
+        cause String {{zip}}, advice String {{zip}}, symptoms Array(String) {{zip}}, time Int64, attempt UInt16,
+        weight Float64)
+        ENGINE = ReplacingMergeTree(version) {BY_ERA} ORDER BY (run, place){{settings}}""",
+    "diagnoses": f"""(run UInt32, version Int64, engine UInt32, commit UInt32, found UInt32, worst String)
+        ENGINE = ReplacingMergeTree(version) {BY_ERA} ORDER BY run{{settings}}""",
+}
+"""What schema version 5 adds: the findings of each run in order, and how far it is diagnosed.
+
+Findings whose `place` is not below `found` are of an older version. `commit` is the last one that was diagnosed, 0
+while records are diagnosed as they arrive.
+"""
+
 
 Upgrade = Callable[[Engine], None]
 
@@ -29,30 +168,30 @@ def create(engine: Engine, name: str, definition: str) -> None:
 
 def first(engine: Engine) -> None:
     """Make the tables of version 1."""
-    for name, definition in tables.FIRST.items():
+    for name, definition in FIRST.items():
         create(engine, name, definition)
-    engine.execute(tables.FIRST_VIEW)
+    engine.execute(FIRST_VIEW)
 
 
 def second(engine: Engine) -> None:
     """Add what version 2 has more."""
-    for name, definition in tables.SECOND.items():
+    for name, definition in SECOND.items():
         create(engine, name, definition)
 
 
 def third(engine: Engine) -> None:
     """Add the columns that version 3 has more."""
-    _add_columns(engine, tables.THIRD)
+    _add_columns(engine, THIRD)
 
 
 def fourth(engine: Engine) -> None:
     """Add the columns that version 4 has more."""
-    _add_columns(engine, tables.FOURTH)
+    _add_columns(engine, FOURTH)
 
 
 def fifth(engine: Engine) -> None:
     """Add the tables that version 5 has more."""
-    for name, definition in tables.FIFTH.items():
+    for name, definition in FIFTH.items():
         create(engine, name, definition)
 
 

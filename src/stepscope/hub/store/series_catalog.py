@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.tables import LAST
+from stepscope.hub.store.schema import LAST
 from stepscope.model.records import Attrs
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, texts
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.tables import ERA
+from stepscope.hub.store.schema import ERA
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.ports import Writer, run_id_trouble
 from stepscope.model.records import Attrs, Instrument

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.tables import FACTS, FOLD
+from stepscope.hub.store.schema import FACTS, FOLD
 from stepscope.hub.store.write import ledger as books
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.group import UNFIT, Built, build

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.hub.store.columns import Block, Lists, Texts, ends_of, numbers, texts
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.schema import NO_STEP
 
 HAS_VALUE, HAS_BAND = 1, 2
 """Bits of `given`: what of a finding is not just zero."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, ends_of, fixed, numbers
 from stepscope.hub.store.exact import rests
-from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metric, Summary
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS

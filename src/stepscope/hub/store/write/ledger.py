@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Block, numbers
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.ports import Writer
 
 MOST_KNOWN = 100_000

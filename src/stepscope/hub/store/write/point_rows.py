@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stepscope.hub.store.columns import Block, Floats, Ints, Numbers, constant
 from stepscope.hub.store.exact import Rests, rests
-from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Metric, Value
 

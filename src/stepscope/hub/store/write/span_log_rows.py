@@ -7,7 +7,7 @@ import numpy as np
 
 from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
-from stepscope.hub.store.tables import NO_STEP
+from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Source
 from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Link, Log, Span, SpanEvent
 
