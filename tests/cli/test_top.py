@@ -23,7 +23,7 @@ pytest.importorskip("rich", reason="top draws with rich")
 
 from stepscope.cli.main import main
 from stepscope.cli.watching.charts import chart
-from stepscope.cli.watching.course import MOST, KeyCourse
+from stepscope.cli.watching.key_trend import MOST, KeyTrend
 from stepscope.cli.watching.screen import View, frame
 from stepscope.cli.watching.watched import Watched
 from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write
@@ -31,9 +31,9 @@ from tests.cli.journals import SECOND, START, alert, event, finished, log, metri
 HIGHEST_DOTS = set("⠁⠈⠉⡇⢸⣿⠃⠘⠛⠇⠸⠿⡏⢹⣇⣸⡟⢻⡆⢰⠋⠙⠏⠹⠟⠻")
 
 
-def course(values: list[float]) -> KeyCourse:
+def course(values: list[float]) -> KeyTrend:
     """A metric with one value for each step."""
-    made = KeyCourse("trainer/loss")
+    made = KeyTrend("trainer/loss")
     for step, value in enumerate(values):
         made.add(0, step, value)
     return made
@@ -54,7 +54,7 @@ def test_one_spike_among_many_points_is_drawn(at: int) -> None:
 
 def test_bytes_are_scaled() -> None:
     """What is counted in bytes is written as on the page."""
-    made = KeyCourse("system/memory_used_bytes")
+    made = KeyTrend("system/memory_used_bytes")
     for step, value in enumerate((7.5e9, 16.0e9)):
         made.add(0, step, value)
     assert "16 GB" in chart(made, 60, 3)[0]
@@ -96,7 +96,7 @@ def test_any_numbers_can_be_drawn(values: list[float], rows: tuple[int, ...], lo
 
 def test_memory_is_bounded_whatever_the_steps() -> None:
     """Steps in any order, far apart and negative, stay within the stretches there may be."""
-    made, draw = KeyCourse("k"), random.Random(1)
+    made, draw = KeyTrend("k"), random.Random(1)
     steps = [draw.randrange(-(10**6), 10**6) for _ in range(20_000)]
     for step in steps:
         made.add(draw.randrange(2), step, float(step))

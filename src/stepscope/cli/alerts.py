@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
     test.add_argument("file", type=Path, help="a file with tests, or with rules for --run")
     test.add_argument("--run", help="a run id, the beginning of one, a name, or `latest`: what would have fired")
     test.set_defaults(command=test_rules)
-    silence = verbs.add_parser("silence", help="notify nobody of some alerts for a while; without options, list")
+    silence = verbs.add_parser("silence", help="silence some alerts for a while; without options, list silences")
     for name in ("rule", "run", "key"):
         silence.add_argument(f"--{name}", help=f"a pattern of {name}s; * stands for anything")
     silence.add_argument("--for", dest="duration", default="2h", help="how long, such as 30m or 2h (2h)")
@@ -220,7 +220,7 @@ def _silence_lines(silences: Sequence[dict[str, Any]], expected: Sequence[dict[s
         left = max(each["until"] - time.time(), 0)
         why = f": {each['why']}" if each["why"] else ""
         about = f"rule {each['rule']}, run {each['run']}, key {each['key']}"
-        yield f"{each['id']}  {about}, {left / 60:.0f} min left, by {each['who'] or 'nobody'}{why}"
+        yield f"{each['id']}  {about}, {left / 60:.0f} min left, by {each['who'] or 'unknown'}{why}"
     for each in expected:
         where = f"run {each['run']}" if each["run"] else f"project {each['project']}"
         what = each["finding"] or each["rule"]

@@ -75,7 +75,7 @@ def command(args: argparse.Namespace) -> int:
     except ConfigError:
         home = settings.default_home()
     if args.sink is not None:
-        findings = [Finding(OK if ok else FAIL, sink, told) for ok, sink, told in probe_sink(args.sink)]
+        findings = [Finding(OK if ok else FAIL, sink, message) for ok, sink, message in probe_sink(args.sink)]
     else:
         findings = [finding for check in CHECKS for finding in check(home)]
     failed = any(finding.mark == FAIL for finding in findings)
@@ -117,8 +117,8 @@ def check_settings(home: Path) -> Iterator[Finding]:
     values["sinks"] = tuple(map(repr, found.sinks))  # without their options, which may hold secrets
     defaults = settings.Settings()
     changed = {key: value for key, value in values.items() if value != getattr(defaults, key)}
-    told = ", ".join(f"{key}={value}" for key, value in redact(changed).items())
-    yield Finding(OK, "settings", told or "all at their defaults", redact(values))
+    message = ", ".join(f"{key}={value}" for key, value in redact(changed).items())
+    yield Finding(OK, "settings", message or "all at their defaults", redact(values))
     if found.disabled:
         yield Finding(WARN, "disabled", "nothing is recorded: unset STEPSCOPE_DISABLED")
 
@@ -150,11 +150,11 @@ def check_journals(home: Path) -> Iterator[Finding]:
             size += read
             if damaged:
                 hurt[str(path)] = damaged
-    told = f"{len(runs)} runs, {formatting.size(size)}"
-    yield Finding(OK, "journals", told, {"runs": len(runs), "bytes": size})
+    message = f"{len(runs)} runs, {formatting.size(size)}"
+    yield Finding(OK, "journals", message, {"runs": len(runs), "bytes": size})
     for name, damaged in hurt.items():
-        told = f"{damaged} damaged stretches in {name}; the rest is readable"
-        yield Finding(WARN, "damage", told, {name: damaged})
+        message = f"{damaged} damaged stretches in {name}; the rest is readable"
+        yield Finding(WARN, "damage", message, {name: damaged})
 
 
 def _examine(path: Path) -> tuple[int, int]:
@@ -176,8 +176,8 @@ def check_delivery(home: Path) -> Iterator[Finding]:
     for report in latest.values():
         if report.trouble:
             when = text.moment(int(report.time * 1e9))
-            told = f"{report.sink} ({report.place}) at {when}: {advise(report.trouble)}"
-            yield Finding(WARN, "delivery", told, report)
+            message = f"{report.sink} ({report.place}) at {when}: {advise(report.trouble)}"
+            yield Finding(WARN, "delivery", message, report)
 
 
 def check_quarantine(home: Path) -> Iterator[Finding]:
@@ -190,8 +190,10 @@ def check_quarantine(home: Path) -> Iterator[Finding]:
             for note in notes:
                 reasons[note.reason] += note.records
             why = advise(reasons.most_common(1)[0][0])
-            told = f"{sink} refused {count:,} record{'' if count == 1 else 's'}: {why}; see `stepscope quarantine list`"
-            yield Finding(WARN, "quarantine", told, {"sink": sink, "records": count, "reasons": dict(reasons)})
+            message = (
+                f"{sink} refused {count:,} record{'' if count == 1 else 's'}: {why}; see `stepscope quarantine list`"
+            )
+            yield Finding(WARN, "quarantine", message, {"sink": sink, "records": count, "reasons": dict(reasons)})
 
 
 def check_probes(home: Path) -> Iterator[Finding]:
@@ -207,8 +209,8 @@ def check_probes(home: Path) -> Iterator[Finding]:
 def check_launcher(home: Path) -> Iterator[Finding]:
     """The launcher of this process, from its environment."""
     here = launch.detect()
-    told = f"{here.launcher}: rank {here.rank} of {here.world_size}" + (f", run {here.run}" if here.run else "")
-    yield Finding(OK, "launcher", told, here._asdict())
+    message = f"{here.launcher}: rank {here.rank} of {here.world_size}" + (f", run {here.run}" if here.run else "")
+    yield Finding(OK, "launcher", message, here._asdict())
     for name, prefixes in _LAUNCHERS.items():
         seen = redact({key: value for key, value in sorted(os.environ.items()) if key.startswith(prefixes)})
         if seen:

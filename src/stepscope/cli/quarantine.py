@@ -148,7 +148,7 @@ def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
 
 
 def _meant(home: Path, given: list[str], known: dict[str, Chosen]) -> set[str]:
-    """The ids of the sinks that were named; those that were told with their options are known from now on."""
+    """The ids of the sinks that were named; those given with options are remembered."""
     found, ids = set(), {STORE, *quarantined(home), *known}
     for each in given:
         if each in ids:
@@ -225,7 +225,7 @@ def _renumbered(lot: Lot) -> Batch:
 
 
 def _refused(name: str, quarantine: Quarantine, lot: Lot, error: Reject | ServerError) -> str:
-    """Keep what was refused: as a lot of its own where the rest was taken, and where its number is used up."""
+    """Keep what was refused, as a separate lot where the rest was accepted or its number was used."""
     count = len(lot.batch.records)
     records = [lot.batch.records[index] for index in error.where if index < count]
     if name == STORE or len(records) < count:

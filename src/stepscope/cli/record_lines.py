@@ -69,8 +69,8 @@ def _event(record: Event) -> str:
 
 
 def _alert(record: Alert) -> str:
-    told = f"{record.name}: {record.message}" if record.message else record.name
-    return f"{names.severity_word(record.severity)} {told} {pairs(record.attrs)}".rstrip()
+    message = f"{record.name}: {record.message}" if record.message else record.name
+    return f"{names.severity_word(record.severity)} {message} {pairs(record.attrs)}".rstrip()
 
 
 _WHAT: dict[type, Any] = {Metric: _metric, Span: _span, Log: _log, Event: _event, Alert: _alert}

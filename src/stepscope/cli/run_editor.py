@@ -38,7 +38,7 @@ class Editor(Protocol):
 
 @contextlib.contextmanager
 def editing(home: Path, text: str) -> Iterator[Editor]:
-    """Find the run that is meant; without a hub, one that only the hub's store has is found there."""
+    """Find a run by id, name or `latest`; without a hub, one that only the hub's store has is found there."""
     remote = open_http_client(home)
     if remote is not None:
         yield _Asked(remote, resolve_run(remote, home, text))

@@ -65,7 +65,7 @@ def _look(home: Path, most: int | None, *, archived: bool) -> tuple[list[Glance]
 
 
 def _archived(home: Path, runs: list[str]) -> int:
-    """Count the archived ones of some runs; nobody but people archives, so no journal is read."""
+    """Count the archived runs; only edits archive a run, so no journal is read."""
     edits = Edits(home)
     return sum(apply(Description(), edits.of(run)).archived for run in runs)
 

@@ -224,9 +224,9 @@ def critical_path(lanes: Sequence[Lane]) -> Iterator[str]:
         if lane["critical"]:
             waited = [span for span in lane["spans"] if span["critical_ms"]]
             heavy = sorted(waited, key=lambda span: -span["critical_ms"])
-            told = ", ".join(f"{span['name']} {ms(span['critical_ms'])}" for span in heavy[:PATH])
-            if told:
-                yield f"critical path of rank {lane['rank']}: {told}"
+            message = ", ".join(f"{span['name']} {ms(span['critical_ms'])}" for span in heavy[:PATH])
+            if message:
+                yield f"critical path of rank {lane['rank']}: {message}"
             return
 
 

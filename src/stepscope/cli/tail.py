@@ -57,7 +57,7 @@ class Reader(Protocol):
 
 
 def _reader(home: Path, text: str, only_kind: str | None) -> Reader:
-    """The journals of the run that is meant, which the hub itself reads; the hub where they are elsewhere."""
+    """Read the run from its journals; from the hub when the journals are on another machine."""
     try:
         return Follower(home, find_run(home, text), only_kind)
     except UnknownRun:
@@ -142,7 +142,7 @@ _MOST = 1000
 
 
 def watch(home: Path, text: str, only_kind: str | None) -> "Watcher | None":
-    """Watch the run that is meant; None when no hub has the home open."""
+    """Watch a run through the hub; None when no hub has the home open."""
     client = open_http_client(home)
     return None if client is None else Watcher(client, resolve_run(client, home, text), only_kind)
 

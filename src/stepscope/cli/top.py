@@ -72,9 +72,9 @@ def _json(watched: Watched, diagnosed: list[Finding]) -> int:
         pass
     status = watched.status()
     found = [as_json(each) for each in diagnosed]
-    metrics = {key: {"last": course.last, "points": course.count} for key, course in sorted(watched.keys.items())}
-    told = {"run": watched.run, "status": status, "step": watched.step, "metrics": metrics, "findings": found}
-    print(dumps(told))
+    metrics = {key: {"last": trend.last, "points": trend.count} for key, trend in sorted(watched.keys.items())}
+    answer = {"run": watched.run, "status": status, "step": watched.step, "metrics": metrics, "findings": found}
+    print(dumps(answer))
     return 0
 
 

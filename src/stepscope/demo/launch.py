@@ -22,7 +22,7 @@ from stepscope.model.errors import StepscopeError
 MOST_RESTARTS = 2
 GRACE_SECONDS = 10.0
 Progress = Callable[[int, int, float], None]
-"""Told how many steps are done, of how many, and the loss or the reward."""
+"""Called with the steps done, the total, and the loss or the reward."""
 _OTHERS = ("STEPSCOPE_", "OTEL_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "RAY_", "RANK", "WORLD_SIZE")
 
 

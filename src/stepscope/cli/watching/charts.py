@@ -3,24 +3,24 @@
 import math
 
 from stepscope.cli import text
-from stepscope.cli.watching.course import KeyCourse, Part
+from stepscope.cli.watching.key_trend import KeyTrend, Part
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of a character's dots, by row and column."""
 _EMPTY = 0x2800
 
 
-def chart(course: KeyCourse, columns: int, rows: int, *, log: bool = False) -> list[str]:
+def chart(trend: KeyTrend, columns: int, rows: int, *, log: bool = False) -> list[str]:
     """Draw a metric in some rows of characters under a line that names it."""
-    parts = course.drawn()
+    parts = trend.drawn()
     low, high = extremes(list(parts.values()))
-    head = f"{text.clean(course.key)} {text.value_of(course.key, course.last)}"
-    span = f"{text.value_of(course.key, low)}..{text.value_of(course.key, high)}" if low is not None else ""
+    head = f"{text.clean(trend.key)} {text.value_of(trend.key, trend.last)}"
+    span = f"{text.value_of(trend.key, low)}..{text.value_of(trend.key, high)}" if low is not None else ""
     bad = sum(part.bad for part in parts.values())
     marks = f" !{bad}" if bad else ""
     room = columns - len(span) - len(marks) - 1
     lines = [f"{text.cut(head, max(room, 8)):<{max(room, 8)}} {span}{marks}"[:columns]]
-    return lines + _body(course, parts, columns, rows, log=log)
+    return lines + _body(trend, parts, columns, rows, log=log)
 
 
 def extremes(parts: list[Part]) -> tuple[float | None, float | None]:
@@ -31,9 +31,9 @@ def extremes(parts: list[Part]) -> tuple[float | None, float | None]:
     return min(part.low for part in good), max(part.high for part in good)
 
 
-def _body(course: KeyCourse, parts: dict[int, Part], columns: int, rows: int, *, log: bool) -> list[str]:
+def _body(trend: KeyTrend, parts: dict[int, Part], columns: int, rows: int, *, log: bool) -> list[str]:
     wide, tall = columns * 2, rows * 4
-    bands, bad = _columns(course, parts, wide)
+    bands, bad = _columns(trend, parts, wide)
     scale = _Scale([value for band in bands.values() for value in band], log)
     cells = [[0] * columns for _ in range(rows)]
     for x, (low, high) in _joined(bands).items():
@@ -47,9 +47,9 @@ def _body(course: KeyCourse, parts: dict[int, Part], columns: int, rows: int, *,
     return ["".join(line) for line in lines]
 
 
-def _columns(course: KeyCourse, parts: dict[int, Part], wide: int) -> tuple[dict[int, tuple[float, float]], set[int]]:
+def _columns(trend: KeyTrend, parts: dict[int, Part], wide: int) -> tuple[dict[int, tuple[float, float]], set[int]]:
     """The lowest and highest value of each column of dots, and the columns with values that are no numbers."""
-    first, last = course.extent
+    first, last = trend.extent
     count = max(last - first, 1)
     bands: dict[int, tuple[float, float]] = {}
     bad = set()

@@ -106,8 +106,8 @@ def _troubles(watched: Watched, found: list[Finding]) -> list[Styled]:
     lines = [Styled(f"! {each.text}", _LOUD[each.severity]) for each in found if each.kind != "alert"]
     groups: dict[tuple[str, int | None], list[tuple[int, str]]] = {}
     for who, alert in reversed(watched.alerts.last(KEPT)):
-        told = f"{alert.name}: {alert.message}" if isinstance(alert, Alert) and alert.message else ""
-        groups.setdefault((_name(alert), alert.step), []).append((who.rank, told or _name(alert)))
+        message = f"{alert.name}: {alert.message}" if isinstance(alert, Alert) and alert.message else ""
+        groups.setdefault((_name(alert), alert.step), []).append((who.rank, message or _name(alert)))
     for (_, step), told_by in groups.items():
         ranks = sorted({rank for rank, _ in told_by})
         place = f" at step {step}" if step is not None else ""
@@ -125,9 +125,11 @@ def _open(watched: Watched) -> list[Styled]:
     if not spans:
         return []
     now = time.time_ns()
-    told = [f"{span.name} r{who.rank} {formatting.duration(max(now - span.time, 0) / 1e9)}" for who, span in spans[:4]]
+    message = [
+        f"{span.name} r{who.rank} {formatting.duration(max(now - span.time, 0) / 1e9)}" for who, span in spans[:4]
+    ]
     more = f" and {len(spans) - 4} more" if len(spans) > 4 else ""
-    return [Styled(text.clean("open " + ", ".join(told) + more), "blue")]
+    return [Styled(text.clean("open " + ", ".join(message) + more), "blue")]
 
 
 def _logs(watched: Watched, count: int) -> list[Styled]:

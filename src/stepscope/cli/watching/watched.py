@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from stepscope.cli.watching.course import KeyCourse
+from stepscope.cli.watching.key_trend import KeyTrend
 from stepscope.journal.layout import files_of, process_alive
 from stepscope.journal.run_goodput import Folding
 from stepscope.journal.segments import RunReader, find_writer
@@ -50,7 +50,7 @@ class Watched:
         self._home = home
         self._reader = RunReader(home, run)
         self.writers: dict[str, Writer] = {}
-        self.keys: dict[str, KeyCourse] = {}
+        self.keys: dict[str, KeyTrend] = {}
         self.logs = Recent()
         self.alerts = Recent()
         self.open_spans: dict[bytes, tuple[Writer, Span]] = {}
@@ -113,14 +113,14 @@ class Watched:
         if record.category != "system":
             self._reach(who, record.step, record.time)
         for key, value in record.points():
-            course = self.keys.get(key)
-            if course is None:
+            trend = self.keys.get(key)
+            if trend is None:
                 if len(self.keys) >= MOST_KEYS:
                     continue
-                course = self.keys[key] = KeyCourse(key)
+                trend = self.keys[key] = KeyTrend(key)
             if not isinstance(value, (int, float)):
                 value = value.total / value.count if value.count and value.total is not None else float("nan")
-            course.add(who.rank, record.step, +value)  # a bool is the number it equals
+            trend.add(who.rank, record.step, +value)  # a bool is the number it equals
 
     def _reach(self, who: Writer, step: int, time: int) -> None:
         self._steps[who.id] = max(step, self._steps.get(who.id, step))

@@ -42,7 +42,7 @@ class Part:
             self.high, self.high_step = other.high, other.high_step
 
 
-class KeyCourse:
+class KeyTrend:
     """A metric over its steps: one row of stretches for each rank, all as long as each other."""
 
     def __init__(self, key: str) -> None:
