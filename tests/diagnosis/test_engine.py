@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.zoo.evaluate import FAULTS, HEALTHY, diagnose, names, seeded
 from stepscope.diagnosis.engine import Diagnosis
-from stepscope.model.records import Metric
+from stepscope.model.records import Metric, Span
 
 SEED = 1
 QUICK = [
@@ -89,3 +89,16 @@ def test_every_finding_says_what_was_expected_why_and_what_to_do() -> None:
     assert all(each.cause and each.advice and each.text for each in found)
     low, high = found[0].expected or (0.0, 0.0)
     assert low < 2.0 / (1 + 150 / 50) < high < (found[0].value or 0.0)
+
+
+@pytest.mark.parametrize(("hosts", "skewed"), [(("a", "b"), True), (("a", "a"), False)])
+def test_ranks_of_one_machine_have_one_clock(hosts: tuple[str, str], skewed: bool) -> None:
+    """Ranks that are apart in time on one machine are not told to have a wrong clock."""
+    second = 10**9
+    made = Diagnosis(world=2)
+    for step in range(80):
+        for rank in range(2):
+            id = bytes([rank + 1]) + step.to_bytes(7, "big")
+            began = step * second + 5 * second * rank
+            made.feed(rank, Span(began, second // 2, step, None, bytes(16), id, None, "train.step"), 1, hosts[rank])
+    assert ("clock_skew" in {each.kind for each in made.findings()}) is skewed

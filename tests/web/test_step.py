@@ -1,5 +1,6 @@
 """The step inspector: what was slow and why, on which rank, and the way to the steps beside."""
 
+import re
 from typing import Any
 
 from tests.hub.conftest import RunningHub
@@ -11,7 +12,7 @@ def test_slow_step_is_explained(trained: RunningHub, show: Opened) -> None:
     """The sentence names rank and span, the table marks the cell, all ranks stand side by side."""
     page = show(trained, f"run/four-ranks?step={SLOW}")
     dialog = page.get_by_role("dialog", name=f"Step {SLOW}")
-    dialog.get_by_text(f"train.data_load on rank {SLOW_RANK} had ").wait_for()
+    dialog.get_by_text(re.compile(f"train.data_load took .* on rank {SLOW_RANK}")).first.wait_for()
     cause = dialog.locator(".spans td.cause")
     assert cause.count() == 1
     assert cause.locator("xpath=..").get_by_role("rowheader").inner_text() == "train.data_load"
@@ -98,7 +99,7 @@ def test_the_next_step_is_looked_at_on_the_same_rank(trained: RunningHub, show: 
 def test_a_crash_leads_to_the_attempt_that_crashed(trained: RunningHub, show: Opened) -> None:
     """The step was done again later: which attempt is shown is said and in the address, and another can be chosen."""
     page = show(trained, "run/four-ranks")
-    page.get_by_role("button", name="attempt 1 crashed at step").click()
+    page.get_by_role("button", name="every rank died without an exit record").click()
     dialog = page.get_by_role("dialog", name=f"Step {CRASH - 1}")
     dialog.get_by_text("in attempt 1").wait_for()
     assert f"step={CRASH - 1}" in page.url
@@ -160,7 +161,7 @@ def test_run_page_names_what_went_wrong(trained: RunningHub, show: Opened) -> No
     said = page.locator(".run-findings").inner_text()
     assert "NaN" in said
     assert "data_load" in said
-    assert "crashed" in said
+    assert "died without an exit record" in said
     finding.click()
     page.get_by_role("dialog", name=f"Step {SPIKE}").wait_for()
 

@@ -17,7 +17,7 @@ NEAR = 8
 
 def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) -> list[Finding]:
     """Merge the same finding of several ranks, then fold symptoms into causes; what came first comes first."""
-    merged = _slow_hosts(_over_ranks(list(findings), kinds), hosts)
+    merged = _slow_hosts(_over_ranks(_of_clocks(findings, hosts), kinds), hosts)
     merged.sort(key=_began)
     kept = list(merged)
     for cause in sorted(merged, key=lambda each: (-len(_explained_by(each, kinds)), _began(each))):
@@ -30,6 +30,13 @@ def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) ->
             kept = [each for each in kept if each not in symptoms]
             kept[kept.index(cause)] = replace(cause, symptoms=words[:16], also=tuple(keys)[:16])
     return kept
+
+
+def _of_clocks(findings: Iterable[Finding], hosts: Mapping[int, str]) -> list[Finding]:
+    """Ranks of one machine share its clock: they are apart in time for another reason."""
+    machines = set(hosts.values())
+    alone = len(machines) == 1 and machines != {""}
+    return [each for each in findings if not (alone and each.kind == "clock_skew")]
 
 
 def _began(finding: Finding) -> tuple[float, int]:

@@ -130,7 +130,7 @@ export function useAnomalies(run, now) {
   if (!now) return [null, null];
   const places = named
     .filter(({ step }) => step !== null)
-    .map(({ step, kind, attempt }) => ({ step, reason: kind.replace("_", " "), attempt }));
+    .map(({ step, kind, attempt }) => ({ step, reason: kind.replaceAll("_", " "), attempt }));
   const nearest = (told, wanted) =>
     [told, ...places]
       .filter((place) => place && wanted(place.step))
