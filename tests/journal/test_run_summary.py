@@ -90,7 +90,7 @@ def test_the_plain_step_is_preferred_to_other_axes() -> None:
 def test_an_open_span_is_open_until_it_ends() -> None:
     """A hung step can be seen, an ended one is counted."""
     summary = fold([batch(span("a", 1, None), span("b", 2, None), span("a", 1, 50))])
-    assert [each.name for each in summary.open_spans.values()] == ["b"]
+    assert [each.name for _, each in summary.open_spans.values()] == ["b"]
     assert summary.spans["a"].count == 1
 
 

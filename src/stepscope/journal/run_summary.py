@@ -146,8 +146,7 @@ class RunSummary:
     keys: dict[str, KeySummary] = field(default_factory=dict)
     spans: dict[str, SpanSummary] = field(default_factory=dict)
     open_spans: dict[bytes, tuple[int, Span]] = field(default_factory=dict)
-    """The spans that are still open, each with the rank it is on."""
-    """Spans that were seen open and not yet ended, by span id."""
+    """Spans that have not ended, by span id, each with the rank it is on."""
     logs: Counter[str] = field(default_factory=Counter)
     """Log lines by severity word."""
     events: Counter[str] = field(default_factory=Counter)
