@@ -32,7 +32,8 @@ def test_first_source_wins(tmp_path: Path) -> None:
 
 def test_init_offers_every_setting() -> None:
     """Each setting is an argument of init, and each argument a setting but for those that only code can give."""
-    assert set(inspect.signature(stepscope.init).parameters) == {*settings.KNOWN, "config", "on_alert", "unknown"}
+    only_code = {"config", "alerts", "on_alert", "unknown"}
+    assert set(inspect.signature(stepscope.init).parameters) == {*settings.KNOWN, *only_code}
     with pytest.raises(ConfigError, match=r"unknown setting 'projct'; did you mean 'project'\?.*home"):
         stepscope.init(projct="x")
 

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject, alert_id
 from stepscope.alerts.rule import Compiled, fill
 from stepscope.alerts.states import OPEN, Machine, State
 from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
-from stepscope.diagnosis.finding import Finding, number
+from stepscope.diagnosis.finding import Finding, number, told_finding
 from stepscope.model import records
-from stepscope.model.names import EVENT_FINISHED, severity_word
+from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED, severity_word
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 
@@ -182,16 +183,11 @@ class Evaluator:
         rule, state = record.attrs.get(ATTR_RULE), record.attrs.get(ATTR_STATE)
         fingerprint = record.attrs.get(ATTR_FINGERPRINT)
         if not isinstance(rule, str) or not isinstance(fingerprint, str) or state not in ("firing", "resolved"):
-            severity = severity_word(record.severity)
-            text = record.message or record.name
-            level = severity if severity in ("WARN", "ERROR", "FATAL") else "WARN"
-            found = Finding(
-                *(RECORDED, level, text),  # type: ignore[arg-type]
-                step=record.step,
-                ranks=(rank,),
-                key=record.name,
-                time=record.time,
-            )
+            found = told_finding(record, rank, 1)
+            if record.name != ALERT_FINDING:
+                found = replace(
+                    found, kind=RECORDED, key=record.name, step=record.step, text=record.message or record.name
+                )
             writer = Writer(id="", run=run.id, project=run.project, name=run.name or None)
             self.take_finding(writer, found, now, "trainer")
             return

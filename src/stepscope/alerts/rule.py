@@ -2,14 +2,14 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any, Literal
 
 import msgspec
 
-from stepscope.model.errors import StepscopeError
+from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.model.names import SEVERITIES
 
 Severity = Literal["INFO", "WARN", "ERROR", "FATAL"]
@@ -189,6 +189,18 @@ def compile_rule(rule: Rule, source: str = "") -> Compiled:
         inhibits=patterns(rule.inhibits) if rule.inhibits else None,
         source=source,
     )
+
+
+def from_python(given: Sequence[Rule | Mapping[str, Any]], source: str = "init") -> tuple[Compiled, ...]:
+    """Check rules given in Python, as objects or mappings; ConfigError names the one that is wrong."""
+    found = []
+    for index, each in enumerate(given):
+        try:
+            rule = each if isinstance(each, Rule) else msgspec.convert(dict(each), Rule)
+            found.append(compile_rule(rule, source))
+        except (msgspec.ValidationError, RuleError, TypeError, ValueError) as error:
+            raise ConfigError(f"alerts: rule {index + 1}: {error}") from None
+    return tuple(found)
 
 
 def patterns(globs: Sequence[str]) -> re.Pattern[str]:

@@ -1,14 +1,13 @@
 """Rules as YAML text, read with line and column; what a file holds beside rules: packs and notifiers."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from stepscope.alerts.packs import PACKS, pack_rules
 from stepscope.alerts.replay import RuleTest
-from stepscope.alerts.rule import Compiled, Rule, RuleError, compile_rule
-from stepscope.model.errors import ConfigError
+from stepscope.alerts.rule import Compiled, Rule, RuleError, compile_rule, from_python
 from stepscope.wire.yaml_structs import Document, Mistake, read
 
 NAME = "alerts.yaml"
@@ -107,18 +106,6 @@ def with_packs(texts: Iterable[tuple[str, str]]) -> Rules:
         for rule in pack_rules(name) if wanted else ():
             rules.setdefault(rule.name, rule)
     return Rules(tuple(rules.values()), notifiers)
-
-
-def from_python(given: Sequence[Rule | Mapping[str, Any]], source: str = "init") -> tuple[Compiled, ...]:
-    """Check rules given in Python, as objects or mappings; ConfigError names the one that is wrong."""
-    found = []
-    for index, each in enumerate(given):
-        try:
-            rule = each if isinstance(each, Rule) else msgspec.convert(dict(each), Rule)
-            found.append(compile_rule(rule, source))
-        except (msgspec.ValidationError, RuleError, TypeError, ValueError) as error:
-            raise ConfigError(f"alerts: rule {index + 1}: {error}") from None
-    return tuple(found)
 
 
 __all__ = ["LONGEST", "NAME", "Mistake", "Rules", "from_python", "parse", "parse_tests", "with_packs"]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
@@ -12,6 +12,12 @@ from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.run import Run
 from stepscope.sdk.self_diagnosis import Callback, OnAlert
 from stepscope.sdk.spans import Span
+
+if TYPE_CHECKING:
+    from stepscope.sdk.trainer_rules import Given, TrainerRules
+
+ALERTS_FILE = "stepscope-alerts.yaml"
+"""The rules of the project, in the working folder."""
 
 _current: Run | None = None
 
@@ -44,6 +50,7 @@ def init(
     resource_attributes: Mapping[str, str] | None = None,
     sinks: Iterable[str | Mapping[str, Any]] | str | None = None,
     shipper: str | None = None,
+    alerts: "Given | None" = None,
     on_alert: OnAlert | None = None,
     **unknown: Any,
 ) -> Run:
@@ -51,27 +58,47 @@ def init(
 
     Never blocks and needs no server. Raises ConfigError for a wrong setting, naming the fix, and nothing else.
     Every argument left out comes from STEPSCOPE_*, stepscope.yaml, OTEL_* or the default, in this order.
-    `on_alert` is called with each finding of the diagnosis, on a thread of its own; what it raises is counted.
+    `alerts` are rules that are evaluated in this process, or the file that holds them; without it,
+    `stepscope-alerts.yaml` in the working folder. `on_alert` is called with each finding and each rule that fires, on a
+    thread of its own; what it raises is counted.
     """
     arguments = {**locals(), **unknown}
-    del arguments["config"], arguments["on_alert"], arguments["unknown"]
+    del arguments["config"], arguments["alerts"], arguments["on_alert"], arguments["unknown"]
     if on_alert is not None and not callable(on_alert):
         raise ConfigError(f"init: on_alert is a {type(on_alert).__name__}; pass a function that takes a finding")
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(f"init: config must be a dict, got {type(config).__name__}; for instance, pass vars(args)")
     chosen = None if disabled is None and settings.is_off(os.environ) else settings.load(arguments)
+    rules = None if chosen is None or chosen.disabled else _alert_rules(alerts)
     finish()
     if chosen is None or chosen.disabled:
         return OffRun()
     run = Run(chosen, launch.detect(), config)
-    if on_alert is not None:
-        run.diagnosis.callback = callback = Callback(run, on_alert)
-        run.finishing.append(callback.close)
+    _watch(run, rules, on_alert)
     for notice in settings.misspelt(os.environ):
         run.outcomes.notice_text(notice)
     _begin(run)
     run_display.announce(run)
     return run
+
+
+def _watch(run: Run, rules: "Callable[[Run], TrainerRules] | None", on_alert: OnAlert | None) -> None:
+    """Have rules judged beside the diagnosis of a run, and what fires passed on."""
+    if rules is not None:
+        run.diagnosis.rules = rules(run)
+    if on_alert is not None:
+        run.diagnosis.callback = callback = Callback(run, on_alert)
+        run.finishing.append(callback.close)
+
+
+def _alert_rules(given: "Given | None") -> "Callable[[Run], TrainerRules] | None":
+    """Check the rules; None where there are none, and nothing is imported for them."""
+    if given is None and not os.path.isfile(ALERTS_FILE):
+        return None
+    from stepscope.sdk.trainer_rules import TrainerRules, read_rules
+
+    rules = read_rules(ALERTS_FILE if given is None else given)
+    return (lambda run: TrainerRules(run, rules)) if rules else None
 
 
 def _begin(run: Run) -> None:

@@ -79,3 +79,12 @@ class Part(Protocol):
         step: int | None = None,
     ) -> None:
         """Record that something happened."""
+
+
+class AlertingPart(Part, Protocol):
+    """A process's part in a run that can raise alerts."""
+
+    def alert(
+        self, name: str, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any
+    ) -> None:
+        """Record something a person should be told."""

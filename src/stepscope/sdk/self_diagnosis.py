@@ -5,15 +5,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from stepscope.model import names
-from stepscope.sdk.run_protocols import Part
+from stepscope.sdk.run_protocols import AlertingPart, Part
 from stepscope.wire import frames
 
 if TYPE_CHECKING:
     from stepscope.diagnosis.engine import Diagnosis
     from stepscope.diagnosis.finding import Finding
+    from stepscope.sdk.trainer_rules import TrainerRules
 
 OnAlert = Callable[["Finding"], object]
 SLICE_SECONDS = 0.0005
@@ -33,15 +34,6 @@ PROGRAM = frozenset(("alert", "error", "crash", "dead_rank"))
 """Findings about what the program itself recorded."""
 
 
-class AlertingPart(Part, Protocol):
-    """A process's part in a run that can raise alerts."""
-
-    def alert(
-        self, name: str, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any
-    ) -> None:
-        """Record something a person should be told."""
-
-
 class SelfDiagnosis:
     """Judges the records of this process. Called by the flusher's thread alone; finds nothing about other ranks."""
 
@@ -53,6 +45,8 @@ class SelfDiagnosis:
     ) -> None:
         self._run, self._clock, self._pause = run, clock, pause
         self.callback: Callback | None = None
+        self.rules: TrainerRules | None = None
+        """The alert rules of `init`, judged with the same records."""
         self.reset()
 
     def reset(self) -> None:
@@ -65,10 +59,13 @@ class SelfDiagnosis:
         self.last = False
         """Whether the run ends: what can be judged in time is judged before its end is recorded."""
         self._told: set[tuple[object, ...]] = set()
+        if self.rules is not None:
+            self.rules.reset()
 
     def take(self, batch: list[bytes], attempt: int) -> None:
         """Take records that were written."""
-        if not self._run.main or not self._run.settings.diagnosis:
+        wanted = self._run.settings.diagnosis
+        if not self._run.main or not (wanted or self.rules):
             return
         self._attempt = attempt
         if len(self._waiting) + len(batch) > MOST_WAITING:
@@ -77,7 +74,7 @@ class SelfDiagnosis:
             self._diagnosis, self._loading = None, False
             return
         self._waiting.extend(batch)
-        if not self._loading and len(self._waiting) >= LEAST_RECORDS:
+        if wanted and not self._loading and (self.rules or len(self._waiting) >= LEAST_RECORDS):
             self._loading = True
             threading.Thread(target=self._load, name="stepscope-diagnosis", daemon=True).start()
 
@@ -94,8 +91,9 @@ class SelfDiagnosis:
 
     def work(self) -> None:
         """Judge what waits, as long as a round may take, and tell what is new."""
-        diagnosis = self._diagnosis
-        if diagnosis is None or not self._waiting:
+        diagnosis, rules = self._diagnosis, self.rules
+        waits = diagnosis is None and self._run.settings.diagnosis and not self.last
+        if waits or not self._waiting or (diagnosis is None and rules is None):
             return
         left = LAST_SECONDS if self.last else ROUND_SECONDS
         while self._waiting and left > 0:
@@ -103,11 +101,19 @@ class SelfDiagnosis:
             while self._waiting and self._clock() - begun < SLICE_SECONDS:
                 count = min(len(self._waiting), SLICE_RECORDS)
                 taken = [frames.unpack_record(self._waiting.popleft()) for _ in range(count)]
-                diagnosis.feed_many(self._run.rank, taken, self._attempt)
+                if diagnosis is not None:
+                    diagnosis.feed_many(self._run.rank, taken, self._attempt)
+                if rules is not None:
+                    rules.feed(taken)
             left -= self._clock() - begun
             if not self.last:
                 self._pause(PAUSE_SECONDS)
-        self._tell_new(diagnosis)
+        if diagnosis is not None:
+            self._tell_new(diagnosis)
+        if rules is not None:
+            for breach in rules.tell():
+                if self.callback is not None:
+                    self.callback.put(breach)
 
     def _tell_new(self, diagnosis: "Diagnosis") -> None:
         if diagnosis.changes == self._seen:
