@@ -18,7 +18,7 @@ pytest.importorskip("numpy", reason="the demo needs numpy")
 pytest.importorskip("chdb", reason="the demo's hub needs chDB")
 
 import stepscope
-from stepscope.demo import plan
+from stepscope.demo import demo_plan
 
 STEPS = 160
 Process = "subprocess.Popen[str]"
@@ -55,7 +55,7 @@ def test_the_summary_names_what_was_planted(start: Start) -> None:
     out, err = start("--exit", "--json", "--steps", str(STEPS)).communicate(timeout=110)
     assert "open http://127.0.0.1:" in err
     spirals, cart = json.loads(out)
-    faults = plan.Plan(STEPS)
+    faults = demo_plan.Plan(STEPS)
     found = {each["kind"]: each for each in reversed(spirals["findings"])}
     places = {kind: (each["step"], each["rank"]) for kind, each in found.items()}
     assert places["dead_rank"] == faults.crash
@@ -70,7 +70,7 @@ def test_the_summary_names_what_was_planted(start: Start) -> None:
     resumed = faults.crash[0] // faults.checkpoint_every * faults.checkpoint_every
     assert f"attempt 2 resumed at step {resumed}" in found["dead_rank"]["text"]
     (blown,) = [each for each in cart["findings"] if each["kind"] == "lr_schedule"]
-    assert blown["step"] == plan.game_plan(STEPS).blow_up
+    assert blown["step"] == demo_plan.game_plan(STEPS).blow_up
     assert (spirals["status"], spirals["ranks"], spirals["attempts"], spirals["step"]) == ("finished", 4, 2, STEPS - 1)
     assert cart["status"] == "finished"
 

@@ -8,7 +8,7 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="the demo needs numpy")
 
-from stepscope.demo import model, plan  # noqa: E402
+from stepscope.demo import demo_plan, model  # noqa: E402
 from stepscope.demo.exchange import Exchange, PeerLost, memory_bytes  # noqa: E402
 from stepscope.demo.model import Adam, Network, loss_of, spirals  # noqa: E402
 from stepscope.demo.ppo import (  # noqa: E402
@@ -81,7 +81,7 @@ def test_a_rank_that_is_gone_is_noticed(tmp_path: Path) -> None:
 
 def test_ppo_learns_to_hold_the_pole() -> None:
     """Episodes become several times as long within 25 iterations."""
-    learner = Learner(plan.GamePlan().config)
+    learner = Learner(demo_plan.GamePlan().config)
     means = []
     for _ in range(25):
         learner.train(learner.estimate(learner.sample()), 5e-4)

@@ -44,9 +44,9 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"the demo needs more packages: pip install 'stepscope[demo,hub]' (missing: {missing[0]})")
-    from stepscope.demo import plan
+    from stepscope.demo import demo_plan
 
-    steps = plan.STEPS if args.steps is None else args.steps
+    steps = demo_plan.STEPS if args.steps is None else args.steps
     if steps < LEAST_STEPS:
         raise ConfigError(f"--steps {steps} is too few for a baseline: at least {LEAST_STEPS}")
     home = demo_home(args)
@@ -74,17 +74,17 @@ def demo_home(args: argparse.Namespace) -> Path:
 
 def train(home: Path, steps: int) -> list[str]:
     """Train both models, one after the other; the ids of their runs."""
-    from stepscope.demo import launch, plan
+    from stepscope.demo import demo_plan, processes
     from stepscope.sdk.launch import new_run_id
 
-    game = plan.game_plan(steps)
+    game = demo_plan.game_plan(steps)
     stamp = new_run_id()
     spirals, cart = f"{stamp}-spirals", f"{stamp}-cart"
     with progress() as show:
-        launch.train(
+        processes.train(
             home, spirals, steps, _part(show, "training", "loss"), lambda: _say("a rank died: resuming from checkpoint")
         )
-        launch.play(home, cart, game, _part(show, "playing", "reward"))
+        processes.play(home, cart, game, _part(show, "playing", "reward"))
     return [spirals, cart]
 
 

@@ -6,8 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import stepscope
-from stepscope.compat import absent, wandb_media, wandb_start
-from stepscope.compat import tensorboard as boards
+from stepscope.compat import absent, tensorboard_sync, wandb_media, wandb_start
 from stepscope.compat.absent import CommError as CommError
 from stepscope.compat.absent import Error as Error
 from stepscope.compat.absent import Partly, missing
@@ -202,7 +201,7 @@ def setup(*arguments: Any, **others: Any) -> None:
 
 def _sync_tensorboard(*arguments: Any, **others: Any) -> None:
     """Record what is written to TensorBoard as well, in the run that goes on then."""
-    boards.follow(_Board())
+    tensorboard_sync.follow(_Board())
 
 
 class _Board:
@@ -229,7 +228,7 @@ join = finish
 """What `finish` was called once."""
 absent.report = _ignore
 util = Partly("util", generate_id=wandb_start.generate_id)
-tensorboard = Partly("tensorboard", patch=_sync_tensorboard, unpatch=lambda: boards.follow(None))
+tensorboard = Partly("tensorboard", patch=_sync_tensorboard, unpatch=lambda: tensorboard_sync.follow(None))
 
 
 def __getattr__(name: str) -> Any:

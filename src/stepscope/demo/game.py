@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 import stepscope
-from stepscope.demo import plan
+from stepscope.demo import demo_plan
 from stepscope.demo.ppo import Learner
 from stepscope.demo.rank import IDLE, OVERHEAD, PRODUCTIVE, say
 
@@ -26,7 +26,7 @@ class GameJob(msgspec.Struct, frozen=True):
     iterations: int
 
 
-def play(run: stepscope.Run, game: plan.GamePlan) -> None:
+def play(run: stepscope.Run, game: demo_plan.GamePlan) -> None:
     """Train for all iterations."""
     learner = Learner(game.config)
     lengths: list[int] = [0]
@@ -38,7 +38,7 @@ def play(run: stepscope.Run, game: plan.GamePlan) -> None:
         say(iteration + 1, float(np.mean(lengths)))
 
 
-def _iterate(run: stepscope.Run, learner: Learner, game: plan.GamePlan, iteration: int) -> list[int]:
+def _iterate(run: stepscope.Run, learner: Learner, game: demo_plan.GamePlan, iteration: int) -> list[int]:
     config = game.config
     rate = config["lr"]
     if iteration == game.blow_up:
@@ -79,7 +79,7 @@ def main(text: str) -> int:
     """Do one job."""
     job = msgspec.json.decode(text, type=GameJob)
     logging.getLogger("demo").setLevel(logging.INFO)
-    game = plan.GamePlan(job.iterations)
+    game = demo_plan.GamePlan(job.iterations)
     run = stepscope.init(
         project="demo", name="cart-pole", config=game.config, run_id=job.run, home=job.home, probe_interval=1.0
     )

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 import stepscope
-from stepscope.demo import model, plan
+from stepscope.demo import demo_plan, model
 from stepscope.demo.exchange import Exchange
 from stepscope.demo.model import Adam, Network, accuracy_of, clipped, loss_of, spirals
 
@@ -42,7 +42,7 @@ class Training:
 
     def __init__(self, job: Job, run: stepscope.Run) -> None:
         self._job, self._run = job, run
-        self._plan = plan.Plan(job.steps)
+        self._plan = demo_plan.Plan(job.steps)
         self._config = self._plan.config
         data = self._config["data"]
         self._points, self._labels = spirals(data["points"], seed=1)
@@ -87,7 +87,7 @@ class Training:
             self._network.backward(error)
             slow, straggler = self._plan.straggler
             if step in slow and self._job.rank == straggler:
-                time.sleep(plan.STRAGGLER_SECONDS)
+                time.sleep(demo_plan.STRAGGLER_SECONDS)
         with self._run.span("train.all_reduce", **OVERHEAD):
             gradient = self._exchange.average(self._network.gradient)
         norm, rate = self._update(gradient, step)
@@ -101,16 +101,16 @@ class Training:
         return planned == (step, self._job.rank)
 
     def _part(self, name: str, **attrs: Any) -> Any:
-        return _Paced(self._run.span(name, **attrs, **PRODUCTIVE), plan.PACE[name])
+        return _Paced(self._run.span(name, **attrs, **PRODUCTIVE), demo_plan.PACE[name])
 
     def _load(self, step: int) -> tuple[Array, Array]:
-        with _Paced(self._run.span("train.data_load", **IDLE), plan.PACE["train.data_load"]):
+        with _Paced(self._run.span("train.data_load", **IDLE), demo_plan.PACE["train.data_load"]):
             draw = np.random.default_rng((self._config["seed"], self._job.rank, step))
             chosen = draw.integers(0, len(self._points), self._config["batch_size"])
             points, labels = self._points[chosen], self._labels[chosen]
             if self._goes_wrong(self._plan.slow_batch, step):
                 log.warning("shard %d is slow to read", step)
-                time.sleep(plan.SLOW_BATCH_SECONDS)
+                time.sleep(demo_plan.SLOW_BATCH_SECONDS)
             if self._goes_wrong(self._plan.spike, step):
                 points, labels = points * 25, 1 - labels
             if self._goes_wrong(self._plan.dropout, step):
@@ -180,7 +180,7 @@ def main(text: str) -> int:
     """Do one job."""
     job = msgspec.json.decode(text, type=Job)
     log.setLevel(logging.INFO)
-    config = plan.Plan(job.steps).config
+    config = demo_plan.Plan(job.steps).config
     run = stepscope.init(
         project="demo", name="two-spirals", config=config, run_id=job.run, home=job.home, probe_interval=1.0
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch
-from stepscope.sinks.delivery import Delivery
+from stepscope.sinks.delivery_progress import Delivery
 from stepscope.sinks.http import (
     BLAMES_A_RECORD,
     RETRYABLE,

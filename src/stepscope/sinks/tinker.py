@@ -14,7 +14,7 @@ from msgspec import structs
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import KINDS, Span, kind
-from stepscope.sinks.delivery import Delivery
+from stepscope.sinks.delivery_progress import Delivery
 from stepscope.sinks.http import (
     BLAMES_A_RECORD,
     DENIED,

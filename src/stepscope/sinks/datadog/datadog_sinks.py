@@ -10,7 +10,7 @@ import msgspec
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.datadog.agent_socket import Agent
-from stepscope.sinks.delivery import Delivery
+from stepscope.sinks.delivery_progress import Delivery
 from stepscope.sinks.http import (
     BLAMES_A_RECORD,
     DENIED,

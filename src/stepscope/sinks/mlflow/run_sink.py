@@ -7,7 +7,7 @@ from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric
-from stepscope.sinks.delivery import Delivery
+from stepscope.sinks.delivery_progress import Delivery
 from stepscope.sinks.http import SERVER_ERROR
 from stepscope.sinks.mlflow import Target
 from stepscope.sinks.mlflow.run_mapping import Ends, Entry, Found, Runs, by_run, is_dead

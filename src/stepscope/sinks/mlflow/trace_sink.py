@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Record, Span
-from stepscope.sinks.delivery import Delivery
+from stepscope.sinks.delivery_progress import Delivery
 from stepscope.sinks.http import SERVER_ERROR, compress
 from stepscope.sinks.mlflow import Target
 from stepscope.sinks.mlflow.run_mapping import Entry, Found, Runs, by_run

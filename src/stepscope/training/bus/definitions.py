@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope.extend import bounds_for, is_ordered, text_of
 from stepscope.model.errors import ConfigError
-from stepscope.training.bus.dispatch import Name, event_name
+from stepscope.training.bus.event_bus import Name, event_name
 
 KINDS = ("counter", "sum", "last_value", "summary", "distribution")
 ENDS = ("stop", "exception")

@@ -10,7 +10,7 @@ from typing import Any
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Histogram, Summary
 from stepscope.training.bus.definitions import Definition, listed
-from stepscope.training.bus.dispatch import BUS, Bus
+from stepscope.training.bus.event_bus import BUS, Bus
 from stepscope.training.bus.reporters import Reporter
 from stepscope.training.inputs import reject
 from stepscope.wire import openmetrics

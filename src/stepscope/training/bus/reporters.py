@@ -11,7 +11,7 @@ import stepscope
 from stepscope.extend import collect_meters, meters
 from stepscope.model.records import Instrument
 from stepscope.training.bus.definitions import Definition, listed
-from stepscope.training.bus.dispatch import BUS, Bus, Function, Name
+from stepscope.training.bus.event_bus import BUS, Bus, Function, Name
 from stepscope.training.events.telemetry import Telemetry
 from stepscope.training.inputs import reject
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import stepscope
 from stepscope.extend import describe_error, text_of
-from stepscope.training.bus.dispatch import BUS, Bus
+from stepscope.training.bus.event_bus import BUS, Bus
 from stepscope.training.inputs import reject
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096

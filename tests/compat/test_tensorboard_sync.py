@@ -11,7 +11,7 @@ import pytest
 
 import stepscope
 import stepscope.compat.wandb as wandb
-from stepscope.compat import tensorboard
+from stepscope.compat import tensorboard_sync
 from stepscope.model.records import Event, Histogram, Metric
 from tests.compat.conftest import Read
 
@@ -22,7 +22,7 @@ WRITERS = {"tensorboardX": "tensorboardX", "torch": "torch.utils.tensorboard"}
 def nobody_follows() -> Iterator[None]:
     """The process has one follower, and it would go on in other tests."""
     yield
-    tensorboard.follow(None)
+    tensorboard_sync.follow(None)
 
 
 @pytest.fixture(params=WRITERS)

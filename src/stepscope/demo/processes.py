@@ -12,7 +12,7 @@ from typing import IO
 
 import msgspec
 
-from stepscope.demo import plan
+from stepscope.demo import demo_plan
 from stepscope.demo.exchange import memory_bytes
 from stepscope.demo.game import GameJob
 from stepscope.demo.model import Network
@@ -41,7 +41,7 @@ def train(home: Path, run: str, steps: int, progress: Progress, restarted: Calla
         raise DemoFailed(f"the training died {MOST_RESTARTS + 1} times: {_last_words(Path(folder))}")
 
 
-def play(home: Path, run: str, game: plan.GamePlan, progress: Progress) -> None:
+def play(home: Path, run: str, game: demo_plan.GamePlan, progress: Progress) -> None:
     """Run the reinforcement learning."""
     job = GameJob(str(home), run, game.iterations)
     with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
@@ -55,16 +55,24 @@ def play(home: Path, run: str, game: plan.GamePlan, progress: Progress) -> None:
 
 def _attempt(home: Path, run: str, steps: int, progress: Progress, restarts: int, folder: Path) -> bool:
     """Start all ranks once; whether they reached the end."""
-    size = len(Network(plan.Plan(steps).config["model"]["layers"], 0).vector)
+    size = len(Network(demo_plan.Plan(steps).config["model"]["layers"], 0).vector)
     memory = folder / f"exchange-{restarts}"
-    memory.write_bytes(bytes(memory_bytes(size, plan.RANKS)))
-    pairs = [socket.socketpair() for _ in range(plan.RANKS - 1)]
+    memory.write_bytes(bytes(memory_bytes(size, demo_plan.RANKS)))
+    pairs = [socket.socketpair() for _ in range(demo_plan.RANKS - 1)]
     sockets = [[here.fileno() for here, _ in pairs], *([there.fileno()] for _, there in pairs)]
     processes = []
     try:
-        for rank in range(plan.RANKS):
+        for rank in range(demo_plan.RANKS):
             job = Job(
-                str(home), run, rank, plan.RANKS, steps, str(memory), sockets[rank], str(folder / "model.npz"), restarts
+                str(home),
+                run,
+                rank,
+                demo_plan.RANKS,
+                steps,
+                str(memory),
+                sockets[rank],
+                str(folder / "model.npz"),
+                restarts,
             )
             processes.append(_start("rank", job, _identity(rank), folder / f"rank{rank}.err", sockets[rank]))
     finally:
@@ -73,12 +81,12 @@ def _attempt(home: Path, run: str, steps: int, progress: Progress, restarts: int
                 each.close()
     with _ended(processes):
         _follow(processes[0], steps, progress)
-        return [process.wait(GRACE_SECONDS) for process in processes] == [0] * plan.RANKS
+        return [process.wait(GRACE_SECONDS) for process in processes] == [0] * demo_plan.RANKS
 
 
 def _identity(rank: int) -> dict[str, str]:
     """What a launcher tells a process of who it is."""
-    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(plan.RANKS)}
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(demo_plan.RANKS)}
 
 
 def _start(
