@@ -1,4 +1,4 @@
-"""What watchers get: everything that concerns them, once, or a word that something was left out."""
+"""What subscriptions get: everything that concerns them, once, or a word that something was left out."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def nothing() -> None:
 def test_a_watcher_gets_what_concerns_it() -> None:
     """Only the batches of its run and project come, and it is woken for them."""
     live, woken = Live(), []
-    mine, _ = live.watch(lambda: woken.append(1), run="r", project="p")
+    mine, _ = live.subscribe(lambda: woken.append(1), run="r", project="p")
     live.take(items("other"))
     live.take(items("r", project="secret"))
     assert woken == []
@@ -35,24 +35,24 @@ def test_a_watcher_gets_what_concerns_it() -> None:
 def test_coming_back_with_a_cursor() -> None:
     """What came since a cursor comes again, once; a cursor that is too old or of another hub is told."""
     live = Live(most_records=10)
-    first, _ = live.watch(nothing, run="r")
+    first, _ = live.subscribe(nothing, run="r")
     live.take(items(count=2))
     cursor = live.drain(first)[2]
-    live.leave(first)
+    live.unsubscribe(first)
     live.take(items(count=3))
-    again, forgot = live.watch(nothing, run="r", cursor=cursor)
+    again, forgot = live.subscribe(nothing, run="r", cursor=cursor)
     assert not forgot
     assert sum(moment.records for moment in live.drain(again)[0]) == 3
     live.take(items(count=9))
-    assert live.watch(nothing, run="r", cursor=cursor)[1]
+    assert live.subscribe(nothing, run="r", cursor=cursor)[1]
     for strange in ("", "x", "abc-1", "-", cursor + "000"):
-        assert live.watch(nothing, run="r", cursor=strange)[1]
+        assert live.subscribe(nothing, run="r", cursor=strange)[1]
 
 
 def test_a_slow_watcher_loses_and_is_told() -> None:
     """A queue never grows beyond its bound; what did not fit is counted."""
     live = Live(most_records=10)
-    slow, _ = live.watch(nothing)
+    slow, _ = live.subscribe(nothing)
     for _ in range(5):
         live.take(items(count=4))
     moments, missed, _ = live.drain(slow)
@@ -61,13 +61,13 @@ def test_a_slow_watcher_loses_and_is_told() -> None:
 
 
 def test_only_so_many_may_watch() -> None:
-    """Beyond a number of watchers, and after the end, nobody may begin."""
-    live = Live(most_watchers=1)
-    first, _ = live.watch(nothing)
+    """Beyond a number of subscriptions, and after the end, nobody may begin."""
+    live = Live(most_subscriptions=1)
+    first, _ = live.subscribe(nothing)
     with pytest.raises(TooMany):
-        live.watch(nothing)
-    live.leave(first)
-    live.watch(nothing)
+        live.subscribe(nothing)
+    live.unsubscribe(first)
+    live.subscribe(nothing)
     live.close()
     with pytest.raises(TooMany):
-        live.watch(nothing)
+        live.subscribe(nothing)

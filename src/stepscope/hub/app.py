@@ -123,7 +123,7 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _retry(request: Request, error: Any) -> Response:
-    """Ask a client to come again: what it sent could not be made safe now."""
+    """Ask a client to retry: its records could not be journaled now."""
     refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)
     return refusal_response(request.scope, refusal)
 

@@ -57,7 +57,7 @@ class HubClient(Protocol):
 
 @contextlib.contextmanager
 def open_client(home: Path, timeout: float = 60.0, only: str | None = None) -> Iterator[HubClient]:
-    """Find whom to ask. Without a hub the journals of the home folder, or of `only` one run, are first read."""
+    """Open a client of the hub, or of its engine after it read the home's journals, or those of `only` one run."""
     remote = open_http_client(home, timeout)
     if remote is not None:
         yield remote

@@ -54,7 +54,7 @@ class Counters:
 _HELP = {
     "written": "Records in the hub's journal and acknowledged.",
     "stored": "Records in the store.",
-    "retried": "Requests or batches that were asked to come again.",
+    "retried": "Requests or batches to be retried.",
     "rejected": "Records refused for ever.",
     "dropped": "Records or attributes lost on the way.",
 }

@@ -68,10 +68,10 @@ class HubHome:
                 return ""
         except (OSError, ValueError, Locked):
             pass
-        return f"{self.folder} was deleted, moved or replaced under the hub: put it back, or start the hub anew"
+        return f"{self.folder} was deleted, moved or replaced under the hub: put it back, or restart the hub"
 
     def _restore_lock(self) -> None:
-        """Make the file anew that tells other commands where the hub is, when somebody removed it."""
+        """Recreate the file that holds the hub's address, when it was removed."""
         lock = self._lock
         if lock is None or lock.is_at(self.folder / "lock"):
             return

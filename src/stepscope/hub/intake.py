@@ -103,7 +103,7 @@ class Intake:
         return self._space[1]
 
     def measure(self) -> None:
-        """Look at the journal's size anew; the pump calls this after removing what is stored."""
+        """Measure the journal's size; the pump calls this after removing stored segments."""
         size = 0
         for path in layout.list_segments(self.folder):
             with contextlib.suppress(OSError):
@@ -138,7 +138,7 @@ class Intake:
     def _write(self, group: Sequence[tuple[Sequence[bytes], int, "Future[None]"]]) -> None:
         refusal: Retry | None = None
         try:
-            self._check()  # the journal makes a folder anew that is gone, where nobody would look for it
+            self._check()  # the journal would recreate a folder that is gone, and its records would be lost
             for part in _frames([batch for batches, _, _ in group for batch in batches]):
                 self.size += self._journal.append(part)
             self._check()
@@ -194,8 +194,8 @@ class IntakeBatch(msgspec.Struct, array_like=True, frozen=True):
 class SequenceNumbers:
     """Sequence numbers for batches of clients that send none: consecutive per writer, never reused.
 
-    The first number is the time in milliseconds, shifted, so nothing need be remembered from one life of the
-    hub to the next, even if the clock is set back: no life gives out a million numbers in each millisecond.
+    The first number is the time in milliseconds, shifted, so nothing need be kept across restarts of the
+    hub, even if the clock is set back: no process uses a million numbers per millisecond.
     """
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:

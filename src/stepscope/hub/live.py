@@ -1,4 +1,4 @@
-"""What was just stored, for those who watch: a short memory, and a bounded queue for each watcher."""
+"""Live updates: what was just stored, a short history of it, and a bounded queue for each subscription."""
 
 import secrets
 import threading
@@ -13,13 +13,13 @@ from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 
 MOST_RECORDS = 20_000
-"""So many records wait for one watcher, and so many are remembered for those who come back."""
-MOST_WATCHERS, MOST_OF_ONE = 200, 50
-"""So many watch at once, and so many of them are one client."""
+"""Records queued for one subscription at most, and records kept for clients that reconnect."""
+MOST_SUBSCRIPTIONS, MOST_OF_ONE = 200, 50
+"""Subscriptions at most, and those of one client."""
 
 
 class TooMany(StepscopeError):
-    """No more can watch."""
+    """There are too many subscriptions."""
 
 
 class Moment(NamedTuple):
@@ -37,14 +37,14 @@ class Moment(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Watcher:
-    """One who watches a run, or all of them. `wake` is called from the pump's thread when there is news."""
+class Subscription:
+    """A subscription to one run, or to all. `wake` is called from the pump's thread when there is news."""
 
     run: str | None
     project: str | None
     wake: Callable[[], None]
     client: str = ""
-    """Who watches: a token, or an address."""
+    """The client: a token, or an address."""
     number: int = 0
     """The last moment it has been offered."""
     waiting: deque[Moment] = field(default_factory=deque)
@@ -53,23 +53,23 @@ class Watcher:
     """Records it was too slow for; from then on it gets no more."""
 
     def concerns(self, run: str, project: str) -> bool:
-        """Tell whether a run is among what it watches and may see."""
+        """Tell whether a run is subscribed to and visible."""
         return self.run in (None, run) and self.project in (None, project)
 
 
 class Live:
-    """Hands out what was stored. `take` is a listener of the pump; everything can be called from any thread."""
+    """Distributes what was stored. `take` is a listener of the pump; everything can be called from any thread."""
 
     def __init__(
         self,
         *,
         most_records: int = MOST_RECORDS,
-        most_watchers: int = MOST_WATCHERS,
+        most_subscriptions: int = MOST_SUBSCRIPTIONS,
         most_of_one: int = MOST_OF_ONE,
     ) -> None:
         self._lock = threading.Lock()
-        self._most_records, self._most_watchers, self._most_of_one = most_records, most_watchers, most_of_one
-        self._watchers: list[Watcher] = []
+        self._most_records, self._most_subscriptions, self._most_of_one = most_records, most_subscriptions, most_of_one
+        self._subscriptions: list[Subscription] = []
         self._memory: deque[Moment] = deque()
         self._remembered = 0
         self._number = 0
@@ -77,11 +77,11 @@ class Live:
         self.closed = False
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
-        """Offer what was just stored to everyone whom it concerns."""
+        """Queue what was just stored for the subscriptions that match."""
         self._tell(tuple(item.batch for item in items), ())
 
     def take_findings(self, changed: Sequence[Changed]) -> None:
-        """Offer findings that were just stored to everyone whom they concern."""
+        """Queue findings that were just stored for the subscriptions that match."""
         self._tell((), tuple(changed))
 
     def _tell(self, batches: tuple[Batch, ...], findings: tuple[Changed, ...]) -> None:
@@ -89,8 +89,8 @@ class Live:
             self._number += 1
             moment = Moment(self._number, batches, findings)
             self._remember(moment)
-            for watcher in self._watchers:
-                self._offer(watcher, moment)
+            for subscription in self._subscriptions:
+                self._offer(subscription, moment)
 
     def _remember(self, moment: Moment) -> None:
         self._memory.append(moment)
@@ -98,23 +98,25 @@ class Live:
         while self._remembered > self._most_records:
             self._remembered -= self._memory.popleft().records
 
-    def _offer(self, watcher: Watcher, moment: Moment) -> None:
-        watcher.number = moment.number
-        batches = tuple(batch for batch in moment.batches if watcher.concerns(batch.writer.run, batch.writer.project))
-        findings = tuple(each for each in moment.findings if watcher.concerns(each.run, each.project))
+    def _offer(self, subscription: Subscription, moment: Moment) -> None:
+        subscription.number = moment.number
+        batches = tuple(
+            batch for batch in moment.batches if subscription.concerns(batch.writer.run, batch.writer.project)
+        )
+        findings = tuple(each for each in moment.findings if subscription.concerns(each.run, each.project))
         if not batches and not findings:
             return
         mine = Moment(moment.number, batches, findings)
-        watcher.records += mine.records
-        if watcher.missed or watcher.records > self._most_records:
-            watcher.missed += watcher.records
-            watcher.records = 0
-            watcher.waiting.clear()
+        subscription.records += mine.records
+        if subscription.missed or subscription.records > self._most_records:
+            subscription.missed += subscription.records
+            subscription.records = 0
+            subscription.waiting.clear()
         else:
-            watcher.waiting.append(mine)
-        watcher.wake()
+            subscription.waiting.append(mine)
+        subscription.wake()
 
-    def watch(
+    def subscribe(
         self,
         wake: Callable[[], None],
         *,
@@ -122,22 +124,22 @@ class Live:
         project: str | None = None,
         cursor: str | None = None,
         client: str = "",
-    ) -> tuple[Watcher, bool]:
-        """Begin to watch, from a cursor on if one is given; the flag tells that something since it is forgotten."""
+    ) -> tuple[Subscription, bool]:
+        """Subscribe, from a cursor on if one is given; the flag is true when updates since it are not kept any more."""
         with self._lock:
-            if len(self._watchers) >= self._most_watchers or self.closed:
-                raise TooMany(f"{len(self._watchers)} are watching already")
-            mine = sum(watcher.client == client for watcher in self._watchers)
+            if len(self._subscriptions) >= self._most_subscriptions or self.closed:
+                raise TooMany(f"{len(self._subscriptions)} subscriptions are open already")
+            mine = sum(subscription.client == client for subscription in self._subscriptions)
             if client and mine >= self._most_of_one:
                 raise TooMany(f"{mine} streams of this client are open already")
-            watcher = Watcher(run, project, wake, client)
+            subscription = Subscription(run, project, wake, client)
             since = self._number if cursor is None else self._since(cursor)
             for moment in self._memory:
                 if since is not None and moment.number > since:
-                    self._offer(watcher, moment)
-            watcher.number = self._number
-            self._watchers.append(watcher)
-            return watcher, since is None
+                    self._offer(subscription, moment)
+            subscription.number = self._number
+            self._subscriptions.append(subscription)
+            return subscription, since is None
 
     def _since(self, cursor: str) -> int | None:
         """The number of a cursor, None when what came after it is not all remembered."""
@@ -148,28 +150,28 @@ class Live:
         oldest = self._memory[0].number if self._memory else self._number + 1
         return since if oldest - 1 <= since <= self._number else None
 
-    def drain(self, watcher: Watcher) -> tuple[list[Moment], int, str]:
-        """Take what waits for a watcher: moments, how many records it missed, and the cursor behind them."""
+    def drain(self, subscription: Subscription) -> tuple[list[Moment], int, str]:
+        """Take the queued updates of a subscription, how many records it missed, and the cursor after them."""
         with self._lock:
-            moments = list(watcher.waiting)
-            watcher.waiting.clear()
-            watcher.records = 0
-            return moments, watcher.missed, self.cursor(watcher.number)
+            moments = list(subscription.waiting)
+            subscription.waiting.clear()
+            subscription.records = 0
+            return moments, subscription.missed, self.cursor(subscription.number)
 
     def cursor(self, number: int) -> str:
         """Name a moment so that one can come back to it."""
         return f"{self._life}-{number}"
 
-    def leave(self, watcher: Watcher) -> None:
-        """Watch no more."""
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription."""
         with self._lock:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
 
     def close(self) -> None:
-        """Send everyone home."""
+        """Close all subscriptions."""
         with self._lock:
             self.closed = True
-            watchers = list(self._watchers)
-        for watcher in watchers:
-            watcher.wake()
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
+            subscription.wake()

@@ -1,4 +1,4 @@
-"""When each writer was last heard of since the hub started, and how it reported its end."""
+"""The last record of each writer since the hub started, and how it reported its end."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ _SELF = "stepscope"
 
 
 class Presence:
-    """Facts of the writers heard of since the hub started; `take` listens to the pump, any thread may read.
+    """Facts about the writers seen since the hub started; `take` listens to the pump, any thread may read.
 
     A journal read late says nothing about now, so the time of a record counts and not that of its arrival,
     unless the record is from the future of this machine's clock.
@@ -34,7 +34,7 @@ class Presence:
             for item in items:
                 writer, records = item.batch.writer, item.batch.records
                 run = self._runs.pop(writer.run, None) or {}
-                known = run.get(writer.id) or _unheard(writer)
+                known = run.get(writer.id) or _unseen(writer)
                 run[writer.id] = learn(known, records, now)
                 self._runs[writer.run] = run
             while len(self._runs) > MOST_RUNS:
@@ -56,7 +56,7 @@ class Presence:
             return frozenset(self._runs)
 
 
-def _unheard(writer: Writer) -> WriterFacts:
+def _unseen(writer: Writer) -> WriterFacts:
     return WriterFacts(writer.attempt, 0.0, beats=False, main=writer.main, rank=writer.rank)
 
 

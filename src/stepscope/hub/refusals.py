@@ -16,7 +16,7 @@ from stepscope.wire.otlp.replies import Status, write_status
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A status, a sentence, and when to come again, in seconds."""
+    """A status, a message, and when to retry, in seconds."""
 
     status: HTTPStatus
     message: str

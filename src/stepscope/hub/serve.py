@@ -1,4 +1,4 @@
-"""The hub as a process: take the ports, open the store, serve until told to stop, drain, leave."""
+"""The hub as a process: take the ports, open the store, serve until a signal, drain, exit."""
 
 import asyncio
 import contextlib
@@ -27,9 +27,9 @@ from stepscope.model.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
 STOP_SECONDS = 30.0
-"""A hub that is told to stop has ended after so long, whatever it was doing."""
+"""A hub exits at most this long after a signal."""
 SWITCH_SECONDS = 0.0005
-"""How long a thread that is at work keeps the others waiting; with Python's 5 ms, a request of 1 MiB that comes while
+"""The interpreter's switch interval, in seconds; with Python's 5 ms, a request of 1 MiB that comes while
 the store is busy waits for many turns."""
 _LAST_PORT = 65535
 Routes = Callable[[Hub], Sequence[BaseRoute]]
@@ -105,7 +105,7 @@ class _Process:
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             _end_within(STOP_SECONDS)
-            await asyncio.to_thread(hub.say_goodbye)
+            await asyncio.to_thread(hub.end_subscriptions)
             server.should_exit = True
             await asyncio.gather(grpc.stop(DRAIN_SECONDS), serving)
 

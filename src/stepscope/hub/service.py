@@ -117,9 +117,9 @@ class Hub:
         self.expired = 0
         """Runs dropped because they were too old or the store too large."""
         self.closing: list[Callable[[], object]] = []
-        """Called once when the hub is told to stop and still answers: what waits for ever must end now."""
+        """Called once when the hub stops and still answers, to end live streams and queries."""
         self.ending: list[Callable[[], object]] = []
-        """Called once before the store closes: who reads it must have finished when these return."""
+        """Called once before the store closes; its readers have finished when these return."""
         self.intake.written = self.pump.wake
         self._numbers = SequenceNumbers()
         self._owners = RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()))
@@ -154,13 +154,13 @@ class Hub:
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
 
-    def say_goodbye(self) -> None:
-        """Tell everyone who asked to be told that the hub is about to close."""
+    def end_subscriptions(self) -> None:
+        """End what would wait for ever, live streams for one, while the hub still answers."""
         _call_once(self.closing)
 
     def close(self, seconds: float = 10.0) -> None:
-        """Make what was taken safe, store what can be in the time given, and let go of everything."""
-        self.say_goodbye()
+        """Journal what was taken, store what can be stored in time, and close everything."""
+        self.end_subscriptions()
         self.guard.tokens.close()
         self.workers.close()
         self.intake.close()
@@ -185,7 +185,7 @@ class Hub:
         return [run for run in runs if run not in going]
 
     def note_damage(self, said: str) -> None:
-        """Remember what is damaged in the store, for whoever asks how the hub fares."""
+        """Record what is damaged in the store, for health."""
         self.damage = said
 
     def _retain(self) -> None:
@@ -202,7 +202,7 @@ class Hub:
             raise Retry(f"the store is in trouble: {error}", after=5.0) from error
 
     def health(self) -> dict[str, Any]:
-        """Say how the hub fares."""
+        """The hub's health."""
         runs = self._runs_by_state()
         trouble = self.home.trouble() or self.intake.trouble or self.damage or self.pump.trouble or self.upkeep.trouble
         return {

@@ -76,9 +76,9 @@ class GroupReader:
             source = lively.pop(0)
             try:
                 found = source.read(min(limit, READ_BYTES))
-            except Exception as stumble:
-                self._counters.add("retried", "pump", reason=type(stumble).__name__)
-                error = stumble
+            except Exception as failure:
+                self._counters.add("retried", "pump", reason=type(failure).__name__)
+                error = failure
                 continue
             for item in found:
                 if self._is_deleted(item.batch):
@@ -114,7 +114,7 @@ class GroupReader:
             source.rewind()
 
     def save(self) -> None:
-        """Save the cursors if they moved; Retry when their folder is gone, and is not made anew."""
+        """Save the cursors if they moved; Retry when their folder is gone, and is not recreated."""
         if self._unsaved:
             self._check()
             self._cursors.save()

@@ -39,7 +39,7 @@ class Workers:
         return await asyncio.shield(asyncio.wrap_future(future))
 
     async def stream(self, make: Callable[[], Iterator[bytes]]) -> AsyncIterator[bytes]:
-        """Yield what a generator yields; one thread runs it to its end, a few pieces ahead of whoever takes them.
+        """Yield what a generator yields; one thread runs it to its end, a few pieces ahead of the consumer.
 
         Refused with 503 when too many wait already. When this is closed, so is the generator, at its next piece.
         """

@@ -128,7 +128,7 @@ def test_a_slow_client_is_let_go() -> None:
 
     (gap,) = watch(live, "run=r", use)
     assert (gap.name, gap.data["missed"]) == ("gap", 20)
-    assert live.watch(lambda: None)[0]
+    assert live.subscribe(lambda: None)[0]
 
 
 def test_an_old_cursor_is_told() -> None:

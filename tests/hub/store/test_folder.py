@@ -42,7 +42,7 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 def test_a_file_is_refused(tmp_path: Path) -> None:
     """A path that can not be a folder says so."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="can not be used"):
+    with pytest.raises(ConfigError, match="cannot be used"):
         open_store(tmp_path / "file")
 
 

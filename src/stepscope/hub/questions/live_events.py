@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from stepscope.diagnosis.shape import as_json, worst_first
 from stepscope.hub.diagnosing.thread import Changed
-from stepscope.hub.live import Live, Moment, TooMany, Watcher
+from stepscope.hub.live import Live, Moment, Subscription, TooMany
 from stepscope.hub.questions import params
 from stepscope.hub.questions.logs import record_json
 from stepscope.hub.questions.openapi import errors, parameters
@@ -135,24 +135,24 @@ class LiveEvents:
         access = access_of(request.scope)
         client = access.token.id if access.token is not None else str(request.client.host if request.client else "")
         try:
-            watcher, forgot = self._live.watch(
+            subscription, forgot = self._live.subscribe(
                 wake, run=given["run"], project=access.project, cursor=cursor, client=client
             )
         except TooMany as error:
             return error_response(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), 10.0))
-        events = self._events(watcher, arrived, given, access, forgot=forgot)
+        events = self._events(subscription, arrived, given, access, forgot=forgot)
         return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 
     async def _events(
-        self, watcher: Watcher, arrived: asyncio.Event, given: dict[str, Any], access: Access, *, forgot: bool
+        self, subscription: Subscription, arrived: asyncio.Event, given: dict[str, Any], access: Access, *, forgot: bool
     ) -> AsyncIterator[bytes]:
         try:
-            _, _, cursor = self._live.drain(watcher) if forgot else ([], 0, self._live.cursor(watcher.number))
+            _, _, cursor = self._live.drain(subscription) if forgot else ([], 0, self._live.cursor(subscription.number))
             yield b"retry: 2000\n" + event("hello", {"cursor": cursor}, None)
             if forgot:
                 yield event("gap", {"missed": None, "reason": "the cursor is too old"}, cursor)
             while not self._live.closed and self._still_valid(access):
-                moments, missed, cursor = self._live.drain(watcher)
+                moments, missed, cursor = self._live.drain(subscription)
                 if missed:
                     yield event("gap", {"missed": missed, "reason": "this client is too slow"}, cursor)
                     return
@@ -163,7 +163,7 @@ class LiveEvents:
                     yield event("beat", {}, cursor)
                 arrived.clear()
         finally:
-            self._live.leave(watcher)
+            self._live.unsubscribe(subscription)
 
     async def _wait(self, arrived: asyncio.Event, access: Access) -> bool:
         """Wait for events until the next heartbeat while the token is valid; return whether there are any."""

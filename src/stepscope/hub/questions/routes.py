@@ -183,7 +183,7 @@ def _each(call: Callable[[Any], None], items: Iterable[Any]) -> None:
 def mount(hub: Hub, version: str) -> list[BaseRoute]:
     """Add the JSON API to a hub: what it stores is sent to live streams, and all of it ends before the store closes."""
     limits = hub.options.limits
-    live, stops = Live(most_watchers=limits.streams, most_of_one=limits.client_streams), set[Stop]()
+    live, stops = Live(most_subscriptions=limits.streams, most_of_one=limits.client_streams), set[Stop]()
     lanes: dict[Lane, Workers] = {lane: Workers(lane, **size) for lane, size in _LANES.items()}
     hub.pump.listeners.append(live.take)
     hub.diagnosing.listeners.append(live.take_findings)

@@ -1,4 +1,4 @@
-"""The folder receiver: follows every journal under a home, the lively closely, the silent rarely."""
+"""The folder receiver: follows every journal under a home, active ones more often than silent ones."""
 
 import contextlib
 import heapq

@@ -34,7 +34,7 @@ class Upload:
 
 
 class Ingest:
-    """One way in for one receiver. Safe to use from any thread."""
+    """Masks, packs and journals the records of one receiver. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Writers:
         self._known: dict[str, Writer] = {}
 
     def same(self, writer: Writer, records: Sequence[Record] = ()) -> Writer:
-        """The writer with the time of the first of the records it was first met with."""
+        """The writer as it was first seen, with the time of its first record."""
         known = self._known.get(writer.id)
         if known is None:
             if len(self._known) >= _MOST_RUNS:

@@ -61,7 +61,7 @@ class Receiver(Protocol):
         """The token that a request shows, in whichever header or parameter the dialect has it; empty for none."""
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write a refusal as clients of the dialect understand it, with when to come again where there is a time."""
+        """Write a refusal as clients of the dialect understand it, with when to retry where that is known."""
 
 
 class ReceiverPorts(Protocol):

@@ -1,1 +1,1 @@
-"""Who may do what: tokens, the checks at the door, and how often one may knock."""
+"""Access control: tokens, scopes, hosts and origins, rate limits and body limits."""

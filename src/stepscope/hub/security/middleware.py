@@ -168,7 +168,7 @@ class BodyLimits:
 
 
 class _Body:
-    """One body on its way in."""
+    """One request body."""
 
     def __init__(self, bodies: BodyLimits, receive: Receive, most: int) -> None:
         self._bodies = bodies

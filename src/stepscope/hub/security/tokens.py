@@ -59,7 +59,7 @@ class Tokens:
         self._refresh()
 
     def watch(self) -> None:
-        """Look for changes on a thread from now on, so that whoever asks waits for no disk; `close` ends it."""
+        """Look for changes on a thread from now on, so that no request waits for the disk; `close` ends it."""
         self._watched = True
         threading.Thread(target=self._follow, name="stepscope-tokens", daemon=True).start()
 
@@ -160,7 +160,7 @@ def _hash(secret: str) -> str:
 
 _BURST_SECONDS = 2.0
 _SHORTEST, _LONGEST = 0.001, 3600.0
-"""Bounds of what a client is told to wait, in seconds: it must neither spin nor be lost for good."""
+"""Bounds of what a client is told to wait, in seconds: it must neither spin nor give up."""
 
 
 class RateLimits:
@@ -174,7 +174,7 @@ class RateLimits:
     def take(self, token: str, rate: float | None = None) -> float:
         """Take one request; 0 when it may pass, else the seconds until the next may.
 
-        None means the default. A rate that is not above 0 lets nothing pass, and its clients knock once an hour.
+        None means the default. A rate that is not above 0 lets nothing pass: clients are told to retry in an hour.
         """
         rate = self._default if rate is None else rate
         if not rate > 0:

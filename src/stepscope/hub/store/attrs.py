@@ -86,7 +86,7 @@ def _odd(value: Any) -> Any:
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, (set, frozenset)):
         return sorted(value)
-    raise TypeError(f"an attribute can not be a {type(value).__name__}")
+    raise TypeError(f"an attribute cannot be a {type(value).__name__}")
 
 
 def _restore(value: dict[str, Any]) -> Any:

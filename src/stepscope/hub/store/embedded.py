@@ -45,8 +45,8 @@ _SERVER = {
 }
 """Small pools and caches: the hub shares its machine with a training job.
 
-Left to itself the engine removes old parts with 128 threads, and each keeps most of a megabyte for good. What caches
-know of parts that were merged away stays until they are full; marks of a billion points take 20 MB.
+By default the engine removes old parts with 128 threads, each of which keeps most of a megabyte until the process ends.
+Caches keep entries of merged parts until they are full; marks of a billion points take 20 MB.
 """
 _SESSION = {
     "mutations_sync": 1,
@@ -77,7 +77,7 @@ _GUARDED = {
 
 
 class Chdb:
-    """An open folder. One per process, for the engine knows one path at a time. Connections are lent."""
+    """An open folder. One per process, for the engine knows one path at a time. Connections are pooled."""
 
     modern = True
 
@@ -186,7 +186,7 @@ class Chdb:
 
     @contextmanager
     def _guarded(self, limits: Limits, mark: str = "") -> Iterator[Any]:
-        """A new session that is read-only for good; `mark` is how to find its query among those that run."""
+        """A new session that is read-only until it is closed; `mark` is how to find its query among those that run."""
         settings = {
             **_GUARDED,
             "limit": limits.rows + 1,

@@ -156,4 +156,4 @@ class Engine(Protocol):
         """Describe what is damaged in a table."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the engine."""

@@ -34,7 +34,7 @@ class Folder:
             self.close()
             if is_full(error):
                 raise ConfigError(full_disk(path)) from error
-            raise ConfigError(f"the store's folder {path} can not be used: {error.strerror or error}") from error
+            raise ConfigError(f"the store's folder {path} cannot be used: {error.strerror or error}") from error
 
     def free(self) -> int:
         """Bytes that the file system has left for us."""

@@ -72,7 +72,7 @@ class TableColumns(Struct, frozen=True):
 
 
 def describe(engine: Engine) -> list[TableColumns]:
-    """The tables that a stranger's question may read."""
+    """The tables that a user-supplied query may read."""
     found = engine.query(
         "SELECT table, name, type FROM system.columns WHERE database = currentDatabase() ORDER BY table, position"
     )

@@ -25,7 +25,7 @@ BY_RUN = (
 )
 """What belongs to a run, found by its series' numbers or by its own; `runs` last, for it names the others."""
 PUBLIC = (*BY_SERIES, *BY_RUN, "ledger")
-"""What a stranger's question may read."""
+"""What a user-supplied query may read."""
 
 _ATTRS = """attr_names Array(String) {zip}, attr_values Array(String) {zip}, attr_types String {zip}"""
 

@@ -62,7 +62,7 @@ class Store:
         return [known.get(id(batch)) for batch in batches]
 
     def change(self, work: Callable[[Committer], None]) -> None:
-        """Run upkeep that must not meet a commit, and look everything up anew afterwards."""
+        """Run upkeep that must not meet a commit, and clear the caches afterwards."""
         with self._lock:
             try:
                 work(self._committer)
@@ -70,7 +70,7 @@ class Store:
                 self._committer.forget()
 
     def close(self) -> None:
-        """Wait for a commit under way and let go of the folder."""
+        """Wait for a commit under way and release the folder."""
         with self._lock:
             self.engine.close()
             if self.folder is not None:
@@ -85,7 +85,7 @@ def open_store(
     reserve: int = RESERVE,
     clock: Callable[[], int] = time.time_ns,
 ) -> Store:
-    """Open the store in a folder, making it when missing; ConfigError with what to do when it can not be used."""
+    """Open the store in a folder, making it when missing; ConfigError with what to do when it cannot be used."""
     folder = Folder(path)
     engine: Chdb | None = None
     try:
@@ -109,6 +109,6 @@ def _why(path: Path, error: EngineError) -> str:
     if error.starved:
         return f"there is too little memory to open the store in {path} ({error.cause}): free some"
     return (
-        f"the store in {path} is damaged or of another kind ({error.cause}): move the folder away to start anew; "
-        "journals that are still there will be read again"
+        f"the store in {path} is damaged or of another kind ({error.cause}): move the folder away to start "
+        "with an empty store; journals that are still there will be read again"
     )

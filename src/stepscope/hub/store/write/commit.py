@@ -58,7 +58,7 @@ class Committer:
             except Exception:
                 if self._last == before:
                     raise
-                # What came before is safe, and its outcome must be told; the rest stumbles when it is offered again.
+                # What came before is safe, and its outcome must be reported; the rest fails when it is offered again.
                 return outcomes + [Retry("a part of the group", after=0.0)] * (len(batches) - len(outcomes))
         return outcomes
 
@@ -71,7 +71,7 @@ class Committer:
             self._broken = True
             if not error.passing:
                 raise
-            return [Retry(f"the store can not take more now: {error}", after=5.0)] * len(batches)
+            return [Retry(f"the store cannot take more now: {error}", after=5.0)] * len(batches)
         except BaseException:
             self._broken = True
             raise
@@ -156,7 +156,7 @@ class Committer:
         return int(self._engine.query(f"SELECT count() AS found FROM {table} WHERE {condition}").one("found"))
 
     def rebuild_totals(self, series: Sequence[int], condition: str = "1") -> None:
-        """Compute the totals of these series anew from their points."""
+        """Compute the totals of these series again from their points."""
         for chunk in _chunks(series, _CHUNK):
             among = f"series IN {literal.integers(chunk)}"
             self._engine.execute(f"ALTER TABLE totals DELETE WHERE {among}")

@@ -74,7 +74,7 @@ class Ranges:
 
 @dataclass(slots=True)
 class WriterProgress:
-    """What is in of one writer, and since when it was silent."""
+    """Which batches of one writer are stored, its counts and its last record."""
 
     run: int
     batches: Ranges = field(default_factory=Ranges)
@@ -128,7 +128,7 @@ class Ledger:
         return seq in self._known[writer].batches
 
     def entry(self, writer: int, run: int) -> Entry:
-        """Begin the next progress of a writer. One that comes back after its run was dropped counts anew."""
+        """Begin the next progress of a writer. One that comes back after its run was dropped starts at zero."""
         known = self._known[writer]
         if known.run != run:
             return Entry(WriterProgress(run, known.batches.copy()))

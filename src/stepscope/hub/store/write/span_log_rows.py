@@ -157,7 +157,7 @@ class Traces:
 
 
 LIFE = "train.run."
-"""Events whose names begin so tell how a run fares."""
+"""Events with this prefix describe the state of a run."""
 
 Line = Log | Event | Alert
 
