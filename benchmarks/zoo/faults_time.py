@@ -179,6 +179,27 @@ def config_differs(rng: random.Random) -> Made:
 
 
 @fault
+def batch_size_differs(rng: random.Random) -> Made:
+    """One rank records another batch size at every step."""
+    story = training(rng, world=4)
+    rank, size = rng.randrange(4), rng.choice((8, 32, 64))
+    story.own["batch_size"] = [[float(size // 2 if r == rank else size)] * story.steps for r in range(4)]
+    return story, Truth(("config_differs",), None, 0, (rank,), "batch_size")
+
+
+@fault
+def retries_counted(rng: random.Random) -> Made:
+    """A counter of retries rises far faster than before."""
+    story = training(rng, spans=False)
+    at, total, totals = _middle(rng, story), 0, []
+    for t in range(story.steps):
+        total += rng.randrange(10, 40) if t >= at else rng.random() < 0.05
+        totals.append(float(total))
+    story.curves[rng.choice(("env/retries", "sampler/timeouts"))] = list(totals)
+    return story, Truth(("retry_storm",), at, 25)
+
+
+@fault
 def code_differs(rng: random.Random) -> Made:
     """One rank runs another commit."""
     story = training(rng, world=4)

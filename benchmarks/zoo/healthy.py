@@ -49,8 +49,8 @@ def twenty_steps(rng: random.Random) -> Story:
 
 @healthy
 def long_run(rng: random.Random) -> Story:
-    """A run of twelve thousand steps."""
-    return training(rng, steps=12_000, spans=False)
+    """A run of twenty thousand steps."""
+    return training(rng, steps=20_000, spans=False)
 
 
 @healthy
@@ -349,6 +349,7 @@ def odd_metrics(rng: random.Random) -> Story:
     story.curves["samples_seen"] = [32.0 * t for t in range(story.steps)]
     story.curves["is_eval"] = [float(t % 50 == 0) for t in range(story.steps)]
     story.curves["bucket"] = [float(rng.randrange(8)) for _ in range(story.steps)]
+    story.curves["errors"] = [float(int(4 * (1 - rng.random()) ** -0.5)) for _ in range(story.steps)]
     story.curves["queue_depth"] = [float(int((1 - rng.random()) ** -0.8)) for _ in range(story.steps)]
     return story
 

@@ -32,6 +32,7 @@ from stepscope.diagnosis.detectors import (
     overfit,
     plateau,
     resume,
+    retries,
     reward_hacking,
     slow_link,
     spikes,
@@ -77,6 +78,7 @@ SERIES: tuple[type[SeriesDetector], ...] = (
     throughput.Throughput,
     creep.Creep,
     gpu_idle.GpuIdle,
+    retries.Retries,
 )
 RUN: tuple[type[RunDetector], ...] = (
     stalls.Stalls,

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import ClassVar
 
 from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detectors.start_settings import CONFIG
 from stepscope.diagnosis.finding import Finding, Kind, number, on_ranks
 
 DESYNC = Kind(
@@ -39,7 +40,7 @@ class Shared:
 class Desync:
     """Watches metrics that ranks report at the same steps."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (DESYNC,)
+    KINDS: ClassVar[tuple[Kind, ...]] = (DESYNC, CONFIG)
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -76,8 +77,7 @@ class Desync:
 
     def _differs(self, shared: Shared, step: int, time: int, row: dict[int, float]) -> Finding | None:
         if shared.same < AGREE and len(set(row.values())) == len(row) > 2:
-            self._own(shared)
-            return None
+            return self._own(shared, step, time, row)
         usual = Counter(row.values()).most_common(1)[0][0]
         odd = [at for at, mine in row.items() if abs(mine - usual) > CLOSE * max(abs(usual), abs(mine), 1e-12)]
         if not odd:
@@ -85,8 +85,7 @@ class Desync:
             shared.odd = []
             return None
         if shared.same < AGREE:
-            self._own(shared)
-            return None
+            return self._own(shared, step, time, row)
         shared.odd.append((step, odd[0]))
         if len(shared.odd) < DIFFER:
             return None
@@ -106,11 +105,22 @@ class Desync:
             weight=2.0,
         )
 
-    def _own(self, shared: Shared) -> None:
-        """Ranks have values of their own at a step."""
+    def _own(self, shared: Shared, step: int, time: int, row: dict[int, float]) -> Finding | None:
+        """Ranks have values of their own at a step; of a batch size that is a fault."""
         shared.same, shared.own = 0, shared.own + 1
-        if shared.own >= OWN:
-            self._end(shared)
+        if shared.own < OWN:
+            return None
+        self._end(shared)
+        if not shared.key.endswith("batch_size"):
+            return None
+        usual, often = Counter(row.values()).most_common(1)[0]
+        odd = sorted(rank for rank, value in row.items() if value != usual)
+        ranks = odd if often > len(odd) else sorted(row)
+        where = on_ranks(tuple(odd), self._run.world)
+        text = f"{shared.key} is {number(row[odd[0]])}{where} and {number(usual)} elsewhere"
+        return CONFIG.finding(
+            text, time, ranks=ranks, key=shared.key, value=row[odd[0]], expected=(usual, usual), last=step
+        )
 
     def _end(self, shared: Shared) -> None:
         shared.done = True

@@ -131,7 +131,7 @@ class _Name:
     def _reach(self, farthest: float) -> None:
         """Set how far it ever was above its median."""
         self._farthest, self._longest = farthest, self.usual * exp(farthest)
-        self.bound = self.usual * exp(max(SIGMAS * self._noise, 0.5, 2.0 * farthest))
+        self.bound = self.usual * exp(max(min(SIGMAS * self._noise, NOISIEST), 0.5, self._beyond(COSTLY)))
 
     def take(self, step: int, time: int, took: float, run: RunState) -> Finding | None:
         """Judge a time that may be a stall."""

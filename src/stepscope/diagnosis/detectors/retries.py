@@ -1,0 +1,57 @@
+"""Retry storms in counters: retries, timeouts or failures that come far more often than before."""
+
+from statistics import median
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detectors.logs import RETRIES
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series import Series
+
+LEAST_BLOCKS = 6
+BLOCKS = 2
+"""So many blocks in a row are far above all before them."""
+TIMES = 10.0
+LEAST = 5.0
+"""So many a value at least."""
+
+
+class Retries:
+    """Watches one count of retries, timeouts or failures, of each step or in all."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (RETRIES,)
+    ROLES: ClassVar[tuple[str, ...]] = ("failures",)
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "block"
+
+    __slots__ = ("_falls", "_last", "_rates", "_said", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._said = series, False
+        self._last = 0.0
+        self._falls = False
+        self._rates: list[tuple[int, float]] = []
+        """The step at which each block began, and how many there were for a value of it."""
+
+    def take(self) -> Finding | None:
+        """Judge the last blocks against those before them; a count that never falls is one of all so far."""
+        series = self._series
+        middle, begun = series.middles[-1], series.firsts[-1]
+        if middle < self._last and not self._falls:
+            self._falls = True
+            self._rates.clear()
+        rate = middle if self._falls else (middle - self._last) / max(series.block_size, 1)
+        self._last = middle
+        self._rates.append((begun, rate))
+        del self._rates[:-64]
+        if self._said or len(self._rates) < LEAST_BLOCKS + BLOCKS:
+            return None
+        before = [each for _, each in self._rates[1:-BLOCKS]]
+        newest = [each for _, each in self._rates[-BLOCKS:]]
+        high = max(LEAST, TIMES * median(before), 2 * max(before))
+        if min(newest) < high:
+            return None
+        self._said = True
+        begun = self._rates[-BLOCKS][0]
+        text = f"{series.key}: {number(min(newest))} each time since step {begun}, usually {number(median(before))}"
+        return RETRIES.about(series, begun, text, (0.0, high), value=newest[-1], weight=2.0)
