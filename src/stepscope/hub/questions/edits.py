@@ -34,7 +34,7 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     before = Description(row.name or None, row.notes, row.tags, row.archived)
     if len(apply(before, [Edit(run=row.id, time=0, id="", change=wanted)]).tags) > MOST_TAGS:
         raise conflict(f"a run has at most {MOST_TAGS} tags: remove some first")
-    latest = max((edit.time for edit in recorded.told), default=0)
+    latest = max((edit.time for edit in recorded.process_edits), default=0)
     try:
         edit = edits.append(recorded.id, reader.who, wanted, after=latest)
     except OSError as error:
@@ -51,7 +51,7 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `GET /api/runs/{run}/edits`."""
     row = reader.recorded(given["run"])
-    found = in_order([*row.told, *_edits(reader).of(row.id)])
+    found = in_order([*row.process_edits, *_edits(reader).of(row.id)])
     return {"edits": [_shape(edit) for edit in reversed(found)]}
 
 

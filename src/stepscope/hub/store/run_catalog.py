@@ -1,4 +1,4 @@
-"""Runs: the list with what tells their state, one run in detail, and the way from an id to a number."""
+"""The runs in the store: a row for each with what its processes recorded, their writers, and ids and numbers."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from stepscope.model.run_description import Description, Edit, apply, read_tags
 
 
 class Ending(Struct, frozen=True, gc=False):
-    """How a process of a run said that it ended."""
+    """The end of a process, as it recorded it."""
 
     rank: int
     attempt: int
@@ -39,7 +39,7 @@ class Latest(Struct, frozen=True, gc=False):
 
 
 class RunRow(Struct, frozen=True, gc=False):
-    """A run, folded from what its writers said; a reader concludes its state from the last four."""
+    """A run, summed up from what its processes recorded."""
 
     number: int
     id: str
@@ -64,28 +64,28 @@ class RunRow(Struct, frozen=True, gc=False):
     values: Mapping[str, Latest] = {}
     recorded: Description = Description()
     """What it was started with; its name, notes, tags and `archived` are those after the edits."""
-    told: tuple[Edit, ...] = ()
-    """The edits that its own processes recorded."""
+    process_edits: tuple[Edit, ...] = ()
+    """The edits that its processes recorded."""
     notes: str = ""
     tags: Mapping[str, Any] = {}
     archived: bool = False
     group: str = ""
     job_type: str = ""
     findings: int = 0
-    """How many findings it has; the last two are told by those who read them."""
+    """How many findings it has; set by those who read them, as `worst_finding`."""
     worst_finding: str = ""
 
 
 def edited(row: RunRow, edits: Sequence[Edit]) -> RunRow:
-    """A row with the edits of people applied, among those of its own processes."""
+    """A row with the edits of users applied, in the order of time with those of its processes."""
     if not edits:
         return row
-    now = apply(row.recorded, [*row.told, *edits])
+    now = apply(row.recorded, [*row.process_edits, *edits])
     return replace(row, name=now.name or "", notes=now.notes, tags=now.tags, archived=now.archived)
 
 
 class WriterRow(Struct, frozen=True):
-    """One process of a run and what came from it."""
+    """One process of a run and what it recorded."""
 
     writer: Writer
     seen: int
@@ -116,7 +116,7 @@ def list_runs(
 ) -> list[RunRow]:
     """List runs, the newest first, with the latest values of the named metrics."""
     if ids is None:
-        known = _memory_of(engine, tuple(keys)).rows(engine)
+        known = _cache_of(engine, tuple(keys)).rows(engine)
         return [row for row in known if project in (None, row.project)]
     conditions = [f"id IN {literal.texts(ids)}" if ids else "0"]
     if project is not None:
@@ -124,8 +124,8 @@ def list_runs(
     return _Facts(engine, " AND ".join(conditions), keys).rows()
 
 
-class _Memory:
-    """All runs as they were last read: those that no commit touched since need not be read again."""
+class _RunCache:
+    """All runs as they were last read; only those that a commit changed since are read again."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = keys
@@ -148,7 +148,7 @@ class _Memory:
             return list(self._rows.values())
 
     def _missing(self, engine: Engine, newest: int, present: Sequence[int]) -> set[int]:
-        """The runs that came or were touched since."""
+        """The runs that are new or changed since the last read."""
         fresh = {number for number in present if number not in self._rows}
         if self._commit < 0 or newest < self._commit:
             return set(present)
@@ -158,20 +158,20 @@ class _Memory:
 
 
 _FEW = 500
-"""With more runs to read than these, all are."""
-_MOST_MEMORIES = 8
-_memories: "WeakKeyDictionary[Engine, dict[tuple[str, ...], _Memory]]" = WeakKeyDictionary()
-_memories_lock = threading.Lock()
+"""When more runs than this are to be read, all are."""
+_MOST_CACHES = 8
+_caches: "WeakKeyDictionary[Engine, dict[tuple[str, ...], _RunCache]]" = WeakKeyDictionary()
+_caches_lock = threading.Lock()
 
 
-def _memory_of(engine: Engine, keys: tuple[str, ...]) -> _Memory:
-    with _memories_lock:
-        known = _memories.setdefault(engine, {})
-        memory = known.pop(keys, None) or _Memory(keys)
-        known[keys] = memory
-        while len(known) > _MOST_MEMORIES:
+def _cache_of(engine: Engine, keys: tuple[str, ...]) -> _RunCache:
+    with _caches_lock:
+        known = _caches.setdefault(engine, {})
+        cache = known.pop(keys, None) or _RunCache(keys)
+        known[keys] = cache
+        while len(known) > _MOST_CACHES:
             del known[next(iter(known))]
-        return memory
+        return cache
 
 
 class _Facts:
@@ -180,7 +180,7 @@ class _Facts:
     def __init__(self, engine: Engine, where: str, keys: Sequence[str]) -> None:
         among = f"run IN (SELECT run FROM runs WHERE {where})" if where else "1"
         wanted = f"FROM series WHERE {among} AND key IN {literal.texts(keys)}"
-        # The slowest come first, for the others to run beside them.
+        # The slowest first, so that the others run beside them.
         questions = [_VALUES.format(wanted=wanted), f"SELECT series, key {wanted}"] if keys else []
         questions += [
             question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS, _EDITS)
@@ -190,7 +190,7 @@ class _Facts:
         )
         self._writers, self._progress, self._beginnings = map(_by_run, (writers, progress, beginnings))
         self._endings = _ends(endings)
-        self._told = _edits(edits)
+        self._process_edits = _edits(edits)
         self._values = _latest(dict(valued[1].rows("series", "key")), valued[0]) if keys else {}
 
     def rows(self) -> list[RunRow]:
@@ -203,8 +203,8 @@ class _Facts:
         started = earliest(wall, began, seen)
         spelled = self._beginnings.get(run)
         beginning = attrs.restore(*spelled) if spelled else {}
-        recorded, told = _recorded(name, beginning), tuple(self._told.get(run, ()))
-        now = apply(recorded, told)
+        recorded, process_edits = _recorded(name, beginning), tuple(self._process_edits.get(run, ()))
+        now = apply(recorded, process_edits)
         return RunRow(
             *(run, id, project, now.name or "", created, started, world_size, ranks, tuple(sorted(hosts)), attempts),
             step=step_of(step),
@@ -215,7 +215,7 @@ class _Facts:
             received=received,
             values=self._values.get(run, {}),
             recorded=recorded,
-            told=told,
+            process_edits=process_edits,
             notes=now.notes,
             tags=now.tags,
             archived=now.archived,
@@ -332,9 +332,9 @@ def _writer_row(run: str, row: Sequence[Any], progress: Mapping[int, tuple[Any, 
 
 
 def earliest(*times: int) -> int:
-    """When something started: at the earliest time that is known of it; 0 when none is.
+    """The earliest known time of something; 0 when none is known.
 
-    A writer that was met late, or whose clock was set back, has records from before it said that it started.
+    A writer whose clock was set back has records from before its start.
     """
     return min((time for time in times if time > 0), default=0)
 

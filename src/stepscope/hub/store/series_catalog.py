@@ -1,4 +1,4 @@
-"""What a run measures: its series with their totals, and its keys."""
+"""The series of a run in the store, and their totals."""
 
 from collections.abc import Collection
 
