@@ -24,8 +24,8 @@ CHAOS = (
     "tests/sinks/test_mlflow_faults.py",
 )
 """Killed processes, full disks, cut networks, foreign test suites and large frameworks."""
-CORE_ANYWAY = ("tests/web/test_every_view.py",)
-"""One browser pass over every view is part of `make test`."""
+CORE_ANYWAY = ("tests/web/test_every_view.py", "tests/web/test_node.py")
+"""One browser pass over every view, and what needs no browser, are part of `make test`."""
 LANES = ("core", "page", "chaos")
 
 

@@ -52,8 +52,8 @@ export const get = (path, params, signal) => ask(address(path, params), { signal
 
 // A question that early.js asked already is answered by what it got, once.
 function asked(url, options) {
-  const early = options?.method ? undefined : window.early?.get(url);
-  window.early?.delete(url);
+  const early = options?.method ? undefined : globalThis.early?.get(url);
+  globalThis.early?.delete(url);
   return early ?? fetch(url, options);
 }
 

@@ -1,15 +1,17 @@
 // The lines of one run for all charts that show it: asked for together, kept up to date by the live stream.
-import { get, runPath } from "../api.js";
 import { seriesColour } from "../theme.js";
-import { real } from "../parts/format.js";
-import { coarse, EXACT, Marks, marksOf, over, stepsWithin } from "./marks.js";
+import { append, catchUp } from "./following.js";
+import { lineOf, rankParams, readAlong, readEnds, readLines, readSuperseded } from "./reading.js";
 
 const AT_ONCE = 3; // lines in one question
 const AGAIN_MS = 3000; // between two readings of lines over another metric, which the stream cannot continue
 const MOST_GHOSTS = 4; // earlier attempts that are drawn, the newest
 
-// how: { x: "step"|"time"|"relative"|"metric", xKey, ranks: "all"|"each"|number, from, to, points, ghosts }
 export class Feed {
+  /**
+   * @param {string} run
+   * @param {import("./reading.js").How} how
+   */
   constructor(run, how) {
     this.run = run;
     this.how = how;
@@ -94,7 +96,8 @@ export class Feed {
     const keys = [...this.waiting].filter((key) => !this.entry(key).loading);
     this.waiting.clear();
     for (const key of keys) Object.assign(this.entry(key), { loading: true, stale: false });
-    const along = keys.length && this.how.x === "metric" ? this.along({}) : null;
+    const along =
+      keys.length && this.how.x === "metric" ? readAlong(this.run, this.how, {}, this.control.signal) : null;
     for (let i = 0; i < keys.length; i += AT_ONCE) this.load(keys.slice(i, i + AT_ONCE), along);
   }
 
@@ -105,12 +108,13 @@ export class Feed {
     this.loads.add(load);
     try {
       const along = await asked;
-      const found = await this.lines(keys, { ...this.ranks(), ...along?.steps }, load.control.signal);
+      const params = { ...rankParams(how), ...along?.steps };
+      const found = await readLines(this.run, how, keys, params, load.control.signal);
       if (turn !== this.turn) return;
       for (const key of keys) this.fill(this.entry(key), found, along);
       this.took = performance.now() - began;
       this.tips(keys);
-      if (how.ghosts) this.haunt(keys, found);
+      if (how.ghosts) this.addSuperseded(keys, found);
     } catch (error) {
       if (turn !== this.turn || error.name === "AbortError") return;
       for (const key of keys) Object.assign(this.entry(key), { loading: false, error });
@@ -120,72 +124,31 @@ export class Feed {
     for (const key of keys) this.tell(key);
   }
 
-  async lines(keys, params, signal = this.control.signal) {
-    const { how } = this,
-      paired = how.x === "metric";
-    const window = paired ? {} : { from: how.from, to: how.to };
-    const align = how.ranks === "all" && (how.x === "time" || how.x === "relative");
-    const asked = {
-      key: keys,
-      align: align || null,
-      x: paired ? "step" : how.x,
-      points: paired ? EXACT : how.points,
-      ...window,
-      ...params,
-    };
-    return (await get(runPath(this.run, "series"), asked, signal)).series;
-  }
-
-  ranks() {
-    const { ranks } = this.how;
-    return ranks === "each" ? { by_rank: true } : typeof ranks === "number" ? { rank: ranks } : {};
-  }
-
-  // The metric that runs along x, and within a zoom the steps at which it was there, read as closely as they can be.
-  async along(params) {
-    const { xKey, from, to } = this.how,
-      /** @type {[number, number] | null} */
-      window = from === null && to === null ? null : [from, to];
-    const read = async (steps) => {
-      const line = (await this.lines([xKey], { ...params, ...steps }))[0];
-      return { marks: marksOf(line, EXACT), ranks: line.ranks.length };
-    };
-    const whole = await read({}),
-      steps = window && stepsWithin(whole.marks, window);
-    if (!steps) return { ...whole, window, steps: {} };
-    const range = { from: steps[0], to: steps[1] };
-    return { ...(coarse(whole.marks) ? await read(range) : whole), window, steps: range };
-  }
-
-  // Of a stretch that several ranks made the hub tells one rank's last value; what all had there is in the points of that x.
+  // The last value over all ranks, where the hub's answer has only that of one rank.
   async tips(keys) {
     if (this.how.x === "metric") return;
     const { turn } = this,
-      ends = new Map(),
-      pad = this.how.x === "step" ? 0 : 2e-6;
+      ends = new Map();
     for (const key of keys) {
       const line = this.entry(key).lines.find((each) => each.several && !each.aligned && !each.ghost);
       if (line?.marks.length && line.marks.lastValue === null)
         ends.set(line.marks.tail.x, [...(ends.get(line.marks.tail.x) || []), { key, line }]);
     }
     for (const [x, those] of ends) {
-      const found = await this.lines(
-        those.map(({ key }) => key),
-        { from: x - pad, to: x + pad, points: EXACT },
-      ).catch(() => []);
+      const asked = those.map(({ key }) => key);
+      const found = await readEnds(this.run, this.how, asked, x, this.control.signal).catch(() => []);
       if (turn !== this.turn) return;
-      those.forEach(({ key, line }) => {
-        const end = found.find((each) => each.key === key && each.scope === line.scope);
-        if (line.marks.tail.x !== x || !end?.total) return;
-        const tip = marksOf(end, EXACT);
-        Object.assign(line.marks, { tail: tip.tail, lastValue: tip.lastValue });
+      for (const { key, line } of those) {
+        const end = found.find((each) => each.line.key === key && each.line.scope === line.scope);
+        if (line.marks.tail.x !== x || !end) continue;
+        Object.assign(line.marks, { tail: end.marks.tail, lastValue: end.marks.lastValue });
         this.tell(key);
-      });
+      }
     }
   }
 
-  // What earlier attempts had where a later one began again, drawn grey behind once it is there.
-  async haunt(keys, found) {
+  // What earlier attempts logged at steps that a later one repeated, drawn grey behind once it is read.
+  async addSuperseded(keys, found) {
     const drawn = (key) => this.entry(key).lines.some((line) => line.ghost);
     const again = keys.filter((key) => !drawn(key) && found.some((line) => line.key === key && line.superseded > 0));
     if (!again.length) return;
@@ -194,42 +157,17 @@ export class Feed {
       .sort((a, b) => a - b)
       .slice(0, -1)
       .slice(-MOST_GHOSTS);
-    const read = async (attempts) => {
-      const along = how.x === "metric" ? await this.along({ attempts }) : null;
-      return (await this.lines(again, { attempts, ...this.ranks(), ...along?.steps })).map((line) => ({ line, along }));
-    };
-    const all = await Promise.all(attempts.map(read)).catch(() => []);
+    const all = await readSuperseded(this.run, how, again, attempts, this.control.signal).catch(() => []);
     if (turn !== this.turn) return;
     for (const key of again) {
       const entry = this.entry(key),
-        old = all.flat().filter(({ line }) => line.key === key && line.total > 0);
+        old = all.filter(({ line }) => line.key === key);
       entry.lines = [
-        ...old.map(({ line, along }, at) => this.line(line, at, true, along)),
+        ...old.map(({ line, along }, at) => lineOf(line, at, { points: how.points, ghost: true, along })),
         ...entry.lines.filter((line) => !line.ghost),
       ];
       this.tell(key);
     }
-  }
-
-  line(line, at, ghost, along, scoped = false) {
-    const plain = marksOf(line, along ? EXACT : this.how.points);
-    const marks = along
-      ? over(along.marks, plain, { ranks: along.ranks, mine: line.ranks.length, window: along.window })
-      : plain;
-    return {
-      id: ghost ? "ghost" + at : at,
-      rank: line.rank,
-      scope: line.scope,
-      ghost,
-      marks,
-      several: line.rank === null && line.ranks.length > 1,
-      aligned: line.aligned,
-      places: new Map(),
-      colour: seriesColour(at),
-      at,
-      name: (line.rank === null ? "all ranks" : "rank " + line.rank) + (scoped ? ` · ${line.scope || "no scope"}` : ""),
-      origin: line.origin,
-    };
   }
 
   fill(entry, found, along) {
@@ -239,14 +177,16 @@ export class Feed {
     entry.turn = this.turn;
     entry.scoped = new Set(mine.map((line) => line.scope)).size > 1;
     const place = (line, at) => (line.rank === null || entry.scoped ? at : line.rank);
-    entry.lines = [...ghosts, ...mine.map((line, at) => this.line(line, place(line, at), false, along, entry.scoped))];
+    const how = { points: this.how.points, scoped: entry.scoped, along };
+    entry.lines = [...ghosts, ...mine.map((line, at) => lineOf(line, place(line, at), how))];
     entry.ranks = [...new Set(mine.flatMap((line) => line.ranks))];
     entry.unit = mine[0]?.unit || "";
     entry.superseded = mine.reduce((sum, line) => sum + line.superseded, 0);
     entry.attempt = Math.max(0, ...(entry.attempts || []));
     entry.loading = false;
     entry.error = null;
-    this.catchUp(entry);
+    if (entry.pending?.length && this.appends(entry)) catchUp(entry, this.how);
+    entry.pending = null;
   }
 
   // The stream began: what was read before it did may lack points that nobody told of.
@@ -264,7 +204,7 @@ export class Feed {
       if (!entry) unknown.push(key);
       else if (attempt > entry.attempt && entry.attempt > 0) this.beginAttempt(entry, attempt);
       else if (entry.loading) (entry.pending ??= []).push([rank, columns]);
-      else if (!entry.stale) this.append(entry, rank, columns);
+      else if (!entry.stale && this.appends(entry) && append(entry, this.how, rank, columns)) this.tell(key, true);
     }
     return unknown;
   }
@@ -285,66 +225,16 @@ export class Feed {
     );
   }
 
-  // What came while a line was being read is added behind its end; before that the line has it already.
-  catchUp(entry) {
-    const waiting = entry.pending || [];
-    entry.pending = null;
-    for (const [rank, columns] of waiting) {
-      const line = this.lineOf(entry, rank);
-      if (line) this.append(entry, rank, columns, line.marks.length ? line.marks.last.at(-1) : -Infinity);
-    }
-  }
-
-  append(entry, rank, columns, behind = -Infinity) {
-    if (this.how.x === "metric") return;
-    if (entry.scoped) return this.renew(); // the stream does not say of which scope a point is
-    const line = this.lineOf(entry, rank);
-    if (!line) return;
-    const { x, from, to } = this.how;
-    if (!entry.ranks.includes(rank)) {
-      entry.ranks.push(rank);
-      line.several = line.rank === null && entry.ranks.length > 1;
-    }
-    for (let i = 0; i < columns.value.length; i++) {
-      const at = x === "step" ? columns.step[i] : x === "time" ? columns.time[i] : columns.time[i] - line.origin;
-      if (
-        at === null ||
-        columns.value[i] === null ||
-        (from !== null && at < from) ||
-        (to !== null && at > to) ||
-        at <= behind
-      )
-        continue;
-      line.marks.add(line.aligned ? placed(line, columns.step[i], at) : at, real(columns.value[i]), rank);
-    }
-    this.tell(entry.key, true);
-  }
-
-  lineOf(entry, rank) {
-    const own = entry.lines.filter((line) => !line.ghost);
-    if (this.how.ranks === "all") {
-      if (!own.length) return null;
-      return own[0];
-    }
-    if (typeof this.how.ranks === "number") return rank === this.how.ranks ? own[0] : null;
-    let found = own.find((line) => line.rank === rank);
-    if (!found && own.length) {
-      found = {
-        ...own[0],
-        id: rank,
-        rank,
-        marks: new Marks(this.how.points),
-        colour: seriesColour(rank),
-        at: rank,
-        name: "rank " + rank,
-      };
-      entry.lines = [...entry.lines, found];
-    }
-    return found;
+  // Whether points can be appended: over another metric, or where the stream does not say the scope, lines are read again.
+  appends({ scoped }) {
+    if (scoped && this.how.x !== "metric") this.renew();
+    return !scoped && this.how.x !== "metric";
   }
 
   tell(key, live = false) {
-    for (const told of this.entry(key).watchers) told(live);
+    const { lines, watchers } = this.entry(key);
+    for (const line of lines) line.colour ??= seriesColour(line.at);
+    for (const told of watchers) told(live);
   }
 
   // Colours are of the theme; lines take them anew.
@@ -354,18 +244,4 @@ export class Feed {
       this.tell(entry.key);
     }
   }
-}
-
-const PLACES = 256; // steps whose place in time is remembered
-
-// Over time, all ranks of a step have the place of the first of them; readings without a step that of their round.
-function placed({ marks, places }, step, at) {
-  if (step === null) {
-    const n = marks.length,
-      round = n > 1 ? (marks.x[n - 1] - marks.x[0]) / (n - 1) : 0;
-    return n && at >= marks.x[n - 1] && at - marks.x[n - 1] < round / 2 ? marks.x[n - 1] : at;
-  }
-  if (!places.has(step)) places.set(step, at);
-  if (places.size > PLACES) places.delete(places.keys().next().value);
-  return places.get(step);
 }

@@ -1,0 +1,132 @@
+// Reading lines from the hub: what is asked for each kind of x axis, and how an answer becomes the line of a chart.
+import { get, runPath } from "../api.js";
+import { coarse, EXACT, marksOf, over, stepsWithin } from "./marks.js";
+
+/**
+ * How lines are looked at.
+ * @typedef {object} How
+ * @property {string} x step, time, relative or metric
+ * @property {string | null} [xKey] the metric along x, where x is "metric"
+ * @property {string | number} ranks all, each, or the number of one
+ * @property {number | null} from
+ * @property {number | null} to
+ * @property {number} points
+ * @property {boolean} [ghosts] whether superseded attempts are drawn
+ */
+
+/**
+ * The lines of some metrics, as the hub answers.
+ * @param {string} run
+ * @param {How} how
+ * @param {string[]} keys
+ * @param {Record<string, any>} params
+ * @param {AbortSignal} signal
+ * @returns {Promise<any[]>}
+ */
+export async function readLines(run, how, keys, params, signal) {
+  return (await get(runPath(run, "series"), seriesParams(how, keys, params), signal)).series;
+}
+
+/**
+ * The parameters of the question. Over another metric both lines are read by step, each step a mark of its own.
+ * @param {How} how
+ * @param {string[]} keys
+ * @param {Record<string, any>} params
+ */
+export function seriesParams(how, keys, params = {}) {
+  const paired = how.x === "metric";
+  const align = how.ranks === "all" && (how.x === "time" || how.x === "relative");
+  return {
+    key: keys,
+    align: align || null,
+    x: paired ? "step" : how.x,
+    points: paired ? EXACT : how.points,
+    ...(paired ? {} : { from: how.from, to: how.to }),
+    ...params,
+  };
+}
+
+/** @param {How} how */
+export function rankParams({ ranks }) {
+  return ranks === "each" ? { by_rank: true } : typeof ranks === "number" ? { rank: ranks } : {};
+}
+
+/**
+ * The metric along x, and within a zoom the steps at which it was there, read as closely as possible.
+ * @param {string} run
+ * @param {How} how
+ * @param {Record<string, any>} params
+ * @param {AbortSignal} signal
+ */
+export async function readAlong(run, how, params, signal) {
+  /** @type {[number, number] | null} */
+  const window = how.from === null && how.to === null ? null : [how.from, how.to];
+  const read = async (steps) => {
+    const line = (await readLines(run, how, [how.xKey], { ...params, ...steps }, signal))[0];
+    return { marks: marksOf(line, EXACT), ranks: line.ranks.length };
+  };
+  const whole = await read({}),
+    steps = window && stepsWithin(whole.marks, window);
+  if (!steps) return { ...whole, window, steps: {} };
+  const range = { from: steps[0], to: steps[1] };
+  return { ...(coarse(whole.marks) ? await read(range) : whole), window, steps: range };
+}
+
+/**
+ * What earlier attempts logged at steps that a later one repeated.
+ * @param {string} run
+ * @param {How} how
+ * @param {string[]} keys
+ * @param {number[]} attempts
+ * @param {AbortSignal} signal
+ */
+export async function readSuperseded(run, how, keys, attempts, signal) {
+  const read = async (each) => {
+    const along = how.x === "metric" ? await readAlong(run, how, { attempts: each }, signal) : null;
+    const params = { attempts: each, ...rankParams(how), ...along?.steps };
+    return (await readLines(run, how, keys, params, signal)).map((line) => ({ line, along }));
+  };
+  return (await Promise.all(attempts.map(read))).flat().filter(({ line }) => line.total > 0);
+}
+
+/**
+ * The last value of lines of several ranks: of a range of points the hub gives one rank's value, so the points at the
+ * last x are read. Returns the marks of that place by metric and scope.
+ * @param {string} run
+ * @param {How} how
+ * @param {string[]} keys
+ * @param {number} x
+ * @param {AbortSignal} signal
+ */
+export async function readEnds(run, how, keys, x, signal) {
+  const pad = how.x === "step" ? 0 : 2e-6;
+  const found = await readLines(run, how, keys, { from: x - pad, to: x + pad, points: EXACT }, signal);
+  return found.filter((line) => line.total).map((line) => ({ line, marks: marksOf(line, EXACT) }));
+}
+
+/**
+ * A line of the hub's answer as a chart draws it.
+ * @param {any} line
+ * @param {number} at the place that gives its colour
+ * @param {{ points: number, ghost?: boolean, scoped?: boolean, along?: any }} how
+ */
+export function lineOf(line, at, { points, ghost = false, scoped = false, along = null }) {
+  const plain = marksOf(line, along ? EXACT : points);
+  const marks = along
+    ? over(along.marks, plain, { ranks: along.ranks, mine: line.ranks.length, window: along.window })
+    : plain;
+  return {
+    id: ghost ? "ghost" + at : at,
+    rank: line.rank,
+    scope: line.scope,
+    ghost,
+    marks,
+    several: line.rank === null && line.ranks.length > 1,
+    aligned: line.aligned,
+    places: new Map(),
+    colour: null, // of the theme: the feed gives it
+    at,
+    name: (line.rank === null ? "all ranks" : "rank " + line.rank) + (scoped ? ` · ${line.scope || "no scope"}` : ""),
+    origin: line.origin,
+  };
+}

@@ -1,0 +1,53 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { address, quoted, runPath } from "../api.js";
+import { readExactly, spelled } from "../parts/exact.js";
+import { href, parse } from "../router.js";
+import { bytes, count, lasting, number } from "../parts/format.js";
+import { complete } from "../runs/filter.js";
+import { moved, ticks, whole, zoomed } from "../trace/model.js";
+
+test("addresses of the API repeat lists and leave out what is absent", () => {
+  assert.equal(address("runs", { metric: ["a", "b"], filter: "", cursor: null }), "api/runs?metric=a&metric=b");
+  assert.equal(runPath("a/b", "steps", 3), "runs/a%2Fb/steps/3");
+  assert.deepEqual([quoted("plain-1"), quoted("two words")], ["plain-1", '"two words"']);
+});
+
+test("numbers, bytes and durations are written alike everywhere", () => {
+  assert.deepEqual(
+    [number(7.68e10), number("NaN"), count(12345), bytes(1.5e9), lasting(0.0123)],
+    ["7.68e10", "NaN", "12,345", "1.5 GB", "12.3 ms"],
+  );
+});
+
+test("integers beyond doubles keep their digits", () => {
+  const read = readExactly('{"config": {"seed": 12345678901234567890}}');
+  assert.equal(spelled(read.config.seed), "12345678901234567890");
+});
+
+test("a filter is completed by fields, operators and values", () => {
+  const fields = [
+    { name: "status", hint: "" },
+    { name: "step", hint: "" },
+  ];
+  const offered = (text) => complete(text, text.length, fields, () => ["running"]).options.map((each) => each.text);
+  assert.deepEqual(offered("st"), ["status", "step"]);
+  assert.ok(offered("status ").includes("="));
+  assert.ok(offered("status = run").includes("running"));
+});
+
+test("the visible range of a trace stays within it", () => {
+  const trace = { total: 100 };
+  assert.deepEqual(whole(trace), { from: 0, to: 100 });
+  assert.deepEqual(moved({ from: 10, to: 20 }, -50, 100), { from: 0, to: 10 });
+  const view = zoomed({ from: 0, to: 100 }, 0.5, 50, 100);
+  assert.deepEqual(view, { from: 25, to: 75 });
+  assert.ok(ticks(view, 800).every(({ text }) => text.endsWith("ms")));
+});
+
+test("addresses of views are written and read alike", () => {
+  const text = href("run", "a/b", { step: 3, log: true, q: "", x: null, tag: ["a", "b"] });
+  const { name, parts, query } = parse(text);
+  assert.equal(text, "#/run/a%2Fb?step=3&log=1&tag=a&tag=b");
+  assert.deepEqual([name, parts, query.get("step"), query.getAll("tag")], ["run", ["a/b"], "3", ["a", "b"]]);
+});

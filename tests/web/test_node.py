@@ -1,0 +1,32 @@
+"""Functions of the page that need no browser, tested in Node: formatting, scales, marks, reading, following, search."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stepscope.hub.page import WEB
+
+NODE = shutil.which("node")
+TESTS = sorted((Path(__file__).parent / "node").glob("*.test.js"))
+pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed (apt-get install nodejs)")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the page's modules that Node takes for modules, with the tests beside them."""
+    folder = tmp_path_factory.mktemp("node") / "web"
+    shutil.copytree(WEB, folder, ignore=shutil.ignore_patterns("*.woff2"))
+    shutil.copytree(TESTS[0].parent, folder / "node")
+    (folder / "package.json").write_text('{"type": "module"}')
+    return folder
+
+
+@pytest.mark.parametrize("name", [path.name for path in TESTS])
+def test_functions_without_a_browser(place: Path, name: str) -> None:
+    """Each test file passes in Node."""
+    line = [str(NODE), "--import", "./node/globals.js", "--test", f"node/{name}"]
+    done = subprocess.run(line, cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "# pass 0" not in done.stdout
