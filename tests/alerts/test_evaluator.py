@@ -13,7 +13,7 @@ from stepscope.alerts.rule_file import from_python, with_packs
 from stepscope.alerts.states import NS
 from stepscope.diagnosis.finding import Finding
 from stepscope.model import records
-from stepscope.model.names import EVENT_FINISHED
+from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric
 
@@ -151,6 +151,36 @@ def test_a_recorded_alert_is_a_finding() -> None:
     (alert,) = evaluator.changed.values()
     assert (alert.subject.finding, alert.subject.key, alert.severity) == ("alert", "disk", "ERROR")
     assert alert.message == "the disk is slow"
+
+
+def test_a_finding_of_trainer_and_hub_is_one_alert() -> None:
+    """What the diagnosis in the trainer recorded and what the hub finds itself is one alert, whoever was first."""
+    attrs = {f"{ALERT_FINDING}.{name}": value for name, value in (("kind", "not_finite"), ("key", "trainer/loss"))}
+    told = records.Alert(
+        7 * NS, 7, None, None, None, 21, ALERT_FINDING, "loss is NaN", {**attrs, f"{ALERT_FINDING}.since": 7}
+    )
+    for trainer_first in (True, False):
+        evaluator = Evaluator(with_packs([]).rules)
+        feeds = [
+            lambda each=evaluator: each.feed(writer(), [told], 7 * NS),
+            lambda each=evaluator: each.take_finding(writer(), finding(), 7 * NS),
+        ]
+        for feed_one in feeds if trainer_first else reversed(feeds):
+            feed_one()
+        (alert,) = evaluator.changed.values()
+        assert alert.seen_by == (("trainer", "hub") if trainer_first else ("hub", "trainer"))
+        assert (alert.subject.finding, alert.severity, alert.step) == ("not_finite", "FATAL", 7)
+
+
+def test_runs_that_fell_silent_are_let_go() -> None:
+    """A run of which nothing comes any more gives back what it took of the bounds, unless something is open."""
+    evaluator = Evaluator(from_python([{"name": "high", "when": "> 5"}]))
+    feed(evaluator, [1.0])
+    feed(evaluator, [6.0], run="r2")
+    evaluator.forget_quiet(3 * 3600 * NS)
+    assert evaluator.matcher.counts == {"high": 1}
+    feed(evaluator, [6.0])
+    assert {alert.subject.run for alert in evaluator.open.values()} == {"r1", "r2"}
 
 
 def test_a_restart_neither_forgets_nor_fires_again() -> None:

@@ -17,6 +17,8 @@ from stepscope.model.records import Metric, Record
 
 OLD_NS = 3600 * 1_000_000_000
 """A finding that is older is history when it is first heard of."""
+QUIET_NS = 2 * OLD_NS
+MOST_TOLD = 100_000
 RECORDED = "alert"
 """The kind under which an alert that a program recorded is a finding."""
 
@@ -40,6 +42,7 @@ class Evaluator:
     def feed(self, writer: Writer, found: Iterable[Record], now: int) -> None:
         """Take records of one writer, in their order; `now` is the time of the evaluation, in ns."""
         run = self._runs.get(writer.run) or self._new_run(writer)
+        run.heard = now
         rank = writer.rank
         for record in found:
             if type(record) is Metric:
@@ -137,6 +140,15 @@ class Evaluator:
         for alert in [alert for alert in self.open.values() if alert.subject.run == id]:
             alert.ended = True
             self._close(alert, now)
+
+    def forget_quiet(self, now: int) -> None:
+        """Let go of runs of which nothing came for hours and of which nothing is open; heard again, they begin anew."""
+        busy = {alert.subject.run for alert in self.open.values()}
+        for id, run in list(self._runs.items()):
+            if id not in busy and now - run.heard > QUIET_NS:
+                self.end_run(id, now)
+        if len(self.told) > MOST_TOLD:
+            self.told.clear()
 
     def restore(self, alerts: Iterable[Alert]) -> None:
         """Take up alerts of before; an open one is continued when its series is heard again."""

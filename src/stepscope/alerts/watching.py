@@ -56,6 +56,8 @@ class RunSeries:
     findings: dict[str, Watch] = field(default_factory=dict)
     """By fingerprint."""
     ended: bool = False
+    heard: int = 0
+    """When records of it came last, by the clock of who evaluates."""
 
     def watches(self) -> Iterable[Watch]:
         """All of them."""

@@ -1,11 +1,15 @@
 """Who may see what: without a token nothing, with one for a project that project only."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from stepscope.hub.service import Hub
+from stepscope.hub.sources import ReceivedBatch
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Metric
 from tests.hub.questions.world import trace_of
 
 
@@ -20,8 +24,8 @@ def seen_by(hub: Hub, ask: Callable[..., Any]) -> Callable[..., Any]:
         "writer": tokens.create(["ingest"])[1],
     }
 
-    def send(who: str, path: str, method: str = "GET", **options: Any) -> Any:
-        headers = {"Authorization": f"Bearer {known[who]}"} if who else {}
+    def send(who: str, path: str, method: str = "GET", headers_of: Any = None, **options: Any) -> Any:
+        headers = {"Authorization": f"Bearer {known[who]}"} if who else headers_of or {}
         return ask(method, path, headers=headers, **options)
 
     return send
@@ -55,3 +59,20 @@ def test_sql_needs_every_project(seen_by: Callable[..., Any]) -> None:
     question = {"sql": "SELECT count() AS n FROM runs"}
     assert seen_by("gpt", "/api/sql", "POST", json=question).status_code == 403
     assert seen_by("all", "/api/sql", "POST", json=question).json()["rows"] == [[14]]
+
+
+def test_alerts_are_kept_to_a_project(hub: Hub, seen_by: Callable[..., Any]) -> None:
+    """A token of a project sees the alerts of that project, and changes nothing that concerns all."""
+    hub.alerting.save_rules("rules: [{name: any, key: trainer/loss, when: '> -1'}]")
+    writer = Writer(id="w", run="big", project="gpt")
+    batch = Batch(writer, 1, [Metric(time.time_ns(), 1, None, "trainer", {"loss": 1.0})])
+    hub.alerting.take([ReceivedBatch("test", batch)])
+    hub.alerting.step()
+    (alert,) = seen_by("gpt", "/api/alerts/states?rule=any").json()["alerts"]
+    assert seen_by("tiny", "/api/alerts/states").json()["alerts"] == []
+    assert seen_by("tiny", f"/api/alerts/states/{alert['id']}").status_code == 404
+    assert seen_by("all", f"/api/alerts/states/{alert['id']}/acknowledge", "POST").status_code == 403
+    admin = hub.guard.tokens.create(["admin"], project="gpt")[1]
+    headers = {"Authorization": f"Bearer {admin}"}
+    assert seen_by("", "/api/alerts/rules", "PUT", headers_of=headers, json={"yaml": "rules: []"}).status_code == 403
+    assert seen_by("", "/api/alerts/silences", "POST", headers_of=headers, json={"for": "1h"}).status_code == 403

@@ -176,6 +176,7 @@ class Alerting:
         self._looked = now
         if self.files.stamp() != self._stamp:
             self._load_rules()
+        self._evaluator.forget_quiet(now)
         runs = sorted({alert.subject.run for alert in self._evaluator.open.values()})
         try:
             for run in self._ended(runs) if runs else ():
