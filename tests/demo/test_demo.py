@@ -98,4 +98,4 @@ def test_too_few_steps_are_refused(start: Start) -> None:
     process = start("--steps", "10")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "120 at least" in err
+    assert "at least 120" in err
