@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
+from stepscope.diagnosis.engine import Diagnosis
 from stepscope.hub.diagnosing import thread
 from stepscope.hub.home import HubHome
 from stepscope.hub.security.tokens import Tokens
@@ -173,3 +174,24 @@ def test_ranks_that_were_stored_one_after_another_are_compared(world: World) -> 
         world.store(batch(1, [*records, ended(121)], rank=rank, world=2))
     world.settle()
     assert "straggler" in world.kinds("r")
+
+
+@pytest.mark.parametrize("first", [0, 60])
+def test_a_run_on_which_the_engine_fails_harms_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """In a replay or as its records arrive: it is counted, and the others are diagnosed."""
+    feed = Diagnosis.feed
+
+    def failing(self: Diagnosis, rank: int, record: Record, attempt: int = 1, host: str = "") -> None:
+        if rank == 7 and record.step == first:
+            raise ZeroDivisionError
+        feed(self, rank, record, attempt, host)
+
+    monkeypatch.setattr(Diagnosis, "feed", failing)
+    for part in range(2):
+        for run, rank in (("bad", 7), ("good", 0)):
+            world.store(batch(part, losses(60 * part, 60 * part + 60), run=run, rank=rank))
+        world.settle()
+    assert world.kinds("good") == ["spike"]
+    assert world.diagnosing.health()["failed_runs"] == {"bad": "ZeroDivisionError()"}

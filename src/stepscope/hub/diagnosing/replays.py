@@ -71,6 +71,8 @@ class Replays:
         self._old: dict[str, None] = {}
         """Runs that were stored before, the newest first."""
         self._open: dict[str, _Replay] = {}
+        self.advancing = ""
+        """The run that is or was advanced last."""
         self.is_moving = False
         """Whether there is more to do at once."""
 
@@ -122,7 +124,10 @@ class Replays:
         """Diagnose some records of the run that is wanted most; the run when it is at its end."""
         chosen = self._choose()
         self.is_moving = chosen is not None
-        if chosen is None or not chosen.advance():
+        if chosen is None:
+            return None
+        self.advancing = chosen.row.id
+        if not chosen.advance():
             return None
         return self._finish(chosen)
 

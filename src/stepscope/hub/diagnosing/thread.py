@@ -69,6 +69,8 @@ class Diagnosing:
         self._ticked = 0.0
         self._version = 0
         self.overflows = 0
+        self._failed: dict[str, str] = {}
+        """Runs on which the engine failed, and how."""
         self.trouble = ""
         self.listeners: list[Callable[[Sequence[Changed]], None]] = []
         """Called on this thread with runs whose findings were just stored; they must be quick."""
@@ -136,6 +138,7 @@ class Diagnosing:
             "replaying": self._replays.current,
             "queued_records": self._queued,
             "overflows": self.overflows,
+            "failed_runs": dict(list(self._failed.items())[:10]),
         }
 
     def _loop(self) -> None:
@@ -155,9 +158,9 @@ class Diagnosing:
             spent = self._clock() - began
             if self._busy():
                 self._halt.wait(min(spent * (1 / SHARE - 1), 2.0))
-            if not more:
-                self._wake.wait(TICK_SECONDS)
-                self._wake.clear()
+            # A replay leaves half of the time to those who ask; records that arrive end the pause.
+            self._wake.wait(min(spent, TICK_SECONDS) if more else TICK_SECONDS)
+            self._wake.clear()
 
     def step(self) -> bool:
         """Do one piece of work; whether there is more to do at once."""
@@ -167,7 +170,13 @@ class Diagnosing:
             self._ticked = now
             self._tick(list(self._live.values()))
         self._store_changed(now)
-        done = self._replays.advance()
+        try:
+            done = self._replays.advance()
+        except EngineError:
+            raise
+        except Exception as error:
+            done = None
+            self._give_up(self._replays.advancing, error)
         if done is not None:
             self._live[done.id] = done
             self._settle([done])
@@ -186,11 +195,24 @@ class Diagnosing:
         if count > MOST_WAITING:
             self.overflows += 1
         for run, own in by_run.items():
+            if run in self._failed:
+                continue
             tracked = self._live.get(run)
-            if tracked is None or count > MOST_WAITING or not tracked.feed(own):
+            try:
+                fits = tracked is not None and count <= MOST_WAITING and tracked.feed(own)
+            except Exception as error:
+                self._give_up(run, error)
+                continue
+            if not fits:
                 self._live.pop(run, None)
                 self._replays.want(run)
         return bool(batches)
+
+    def _give_up(self, run: str, error: Exception) -> None:
+        """Diagnose a run no more on which the engine failed: the others go on, and `health` counts it."""
+        self._failed[run] = repr(error)
+        self._live.pop(run, None)
+        self._replays.forget(run)
 
     def _tick(self, runs: Sequence[TrackedRun]) -> None:
         for each in runs:
