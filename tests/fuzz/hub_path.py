@@ -101,7 +101,7 @@ def _store(batches: Sequence[Batch]) -> None:
     """Make the rows of a commit as the store does."""
     engine: Engine = Nothing()
     catalog = Catalog(engine, lambda: 10**18)
-    catalog.upload(batch.writer.run for batch in batches)
+    catalog.load(batch.writer.run for batch in batches)
     parts = []
     for batch in batches:
         try:
