@@ -210,8 +210,9 @@ def code_differs(rng: random.Random) -> Made:
 
 @fault
 def clock_skew(rng: random.Random) -> Made:
-    """The clock of one machine is off."""
+    """The clock of one machine of four is off."""
     story = training(rng, world=4)
+    story.per_host = 1
     rank = rng.randrange(4)
     story.offsets[rank] = rng.choice((-1, 1)) * rng.uniform(5, 400)
     return story, Truth(("clock_skew",), None, 0, (rank,))
