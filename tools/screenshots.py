@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 _LINE = re.compile(r"stepscope hub: (https?://[^ ]+)")
 SETTLED = """!document.querySelector('.state .pulse') && document.querySelector('main').innerText.length > 40
-  && !document.querySelector('main').innerText.includes('Looking for what went wrong')"""
+  && !document.querySelector('main').innerText.includes('Looking for problems')"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ VIEWS = {
     f"traces?run={RUN}&at={SPIKE}": ".trace-stage canvas",
     f"logs?run={RUN}": "[role=log] .log-line, .log-line",
     f"dashboards/rl?run={RUN}": ".dash-grid, .dash-none",
+    "alerts": ".page-head h1",
     "health": "[aria-label='Ingest']",
     "sql": ".sql-schema li",
 }
