@@ -16,7 +16,7 @@ from stepscope.journal.segments import Tail
 from stepscope.model import names
 from stepscope.model.records import Alert, Record
 from stepscope.sdk import self_diagnosis
-from stepscope.sdk.self_diagnosis import SelfDiagnosis
+from stepscope.sdk.self_diagnosis import Callback, SelfDiagnosis
 
 
 def _written(run: stepscope.Run) -> list[Record]:
@@ -39,7 +39,7 @@ def _nan(run: stepscope.Run) -> None:
         if step == 40:
             run.flush()
             deadline = time.monotonic() + 60
-            while run.settings.diagnosis and not run.diagnosis.loaded and time.monotonic() < deadline:
+            while run.diagnosis.wanted and not run.diagnosis.loaded and time.monotonic() < deadline:
                 time.sleep(0.01)
         run.log({"loss": math.nan if step == 50 else 2.0 + 0.01 * math.sin(step)}, step=step)
 
@@ -71,6 +71,16 @@ def test_what_on_alert_raises_is_counted(tmp_path: Path) -> None:
     assert len(_found(run)) == 1
 
 
+def test_without_a_callback_nothing_is_diagnosed_here(tmp_path: Path) -> None:
+    """The hub diagnoses every run, so the trainer does so only for somebody who is called, or when asked to."""
+    run = _begin(tmp_path)
+    assert not run.diagnosis.wanted
+    run.finish()
+    asked = _begin(tmp_path, diagnosis=True)
+    assert asked.diagnosis.wanted
+    asked.finish()
+
+
 def test_the_diagnosis_can_be_turned_off(tmp_path: Path) -> None:
     """Without it nothing is looked for."""
     run = _begin(tmp_path, diagnosis=False)
@@ -87,7 +97,7 @@ def test_on_alert_must_be_callable(tmp_path: Path) -> None:
 
 def test_trainer_and_hub_find_one_thing(tmp_path: Path) -> None:
     """A diagnosis of what the trainer wrote, its alerts among it, has the same finding once."""
-    run = _begin(tmp_path)
+    run = _begin(tmp_path, diagnosis=True)
     _nan(run)
     run.finish()
     diagnosis = Diagnosis()
@@ -107,6 +117,7 @@ def test_records_beyond_what_can_be_judged_are_counted(run: stepscope.Run, monke
     """When more is recorded than the diagnosis may take time for, it begins anew and says so."""
     monkeypatch.setattr(self_diagnosis, "MOST_WAITING", 3)
     diagnosis = SelfDiagnosis(run)
+    diagnosis.callback = Callback(run, lambda finding: None)
     diagnosis.take([b"x"] * 4, 1)
     assert run.outcomes.snapshot()["skipped/diagnosis/behind"] == 4
 
@@ -122,6 +133,7 @@ def test_it_works_in_slices(run: stepscope.Run, until: Callable[..., None]) -> N
         return now[0]
 
     diagnosis = SelfDiagnosis(run, clock, pauses.append)
+    diagnosis.callback = Callback(run, lambda finding: None)
     packed = pack((0, 1, 1, None, None, {"loss": 1.0}))
     diagnosis.take([packed] * 10_000, 1)
     until(lambda: diagnosis.loaded)

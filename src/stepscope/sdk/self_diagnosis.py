@@ -62,9 +62,15 @@ class SelfDiagnosis:
         if self.rules is not None:
             self.rules.reset()
 
+    @property
+    def wanted(self) -> bool:
+        """Whether records are diagnosed here: as the setting says, else when there is a callback to call."""
+        chosen = self._run.settings.diagnosis
+        return self.callback is not None if chosen is None else chosen
+
     def take(self, batch: list[bytes], attempt: int) -> None:
         """Take records that were written."""
-        wanted = self._run.settings.diagnosis
+        wanted = self.wanted
         if not self._run.main or not (wanted or self.rules):
             return
         self._attempt = attempt
@@ -92,7 +98,7 @@ class SelfDiagnosis:
     def work(self) -> None:
         """Judge what waits, as long as a round may take, and tell what is new."""
         diagnosis, rules = self._diagnosis, self.rules
-        waits = diagnosis is None and self._run.settings.diagnosis and not self.last
+        waits = diagnosis is None and self.wanted and not self.last
         if waits or not self._waiting or (diagnosis is None and rules is None):
             return
         left = LAST_SECONDS if self.last else ROUND_SECONDS

@@ -58,8 +58,8 @@ class Settings:
     """Read CPU, memory, disk, network and GPU every `probe_interval` seconds."""
     probe_interval: float = 5.0
     """Seconds between two readings of the probes."""
-    diagnosis: bool = True
-    """Look for what goes wrong as it is recorded: NaN, spikes, stalls and more; an alert tells of each."""
+    diagnosis: bool | None = None
+    """Diagnose the records of this process as they are written, an alert for each finding; default: with `on_alert`."""
     capture_logs: bool = True
     """Record what goes through Python's logging, from `log_level` up."""
     log_level: str = "INFO"
