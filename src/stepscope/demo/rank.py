@@ -43,6 +43,7 @@ class Training:
     def __init__(self, job: Job, run: stepscope.Run) -> None:
         self._job, self._run = job, run
         self._plan = demo_plan.Plan(job.steps)
+        self._longest_load = 0.0
         self._config = self._plan.config
         data = self._config["data"]
         self._points, self._labels = spirals(data["points"], seed=1)
@@ -104,18 +105,21 @@ class Training:
         return _Paced(self._run.span(name, **attrs, **PRODUCTIVE), demo_plan.PACE[name])
 
     def _load(self, step: int) -> tuple[Array, Array]:
+        began = time.perf_counter()
         with _Paced(self._run.span("train.data_load", **IDLE), demo_plan.PACE["train.data_load"]):
             draw = np.random.default_rng((self._config["seed"], self._job.rank, step))
             chosen = draw.integers(0, len(self._points), self._config["batch_size"])
             points, labels = self._points[chosen], self._labels[chosen]
             if self._goes_wrong(self._plan.slow_batch, step):
                 log.warning("shard %d is slow to read", step)
-                time.sleep(demo_plan.SLOW_BATCH_SECONDS)
+                # On a busy machine loading is slow now and then: what is planted must stand out there too.
+                time.sleep(max(demo_plan.SLOW_BATCH_SECONDS, 8 * self._longest_load))
             if self._goes_wrong(self._plan.spike, step):
                 points, labels = points * 25, 1 - labels
             if self._goes_wrong(self._plan.dropout, step):
                 points = points.copy()
                 points[0] = np.nan
+        self._longest_load = max(self._longest_load, time.perf_counter() - began)
         return points, labels
 
     def _update(self, gradient: Array, step: int) -> tuple[float, float]:
