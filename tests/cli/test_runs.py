@@ -50,6 +50,7 @@ def test_one_row_tells_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "last_step": 4,
         "values": {"trainer/loss": 0.25, "trainer/lr": 0.1},
         "alerts": 2,
+        "findings": None,
         "started": "2023-11-14T22:13:20.000000Z",
         "ended": "2023-11-14T22:13:29.000000Z",
         "duration_seconds": 9.0,

@@ -70,6 +70,8 @@ class Glance:
     values: dict[str, Value] = field(default_factory=dict)
     """The last values of a few keys, of the lowest rank of the newest attempt."""
     alerts: int = 0
+    findings: int | None = None
+    """How many findings it has; None when no hub has diagnosed it."""
     started: int | None = None
     ended: int | None = None
     size: int = 0

@@ -98,6 +98,7 @@ def _glance(home: Path, row: dict[str, Any]) -> Glance:
         last_step=row["step"],
         values={key: values[key] for key in leading(values, VALUES)},
         alerts=row["counts"].get("alerts", 0),
+        findings=row["findings"],
         started=_ns(row["started"]),
         ended=_ns(row["seen"]),
         size=_bytes_here(home, row["id"]),

@@ -118,6 +118,7 @@ def _details(seen: Glance) -> str:
     """The second line of a run: what needs attention, then its last values."""
     parts = ["archived"] if seen.archived else []
     parts += [text.clean(" ".join(spell_tag(*tag) for tag in seen.tags.items()))] if seen.tags else []
+    parts += [f"{seen.findings} finding{'s' * (seen.findings > 1)}"] if seen.findings else []
     parts += [f"{seen.alerts} alert{'s' * (seen.alerts > 1)}"] if seen.alerts else []
     parts += [f"{seen.damaged} damaged"] if seen.damaged else []
     parts += [f"{text.clean(key)} {text.number(_scalar(value))}" for key, value in seen.values.items()]

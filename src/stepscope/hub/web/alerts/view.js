@@ -53,7 +53,7 @@ function Summary({ counts }) {
   const open = OPEN.reduce((sum, state) => sum + counts[state], 0);
   const waiting = counts.pending ? `, ${count(counts.pending)} pending` : "";
   return html`<p class=${"alerts-summary " + (open ? "bad-text" : "good-text")} role="status">
-    ${open ? `${count(open)} open` : "Nothing fires"}${waiting}</p>`;
+    ${open ? `${count(open)} open` : "No alerts firing"}${waiting}</p>`;
 }
 
 function Shown({ found, tab, open, again }) {
@@ -66,6 +66,6 @@ function Shown({ found, tab, open, again }) {
   return tab === "history"
     ? html`<div class="panel"><${Empty} title="No alert has fired yet">
         Rules and findings raise alerts as runs are recorded; the built-in packs are on.<//></div>`
-    : html`<div class="panel"><${Empty} title="Nothing fires">
+    : html`<div class="panel"><${Empty} title="No alerts firing">
         What fired before is under History, what is watched under Rules.<//></div>`;
 }

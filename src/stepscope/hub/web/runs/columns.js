@@ -33,6 +33,20 @@ export const FIXED = {
     cell: (run, { rates }) => html`<span>${rate(run, rates.get(run.id))}</span>`,
   },
   spark: { title: "trend", width: "130px", cell: (run, { sparks }) => html`<${Spark} spark=${sparks.get(run.id)} />` },
+  findings: {
+    title: "findings",
+    width: "74px",
+    align: "right",
+    sortable: "findings",
+    cell: (run) =>
+      run.findings
+        ? html`<span
+            class=${run.worst_finding === "WARN" ? "warn-text" : "bad-text"}
+            title=${`worst: ${run.worst_finding}`}
+            >▲ ${count(run.findings, { brief: true })}</span
+          >`
+        : html`<span class="muted">–</span>`,
+  },
   alerts: {
     title: "alerts",
     width: "62px",
@@ -95,7 +109,19 @@ export const FIXED = {
   id: { title: "id", width: "190px", sortable: "id", cell: (run) => html`<code>${run.id}</code>` },
 };
 
-export const DEFAULTS = ["status", "name", "step", "rate", "metrics", "spark", "alerts", "duration", "started", "tags"];
+export const DEFAULTS = [
+  "status",
+  "name",
+  "step",
+  "rate",
+  "metrics",
+  "spark",
+  "findings",
+  "alerts",
+  "duration",
+  "started",
+  "tags",
+];
 
 // A column by its name: a fixed one, metrics.KEY or config.PATH.
 export function column(id, given) {
