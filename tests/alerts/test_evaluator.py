@@ -45,6 +45,16 @@ def test_an_alert_says_what_where_and_since_when() -> None:
     assert alert.message == "trainer/loss on rank 0 is 7 since step 1: the rule high says > 5"
 
 
+def test_values_of_the_past_are_history() -> None:
+    """Nobody is notified of what happened hours ago in a run that is imported now."""
+    rules = from_python([{"name": "high", "when": "> 5"}])
+    evaluator = Evaluator(rules)
+    evaluator.feed(writer(), [point(9.0, 1, time=NS)], now=2 * 3600 * NS)
+    assert not evaluator.changed
+    evaluator.feed(writer(), [point(9.0, 2, time=2 * 3600 * NS)], now=2 * 3600 * NS)
+    assert [alert.state for alert in evaluator.changed.values()] == ["firing"]
+
+
 def test_resolved_and_again_are_two_alerts_of_one_fingerprint() -> None:
     """Each firing is an alert of its own; the fingerprint tells that it is the same subject."""
     rules = from_python([{"name": "high", "when": "> 5"}])

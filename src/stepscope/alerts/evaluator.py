@@ -16,9 +16,11 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 
 OLD_NS = 3600 * 1_000_000_000
-"""A finding that is older is history when it is first heard of."""
+"""A value or finding that is older is history when it is first heard of, as in a run that is imported."""
 QUIET_NS = 2 * OLD_NS
 MOST_TOLD = 100_000
+MOST_SHAPES = 10_000
+"""Sets of names that records of a run have, for which it is remembered what is watched."""
 RECORDED = "alert"
 """The kind under which an alert that a program recorded is a finding."""
 
@@ -43,10 +45,11 @@ class Evaluator:
         """Take records of one writer, in their order; `now` is the time of the evaluation, in ns."""
         run = self._runs.get(writer.run) or self._new_run(writer)
         run.heard = now
-        rank = writer.rank
+        rank, history = writer.rank, now - OLD_NS
         for record in found:
             if type(record) is Metric:
-                self._metric(run, rank, record, now)
+                if not 0 < record.time < history:
+                    self._metric(run, rank, record, now)
             elif type(record) is records.Alert:
                 self._recorded(run, rank, record, now)
             elif type(record) is records.Event and record.name == EVENT_FINISHED and writer.main and not rank:
@@ -54,12 +57,15 @@ class Evaluator:
 
     def _metric(self, run: RunSeries, rank: int, record: Metric, now: int) -> None:
         time, step, started = record.time, record.step, run.started
-        for key, value in record.points():
+        values = record.values
+        shape = (rank, record.category, *values)
+        watched = run.watched.get(shape)
+        if watched is None:
+            watched = self._watched(run, rank, record, shape)
+        for name, series in watched:
+            value = values[name]
             if not isinstance(value, (float, int)):
                 continue
-            series = run.series.get((key, rank))
-            if series is None:
-                series = self._new_series(run, key, rank)
             for watch in series.watches:
                 machine = watch.machine
                 if machine.calm and machine.low <= value <= machine.high:
@@ -162,6 +168,20 @@ class Evaluator:
         made = RunSeries(writer.run, writer.project, writer.name or "", writer.world_size, writer.wall_ns)
         self._runs[writer.run] = made
         return made
+
+    def _watched(
+        self, run: RunSeries, rank: int, record: Metric, shape: tuple[object, ...]
+    ) -> tuple[tuple[str, Series], ...]:
+        """Find the values of a record that rules watch, and remember them for records of the same shape."""
+        found = []
+        for name, (key, _) in zip(record.values, record.points(), strict=True):
+            series = run.series.get((key, rank)) or self._new_series(run, key, rank)
+            if series.watches or series.together or series.absent:
+                found.append((name, series))
+        if len(run.watched) >= MOST_SHAPES:
+            run.watched.clear()
+        run.watched[shape] = tuple(found)
+        return run.watched[shape]
 
     def _new_series(self, run: RunSeries, key: str, rank: int) -> Series:
         series = self.matcher.match(run, key, rank)

@@ -51,6 +51,8 @@ class RunSeries:
     world: int
     started: int
     series: dict[tuple[str, int], Series] = field(default_factory=dict)
+    watched: dict[tuple[object, ...], tuple[tuple[str, Series], ...]] = field(default_factory=dict)
+    """By rank, category and names of a record: those of its values that a rule watches, with their series."""
     together: dict[tuple[str, str], Watch] = field(default_factory=dict)
     """By rule and key: one for all ranks."""
     findings: dict[str, Watch] = field(default_factory=dict)
