@@ -165,7 +165,7 @@ def test_lines_of_one_process_are_one_group(get: Get) -> None:
     [
         (b"", "resourceSpans"),
         (b"{}", "resourceSpans"),
-        (b"[{", "no JSON"),
+        (b"[{", "not JSON"),
         (b'{"traceEvents": 1}', "traceEvents"),
         (b"{nope", "not JSON: Expecting property name enclosed in double quotes: line 1 column 2"),
         (b'{"resourceSpans": ', "line 1 column 19"),

@@ -107,7 +107,7 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     begin, end = min(times, default=0), max(times + ends, default=0)
     extents = _extents(
         [(row.rank, row.span.time, row.span.time + (row.span.duration or 0)) for row in spans]
-        + [(value.series.rank, value.time, value.time) for value in values]
+        + [(value.series.rank, value.time, value.time) for value in values if value.attempt in present]
     )
     previous, following = _neighbours(engine, run, step, attempt, near)
     return StepView(

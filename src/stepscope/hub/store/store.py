@@ -1,17 +1,203 @@
-"""An open store: takes batches from any thread, and is what reads and upkeep begin with."""
+"""An open store: many batches become rows and a ledger entry in one commit, all of them or, after a crash, none."""
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from stepscope.hub.store import schema
+from stepscope.hub.store import literal, schema
+from stepscope.hub.store.columns import Block
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.folder import Folder, full_disk
-from stepscope.hub.store.write.commit import Committer, Outcome
-from stepscope.model.errors import ConfigError, Retry
+from stepscope.hub.store.schema import FACTS, FOLD
+from stepscope.hub.store.write import ledger as books
+from stepscope.hub.store.write.catalog import Catalog, Source
+from stepscope.hub.store.write.group import UNFIT, Built, build
+from stepscope.hub.store.write.ledger import Entry, Ledger, writer_key
+from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch
+from stepscope.model.records import Metric
+
+Outcome = Reject | Retry | None
+"""What became of a batch: None when all of it is safe."""
+
+MOST_ROWS = 1_000_000
+"""Rows of one commit; a larger group becomes several."""
+UNFINISHED = 341
+_CHUNK = 5000
+
+_AS_TOTALS = """SELECT series, attempt, toUInt64(1) AS points,
+    toUInt8(isNaN(value) + 2 * (isInfinite(value) AND value > 0) + 4 * (isInfinite(value) AND value < 0)) AS flags,
+    step AS first_step, step AS last_step, time AS first_time, time AS last_time,
+    if(isFinite(value), value, 1 / 0) AS low, if(isFinite(value), value, -1 / 0) AS high,
+    value AS last, step AS at_step, time AS at_time
+    FROM metrics"""
+
+
+class Committer:
+    """The one writer of a store. Not thread-safe: callers take turns.
+
+    The order is the promise: numbers of runs and series first (harmless when orphaned), then the rows, each with the
+    commit's number, metrics before their totals, and the ledger last, in one atomic insert. A commit is complete when
+    the ledger names it. Rows with a higher number were never acknowledged; `recover` takes them back before anything
+    else is written.
+    """
+
+    def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ledger = Ledger(engine)
+        self._catalog = Catalog(engine, clock)
+        self._last = 0
+        self._broken = True
+        """Whether rows of an incomplete commit may be in the tables."""
+
+    def write(self, batches: Sequence[Batch]) -> list[Outcome]:
+        """Store batches; those stored before are passed over. Returns what became of each."""
+        outcomes: list[Outcome] = []
+        before = self._last
+        for group in _portions(batches):
+            try:
+                outcomes += self._write(group)
+            except Exception:
+                if self._last == before:
+                    raise
+                # What came before is safe, and its outcome must be reported; the rest fails when it is offered again.
+                return outcomes + [Retry("a part of the group", after=0.0)] * (len(batches) - len(outcomes))
+        return outcomes
+
+    def _write(self, batches: Sequence[Batch]) -> list[Outcome]:
+        try:
+            if self._broken:
+                self.recover()
+            return self._commit(batches)
+        except EngineError as error:
+            self._broken = True
+            if not error.passing:
+                raise
+            return [Retry(f"the store cannot take more now: {error}", after=5.0)] * len(batches)
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _commit(self, batches: Sequence[Batch]) -> list[Outcome]:
+        outcomes: list[Outcome] = [None] * len(batches)
+        fresh = self._fresh(batches, outcomes)
+        if not fresh:
+            return outcomes
+        number = self._last + 1
+        built = build(self._catalog, [(source, batches[index].records) for index, source in fresh], number)
+        entries = self._entries(batches, fresh, built)
+        self._insert({**self._catalog.blocks(), **built.traces})
+        self._insert(built.facts)
+        self._engine.insert("ledger", books.block(entries, number, self._clock()))
+        self._last = number
+        self._ledger.accept(entries)
+        self._catalog.saved()
+        for part, refusal in built.refusals.items():
+            outcomes[fresh[part][0]] = refusal
+        return outcomes
+
+    def _fresh(self, batches: Sequence[Batch], outcomes: list[Outcome]) -> list[tuple[int, Source]]:
+        """Find the batches that are not in yet, each with its source; unfit writers are refused."""
+        keys = [writer_key(batch.writer) for batch in batches]
+        self._ledger.load(keys)
+        met: set[tuple[int, int]] = set()
+        fresh: list[int] = []
+        for index, (key, batch) in enumerate(zip(keys, batches, strict=True)):
+            if (key, batch.seq) not in met and not self._ledger.seen(key, batch.seq):
+                met.add((key, batch.seq))
+                fresh.append(index)
+        self._catalog.load(batches[index].writer.run for index in fresh)
+        found: list[tuple[int, Source]] = []
+        for index in fresh:
+            batch = batches[index]
+            try:
+                found.append((index, self._catalog.source(batch.writer)))
+            except UNFIT as error:
+                outcomes[index] = Reject(f"unfit writer: {error}", range(len(batch.records)))
+        return found
+
+    def _entries(self, batches: Sequence[Batch], fresh: Sequence[tuple[int, Source]], built: Built) -> dict[int, Entry]:
+        entries: dict[int, Entry] = {}
+        for (index, source), gain in zip(fresh, built.gains, strict=True):
+            entry = entries.get(source.key)
+            if entry is None:
+                entry = entries[source.key] = self._ledger.entry(source.key, source.book.number)
+            progress = entry.progress
+            progress.batches.add(batches[index].seq)
+            progress.seen = max(progress.seen, gain.seen)
+            progress.began = min(filter(None, (progress.began, gain.began)), default=0)
+            progress.step = max(progress.step, gain.step)
+            for name, count in gain.counts.items():
+                progress.counts[name] += count
+            entry.added.append(batches[index].seq)
+        return entries
+
+    def _insert(self, blocks: dict[str, Block]) -> None:
+        for table, block in blocks.items():
+            self._engine.insert(table, block)
+
+    def recover(self) -> None:
+        """Take back what commits that never completed have left; may itself be cut short and run again.
+
+        Totals first: their series are found by the late points, which therefore go last.
+        """
+        last = self._ledger.last_commit()
+        late = f"commit > {last}"
+        touched = self._engine.query(f"SELECT DISTINCT series FROM metrics WHERE {late}")["series"]
+        self.rebuild_totals(touched, f"commit <= {last}")
+        for table in FACTS:
+            if self._count(table, late):
+                self._engine.execute(f"ALTER TABLE {table} DELETE WHERE {late}")
+                if left := self._count(table, late):
+                    raise EngineError(f"{left} rows of {table} could not be taken back", UNFINISHED)
+        self._ledger.forget()
+        self._last = last
+        self._broken = False
+
+    def _count(self, table: str, condition: str) -> int:
+        return int(self._engine.query(f"SELECT count() AS found FROM {table} WHERE {condition}").one("found"))
+
+    def rebuild_totals(self, series: Sequence[int], condition: str = "1") -> None:
+        """Compute the totals of these series again from their points."""
+        for chunk in _chunks(series, _CHUNK):
+            among = f"series IN {literal.integers(chunk)}"
+            self._engine.execute(f"ALTER TABLE totals DELETE WHERE {among}")
+            points = f"{_AS_TOTALS} WHERE {among} AND {condition}"
+            self._engine.execute(
+                f"INSERT INTO totals SELECT series, attempt, {FOLD} FROM ({points}) GROUP BY series, attempt"
+            )
+
+    def forget(self) -> None:
+        """Look up runs and writers again, after some were dropped."""
+        self._catalog.forget()
+        self._ledger.forget()
+
+
+def _portions(batches: Sequence[Batch]) -> Iterable[Sequence[Batch]]:
+    """Cut a group where it gets too large for one commit."""
+    start = rows = 0
+    for index, batch in enumerate(batches):
+        size = _rows(batch)
+        if rows and rows + size > MOST_ROWS:
+            yield batches[start:index]
+            start, rows = index, 0
+        rows += size
+    if start < len(batches):
+        yield batches[start:]
+
+
+def _rows(batch: Batch) -> int:
+    """Guess the rows of a batch by its first record; looking at all of them costs as much as storing some."""
+    first = next(iter(batch.records), None)
+    return len(batch.records) * (len(first.values) if isinstance(first, Metric) else 1)
+
+
+def _chunks(values: Sequence[int], size: int) -> Iterable[Sequence[int]]:
+    return (values[at : at + size] for at in range(0, len(values), size))
+
 
 RESERVE = 256 * 1024 * 1024
 """Bytes left free on the disk, so that merges and deletions can still work when it is full."""
