@@ -12,7 +12,7 @@ from stepscope.model.errors import ConfigError, Retry
 MARKER = "STEPSCOPE_HUB"
 _TEXT = "This folder belongs to a Stepscope hub. Stop the hub before you move or delete it.\n"
 _OURS = {"runs", "cursors", "hub", "stepscope.yaml", "alerts.yaml"}
-_WITHOUT_MARKER = {"tokens.json", "lock", "journal", "cursors"}
+_WITHOUT_MARKER = {"alerts.log", "tokens.json", "lock", "journal", "cursors"}
 """What may be there before a hub was: tokens, and what another wrote when its folder was deleted under it."""
 
 
