@@ -87,12 +87,18 @@ def load_in_parts(data: bytes | msgspec.Raw, most: int = PART_BYTES) -> Any:
         return _written(json.loads(bytes(data)))
 
 
+_TAKEN = [msgspec.Raw()]
+
+
 def _load_elements(parts: list[msgspec.Raw], size: int, most: int) -> list[Any]:
     """Parse the elements of an array, many small ones at a time."""
     found: list[Any] = []
     together = max(most * len(parts) // size, 1)
     for start in range(0, len(parts), together):
         group = parts[start : start + together]
+        parts[start : start + together] = _TAKEN * len(
+            group
+        )  # frees them: millions of parts take as much as the result
         joined = b"[" + b",".join(group) + b"]"
         if len(joined) > 4 * most:  # some are much larger than others
             found += [load_in_parts(part, most) for part in group]
