@@ -152,7 +152,7 @@ def test_click_on_a_spike_opens_its_step_on_its_rank(trained: RunningHub, show: 
     page.mouse.up()
     dialog = page.get_by_role("dialog", name=f"Step {SPIKE}")
     dialog.get_by_text("trainer/loss spiked to 41.5").wait_for()
-    dialog.get_by_text("corrupt shard").wait_for()
+    dialog.get_by_text("corrupt shard").first.wait_for()
     dialog.get_by_text("loss spike").first.wait_for()
     assert f"step={SPIKE}&at={SPIKE_RANK}" in page.url
 
@@ -232,8 +232,9 @@ def test_a_line_of_zeros_is_drawn(late: RunningHub, show: Opened) -> None:
     page = show(late, "run/late?q=zero")
     drawn = top_of(page, "zero")
     assert len(drawn["top"]) > 200
-    (level,) = {round(y) for _, y in drawn["top"]}
-    assert 0 < level <= drawn["height"]
+    heights = [y for _, y in drawn["top"]]
+    assert max(heights) - min(heights) < 4
+    assert 0 < min(heights) <= max(heights) <= drawn["height"]
 
 
 def test_ticks_can_be_told_apart(late: RunningHub, show: Opened) -> None:

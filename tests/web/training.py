@@ -38,7 +38,7 @@ def main(first: int, last: int, pause: float) -> None:
 def one_step(run: stepscope.Run, number: int, rank: int, noise: random.Random, pause: float) -> float:
     """Do one step and log it."""
     with run.span("train.data_load", shard=number % 8):
-        time.sleep(0.8 if (number, rank) == (SLOW, SLOW_RANK) else pause / 4)
+        time.sleep(2.5 if (number, rank) == (SLOW, SLOW_RANK) else pause / 4)
     with run.span("train.forward"):
         with run.span("attention"):
             time.sleep(pause / 4)
@@ -48,7 +48,7 @@ def one_step(run: stepscope.Run, number: int, rank: int, noise: random.Random, p
         time.sleep(pause / 2)
     with run.span("all_reduce"):
         # The other ranks wait for the one that is late, and have longer spans than it has.
-        time.sleep(0.85 if number == SLOW and rank != SLOW_RANK else pause / 8)
+        time.sleep(2.55 if number == SLOW and rank != SLOW_RANK else pause / 8)
     loss = 0.4 + 2.2 * math.exp(-number / 90) + noise.gauss(0, 0.03)
     if (number, rank) == (SPIKE, SPIKE_RANK):
         loss = 41.5

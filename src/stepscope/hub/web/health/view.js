@@ -56,7 +56,7 @@ export default function Health() {
             line=${past.current.map((each) => each.rate)} />
         <${Figure} title="Lag" value=${lasting(value.lag.seconds)} text=${`${bytes(value.lag.bytes)} waiting`}
             bad=${value.lag.seconds > 10} line=${past.current.map((each) => each.lag)} />
-        <${Figure} title="Rejected" value=${count(total(value, "rejected"))} text="records, permanently"
+        <${Figure} title="Rejected" value=${count(total(value, "rejected"))} text="records"
             bad=${total(value, "rejected") > 0} />
         <${Figure} title="Dropped" value=${count(total(value, "dropped"))} text="records or attributes"
             bad=${total(value, "dropped") > 0} />
