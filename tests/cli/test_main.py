@@ -1,5 +1,6 @@
 """The command as a program: exit codes, broken pipes, poor terminals, wrong settings."""
 
+import argparse
 import os
 import re
 import subprocess
@@ -100,7 +101,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def command_names() -> list[str]:
     """The names of all commands, in the order of `stepscope --help`."""
-    return [name for action in parser()._subparsers._group_actions for name in action.choices]  # type: ignore
+    actions = parser()._actions
+    return [name for action in actions if isinstance(action, argparse._SubParsersAction) for name in action.choices]
 
 
 LIST_NOTHING = {"hub", "ui", "mcp", "ship"}

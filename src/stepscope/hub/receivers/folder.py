@@ -79,7 +79,7 @@ class FolderReceiver:
                 continue
             try:
                 items = self._look(watched, now, limit)
-            except Exception:
+            except Exception:  # raised again: a folder that fails must stay in the queue
                 self._add(watched, now + RUN_LATEST)
                 raise
             if items:

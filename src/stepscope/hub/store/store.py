@@ -60,7 +60,7 @@ class Committer:
         for group in _portions(batches):
             try:
                 outcomes += self._write(group)
-            except Exception:
+            except Exception:  # raised again unless a part is stored already
                 if self._last == before:
                     raise
                 # What came before is safe, and its outcome must be reported; the rest fails when it is offered again.

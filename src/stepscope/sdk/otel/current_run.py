@@ -44,7 +44,7 @@ def said_by_scope(
         if schema_url:
             said[f"{SCOPE}schema_url"] = str(schema_url)
         return clean(said)
-    except Exception:
+    except Exception:  # whatever a foreign object raises when its text is asked for
         return {}
 
 

@@ -36,7 +36,7 @@ def environment(current: CurrentRun = CURRENT) -> dict[str, str]:
                 own = trace.SpanContext(trace_id, span_id, False, _SAMPLED)
                 here = trace.set_span_in_context(trace.NonRecordingSpan(own), here)
         propagate.inject(carrier, here)
-    except Exception:
+    except Exception:  # the propagator is the program's choice and may raise anything
         return {}
     if "TRACESTATE" in os.environ:  # not to be joined with a trace it is not of
         carrier.setdefault("tracestate", "")
