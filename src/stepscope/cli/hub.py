@@ -23,7 +23,7 @@ _SCOPES = ("ingest", "read", "admin")
 
 def add(commands: Commands) -> None:
     """Register the command, its alias and its tokens."""
-    text = "receive, keep and show the records of all runs"
+    text = "receive, store and show the records of all runs"
     made = commands.add_parser("hub", aliases=["ui"], help=text, description=text)
     _add_home(made)
     made.add_argument("--host", default="127.0.0.1", help="the address to bind; not loopback: needs a token")

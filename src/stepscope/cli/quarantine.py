@@ -28,7 +28,7 @@ STORE = "store"
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "quarantine", "look at what sinks refused, and offer it again", show_list)
+    made = add_command(commands, "quarantine", "inspect what sinks refused, and deliver it again", show_list)
     verbs = made.add_subparsers(metavar="list|show|retry")
     verbs.add_parser("list", help="list what was refused, and why").set_defaults(command=show_list)
     show = verbs.add_parser("show", help="show the records of a lot")

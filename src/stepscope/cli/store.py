@@ -21,7 +21,7 @@ _HEAD = ("TABLE", ">ROWS", ">BYTES", ">PARTS")
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "store", "look after the hub's store while no hub runs", show_info)
+    made = add_command(commands, "store", "inspect, check and compact the hub's store while no hub runs", show_info)
     verbs = made.add_subparsers(metavar="info|check|compact")
     verbs.add_parser("info", help="tables, rows, bytes, times, schema").set_defaults(command=show_info)
     verbs.add_parser("check", help="read every part; 1 when something is wrong").set_defaults(command=check)
