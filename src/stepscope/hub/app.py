@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from stepscope.hub.page import page_routes
-from stepscope.hub.receivers.receiver import AccessRules, open_receivers
+from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
 from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer, cookie
 from stepscope.hub.security.middleware import AccessMiddleware, AccessRule, BodyLimits, refusal_response
@@ -29,11 +29,7 @@ _SESSION_SECONDS = 30 * 24 * 3600
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Put the application of a hub together; `routes` are those of the JSON API."""
     receivers = open_receivers(hub)
-    received = [
-        Route(each.path, each.answer, methods=list(each.methods))
-        for receiver in receivers
-        for each in receiver.routes()
-    ]
+    received = [Route(route.path, route.answer, methods=list(route.methods)) for _, route in ordered_routes(receivers)]
     inner = Starlette(
         routes=[*received, *_own_routes(hub), *routes, *page_routes()],
         exception_handlers={HTTPException: _refuse, Refused: _refused, Retry: _retry, Exception: _fail},

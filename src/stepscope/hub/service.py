@@ -4,7 +4,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,8 @@ class HubOptions:
     max_bytes: int | None = None
     journal_bytes: int = 4096 * MEGA
     limits: Limits = field(default_factory=Limits)
+    receivers: Mapping[str, str] = field(default_factory=dict)
+    """What receivers are told, by the names of the options."""
     only_run: str | None = None
     """The one run whose journals are read; None for all."""
 
@@ -140,6 +142,11 @@ class Hub:
     def files(self) -> Path:
         """The folder of the files that receivers keep."""
         return self.home.folder / "files"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The options of receivers."""
+        return self.options.receivers
 
     def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
         """Make what masks, packs and journals the records of a receiver, `ours` being the one of our own SDK."""

@@ -45,6 +45,9 @@ class Foreign:
         return [
             ReceiverRoute("/api/v1/foreign/{run}/values", self._take, ("POST", "PUT")),
             ReceiverRoute("/foreign/files/{path:path}", self._keep, ("PUT",), body=100),
+            ReceiverRoute("/foreign/through/{path:path}", self._count, ("PUT",), body=100, stream=True),
+            ReceiverRoute("/foreign/through/{name}", self._name, ("PUT",)),
+            ReceiverRoute("/foreign/through/exact", self._exact, ("PUT",)),
             ReceiverRoute("/foreign/runs", self._list, ("GET",), scope="read"),
             ReceiverRoute("/foreign/alive", self._alive, ("GET",), scope=None),
         ]
@@ -72,6 +75,15 @@ class Foreign:
         place.mkdir(parents=True, exist_ok=True)
         (place / request.path_params["path"].replace("/", "_")).write_bytes(await request.body())
         return json_response({})
+
+    async def _count(self, request: Request) -> Response:
+        return json_response({"bytes": sum([len(part) async for part in request.stream()])})
+
+    async def _name(self, request: Request) -> Response:
+        return json_response(request.path_params)
+
+    async def _exact(self, request: Request) -> Response:
+        return json_response({"exact": True})
 
     async def _list(self, request: Request) -> Response:
         return json_response(self._ports.engine.query("SELECT count() AS n FROM runs").one("n"))
@@ -141,10 +153,23 @@ def test_what_it_does_not_know_is_refused_in_its_words(send: Callable[..., Any])
     assert list(send("GET", "/api/nothing").json()) == ["error"]
 
 
+def test_bodies_that_stream_have_any_size(send: Callable[..., Any]) -> None:
+    """A route that reads its body in parts is not bound by the limits on bodies that are held."""
+    sent = send("PUT", "/foreign/through/a/b", content=b"x" * 30_000_000)
+    assert sent.json() == {"bytes": 30_000_000}
+
+
+def test_the_most_specific_path_wins(send: Callable[..., Any]) -> None:
+    """An exact path wins over a pattern, and a pattern over one that takes all paths, wherever they stand."""
+    assert send("PUT", "/foreign/through/exact").json() == {"exact": True}
+    assert send("PUT", "/foreign/through/one").json() == {"name": "one"}
+    assert send("PUT", "/foreign/through/one/two").json() == {"bytes": 0}
+
+
 def test_receivers_are_found_by_entry_point(hub: Hub) -> None:
     """One line in a package's metadata adds a receiver; one that cannot be imported is named."""
     found = open_receivers(hub, [EntryPoint("foreign", PLACE, receivers.GROUP)])
-    assert [each.name for each in found] == ["native", "otlp_http", "foreign"]
+    assert [each.name for each in found] == [*receivers.BUILT_IN, "foreign"]
     with pytest.raises(ConfigError, match="'gone'"):
         open_receivers(hub, [EntryPoint("gone", "nowhere:Gone", receivers.GROUP)])
 

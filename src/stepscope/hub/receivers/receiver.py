@@ -1,6 +1,6 @@
 """What a receiver is: routes, how its clients authenticate, how it refuses; and which receivers there are."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -41,6 +41,14 @@ class ReceiverRoute:
     """The scope that a token needs; None for a route that is open to everybody."""
     body: int | None = None
     """Bytes of a body, before and after decompression; None for the hub's limit of an ingest request."""
+    stream: bool = False
+    """Whether bodies pass through in parts: of any size, each part within the hub's limit of time."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The rank of its path: exact ones are matched first, then the more specific patterns."""
+        kind = 2 if ":path}" in self.path else 1 if "{" in self.path else 0
+        return kind, -len(self.path.partition("{")[0])
 
 
 class Receiver(Protocol):
@@ -82,6 +90,10 @@ class ReceiverPorts(Protocol):
     def files(self) -> Path:
         """The folder below which a receiver keeps uploaded files, each receiver in a folder of its own."""
 
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What the hub was told for its receivers, by the names of its options: `tinker-upstream`, for one."""
+
     def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
         """Make what masks, packs and journals the records of a receiver."""
 
@@ -103,6 +115,12 @@ def _import(name: str, place: str) -> Callable[[ReceiverPorts], Receiver]:
     return make
 
 
+def ordered_routes(receivers: Iterable[Receiver]) -> list[tuple[Receiver, ReceiverRoute]]:
+    """The routes of receivers in the order in which they are matched."""
+    found = [(receiver, route) for receiver in receivers for route in receiver.routes()]
+    return sorted(found, key=lambda each: each[1].order)
+
+
 class AccessRules:
     """Which rule a request is under: that of a receiver's route, else of a receiver's prefix, else the default."""
 
@@ -113,10 +131,11 @@ class AccessRules:
         self._exact: dict[tuple[str, str], AccessRule] = {}
         self._patterns: list[tuple[Any, str, AccessRule]] = []
         self._prefixes: list[tuple[str, AccessRule]] = []
-        for receiver in receivers:
-            for route in receiver.routes():
-                rule = AccessRule(receiver, route.scope, limits.body if route.body is None else route.body)
-                self._add(route, rule)
+        everyone = list(receivers)
+        for receiver, route in ordered_routes(everyone):
+            most = limits.body if route.body is None else route.body
+            self._add(route, AccessRule(receiver, route.scope, most, route.stream))
+        for receiver in everyone:
             rule = AccessRule(receiver, "ingest", limits.small_body)
             self._prefixes += [(prefix, rule) for prefix in receiver.prefixes]
         self._prefixes.sort(key=lambda each: -len(each[0]))

@@ -50,6 +50,8 @@ class AccessRule(NamedTuple):
     """The scope that its token needs; None for none."""
     body: int
     """Bytes of its body at most, before and after decompression."""
+    stream: bool = False
+    """Whether its body passes through in parts, without that limit."""
 
 
 class AccessMiddleware:
@@ -149,7 +151,8 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _Body(self, receive, most_body(scope))
+        rule: AccessRule = scope[RULE]
+        body: _Body | _Stream = _Stream(self, receive) if rule.stream else _Body(self, receive, rule.body)
         try:
             await self._app(scope, body.receive, send)
         finally:
@@ -167,8 +170,31 @@ class BodyLimits:
         return self._limits.body_seconds
 
 
+class _Stream:
+    """A request body that is passed on as it comes: only the time between its parts is limited."""
+
+    held = 0
+
+    def __init__(self, bodies: BodyLimits, receive: Receive) -> None:
+        self._seconds = bodies.seconds
+        self._receive = receive
+        self._complete = False
+
+    async def receive(self) -> Message:
+        """The next message; Refused with 408 when it does not come."""
+        if self._complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(self._seconds):
+                message = await self._receive()
+        except TimeoutError:
+            raise Refused(_too_slow(self._seconds)) from None
+        self._complete = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+
 class _Body:
-    """One request body."""
+    """One request body that is held until it is answered."""
 
     def __init__(self, bodies: BodyLimits, receive: Receive, most: int) -> None:
         self._bodies = bodies
@@ -202,14 +228,17 @@ class _Body:
             async with asyncio.timeout_at(self._until):
                 message = await self._receive()
         except TimeoutError:
-            late = f"the body did not come within {self._bodies.seconds:g} s"
-            raise Refused(Refusal(HTTPStatus.REQUEST_TIMEOUT, late)) from None
+            raise Refused(_too_slow(self._bodies.seconds)) from None
         self._complete = message["type"] != "http.request" or not message.get("more_body", False)
         return message
 
     async def _drain(self, size: int) -> None:
         while not self._complete and size <= self._most * _DRAINED:
             size += len((await self._next()).get("body", b""))
+
+
+def _too_slow(seconds: float) -> Refusal:
+    return Refusal(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {seconds:g} s")
 
 
 def too_large(limit: int) -> Refusal:
