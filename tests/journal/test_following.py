@@ -81,6 +81,71 @@ def test_only_what_is_wanted(tmp_path: Path) -> None:
     assert steps_of(following.read(10**6)) == [3, 4, 5]
 
 
+def test_a_run_that_is_wanted_again_goes_on(tmp_path: Path) -> None:
+    """What was delivered of a run is not sent again when it is unwanted for a while."""
+    append(tmp_path, range(3), run="a")
+    runs, clock = ["a"], Clock()
+    following = Following(tmp_path, "s", runs=lambda: runs, clock=clock)
+    assert steps_of(following.read(10**6)) == [0, 1, 2]
+    following.settle()
+    runs.clear()
+    clock.now += 2
+    assert (following.read(10**6), following.writers) == ([], 0)
+    append(tmp_path, range(3, 5), run="a")
+    runs.append("a")
+    clock.now += 2
+    assert steps_of(following.read(10**6)) == [3, 4]
+
+
+def test_a_clock_that_is_set_back_delays_nothing(tmp_path: Path) -> None:
+    """Writers are looked at again at once, not when the clock has caught up."""
+    append(tmp_path, range(3))
+    clock = Clock()
+    clock.now = 2e9
+    following = Following(tmp_path, "s", clock=clock)
+    assert len(following.read(10**6)) == 3
+    assert following.read(10**6) == []
+    append(tmp_path, range(3, 6))
+    clock.now -= 3600
+    assert steps_of(following.read(10**6)) == [3, 4, 5]
+
+
+def test_a_failure_at_one_writer_loses_nothing_of_another(tmp_path: Path) -> None:
+    """Batches read before the failure are returned, and the failing writer is tried again."""
+    append(tmp_path, range(3))
+    append(tmp_path, range(3, 6), writer="r1-a1-far-1-abc")
+    path = tmp_path / "cursors" / "s@far.json"
+    path.parent.mkdir()
+    path.symlink_to(path)
+    clock = Clock()
+    following = Following(tmp_path, "s", clock=clock)
+    found: list[int] = []
+    for _ in range(2):
+        try:
+            found += steps_of(following.read(10**6))
+        except OSError:
+            continue
+    following.settle()
+    assert found == [0, 1, 2]
+    path.unlink()
+    clock.now += 6
+    assert steps_of(following.read(10**6)) == [3, 4, 5]
+
+
+def test_what_could_not_be_saved_is_saved_next(tmp_path: Path) -> None:
+    """Also when nothing was read in between."""
+    append(tmp_path, range(3))
+    following = Following(tmp_path, "s")
+    following.read(10**6)
+    path = tmp_path / "cursors" / "s@host.json"
+    path.mkdir(parents=True)  # a folder cannot be replaced by a file
+    with pytest.raises(IsADirectoryError):
+        following.settle()
+    path.rmdir()
+    following.settle()
+    assert Following(tmp_path, "s").read(10**6) == []
+
+
 def test_cursors_belong_to_the_host_that_wrote(tmp_path: Path) -> None:
     """Shippers of two hosts share a home and write different files."""
     append(tmp_path, range(3))

@@ -68,10 +68,10 @@ class Journals:
         self,
         home: Path,
         cursors: Cursors,
-        drained: Mapping[str, tuple[Position, int]],
+        torn: Mapping[str, tuple[Position, int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._home, self._cursors, self._drained, self._clock = home, cursors, drained, clock
+        self._home, self._cursors, self._torn, self._clock = home, cursors, torn, clock
         self._folders: dict[str, _Folder] = {}
         self._writers: dict[str, Writer] = {}
         self._dead: set[str] = set()
@@ -94,7 +94,7 @@ class Journals:
     def look(self, run: str, name: str) -> _Journal:
         """Look at one journal."""
         position = self._cursors.get(f"{run}/{name}")
-        end, drained_size = self._drained.get(f"{run}/{name}", (None, 0))
+        end, torn_size = self._torn.get(f"{run}/{name}", (None, 0))
         size = read = waiting = 0
         changed = 0.0
         for path in layout.list_segments(layout.writer_folder(self._home, run, name)):
@@ -105,7 +105,7 @@ class Journals:
             index = int(path.stem)
             done = found.st_size if index < position.segment else 0
             if index == position.segment:
-                torn = end == position and drained_size == found.st_size
+                torn = end == position and torn_size == found.st_size
                 done = found.st_size if torn else min(position.offset, found.st_size)
             size, read, waiting = size + found.st_size, read + done, waiting + found.st_size - done
             changed = max(changed, found.st_mtime)

@@ -17,13 +17,12 @@ from stepscope.hub.home import HubHome
 from stepscope.hub.intake import MEGA, Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
 from stepscope.hub.presence import Presence
-from stepscope.hub.receivers.folder import FolderReceiver
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
-from stepscope.hub.sources import GroupReader, IntakeReader
+from stepscope.hub.sources import FolderReceiver, GroupReader, IntakeReader
 from stepscope.hub.store.engine import Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import lost, retain
 from stepscope.hub.store.run_catalog import RunRow, list_runs
@@ -106,7 +105,7 @@ class Hub:
         self.pump = StorePump(StoreSink(store, home.check), groups, aside, self.counters, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
-        journals = Journals(home.home, cursors, self.folder.drained)
+        journals = Journals(home.home, cursors, self.folder.torn)
         self.states = RunStates(self.presence, journals, self._is_behind)
         self.alerting = Alerting(home.home, home.folder, self._ended)
         self.pump.listeners.append(self.alerting.take)

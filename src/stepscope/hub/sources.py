@@ -2,16 +2,17 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from stepscope.hub.counters import Counters
 from stepscope.hub.intake import unpack
 from stepscope.journal import layout
-from stepscope.journal.following import Cursors
-from stepscope.journal.segments import READ_BYTES, Tail
+from stepscope.journal.following import Cursors, Following, bytes_behind
+from stepscope.journal.segments import READ_BYTES, Position, Tail
 from stepscope.model.ports import Batch
+from stepscope.model.records import Record
 
 
 class ReceivedBatch(NamedTuple):
@@ -172,12 +173,56 @@ class IntakeReader:
 
     def bytes_behind(self) -> int:
         """Count the bytes not yet stored."""
-        position = self._cursors.get(CURSOR)
-        behind = 0
-        for path in layout.list_segments(self._folder):
-            with contextlib.suppress(OSError):
-                size = path.stat().st_size
-                index = int(path.stem)
-                behind += size if index > position.segment else 0
-                behind += max(size - position.offset, 0) if index == position.segment else 0
-        return behind
+        return bytes_behind(self._folder, self._cursors.get(CURSOR))
+
+
+FOLDER = "folder"
+
+
+class FolderReceiver:
+    """Batches from trainers' journals. One thread reads; what was read counts as stored only after `settle`."""
+
+    def __init__(
+        self,
+        home: Path,
+        cursors: Cursors,
+        counters: Counters,
+        mask: Callable[[list[Record]], list[Record]] = lambda records: records,
+        clock: Callable[[], float] = time.time,
+        *,
+        only: str | None = None,
+    ) -> None:
+        runs = None if only is None else lambda: (only,)
+        self._following = Following(home, cursors, runs=runs, clock=clock)
+        self._counters, self._mask = counters, mask
+        self.next_due = self._following.next_due
+        self.rewind = self._following.rewind
+
+    @property
+    def writers(self) -> int:
+        """How many writers are followed."""
+        return self._following.writers
+
+    @property
+    def torn(self) -> Mapping[str, tuple[Position, int]]:
+        """Where a journal ends in a torn frame, by writer: the position, and the size of that segment then."""
+        return self._following.torn
+
+    def read(self, limit: int = READ_BYTES) -> list[ReceivedBatch]:
+        """Return the next batches that are due, about `limit` bytes at most; none when none are."""
+        batches = self._following.read(limit)
+        try:
+            return [ReceivedBatch(FOLDER, batch._replace(records=self._mask(batch.records))) for batch in batches]
+        except Exception:  # raised again: without the rewind these batches would count as stored
+            self.rewind()
+            raise
+
+    def settle(self) -> bool:
+        """Move the cursors to what was read; return whether any moved."""
+        following = self._following
+        damaged, unreadable = following.damaged, following.unreadable
+        moved = not following.is_settled
+        following.settle()
+        self._counters.add("dropped", FOLDER, following.damaged - damaged, "damaged frame")
+        self._counters.add("rejected", FOLDER, following.unreadable - unreadable, "unreadable record")
+        return moved

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from stepscope.hub.counters import Counters
-from stepscope.hub.receivers.folder import FolderReceiver
+from stepscope.hub.sources import FolderReceiver
 from stepscope.journal import layout
 from stepscope.journal.following import Cursors
 from stepscope.journal.segments import Journal
 from stepscope.model.ports import Writer
-from stepscope.model.records import Metric
+from stepscope.model.records import Metric, Record
 
 
 class Clock:
@@ -190,3 +190,20 @@ def test_rewind(tmp_path: Path, clock: Clock) -> None:
     write(target, 4)
     clock.now += 1
     assert steps(receiver) == [("a", 4)]
+
+
+def test_a_failing_mask_loses_nothing(tmp_path: Path, clock: Clock) -> None:
+    """Batches that could not be masked are read again, and do not count as stored."""
+    write(journal(tmp_path, "a"), 0, 1)
+    failures = [ValueError("once")]
+
+    def mask(records: list[Record]) -> list[Record]:
+        if failures:
+            raise failures.pop()
+        return records
+
+    receiver = FolderReceiver(tmp_path, Cursors(tmp_path, "x"), Counters(), mask, clock=clock)
+    with pytest.raises(ValueError, match="once"):
+        receiver.read()
+    receiver.settle()
+    assert steps(receiver) == [("a", 0), ("a", 1)]
