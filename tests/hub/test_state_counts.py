@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,3 +77,12 @@ def test_a_store_that_stumbles_is_left_alone_for_a_while() -> None:
     with pytest.raises(ZeroDivisionError):
         world.state_counts.counts()
     assert world.state_counts.counts() == {"running": 1}
+
+
+@pytest.mark.parametrize(("beginning", "state"), [({"config": {}}, "crashed"), ({"received_from": "x"}, "stalled")])
+def test_a_foreign_client_that_falls_silent_is_no_crash(beginning: dict[str, Any], state: str) -> None:
+    """A start that was recorded for a foreign client promises no heartbeats, also after a restart of the hub."""
+    then = (NOW - 600) * 10**9
+    silent = RunRow(1, "a", "p", "", then, then, 1, 1, ("h",), 1, 5, {}, beginning=beginning, seen=then)
+    journals = Journals(Path("/nowhere"), Cursors(Path("/nowhere"), "store"), {})
+    assert RunStates(Presence(), journals, clock=lambda: float(NOW)).state(silent) == state

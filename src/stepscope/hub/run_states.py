@@ -15,6 +15,7 @@ from stepscope.journal import layout
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import process_alive
 from stepscope.journal.segments import Position, find_writer
+from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.states import STALLED_SECONDS, State, WriterFacts, ending_of, run_state, writer_state
 
@@ -221,7 +222,8 @@ def _stored(row: RunRow, attempt: int, present: list[WriterFacts], now: float, *
     latest = max((max(each.seen, each.touched) for each in (*present, *facts)), default=0.0)
     silent = len(covered) < row.ranks and (attempt == 1 or row.seen / 1e9 > latest + STALLED_SECONDS)
     if not covered or silent:
-        seen, beats = min(row.seen / 1e9, now), bool(row.beginning)
+        seen = min(row.seen / 1e9, now)
+        beats = bool(row.beginning) and names.ATTR_RECEIVED_FROM not in row.beginning
         facts.append(WriterFacts(attempt, seen, beats=beats, unread=unread))
     return facts
 

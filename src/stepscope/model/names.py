@@ -35,6 +35,8 @@ SPAN_BUCKETS = {
 
 EVENT_STARTED = "train.run.started"
 EVENT_FINISHED = "train.run.finished"
+ATTR_RECEIVED_FROM = "received_from"
+"""On a start: the foreign client it was made for, which sends no heartbeats and may end without a record."""
 EVENT_EDITED = "train.run.edited"
 """A process of a run changed its name, notes or tags; the attributes are those of a `Change`."""
 EVENT_CLOCK = "stepscope.clock_jump"
