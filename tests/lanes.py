@@ -8,6 +8,7 @@ CHAOS = (
     "tests/fuzz/",
     "tests/integrations/",
     "tests/diagnosis/test_real_runs.py",
+    "tests/hub/cluster/",
     "tests/hub/test_connections.py",
     "tests/hub/test_crashes.py",
     "tests/hub/test_damage.py",
