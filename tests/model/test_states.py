@@ -5,7 +5,7 @@ import pytest
 from stepscope.hub.presence import learn
 from stepscope.model import names
 from stepscope.model.records import Event, Metric
-from stepscope.model.states import State, WriterFacts, WriterState, ending_of, run_state, writer_state
+from stepscope.model.states import State, WriterFacts, WriterState, beat_interval, ending_of, run_state, writer_state
 
 NOW = 1_000_000.0
 AGO = NOW - 1e5
@@ -122,3 +122,11 @@ def test_learn() -> None:
     end = Event(int((NOW + 99) * 1e9), None, None, None, None, 9, names.EVENT_FINISHED, {"status": "failed"})
     assert learn(facts, [beat], NOW) == WriterFacts(1, pytest.approx(NOW - 5), beats=True)
     assert learn(facts, [beat, end], NOW) == WriterFacts(1, NOW, "failed", NOW)
+
+
+@pytest.mark.parametrize(("silence", "state"), [(119, "running"), (120, "stalled"), (719, "stalled"), (720, "crashed")])
+def test_a_client_with_slow_heartbeats_is_given_more_time(silence: float, state: State) -> None:
+    """One that beats every 30 s is stalled and crashed after as many missed beats as one that beats every 5 s."""
+    interval = beat_interval({names.ATTR_HEARTBEAT: 30.0})
+    assert writer_state(WriterFacts(1, NOW - silence, interval=interval), NOW) == state
+    assert beat_interval({}) == beat_interval({names.ATTR_HEARTBEAT: "soon"}) == 5.0

@@ -9,7 +9,7 @@ from stepscope.hub.sources import ReceivedBatch
 from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Record
-from stepscope.model.states import WriterFacts, ending_of
+from stepscope.model.states import WriterFacts, beat_interval, ending_of
 
 MOST_RUNS = 20_000
 _SELF = "stepscope"
@@ -57,7 +57,8 @@ class Presence:
 
 
 def _unseen(writer: Writer) -> WriterFacts:
-    return WriterFacts(writer.attempt, 0.0, beats=False, main=writer.main, rank=writer.rank)
+    interval = beat_interval(writer.resource)
+    return WriterFacts(writer.attempt, 0.0, beats=False, interval=interval, main=writer.main, rank=writer.rank)
 
 
 def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:

@@ -17,7 +17,15 @@ from stepscope.journal.layout import process_alive
 from stepscope.journal.segments import Position, find_writer
 from stepscope.model import names
 from stepscope.model.ports import Writer
-from stepscope.model.states import STALLED_SECONDS, State, WriterFacts, ending_of, run_state, writer_state
+from stepscope.model.states import (
+    STALLED_SECONDS,
+    State,
+    WriterFacts,
+    beat_interval,
+    ending_of,
+    run_state,
+    writer_state,
+)
 
 LOOK_SECONDS = 1.0
 """So long is what was found in a run's folder good."""
@@ -224,7 +232,8 @@ def _stored(row: RunRow, attempt: int, present: list[WriterFacts], now: float, *
     if not covered or silent:
         seen = min(row.seen / 1e9, now)
         beats = bool(row.beginning) and names.ATTR_RECEIVED_FROM not in row.beginning
-        facts.append(WriterFacts(attempt, seen, beats=beats, unread=unread))
+        interval = beat_interval(row.beginning)
+        facts.append(WriterFacts(attempt, seen, beats=beats, interval=interval, unread=unread))
     return facts
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stepscope.imports.rows import add_row, number
+from stepscope.imports.rows import add_row
 from stepscope.imports.source import Chunk, FoundRun, Skip
 from stepscope.journal import layout
+from stepscope.wire.wandb_rows import number
 
 STEPS = ("step", "_step", "global_step", "Step", "iteration", "iter", "trainer/global_step", "epoch")
 """Columns that tell the step, the first that a row has."""

@@ -15,6 +15,7 @@ from stepscope.journal import layout
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert, Event, Log
 from stepscope.wire.protobuf_fields import fields, signed, text
+from stepscope.wire.wandb_rows import machine_values, nanoseconds
 
 HEADER = b":W&B\xe1\xbe\x00"
 BLOCK = 32 * 1024
@@ -183,14 +184,14 @@ class _Reader:
 
     def _history(self, row: dict[str, Any]) -> None:
         self._step = int(row.pop("_step", 0 if self._step is None else self._step))
-        self._time = int(float(row.pop("_timestamp", self._time / 1e9)) * 1e9)
+        self._time = nanoseconds(float(row.pop("_timestamp", self._time / 1e9)))
         row.pop("_runtime", None)
         self._points += add_row(self.records, self._time, self._step, None, row, self._skip)
 
     def _statistics(self, data: bytes) -> None:
         stamp = next((dict(fields(field)) for number, field in fields(data) if number == 2), {})
         time = int(stamp.get(1, 0)) * 10**9 + int(stamp.get(2, 0)) or self._time
-        self._points += add_row(self.records, time, self._step, "system", _items(data), self._skip)
+        self._points += add_row(self.records, time, self._step, "system", machine_values(_items(data)), self._skip)
 
     def _output(self, data: bytes) -> None:
         found = dict(fields(data))

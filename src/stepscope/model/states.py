@@ -1,8 +1,8 @@
 """Run states, computed from what each writer reported and how long it has been silent; CLI and hub both use this."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from stepscope.model import names
 
@@ -13,8 +13,9 @@ STATES: tuple[State, ...] = ("importing", "running", "stalled", "crashed", "fini
 ENDED: tuple[State, ...] = ("finished", "failed", "preempted", "crashed")
 """What a writer can report of its own end."""
 
+BEAT_SECONDS = 5.0
 STALLED_SECONDS, CRASHED_SECONDS = 20.0, 120.0
-"""Silence of a writer that sends a heartbeat every 5 s: a few missed, then too many."""
+"""Silence of a writer that sends a heartbeat every 5 s: a few missed, then too many; in proportion for others."""
 QUIET_SECONDS, GONE_SECONDS = 300.0, 3600.0
 """The same for a writer without heartbeats, such as an OpenTelemetry exporter, which can end without saying so."""
 
@@ -36,6 +37,8 @@ class WriterFacts:
     said_at: float = 0.0
     beats: bool = True
     """Whether it sends heartbeats, as our own SDK does."""
+    interval: float = BEAT_SECONDS
+    """Seconds between its heartbeats."""
     main: bool = True
     """False for a forked or joined process, which does not decide the state of its run."""
     rank: int = 0
@@ -45,6 +48,12 @@ class WriterFacts:
     """Whether its process exists; None where only silence can tell, such as on another host."""
     unread: bool = False
     """Whether there are records of it that the reader has not read yet."""
+
+
+def beat_interval(attrs: Mapping[str, Any]) -> float:
+    """How often a client says that it is alive, as its writer or its start says."""
+    given = attrs.get(names.ATTR_HEARTBEAT)
+    return min(max(float(given), BEAT_SECONDS), QUIET_SECONDS) if isinstance(given, (int, float)) else BEAT_SECONDS
 
 
 def ending_of(word: object) -> State:
@@ -61,7 +70,8 @@ def writer_state(facts: WriterFacts, now: float) -> WriterState:
     if facts.alive is False:
         return "importing" if facts.unread else _gone(facts)
     silence = now - max(facts.seen, facts.touched)
-    late, lost = (STALLED_SECONDS, CRASHED_SECONDS) if facts.beats else (QUIET_SECONDS, GONE_SECONDS)
+    slow = facts.interval / BEAT_SECONDS
+    late, lost = (STALLED_SECONDS * slow, CRASHED_SECONDS * slow) if facts.beats else (QUIET_SECONDS, GONE_SECONDS)
     if silence < late:
         return "running"
     if facts.unread:

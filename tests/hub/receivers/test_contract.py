@@ -1,5 +1,6 @@
-"""Every receiver passes the contract: OTLP over HTTP and gRPC, the native protocol, the folder."""
+"""Every receiver passes the contract: OTLP over HTTP and gRPC, the native protocol, W&B's, the folder."""
 
+import base64
 import contextlib
 import json
 import os
@@ -150,6 +151,39 @@ class NativeSender(AtHub):
         return _reply(answer)
 
 
+class WandbSender(AtHub):
+    """Weights & Biases: a block of history lines, whose offset is its first step."""
+
+    def request(self, run: str, steps: Sequence[int]) -> tuple[str, bytes]:
+        """A run and a file_stream request."""
+        lines = [json.dumps({"loss": 1.0, "_step": step, "_timestamp": time.time()}) for step in steps]
+        block = {"offset": steps[0] if run == "repeated" else 0, "content": lines}
+        return self.name(run), json.dumps({"files": {"wandb-history.jsonl": block}}).encode()
+
+    def send(self, request: tuple[str, bytes], token: str = "") -> Reply:
+        """Post it with the token as API key; a refusal is JSON."""
+        run, body = request
+        key = base64.b64encode(f"api:{token}".encode()).decode()
+        answer = self.hub.post(f"/files/team/p/{run}/file_stream", body, JSON, authorization=f"Basic {key}")
+        assert isinstance(answer.json(), dict)
+        return _reply(answer)
+
+    def garbage(self) -> Iterable[Any]:
+        """Bodies that are no requests, and lines that are no objects."""
+        lines = {"files": {"wandb-history.jsonl": {"offset": 0, "content": ["{", "[1]", "{}"]}}}
+        offset = {"files": {"wandb-history.jsonl": {"offset": -5, "content": ["{}"]}}}
+        bodies = [*GARBAGE, json.dumps(lines).encode(), json.dumps(offset).encode(), b'{"files": {"x": 1}}']
+        return [(self.name("garbage"), body) for body in bodies]
+
+    def too_large(self) -> Any:
+        """Bytes beyond the limit."""
+        return self.name("large"), bytes(21 * MEGA)
+
+    def stored(self, run: str, count: int) -> list[int]:
+        """The steps of the values; a heartbeat has none."""
+        return [step for step in super().stored(run, count + 1) if step >= 0]
+
+
 class FolderSender(AtHub):
     """A trainer's journal beside the hub."""
 
@@ -225,6 +259,12 @@ class TestNative(_Pairs):
     """The native protocol."""
 
     sender_type = NativeSender
+
+
+class TestWandb(_Pairs):
+    """Weights & Biases."""
+
+    sender_type = WandbSender
 
 
 class TestFolder(_Pairs):

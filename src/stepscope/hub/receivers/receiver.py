@@ -26,6 +26,7 @@ GROUP = "stepscope.receivers"
 BUILT_IN = {
     "native": "stepscope.hub.receivers.native:Native",
     "otlp_http": "stepscope.hub.receivers.otlp:OtlpHttp",
+    "wandb": "stepscope.hub.receivers.wandb.wandb_receiver:Wandb",
 }
 
 
@@ -37,8 +38,8 @@ class ReceiverRoute:
     answer: Callable[[Request], Awaitable[Response]]
     """Answers a request whose token was checked; Refused is written by the receiver's `refuse`."""
     methods: tuple[str, ...] = ("POST",)
-    scope: Scope | None = "ingest"
-    """The scope that a token needs; None for a route that is open to everybody."""
+    scope: Scope | tuple[Scope, ...] | None = "ingest"
+    """The scope that a token needs, or several of which one is enough; None for a route that is open to everybody."""
     body: int | None = None
     """Bytes of a body, before and after decompression; None for the hub's limit of an ingest request."""
     stream: bool = False

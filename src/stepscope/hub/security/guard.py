@@ -28,6 +28,10 @@ class Access:
         """The only project this one may touch; None for all."""
         return self.token.project if self.token is not None else None
 
+    def allows(self, scope: Scope) -> bool:
+        """Tell whether this one may do something, where a path is for more than one thing."""
+        return self.token is None or self.token.allows(scope)
+
 
 class RequestHead(NamedTuple):
     """A request without its body; the names of headers are lower case."""
@@ -62,8 +66,8 @@ class Guard:
         self._foreign = frozenset(origin.rstrip("/").lower() for origin in foreign)
         self._scheme = scheme
 
-    def check(self, head: RequestHead, needed: Scope | None, shown: str) -> Access | Refusal:
-        """Decide about an HTTP request that needs a scope, None for none, and shows a token, empty for none."""
+    def check(self, head: RequestHead, needed: "Scope | tuple[Scope, ...] | None", shown: str) -> Access | Refusal:
+        """Decide about an HTTP request that needs a scope, or one of several, and shows a token, empty for none."""
         headers = head.headers
         token = self.tokens.find(shown) if shown else None
         # A page in a browser that was led here under another name cannot know a token.
@@ -80,7 +84,7 @@ class Guard:
             return Access(token)
         return self.admit(shown, needed)
 
-    def admit(self, shown: str, needed: Scope) -> Access | Refusal:
+    def admit(self, shown: str, needed: "Scope | tuple[Scope, ...]") -> Access | Refusal:
         """Decide by the token alone, as gRPC does."""
         if not self._needs_token():
             return Access()
@@ -88,8 +92,9 @@ class Guard:
         if token is None:
             how = "show a token: Authorization: Bearer TOKEN (stepscope hub token create)"
             return Refusal(HTTPStatus.UNAUTHORIZED, how if not shown else f"this token is not known; {how}")
-        if not token.allows(needed):
-            return Refusal(HTTPStatus.FORBIDDEN, f"this token lacks the scope {needed!r}")
+        enough = (needed,) if isinstance(needed, str) else needed
+        if not any(token.allows(scope) for scope in enough):
+            return Refusal(HTTPStatus.FORBIDDEN, f"this token lacks the scope {' or '.join(map(repr, enough))}")
         wait = self._rates.take(token.id, token.requests)
         if wait:
             return Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many requests with this token", wait)

@@ -46,8 +46,8 @@ class AccessRule(NamedTuple):
     """What a request needs and may bring."""
 
     policy: AccessPolicy
-    scope: TokenScope | None
-    """The scope that its token needs; None for none."""
+    scope: TokenScope | tuple[TokenScope, ...] | None
+    """The scope that its token needs, or several of which one is enough; None for none."""
     body: int
     """Bytes of its body at most, before and after decompression."""
     stream: bool = False

@@ -1,0 +1,1 @@
+"""Takes what unmodified Weights & Biases clients send, and answers what they ask."""

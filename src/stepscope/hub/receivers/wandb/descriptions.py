@@ -1,0 +1,123 @@
+"""What a client says of its run: start, configuration, name, notes and tags, as events of the run."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from stepscope.hub.receivers.wandb.lines import read_row
+from stepscope.hub.receivers.wandb.tracked_runs import END, HEARTBEAT_SECONDS, START, Sent, TrackedRun, TrackedRuns
+from stepscope.model.names import ATTR_HEARTBEAT, EVENT_EDITED, EVENT_STARTED, SEVERITIES
+from stepscope.model.records import Event, Record
+from stepscope.model.redaction import redact
+from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, read_tags
+from stepscope.wire.wandb_rows import Definition, read_definitions
+
+EVENT_CONFIG = "train.config"
+OWN_CONFIG = "_wandb"
+"""The part of a configuration that the client writes for itself."""
+
+
+def begin(runs: TrackedRuns, sent: Sent, *, again: bool = False, resume: bool = False) -> None:
+    """Record the start of an attempt: of the first one, of one that resumes, or that starts `again` from nothing."""
+    about = sent.run.about
+    start = about.stream(START)
+    fresh = not about.attempt or again or resume
+    if not fresh and start.last is not None and start.last.seq not in sent.run.unsure:
+        return
+    if fresh:
+        about.attempt += 1
+        about.started = runs.clock()
+        about.state, about.exit_code, about.resuming = "running", None, False
+        about.streams = {} if again else {name: each for name, each in about.streams.items() if name != END}
+        sent.run.console.clear()
+        start = about.stream(START)
+        start.last = None
+    start.last = runs.add(sent, [_event(about.started, EVENT_STARTED, _beginning(about))], start.last)
+
+
+def _beginning(about: TrackedRun) -> dict[str, Any]:
+    said = {"notes": about.notes, "tags": read_tags(about.tags), "group": about.group, "job_type": about.job_type}
+    said |= {"program": about.program, "git.commit": about.commit, "git.repository": about.repo}
+    own = {"config": plain_config(about.config), ATTR_HEARTBEAT: HEARTBEAT_SECONDS}
+    return {**own, **{key: value for key, value in said.items() if value}}
+
+
+def describe(runs: TrackedRuns, sent: Sent, given: Mapping[str, Any]) -> None:
+    """Take a description: the first one begins the run, later ones edit what they give."""
+    about = sent.run.about
+    before = (about.name, about.notes, read_tags(about.tags), plain_config(about.config))
+    about.name = _text(given.get("displayName"), about.name)[:LONGEST_NAME]
+    about.notes = _text(given.get("notes"), about.notes)[:LONGEST_NOTES]
+    if isinstance(given.get("tags"), list):
+        about.tags = [tag for tag in redact(given["tags"]) if isinstance(tag, str)][:MOST_TAGS]
+    about.group = _text(given.get("groupName"), about.group)
+    about.job_type = _text(given.get("jobType"), about.job_type)
+    about.host = _text(given.get("host"), about.host)
+    about.program = _text(given.get("jobProgram"), about.program)
+    about.commit = _text(given.get("commit"), about.commit)
+    about.repo = _text(given.get("jobRepo"), about.repo)
+    config = _parsed(given.get("config"))
+    if config is not None:
+        about.config = json.dumps({key: _safe_item(key, value) for key, value in config.items()})
+    summary = _parsed(given.get("summaryMetrics"))
+    if summary is not None:
+        about.summary = json.dumps(redact(summary))
+    if not about.attempt or about.resuming:
+        begin(runs, sent, resume=about.resuming)
+        return
+    begin(runs, sent)
+    if edits := _edits(about, *before, runs.clock()):
+        runs.add(sent, edits)
+
+
+def _edits(
+    about: TrackedRun, name: str, notes: str, tags: dict[str, Any], config: dict[str, Any], now: int
+) -> list[Record]:
+    change: dict[str, Any] = {"name": about.name} if about.name != name and about.name else {}
+    change |= {"notes": about.notes} if about.notes != notes else {}
+    tags_now = read_tags(about.tags)
+    if tags_now != tags:
+        change["tags"] = {**dict.fromkeys(tags.keys() - tags_now.keys()), **tags_now}
+    found: list[Record] = [_event(now, EVENT_EDITED, change)] if change else []
+    fresh = {key: value for key, value in plain_config(about.config).items() if config.get(key, _parsed) != value}
+    return [*found, _event(now, EVENT_CONFIG, fresh)] if fresh else found
+
+
+def _event(time: int, name: str, attrs: dict[str, Any]) -> Event:
+    return Event(time, None, None, None, None, SEVERITIES["INFO"], name, attrs)
+
+
+def _text(given: Any, before: str) -> str:
+    return redact(given)[:4096] if isinstance(given, str) else before
+
+
+def _parsed(given: Any) -> dict[str, Any] | None:
+    """Read JSON text; None when nothing was given or it is no object."""
+    found = read_row(given) if isinstance(given, str) else given
+    return found if isinstance(found, dict) else None
+
+
+def _safe_item(key: str, item: Any) -> Any:
+    """An item of a configuration, `{"value": 3e-4}`, with the secrets in it masked."""
+    if isinstance(item, dict) and "value" in item:
+        return {**redact(item), "value": redact({key: item["value"]})[key]}
+    return redact({key: item})[key]
+
+
+def plain_config(text: str) -> dict[str, Any]:
+    """A configuration without what the client wrote for itself: `{"lr": {"value": 3e-4}}` is `{"lr": 3e-4}`."""
+    found = read_row(text) or {}
+    return {
+        key: value["value"] if isinstance(value, dict) and "value" in value else value
+        for key, value in found.items()
+        if key != OWN_CONFIG
+    }
+
+
+@lru_cache(maxsize=256)
+def definitions_of(config: str) -> tuple[Definition, ...]:
+    """The definitions of metrics in a configuration."""
+    own = (read_row(config) or {}).get(OWN_CONFIG)
+    value = own.get("value") if isinstance(own, dict) else None
+    return read_definitions(value.get("m")) if isinstance(value, dict) else ()

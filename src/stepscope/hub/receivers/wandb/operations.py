@@ -1,0 +1,226 @@
+"""The GraphQL fields that a training script's client asks for while it writes."""
+
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from stepscope.hub.receivers.ingest import Repeats, digest
+from stepscope.hub.receivers.wandb.descriptions import describe
+from stepscope.hub.receivers.wandb.file_stream import EVENTS, HISTORY, OUTPUT
+from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
+from stepscope.hub.receivers.wandb.node_ids import read_id, write_id
+from stepscope.hub.receivers.wandb.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
+from stepscope.hub.receivers.wandb.uploads import path_in
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.security.guard import Access
+from stepscope.model.names import SEVERITIES
+from stepscope.model.records import Alert
+
+ENTITY = "stepscope"
+"""The entity of clients that name none; whatever they name, a project is one and the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request, and what it waits for."""
+
+    access: Access
+    base: str
+    """The address of this hub as the client knows it."""
+    authorization: str = ""
+    waits: list["Future[None]"] = field(default_factory=list)
+    """What must be safe before the answer goes out."""
+
+    @property
+    def upload_headers(self) -> list[str]:
+        """What the client is to send with an upload: its own credentials."""
+        return [f"Authorization:{self.authorization}"] if self.authorization else []
+
+
+class RunOperations:
+    """Mutations and queries about one run."""
+
+    def __init__(self, runs: TrackedRuns) -> None:
+        self._runs = runs
+        self._alerts: Repeats[bool] = Repeats()
+
+    def mutations(self, caller: Caller) -> Node:
+        """The fields of mutations."""
+        return {
+            "upsertBucket": lambda given: self._upsert(_input(given), caller),
+            "notifyScriptableRunAlert": lambda given: self._alert(_input(given), caller),
+            "createRunFiles": lambda given: self._create_files(_input(given), caller),
+            "markRunFilesUploaded": {"success": True},
+        }
+
+    def queries(self, caller: Caller) -> Node:
+        """The fields of queries that a client needs to write."""
+        return {
+            "viewer": viewer(),
+            "serverInfo": SERVER,
+            "entity": lambda given: {"id": ENTITY, "name": given.get("name"), "organization": None},
+            "organization": None,
+            "model": lambda given: self._model(given, caller),
+            "clientIDMapping": None,
+        }
+
+    def _upsert(self, given: Mapping[str, Any], caller: Caller) -> Node:
+        project, id = given.get("modelName"), given.get("name")
+        if isinstance(given.get("id"), str):
+            project, id = read_id("Run", given["id"])
+        run = self._runs.find_or_make(_named(project, "uncategorized"), _named(id))
+        with run.lock:
+            inserted = not run.about.attempt
+            sent = Sent(run, caller.access.project)
+            describe(self._runs, sent, given)
+            caller.waits.append(self._runs.submit(sent))
+            return {"bucket": bucket(run.about, given.get("entityName")), "inserted": inserted}
+
+    def _alert(self, given: Mapping[str, Any], caller: Caller) -> Node:
+        run = self._runs.find_or_make(_named(given.get("projectName"), "uncategorized"), _named(given.get("runName")))
+        key = digest((run.about.project, run.about.id), json.dumps(given, sort_keys=True, default=str).encode())
+        if self._alerts.find(key) is not None:
+            return {"success": True}
+        word = str(given.get("severity") or "INFO").upper()
+        now = self._runs.clock()
+        with run.lock:
+            title, text = (str(given.get(part) or "")[:4096] for part in ("title", "text"))
+            sent = Sent(run, caller.access.project)
+            record = Alert(now, run.about.step, None, None, None, SEVERITIES.get(word, 9), title or "alert", text)
+            self._runs.add(sent, [record])
+            future = self._runs.submit(sent)
+        future.add_done_callback(lambda done: None if done.exception() else self._alerts.keep(key, True))
+        caller.waits.append(future)
+        return {"success": True}
+
+    def _create_files(self, given: Mapping[str, Any], caller: Caller) -> Node:
+        project, id = _named(given.get("projectName"), "uncategorized"), _named(given.get("runName"))
+        run = self._runs.find_or_make(project, id)
+        names = given.get("files")
+        wanted = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        for name in wanted:
+            path_in(run.folder, name)
+        where = f"{caller.base}/files/{_quoted(given.get('entityName') or ENTITY)}/{_quoted(project)}/{_quoted(id)}"
+        return {
+            "runID": write_id("Run", project, id),
+            "uploadHeaders": caller.upload_headers,
+            "files": [{"name": name, "uploadUrl": f"{where}/{quote(name)}"} for name in wanted],
+        }
+
+    def _model(self, given: Mapping[str, Any], caller: Caller) -> Node:
+        project = _named(given.get("name"), "uncategorized")
+        return {**project_node(project, given.get("entityName")), "bucket": self._bucket(project, caller.access)}
+
+    def _bucket(self, project: str, access: Access) -> Callable[[Mapping[str, Any]], Node | None]:
+        def find(given: Mapping[str, Any]) -> Node | None:
+            if access.project not in (None, project):
+                text = f"this token is for the project {access.project!r}, not {project!r}"
+                raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
+            run = self._runs.find(project, _named(given.get("name")))
+            if run is None or not run.about.attempt:
+                return None
+            with run.lock:
+                run.about.resuming = True
+                return {**bucket(run.about, None), **_progress(run)}
+
+        return find
+
+
+def _input(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = given.get("input")
+    if not isinstance(found, Mapping):
+        raise GraphQLError("the mutation has no input")
+    return found
+
+
+def _named(given: Any, default: str = "") -> str:
+    if given is None or given == "":
+        given = default
+    if not isinstance(given, str) or not given:
+        raise GraphQLError("a run or project has no name")
+    return given
+
+
+def _quoted(given: Any) -> str:
+    return quote(str(given), safe="")
+
+
+def _progress(run: OpenRun) -> Node:
+    about = run.about
+    return {
+        "historyLineCount": about.stream(HISTORY).lines,
+        "eventsLineCount": about.stream(EVENTS).lines,
+        "logLineCount": about.stream(OUTPUT).lines,
+        "historyTail": _tail(about, HISTORY),
+        "eventsTail": _tail(about, EVENTS),
+        "summaryMetrics": about.summary,
+        "wandbConfig": about.config,
+        "tags": about.tags,
+        "notes": about.notes,
+    }
+
+
+def _tail(about: TrackedRun, name: str) -> str:
+    tail = about.stream(name).tail
+    return json.dumps([tail] if tail else [])
+
+
+def bucket(about: TrackedRun, entity: Any) -> dict[str, Any]:
+    """A run as clients that write see it."""
+    return {
+        "__typename": "Run",
+        "id": write_id("Run", about.project, about.id),
+        "name": about.id,
+        "displayName": about.name or about.id,
+        "description": None,
+        "notes": about.notes,
+        "tags": about.tags,
+        "config": about.config,
+        "sweepName": None,
+        "group": about.group or None,
+        "jobType": about.job_type or None,
+        "project": project_node(about.project, entity),
+        "historyLineCount": lambda given: about.stream(HISTORY).lines,
+    }
+
+
+def project_node(project: str, entity: Any) -> dict[str, Any]:
+    """A project; the entity is whatever the client names."""
+    name = entity if isinstance(entity, str) and entity else ENTITY
+    return {
+        "__typename": "Project",
+        "id": write_id("Project", project),
+        "internalId": write_id("Project", project),
+        "name": project,
+        "entityName": name,
+        "entity": {"id": write_id("Entity", name), "name": name},
+    }
+
+
+def viewer() -> Node:
+    """Who the client is: everybody is the same here."""
+    return {
+        "__typename": "User",
+        "id": write_id("User", ENTITY),
+        "entity": ENTITY,
+        "username": ENTITY,
+        "name": ENTITY,
+        "email": "",
+        "admin": False,
+        "flags": "{}",
+        "teams": {"edges": []},
+        "apiKeys": {"edges": []},
+        "organizations": [],
+    }
+
+
+SERVER: Node = {
+    "cliVersionInfo": JsonValue(max_cli_version=None),
+    "latestLocalVersionInfo": None,
+    "features": [],
+}
+"""The server's version and features: none beyond those of the oldest clients."""

@@ -1,0 +1,277 @@
+"""What a W&B client must find again of its run: description, line counts, summary; a file for each run."""
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import quote
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from stepscope.hub.receivers.ingest import Ingest, Upload
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.run_catalog import list_runs
+from stepscope.journal.files import replace_file
+from stepscope.model.errors import Retry
+from stepscope.model.names import ATTR_HEARTBEAT
+from stepscope.model.ports import Writer, run_id_trouble
+from stepscope.model.records import Metric, Record
+
+HEARTBEAT_SECONDS = 30.0
+"""The client sends a heartbeat this often when it has nothing else to send."""
+LONGEST_NAME = 128
+"""Characters of a project or of a run's id, as W&B has it."""
+START, END = "start", "end"
+"""The streams of the one batch that says how an attempt began, and of the one that says how it ended."""
+_MOST_OPEN = 2000
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True):
+    """Lines of a stream that went to the journal together, as batch `seq` of an attempt."""
+
+    start: int
+    stop: int
+    seq: int
+    attempt: int
+
+
+class Stream(msgspec.Struct):
+    """How much of one streamed file was taken."""
+
+    lines: int = 0
+    first: str = ""
+    """A digest of the first line: another first line comes from a process that starts over."""
+    last: Block | None = None
+    tail: str = ""
+    """What a client that resumes needs of the last line, as JSON."""
+
+
+class TrackedRun(msgspec.Struct, kw_only=True):
+    """A run as its W&B client sees it."""
+
+    project: str
+    id: str
+    """The name of the run in addresses; W&B calls the id of a run its name."""
+    run: str
+    """The id of the run here."""
+    created: int
+    started: int = 0
+    """When the current attempt started."""
+    attempt: int = 0
+    seq: int = 0
+    """The number of the next batch."""
+    name: str = ""
+    notes: str = ""
+    tags: list[str] = []
+    group: str = ""
+    job_type: str = ""
+    host: str = ""
+    program: str = ""
+    commit: str = ""
+    repo: str = ""
+    config: str = "{}"
+    """As the client sent it, as JSON; secrets are masked in it, as in the summary."""
+    summary: str = "{}"
+    state: str = "running"
+    exit_code: int | None = None
+    heartbeat: int = 0
+    step: int | None = None
+    """The step of the last history line."""
+    resuming: bool = False
+    """A client asked how to resume it, so that the next one that describes the run is another attempt."""
+    streams: dict[str, Stream] = {}
+
+    def stream(self, name: str) -> Stream:
+        """How much of a stream was taken."""
+        return self.streams.setdefault(name, Stream())
+
+    def writer(self, attempt: int | None = None) -> Writer:
+        """Who writes the records of an attempt."""
+        number = attempt or self.attempt
+        return Writer(
+            id=f"wandb-a{number}",
+            run=self.run,
+            project=self.project,
+            name=self.name or self.id,
+            attempt=number,
+            host=self.host,
+            wall_ns=self.started,
+            resource={"stepscope.client": "wandb", ATTR_HEARTBEAT: HEARTBEAT_SECONDS},
+        )
+
+
+class OpenRun:
+    """A run in memory. Hold the lock while reading or changing it."""
+
+    def __init__(self, folder: Path, about: TrackedRun, *, unsure: bool) -> None:
+        self.folder = folder
+        self.about = about
+        self.lock = threading.RLock()
+        last = [each.last.seq for each in about.streams.values() if each.last is not None]
+        self.unsure = set(last if unsure else ())
+        """Batches of which it is not known whether they are in the journal: they are given to it again."""
+        self.console: dict[int, str] = {}
+        """The latest lines of the console, which the client may send again, changed."""
+        self.beat = 0.0
+        """When a heartbeat was last recorded, by the monotonic clock."""
+
+    def save(self) -> None:
+        """Write it to disk; Retry when that fails."""
+        try:
+            replace_file(self.folder / "run.json", msgspec.json.encode(self.about), fsync=True)
+        except OSError as error:
+            raise Retry(f"the state of a W&B run cannot be written: {error}", after=5.0) from error
+
+
+@dataclass(slots=True)
+class Sent:
+    """What one request brings for a run."""
+
+    run: OpenRun
+    project: str | None
+    """The only project that the token reaches."""
+    upload: Upload = field(default_factory=Upload)
+    numbers: set[int] = field(default_factory=set)
+    rewritten: list[int] = field(default_factory=list)
+    """Numbers of the lines of the console that were sent before, with another text."""
+
+
+class TrackedRuns:
+    """The runs of all W&B clients, in a folder of their own. Safe to use from any thread."""
+
+    def __init__(
+        self, files: Path, ingest: Ingest, engine: Callable[[], Engine], clock: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._files, self._ingest, self._engine, self.clock = files, ingest, engine, clock
+        self._lock = threading.Lock()
+        self._open: WeakValueDictionary[tuple[str, str], OpenRun] = WeakValueDictionary()
+        self._recent: deque[OpenRun] = deque(maxlen=_MOST_OPEN)
+
+    def folder(self, project: str, *parts: str) -> Path:
+        """The folder of a project, or one in it; nothing outside of it can be named."""
+        return self._files.joinpath("wandb", *(file_name(part) for part in (project, *parts)))
+
+    def make(self, folder: Path) -> Path:
+        """Make a folder below that of all files; Retry when that fails, as when the disk of the hub is gone."""
+        try:
+            missing = [each for each in (folder, *folder.parents) if each.is_relative_to(self._files)]
+            for each in reversed(missing):
+                each.mkdir(exist_ok=True)
+        except OSError as error:
+            raise Retry(f"a folder of W&B files cannot be made: {error}", after=5.0) from error
+        return folder
+
+    def find(self, project: str, id: str) -> OpenRun | None:
+        """The run of an id in a project; None when no client described it."""
+        check_name("project", project)
+        check_name("run", id)
+        with self._lock:
+            known = self._open.get((project, id)) or self._load(project, id)
+            if known is not None and (not self._recent or self._recent[-1] is not known):
+                self._recent.append(known)
+            return known
+
+    def _load(self, project: str, id: str) -> OpenRun | None:
+        folder = self.folder(project, "runs", id)
+        try:
+            data = (folder / "run.json").read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Retry(f"the state of a W&B run cannot be read: {error}", after=5.0) from error
+        try:
+            about = msgspec.json.decode(data, type=TrackedRun)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        made = self._open[project, id] = OpenRun(folder, about, unsure=True)
+        return made
+
+    def find_or_make(self, project: str, id: str) -> OpenRun:
+        """The run of an id in a project, made when it is new."""
+        known = self.find(project, id)
+        if known is not None:
+            return known
+        run = self._free_id(project, id)
+        with self._lock:
+            found = self._open.get((project, id))
+            if found is None:
+                folder = self.make(self.folder(project, "runs", id))
+                about = TrackedRun(project=project, id=id, run=run, created=self.clock())
+                found = self._open[project, id] = OpenRun(folder, about, unsure=False)
+                self._recent.append(found)
+            return found
+
+    def _free_id(self, project: str, id: str) -> str:
+        """The id of the run here: W&B's ids are unique in their project only."""
+        try:
+            taken = [row.project for row in list_runs(self._engine(), ids=[id])]
+        except EngineError as error:
+            raise Retry(f"the store is in trouble: {error}", after=5.0) from error
+        return id if not taken or project in taken else f"{project}.{id}"
+
+    def add(self, sent: "Sent", records: list[Record], block: Block | None = None) -> Block:
+        """Add records to what is sent, under the number of a block given before or as the next batch of the run.
+
+        Refused when the token is for another project.
+        """
+        run = sent.run
+        if block is None:
+            block = Block(0, 0, run.about.seq, run.about.attempt)
+            run.about.seq += 1
+        reason = self._ingest.add(sent.upload, run.about.writer(block.attempt), records, sent.project, block.seq)
+        if reason:
+            self._ingest.reject(reason, len(records))
+            raise Refused(Refusal(HTTPStatus.FORBIDDEN, reason))
+        sent.numbers.add(block.seq)
+        run.unsure.add(block.seq)
+        return block
+
+    def submit(self, sent: "Sent") -> "Future[None]":
+        """Save the run, so that its line counts are known again, and journal what is sent; hold the run's lock."""
+        sent.run.save()
+        future = self._ingest.submit(sent.upload)
+        future.add_done_callback(lambda done: _settle(sent, done))
+        return future
+
+    def heartbeat(self, run: OpenRun) -> list[Record]:
+        """The record that says that the client is alive, not more often than is needed."""
+        now = time.monotonic()
+        run.about.heartbeat = self.clock()
+        if run.beat and now - run.beat < HEARTBEAT_SECONDS / 3:
+            return []
+        run.beat = now
+        return [Metric(run.about.heartbeat, None, None, "stepscope", {"heartbeats": 1})]
+
+
+def _settle(sent: "Sent", done: "Future[None]") -> None:
+    if not done.cancelled() and done.exception() is None:
+        sent.run.unsure -= sent.numbers
+    else:
+        sent.run.console.update(dict.fromkeys(sent.rewritten, ""))
+
+
+def file_name(text: str) -> str:
+    """A text as the name of one file or folder, whatever is in it."""
+    name = quote(text, safe=" ,=+@()[]{}!~-_").replace("/", "%2F")
+    name = name.replace(".", "%2E") if set(name) <= {"."} else name
+    if len(name) > 200:
+        name = f"{name[:150]}%{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return name or "%"
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse the name of a project or run that cannot be one."""
+    if not name or len(name) > LONGEST_NAME or run_id_trouble(name):
+        raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the {what} must have 1 to {LONGEST_NAME} printable characters"))
+    with contextlib.suppress(UnicodeEncodeError):
+        name.encode()
+        return
+    raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the name of the {what} is not valid Unicode"))

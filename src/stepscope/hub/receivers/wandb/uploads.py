@@ -1,0 +1,158 @@
+"""Files that clients upload: kept below the folder of their run or artifact, within bounds, listed and sent back."""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote
+
+from starlette.concurrency import run_in_threadpool
+
+from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns, file_name
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.model.errors import Retry
+from stepscope.model.redaction import redact
+from stepscope.model.secret_text import mask_text
+
+MOST_BYTES = 20 * 1024**3
+"""Bytes of one file."""
+SPARE_BYTES = 256 * 1024**2
+"""Bytes that stay free on the disk."""
+MOST_FILES = 100_000
+"""Files of one run or artifact."""
+_PIECE = 1024 * 1024
+_DEEPEST, _LONGEST = 32, 255
+_MOST_TEXT = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file that was uploaded."""
+
+    name: str
+    path: Path
+    size: int
+    changed: float
+
+
+def path_in(folder: Path, name: str) -> Path:
+    """Where a file of a name is kept in a folder; Refused for a name that leads elsewhere."""
+    parts = name.replace("\\", "/").split("/")
+    if len(parts) > _DEEPEST or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"{name[:200]!r} is not the name of a file"))
+    safe = [file_name(part) for part in parts]
+    if any(unquote(kept) != part for kept, part in zip(safe, parts, strict=True)):
+        raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"a part of {name[:80]!r} is longer than {_LONGEST} bytes"))
+    return folder.joinpath(*safe)
+
+
+def list_files(folder: Path) -> list[KeptFile]:
+    """The files in a folder and below it, by name."""
+    return sorted(_walk(folder, ""), key=lambda each: each.name)
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[KeptFile]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        name = f"{prefix}{unquote(entry.name)}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path), f"{name}/")
+        elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(".%part"):
+            found = entry.stat()
+            yield KeptFile(name, Path(entry.path), found.st_size, found.st_mtime)
+
+
+class Uploads:
+    """Writes what is uploaded to files, each complete or not there at all."""
+
+    def __init__(self, runs: TrackedRuns) -> None:
+        self._runs = runs
+
+    async def keep(
+        self, folder: Path, name: str, parts: AsyncIterator[bytes], mask: Callable[[bytes], bytes] | None = None
+    ) -> str:
+        """Write the parts of a file and return its MD5 in hexadecimal; Refused or Retry when it cannot be kept."""
+        path = path_in(folder, name)
+        await run_in_threadpool(self._runs.make, path.parent)
+        fresh = path.with_name(f"{secrets.token_hex(8)}.%part")
+        digest = hashlib.md5(usedforsecurity=False)
+        try:
+            with open(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
+                await _copy(parts, file, digest.update)
+                await run_in_threadpool(_finish, file, mask)
+            os.replace(fresh, path)
+        except OSError as error:
+            raise Retry(f"an uploaded file cannot be written: {error}", after=10.0) from error
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+        return digest.hexdigest()
+
+
+async def _copy(parts: AsyncIterator[bytes], file: BinaryIO, note: Callable[[bytes], object]) -> None:
+    waiting: list[bytes] = []
+    size = total = 0
+    async for part in parts:
+        waiting.append(part)
+        size, total = size + len(part), total + len(part)
+        if total > MOST_BYTES:
+            raise Refused(Refusal(HTTPStatus(413), f"a file is larger than {MOST_BYTES} bytes"))
+        if size >= _PIECE:
+            await run_in_threadpool(_write, file, b"".join(waiting), note)
+            waiting, size = [], 0
+    await run_in_threadpool(_write, file, b"".join(waiting), note)
+
+
+def _write(file: BinaryIO, data: bytes, note: Callable[[bytes], object]) -> None:
+    found = os.statvfs(file.fileno())
+    if found.f_bavail * found.f_frsize < SPARE_BYTES + len(data):
+        raise Retry("the disk of the hub is full", after=60.0)
+    note(data)
+    file.write(data)
+
+
+def _finish(file: BinaryIO, mask: Callable[[bytes], bytes] | None) -> None:
+    """Mask the secrets in the client's own texts, and sync the file."""
+    file.flush()
+    if mask is not None and file.tell() <= _MOST_TEXT:
+        file.seek(0)
+        data = file.read()
+        safe = mask(data)
+        if safe != data:
+            file.seek(0)
+            file.truncate()
+            file.write(safe)
+            file.flush()
+    os.fsync(file.fileno())
+
+
+def masking(name: str, config: str) -> Callable[[bytes], bytes] | None:
+    """What masks the secrets in a file that the client writes itself; None for all others, kept byte by byte.
+
+    A configuration is the one that was sent, for YAML parts the name of a secret from its value; JSON is YAML too.
+    """
+    if name == "config.yaml":
+        return lambda data: config.encode()
+    if name in ("wandb-metadata.json", "wandb-summary.json"):
+        return _mask_json
+    return _mask_text if name in ("diff.patch", "output.log") else None
+
+
+def _mask_json(data: bytes) -> bytes:
+    try:
+        return json.dumps(redact(json.loads(data)), indent=2).encode()
+    except (ValueError, RecursionError):
+        return _mask_text(data)
+
+
+def _mask_text(data: bytes) -> bytes:
+    return mask_text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
