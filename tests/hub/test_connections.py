@@ -6,7 +6,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,21 @@ def rss(hub: RunningHub) -> int:
     assert hub.process is not None
     pages = int(Path(f"/proc/{hub.process.pid}/statm").read_text().split()[1])
     return pages * resource.getpagesize()
+
+
+@contextlib.contextmanager
+def watching_memory(hub: RunningHub) -> Iterator[Callable[[], int]]:
+    """Give a function that tells by how many bytes the hub's memory grew at most since then."""
+    assert hub.process is not None
+    place = Path(f"/proc/{hub.process.pid}")
+    (place / "clear_refs").write_text("5")  # the peak begins anew
+    before = rss(hub)
+
+    def growth() -> int:
+        peak = (place / "status").read_text().partition("VmHWM:")[2].split()[0]
+        return int(peak) * 1024 - before
+
+    yield growth
 
 
 def test_every_route_bounds_its_body(short: RunningHub, routes: list[tuple[str, str]]) -> None:

@@ -87,7 +87,7 @@ class Hub:
             required=not is_loopback(options.host),
         )
         self.workers = Workers("body", threads=2, waiting=256)
-        """Unpacks and decodes bodies; two threads, so that two at most are unpacked in memory at a time."""
+        """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
         self.larger_bodies: dict[str, int] = {}
         """Paths of the JSON API that take larger bodies than the others."""
         cursors = Cursors(home.folder, SINK)

@@ -24,6 +24,8 @@ class Workers:
         self._pool = ThreadPoolExecutor(threads, f"stepscope-{name}")
         self._most = threads + waiting
         self._under_way = 0
+        self.large = threading.Lock()
+        """Held by the call that needs much memory, so that there is one at a time."""
 
     async def run(self, call: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
         """Run a call on a thread; Refused with 503 when too many wait already.

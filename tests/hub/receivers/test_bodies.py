@@ -1,14 +1,17 @@
 """Decompression that stops at its limit."""
 
 import gzip
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.hub.receivers.bodies import ENCODINGS, Broken, TooLarge, inflate
+from stepscope.hub.receivers.bodies import ENCODINGS, LARGE, Broken, TooLarge, inflate, parse
+from stepscope.hub.threads import Workers
 
 DATA = b"some text " * 100
 PACK = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstandard.compress}
@@ -47,3 +50,25 @@ def test_any_bytes(data: bytes, encoding: str) -> None:
         assert len(inflate(data, encoding, 1000)) <= 1000
     except (Broken, TooLarge):
         pass
+
+
+def test_large_bodies_are_parsed_one_at_a_time() -> None:
+    """While one large body is being parsed, another waits, and a small one does not."""
+    workers, begun, go_on = Workers("test", threads=1, waiting=0), threading.Semaphore(0), threading.Event()
+
+    def work(data: bytes) -> int:
+        if len(data) > LARGE:
+            begun.release()
+            assert go_on.wait(60)
+        return len(data)
+
+    with ThreadPoolExecutor(2) as pool:
+        large = [pool.submit(parse, workers, bytes(LARGE + 1), work) for _ in range(2)]
+        assert begun.acquire(timeout=60)
+        assert parse(workers, b"small", work) == 5
+        assert workers.large.locked()
+        assert not begun.acquire(blocking=False)
+        go_on.set()
+        assert [each.result(60) for each in large] == [LARGE + 1] * 2
+    assert begun.acquire(blocking=False)
+    workers.close()

@@ -1,5 +1,6 @@
 """Request bodies: read whole, decompressed within a limit and decoded on a thread, never on the event loop."""
 
+import contextlib
 import re
 import zlib
 from collections.abc import Callable
@@ -22,6 +23,8 @@ MEMBERS = 10_000
 """Members of a gzip body, frames of a zstd one; bgzip makes one for each 64 KiB."""
 _ZEROS, _NOTHING = re.compile(rb"\0*"), re.compile(b"")
 """What may stand between two members."""
+LARGE = 2 * 1024 * 1024
+"""Bytes of a body that takes much memory to parse: JSON of many small values grows twentyfold."""
 
 
 class TooLarge(ValueError):
@@ -118,4 +121,10 @@ async def with_body(request: Request, workers: Workers, work: Callable[[bytes], 
     It is decompressed by the thread that works on it, so that no more bodies than threads are unpacked at a time.
     """
     body = await read_body(request)
-    return await workers.run(lambda: work(body.unpacked()))
+    return await workers.run(lambda: parse(workers, body.unpacked(), work))
+
+
+def parse(workers: Workers, data: bytes, work: Callable[[bytes], Result]) -> Result:
+    """Run `work` on a body, on one of the threads; large bodies one at a time."""
+    with workers.large if len(data) > LARGE else contextlib.nullcontext():
+        return work(data)

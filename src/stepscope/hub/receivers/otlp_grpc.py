@@ -11,8 +11,9 @@ from typing import Any
 import grpc
 
 from stepscope.hub.limits import Limits
+from stepscope.hub.receivers.bodies import parse
 from stepscope.hub.receivers.grpc_eviction import Eviction
-from stepscope.hub.receivers.otlp import OtlpReceiver
+from stepscope.hub.receivers.otlp import OtlpReceiver, Taken
 from stepscope.hub.refusals import Refusal, Refused, rpc_code
 from stepscope.hub.security.guard import Access, Guard, bearer
 from stepscope.hub.threads import Workers
@@ -130,7 +131,10 @@ class OtlpGrpc:
                 del self._busy[port]
 
     async def _export(self, signal: Signal, data: bytes, metadata: dict[str, str], access: Access) -> bytes:
-        taken = await self._workers.run(self._receiver.take, signal, "protobuf", data, metadata, access)
+        def take(data: bytes) -> Taken:
+            return self._receiver.take(signal, "protobuf", data, metadata, access)
+
+        taken = await self._workers.run(parse, self._workers, data, take)
         await asyncio.shield(asyncio.wrap_future(taken.safe))  # who goes away cancels for himself only
         return write_reply("protobuf", taken.rejections)
 

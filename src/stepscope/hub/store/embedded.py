@@ -27,6 +27,7 @@ _OCTETS = re.compile(r"(?:(?:Array|Nullable|LowCardinality)\()*FixedString\(\d+\
 """Types of ids, and of lists of them."""
 _part_lines = msgspec.json.Decoder(list[Any])
 _BLOCK_BYTES = 256 * 1024
+_LINE_BYTES = 4096
 _SERVER = {
     "background_pool_size": 2,
     "background_schedule_pool_size": 2,
@@ -134,7 +135,7 @@ class Chdb:
         ):
             head = _head(connection, sql)
             with closing(_chunks(connection, sql, "JSONCompactEachRow")) as chunks:
-                yield _row_stream(head, _lines(chunks, limits.row), limits.rows)
+                yield _row_stream(head, _lines(chunks, limits), limits.rows)
 
     def _kill(self, mark: str) -> None:
         """End the query of a marked session; none when it has ended."""
@@ -200,6 +201,12 @@ class Chdb:
             yield connection
         finally:
             connection.close()
+            self._return_memory()
+
+    def _return_memory(self) -> None:
+        """Give back to the system what a query freed, which the allocator would keep for the next."""
+        with suppress(EngineError):
+            self.execute("SYSTEM JEMALLOC PURGE")
 
     def _connect(self, extra: dict[str, Any] | None = None) -> Any:
         settings = {**self._server, **self._session, **(extra or {})}
@@ -280,8 +287,8 @@ def _refusal(error: Exception) -> EngineError:
     return refusal(found[2].strip(), int(found[1]))
 
 
-def _chunks(connection: Any, sql: str, format: str) -> Generator[bytes, None, None]:
-    """Yield the answer as the engine builds it; closing the generator cancels the query."""
+def _chunks(connection: Any, sql: str, format: str) -> Generator[memoryview, None, None]:
+    """Yield the answer as the engine builds it, in its own memory; closing the generator cancels the query."""
     with _errors():
         result = connection.send_query(sql, format)
     try:
@@ -290,23 +297,37 @@ def _chunks(connection: Any, sql: str, format: str) -> Generator[bytes, None, No
                 chunk = result.fetch()
             if chunk is None:
                 return
-            yield chunk.bytes()
+            yield chunk.get_memview().view()
     finally:
         with suppress(Exception):
             result.cancel()
 
 
-def _lines(chunks: Iterator[bytes], longest: int) -> Iterator[bytes]:
-    """Divide an answer into lines; EngineError for one that is too long."""
+def _lines(chunks: Iterator[memoryview], limits: Limits) -> Iterator[bytes]:
+    """Divide an answer into lines; EngineError for one that is too long, or has too many values."""
     for chunk in chunks:  # a chunk is a block of whole rows
         start = 0
         while start < len(chunk):
-            end = chunk.find(b"\n", start)
-            end = len(chunk) if end < 0 else end
-            if end - start > longest:
-                raise EngineError(f"a row of the answer is larger than {longest >> 20} MiB")
-            yield chunk[start:end]
-            start = end + 1
+            line = _line(chunk, start, limits.row)
+            if len(line) > limits.row:
+                raise EngineError(f"a row of the answer is larger than {limits.row >> 20} MiB")
+            if len(line) > limits.row_values and sum(map(line.count, (b",", b"[", b"{"))) > limits.row_values:
+                raise EngineError(f"a row of the answer has more than {limits.row_values} values")
+            yield line
+            start += len(line) + 1
+
+
+def _line(chunk: memoryview, start: int, longest: int) -> bytes:
+    """The line that begins at `start`, or one byte more than `longest` of it."""
+    size = _LINE_BYTES
+    while True:
+        piece = bytes(chunk[start : start + min(size, longest + 1)])
+        end = piece.find(b"\n")
+        if end >= 0:
+            return piece[:end]
+        if size > longest or start + size >= len(chunk):
+            return piece
+        size *= 8
 
 
 def _head(connection: Any, sql: str) -> list[tuple[str, str]]:

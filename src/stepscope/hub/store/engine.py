@@ -91,9 +91,12 @@ class Limits:
 
     rows: int = 10_000
     seconds: float = 10.0
-    memory: int = 512 * 1024 * 1024
-    row: int = 32 * 1024 * 1024
+    memory: int = 256 * 1024 * 1024
+    """Bytes in the engine, the rows that wait to be read included."""
+    row: int = 8 * 1024 * 1024
     """Bytes of one row of the answer as JSON."""
+    row_values: int = 500_000
+    """Values in one row, those inside lists and maps included."""
 
 
 class Stop:
