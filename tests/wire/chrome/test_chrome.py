@@ -4,12 +4,14 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.model.records import Link, Metric, Span, SpanEvent
 from stepscope.wire.chrome.chrome_files import SHIFTED, Lane, read, write
+from stepscope.wire.otlp.decode.json_request import PART_BYTES
 from stepscope.wire.otlp.replies import BadRequest
 
 NOW = 1_790_000_000 * 10**9
@@ -155,3 +157,21 @@ _FIELDS = st.sampled_from(["ph", "ts", "dur", "pid", "tid", "name", "cat", "args
 def test_no_event_breaks_the_reader(events: list[Any]) -> None:
     """Whatever stands in an event, it is taken, refused or ignored."""
     imported(events)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_no_call_parses_a_large_file_at_once(bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of megabytes is parsed in short calls, between which a hub answers others."""
+    sizes = []
+
+    def decode(part: Any) -> Any:
+        sizes.append(memoryview(part).nbytes)
+        return msgspec.json.decode(part)
+
+    monkeypatch.setattr("stepscope.wire.otlp.decode.json_request._decode", decode)
+    events = [{"ph": "X", "name": f"s{number}", "ts": number, "dur": 1, "pid": 1, "tid": 1} for number in range(20_000)]
+    text = json.dumps(events)
+    data = text.removesuffix("]") + "," if bare else f'{{"traceEvents": {text}}}'
+    found = read(data.encode(), NOW)
+    assert len(spans_of(found)) == 20_000
+    assert max(sizes) <= 4 * PART_BYTES

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from stepscope.model.records import Attrs, Link, Span
+from stepscope.wire.otlp.decode.json_request import load_in_parts
 from stepscope.wire.otlp.replies import BadRequest
 from stepscope.wire.plain import plain
 
-_decode = msgspec.json.Decoder().decode
 _RANK = re.compile(r"\brank[\s:_#-]*(\d{1,6})\b", re.IGNORECASE)
 Place = tuple[Any, Any]
 """Process and thread; ids are numbers or words."""
@@ -62,13 +62,13 @@ def parse(data: bytes) -> Document:
 
 def _json(data: bytes) -> Any:
     try:
-        return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return load_in_parts(data)
+    except (ValueError, RecursionError) as error:
         text = data.strip()
         if text.startswith(b"[") and not text.endswith(b"]"):
             try:
-                return _decode(text.rstrip(b",") + b"]")
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return load_in_parts(text.rstrip(b",") + b"]")
+            except (ValueError, RecursionError):
                 pass
         raise BadRequest(f"not JSON: {error}") from None
 
