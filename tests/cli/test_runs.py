@@ -10,9 +10,11 @@ import pytest
 
 from stepscope.cli.glance import glance
 from stepscope.cli.main import main
+from stepscope.cli.watching.watched import Watched
 from stepscope.journal import layout
 from stepscope.journal.run_summary import read_run
-from stepscope.model.records import Log, Metric
+from stepscope.model import names
+from stepscope.model.records import Event, Log, Metric
 from tests.cli.journals import SECOND, START, age, alert, finished, metric, span, this_host, write
 
 
@@ -161,3 +163,21 @@ def test_a_run_lasts_until_its_last_span_ends(tmp_path: Path) -> None:
     write(tmp_path, "R", [metric(1, loss=1.0), span("save", 1, 30 * SECOND)])
     assert glance(tmp_path, "R").duration == pytest.approx(30, abs=2)
     assert read_run(tmp_path, "R").ended == glance(tmp_path, "R").ended
+
+
+def test_lists_details_and_the_live_view_agree_on_restarts_and_clocks(tmp_path: Path) -> None:
+    """Tags are those of the newest attempt, and a clock that was set counts in none of them as time that passed."""
+
+    def start(**attrs: object) -> Event:
+        return Event(START, None, None, None, None, 9, names.EVENT_STARTED, dict(attrs))
+
+    shift = Event(START - 3600 * SECOND, None, None, None, None, 9, names.EVENT_CLOCK, {"seconds": -3600.0})
+    write(tmp_path, "R", [start(tags=["old"]), metric(1, loss=1.0)])
+    write(tmp_path, "R", [start(tags=["new"], notes="second"), metric(2, loss=1.0), shift], attempt=2)
+    seen, summary, watched = glance(tmp_path, "R"), read_run(tmp_path, "R"), Watched(tmp_path, "R")
+    watched.read(60)
+    assert dict(seen.tags) == dict(summary.described.tags) == {"new": True}
+    assert seen.notes == summary.described.notes == "second"
+    assert seen.last_step == summary.last_step == watched.step == 2
+    assert (seen.started, seen.ended) == (summary.started, summary.ended)
+    assert seen.duration == watched.seconds

@@ -92,7 +92,9 @@ def test_a_process_that_ends_while_its_journal_is_read_has_not_crashed(
     write(home, "R", [metric(1, loss=1.0)], host=this_host(), pid=os.getpid(), wall_ns=time.time_ns())
     order: list[str] = []
     # Nobody outside sees which of the two came first, so both are listened to; they do what they always do.
-    monkeypatch.setattr("stepscope.cli.described.process_alive", lambda who: order.append("look") or process_alive(who))
+    monkeypatch.setattr(
+        "stepscope.journal.layout.process_alive", lambda who: order.append("look") or process_alive(who)
+    )
     monkeypatch.setattr("stepscope.cli.described.read_run", lambda *given: order.append("read") or summarised(*given))
     assert look(home, "R").status == "running"
     assert order == ["look", "read"]

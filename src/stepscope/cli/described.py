@@ -10,13 +10,11 @@ from stepscope.cli.hub_runs import described_lines
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.journal import layout
 from stepscope.journal.key_summary import KeySummary, importance
-from stepscope.journal.layout import Files, files_of, process_alive
-from stepscope.journal.run_summary import RunSummary, WriterSummary, read_run
-from stepscope.journal.segments import find_writer
+from stepscope.journal.run_summary import OnDisk, RunSummary, WriterSummary, disk_of, read_run
 from stepscope.model import formatting, names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event
-from stepscope.model.states import WriterFacts, run_state, writer_state
+from stepscope.model.states import writer_state
 
 LISTED = 10
 """How many events, alerts, exceptions and open spans are printed; all are counted."""
@@ -24,33 +22,28 @@ _KEY_COLUMNS = 40
 
 
 class Shown(NamedTuple):
-    """A summary with what only the disk and the machine can tell: sizes, and who is alive."""
+    """A run: the summary of its records, and the state of its files and processes."""
 
     summary: RunSummary
-    files: dict[str, Files]
-    alive: Mapping[str, bool | None]
-    """Whether the processes of the writers existed before their journals were read."""
+    disk: Mapping[str, OnDisk]
+    """The journals of the writers, before they were read."""
     now: float
     findings: Sequence[Mapping[str, Any]] = ()
     """What went wrong, as JSON, worst first."""
 
     def status_of(self, each: WriterSummary) -> str:
         """The state of one writer."""
-        return writer_state(self._facts(each), self.now)
+        return writer_state(each.facts(self.disk.get(each.writer.id, OnDisk())), self.now)
 
     @property
     def status(self) -> str:
         """The state of the run."""
-        return run_state(map(self._facts, self.summary.newest), self.now) or "empty"
-
-    def _facts(self, each: WriterSummary) -> WriterFacts:
-        name = each.writer.id
-        return each.facts(self.files[name].changed if name in self.files else 0.0, self.alive.get(name))
+        return self.summary.status(self.disk, self.now)
 
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(files.size for files in self.files.values())
+        return sum(each.size for each in self.disk.values())
 
     @property
     def duration(self) -> float | None:
@@ -61,11 +54,8 @@ class Shown(NamedTuple):
 
 def look(home: Path, run: str) -> Shown:
     """Read a whole run from its journals."""
-    folders = {name: layout.writer_folder(home, run, name) for name in layout.list_writers(home, run)}
-    files = {name: files_of(folder) for name, folder in folders.items()}
-    known = {name: find_writer(folder) for name, folder in folders.items()}
-    alive = {who.id: process_alive(who) for who in known.values()}
-    return Shown(read_run(home, run), files, alive, time.time())
+    disk = disk_of(home, run)
+    return Shown(read_run(home, run), disk, time.time())
 
 
 def report(shown: Shown, width: int = text.WIDTH) -> str:
@@ -219,7 +209,7 @@ def _spans(summary: RunSummary) -> list[str]:
 def _open_spans(summary: RunSummary) -> list[str]:
     spans = sorted(summary.open_spans.values(), key=lambda each: each[1].time)
     return _listed(
-        [f"{clock(span.time)} r{rank} {span.name} {_at(span.step)} {pairs(span.attrs)}" for rank, span in spans],
+        [f"{clock(span.time)} r{who.rank} {span.name} {_at(span.step)} {pairs(span.attrs)}" for who, span in spans],
         len(spans),
     )
 

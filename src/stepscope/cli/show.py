@@ -60,7 +60,7 @@ def as_json(shown: Shown) -> dict[str, Any]:
         "writers": [_writer(shown, each) for each in summary.writers.values()],
         "keys": {key: _key(each) for key, each in summary.keys.items()},
         "spans": {name: _span(each) for name, each in summary.spans.items()},
-        "open_spans": [{**plain(span), "rank": rank} for rank, span in summary.open_spans.values()],
+        "open_spans": [{**plain(span), "rank": who.rank} for who, span in summary.open_spans.values()],
         "findings": list(shown.findings),
         "alerts": {"counts": summary.alerts, "recent": summary.recent_alerts},
         "exceptions": summary.exceptions,

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from stepscope.journal import layout
 from stepscope.journal.key_summary import KeySummary, SpanSummary, Stamps, new_key
 from stepscope.journal.run_edits import Edits, edit_of
 from stepscope.journal.segments import RunReader, find_writer
@@ -16,12 +17,15 @@ from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.model.run_description import Description, Edit, apply, read_tags
-from stepscope.model.states import WriterFacts, ending_of
+from stepscope.model.states import WriterFacts, ending_of, run_state
+from stepscope.wire.frames import LogStart, MetricStart, SpanStart
 
 SELF = "stepscope"
 """The category of Stepscope's own counters."""
-_STEPPED = frozenset((Metric, Span))
-_SAID = ("notes", "group", "job_type")
+_SPANS = (Span, SpanStart)
+_STEPPED = frozenset((Metric, MetricStart, *_SPANS))
+_METRICS_AND_STARTS = frozenset((Metric, MetricStart, SpanStart, LogStart))
+_DESCRIPTION = ("notes", "group", "job_type")
 RECENT = 50
 """Events, alerts and exceptions that are kept in full; all are counted."""
 
@@ -66,14 +70,16 @@ class WriterSummary:
     clock_shift: int = 0
     """How far its clock was set since the start, in ns."""
 
-    def note(self, records: Sequence[Record]) -> None:
-        """Count records, and note their times and steps."""
+    def note(self, records: Sequence[Any], kinds: set[type]) -> None:
+        """Count records of the given types, and note their times and steps."""
         self.records += len(records)
         times = [record.time for record in records]
         self.first = min(times) if self.first is None else min(self.first, min(times))
-        ends = [record.time + (record.duration or 0) for record in records if isinstance(record, Span)]
+        ends = [] if kinds.isdisjoint(_SPANS) else [
+            record.time + (record.duration or 0) for record in records if isinstance(record, _SPANS)
+        ]  # fmt: skip
         self.last = max([*times, *ends, self.last or 0])
-        self.reach_all([record for record in records if type(record) in _STEPPED])
+        self.reach_all(records if kinds <= _STEPPED else [each for each in records if type(each) in _STEPPED])
 
     def reach_all(self, records: Sequence["Stepped"]) -> None:
         """Note the steps of records, those that have one."""
@@ -102,13 +108,13 @@ class WriterSummary:
             self.clock_shift += int(seconds * 1e9)
             self.last = event.time
 
-    def facts(self, changed: float, alive: bool | None) -> WriterFacts:
-        """Return the facts that determine its state, given when its journal changed and whether its process exists."""
+    def facts(self, disk: "OnDisk", *, unread: bool = False) -> WriterFacts:
+        """Return the facts that determine its state."""
         said = None if self.said is None else ending_of(self.said)
         who = self.writer
         return WriterFacts(
             who.attempt, (self.last or 0) / 1e9, said, self.said_at / 1e9, main=who.main, rank=who.rank,
-            touched=changed, alive=alive,
+            touched=disk.changed, alive=disk.alive, unread=unread,
         )  # fmt: skip
 
     @property
@@ -127,11 +133,34 @@ class WriterSummary:
         return next(reversed(self.steps.values()), None)
 
 
+class OnDisk(NamedTuple):
+    """The journal of a writer: its bytes, when it last changed, and whether the process existed before it was read."""
+
+    size: int = 0
+    changed: float = 0.0
+    alive: bool | None = None
+
+
+def on_disk(folder: Path, writer: Writer) -> OnDisk:
+    """Look at the files and the process of a writer, without reading the journal."""
+    return OnDisk(*layout.files_of(folder), layout.process_alive(writer))
+
+
+def disk_of(home: Path, run: str) -> dict[str, OnDisk]:
+    """Look at the files and processes of all writers of a run, by writer id."""
+    folders = [layout.writer_folder(home, run, name) for name in layout.list_writers(home, run)]
+    return {(writer := find_writer(folder)).id: on_disk(folder, writer) for folder in folders}
+
+
 @dataclass(slots=True)
 class RunSummary:
-    """The summary of a run; `take` adds batches, those of one writer in order."""
+    """The summary of a run; `take` adds batches, those of one writer in order.
+
+    Without `details`, metrics, spans that ended and logs are not summarised: batches may hold the starts of records.
+    """
 
     run: str = ""
+    details: bool = True
     project: str = ""
     name: str | None = None
     notes: str = ""
@@ -145,8 +174,8 @@ class RunSummary:
     writers: dict[str, WriterSummary] = field(default_factory=dict)
     keys: dict[str, KeySummary] = field(default_factory=dict)
     spans: dict[str, SpanSummary] = field(default_factory=dict)
-    open_spans: dict[bytes, tuple[int, Span]] = field(default_factory=dict)
-    """Spans that have not ended, by span id, each with the rank it is on."""
+    open_spans: dict[bytes, tuple[Writer, Span]] = field(default_factory=dict)
+    """Spans that have not ended, by span id, each with its writer."""
     logs: Counter[str] = field(default_factory=Counter)
     """Log lines by severity word."""
     events: Counter[str] = field(default_factory=Counter)
@@ -159,28 +188,31 @@ class RunSummary:
     _known: dict[str | None, dict[str, KeySummary]] = field(default_factory=dict, repr=False)
     """The keys by category, so that the full name of a known key is not built again."""
 
+    _started_by: tuple[int, int] = (0, 0)
+    """Attempt and negative rank of the start that the description is from."""
+
     def take(self, batch: Batch) -> None:
         """Add a batch."""
-        if not batch.records:
-            self._writer(batch.writer)
+        writer, records = self._writer(batch.writer), batch.records
+        if not records:
             return
-        writer, records, rank = self._writer(batch.writer), batch.records, batch.writer.rank
-        writer.note(records)
-        metrics = [record for record in records if type(record) is Metric]
-        if metrics:
-            self._take_metrics(metrics, writer, rank)
-        if len(metrics) < len(records):
+        kinds: set[type] = set(map(type, records))
+        writer.note(records, kinds)
+        if self.details and Metric in kinds:
+            metrics = [record for record in records if type(record) is Metric]
+            self._take_metrics(metrics, writer, batch.writer.rank)
+        if not kinds <= _METRICS_AND_STARTS:
             for record in records:
-                if type(record) is not Metric:
+                if type(record) not in _METRICS_AND_STARTS:
                     self._take_record(record, writer)
 
     def _writer(self, writer: Writer) -> WriterSummary:
         found = self.writers.get(writer.id)
         if found is not None:
             return found
-        newest = all(writer.attempt >= other.writer.attempt for other in self.writers.values())
         self.run = self.run or writer.run
-        if newest:
+        others = (each.writer for each in self.writers.values())
+        if all((writer.attempt, -writer.rank) >= (other.attempt, -other.rank) for other in others):
             self.project = writer.project or self.project
             self.name = writer.name or self.name
         self.writers[writer.id] = WriterSummary(writer)
@@ -188,7 +220,7 @@ class RunSummary:
 
     def _take_record(self, record: Record, writer: WriterSummary) -> None:
         if isinstance(record, Span):
-            self._take_span(writer.writer.rank, record)
+            self._take_span(writer.writer, record)
         elif isinstance(record, Log):
             self.logs[names.severity_word(record.severity)] += 1
         elif isinstance(record, Event):
@@ -231,11 +263,13 @@ class RunSummary:
                 known[key] = self.keys.setdefault(name, new_key(name, rank))
             known[key].extend(values, stamps, rank)
 
-    def _take_span(self, rank: int, span: Span) -> None:
+    def _take_span(self, writer: Writer, span: Span) -> None:
         if span.duration is None:
-            self.open_spans[span.span_id] = rank, span
+            self.open_spans[span.span_id] = writer, span
             return
         self.open_spans.pop(span.span_id, None)
+        if not self.details:
+            return
         known = self.spans.get(span.name)
         if known is None:
             known = self.spans[span.name] = SpanSummary(span.name)
@@ -244,7 +278,7 @@ class RunSummary:
     def _take_event(self, event: Event, writer: WriterSummary) -> None:
         self.events[event.name] += 1
         if event.name == names.EVENT_STARTED:
-            self._take_start(event)
+            self._take_start(event, writer.writer)
         elif event.name == names.EVENT_EDITED:
             edit = edit_of(writer.writer, event, len(self.edits))
             self.edits += [edit] if edit is not None else []
@@ -257,16 +291,18 @@ class RunSummary:
         else:
             self.recent_events.append(event)
 
-    def _take_start(self, event: Event) -> None:
+    def _take_start(self, event: Event, writer: Writer) -> None:
+        """Add configuration and environment; the description is that of the lowest rank of the newest attempt."""
         config = event.attrs.get("config")
         if isinstance(config, dict):
             self.config |= config
-        said = {key: event.attrs[key] for key in _SAID if isinstance(event.attrs.get(key), str)}
-        self.notes, self.group = said.get("notes", self.notes), said.get("group", self.group)
-        self.job_type = said.get("job_type", self.job_type)
-        self.tags |= read_tags(event.attrs.get("tags"))
-        ours = {"config", "tags", *said}
+        texts = {key: event.attrs[key] for key in _DESCRIPTION if isinstance(event.attrs.get(key), str)}
+        ours = {"config", "tags", *texts}
         self.environment |= {key: value for key, value in event.attrs.items() if key not in ours}
+        if (writer.attempt, -writer.rank) >= self._started_by:
+            self._started_by = writer.attempt, -writer.rank
+            self.notes, self.group, self.job_type = (texts.get(key, "") for key in _DESCRIPTION)
+            self.tags = read_tags(event.attrs.get("tags"))
 
     @property
     def described(self) -> Description:
@@ -303,6 +339,12 @@ class RunSummary:
     def ended(self) -> int | None:
         """The time of the last record, in ns."""
         return max((each.last for each in self.writers.values() if each.last), default=None)
+
+    def status(self, disk: Mapping[str, OnDisk], now: float, unread: Iterable[str] = ()) -> str:
+        """Return the state of the run; `unread` are the writers of which records are left to read."""
+        left = frozenset(unread)
+        facts = [each.facts(disk.get(each.writer.id, OnDisk()), unread=each.writer.id in left) for each in self.newest]
+        return run_state(facts, now) or "empty"
 
     @property
     def counters(self) -> dict[str, float]:

@@ -58,14 +58,13 @@ def _head(watched: Watched, status: str) -> list[Styled]:
     name = f"{who.project}/{who.name}" if who is not None and who.name else who.project if who is not None else ""
     pace = watched.steps_per_second(status)
     ranks = {each.rank for each in watched.newest}
-    lasted = (watched.seen - watched.started) / 1e9 if watched.started and watched.seen else None
     parts = [
         f"{text.clean(name)}  {status}",
         f"step {formatting.ordinal(watched.step)}",
         f"{formatting.number(pace, 3)} steps/s" if pace is not None else "",
         f"{len(ranks)} rank{'s' * (len(ranks) != 1)}",
         f"attempt {who.attempt}" if who is not None and who.attempt > 1 else "",
-        formatting.duration(lasted),
+        formatting.duration(watched.seconds),
     ]
     return [Styled("   ".join(part for part in parts if part), _STATUS.get(status, "bold"))]
 
