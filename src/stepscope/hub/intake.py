@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.hub.store_progress import StoreProgress
 from stepscope.journal import layout
 from stepscope.journal.segments import SEGMENT_BYTES, Journal
 from stepscope.model.errors import Retry
@@ -42,6 +43,8 @@ class Intake:
         """Raises Retry when the folder is not ours to write to any more."""
         self.written = written
         """Called after each group is safe."""
+        self.progress = StoreProgress(_end_of(folder))
+        """How far the journal is written and stored."""
         self._journal = Journal(folder, writer, segment_bytes=min(SEGMENT_BYTES, most_bytes // 8), fsync=True)
         self._most_bytes, self._most_waiting, self._spare_bytes = most_bytes, most_waiting, spare_bytes
         self._changed = threading.Condition()
@@ -142,6 +145,7 @@ class Intake:
             for part in _frames([batch for batches, _, _ in group for batch in batches]):
                 self.size += self._journal.append(part)
             self._check()
+            self.progress.wrote(self._journal.end)
         except Retry as error:
             refusal = error
         except Exception as error:  # whatever it is: a client that comes again loses nothing
@@ -155,6 +159,14 @@ class Intake:
                 future.set_exception(refusal) if refusal else future.set_result(None)
         if refusal is None:
             self.written()
+
+
+def _end_of(folder: Path) -> tuple[int, int]:
+    """Where the journal ends that an earlier process left."""
+    segments = layout.list_segments(folder)
+    with contextlib.suppress(OSError):
+        return (int(segments[-1].stem), segments[-1].stat().st_size) if segments else (0, 0)
+    return 0, 0
 
 
 def _frames(batches: Sequence[bytes]) -> Iterator[list[bytes]]:

@@ -93,7 +93,10 @@ class Hub:
         cursors = Cursors(home.folder, SINK)
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
-        self.intake_reader = IntakeReader(home.journal, cursors, self.counters, self.intake.measure)
+        self.progress = self.intake.progress
+        self.intake_reader = IntakeReader(
+            home.journal, cursors, self.counters, self.intake.measure, self.progress.store
+        )
         self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask, only=options.only_run)
         self.edits = Edits(home.home)
         finish_deletions(home.home, self.edits, store)

@@ -126,13 +126,21 @@ class IntakeReader:
     """Reads what the intake wrote. One thread reads; what was read counts as stored only after `settle`."""
 
     def __init__(
-        self, folder: Path, cursors: Cursors, counters: Counters, removed: Callable[[], None] = lambda: None
+        self,
+        folder: Path,
+        cursors: Cursors,
+        counters: Counters,
+        removed: Callable[[], None] = lambda: None,
+        stored: Callable[[tuple[int, int]], None] = lambda position: None,
     ) -> None:
+        self._stored = stored
+        """Called with the position before which everything is stored."""
         self._cursors = cursors
         self._counters = counters
         self._removed = removed
         self._folder = folder
         self._tail = self._tail_from_cursor()
+        stored((self._tail.position.segment, self._tail.position.offset))
 
     def _tail_from_cursor(self) -> Tail:
         return Tail(self._folder, self._cursors.get(CURSOR), unpack)
@@ -155,6 +163,7 @@ class IntakeReader:
         self._counters.add("dropped", "intake", damage, "damaged in the hub's journal")
         self._tail.damaged = self._tail.unreadable = 0
         position = self._tail.position
+        self._stored((position.segment, position.offset))
         if position == self._cursors.get(CURSOR):
             return False
         before = self._cursors.get(CURSOR).segment

@@ -262,6 +262,11 @@ class Journal:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """The index of the segment written last, and its size; of none, 0 and 0."""
+        return max(self._next_index - 1, 0), self._size
+
     def current(self) -> Path | None:
         """The segment being written, if one is open."""
         return self._path if self._fd >= 0 else None

@@ -18,6 +18,7 @@ from stepscope.hub.security.guard import RequestHead
 from stepscope.hub.security.middleware import AccessRule
 from stepscope.hub.security.tokens import Scope
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store_progress import StoreProgress
 from stepscope.hub.threads import Workers
 from stepscope.model.errors import ConfigError
 
