@@ -1,4 +1,4 @@
-"""Every receiver passes the contract: OTLP over HTTP and gRPC, the native protocol, W&B's, the folder."""
+"""Every receiver passes the contract: OTLP over HTTP and gRPC, the native protocol, W&B's, MLflow's, the folder."""
 
 import base64
 import contextlib
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import msgspec
@@ -184,6 +184,39 @@ class WandbSender(AtHub):
         return [step for step in super().stored(run, count + 1) if step >= 0]
 
 
+class MlflowSender(AtHub):
+    """MLflow's REST API; a run is created by the first request that may."""
+
+    ids: ClassVar[dict[tuple[int, str], str]] = {}
+
+    def name(self, run: str) -> str:
+        """The id that the hub gave a run."""
+        return self.ids.get((self.hub.port, run), "none")
+
+    def request(self, run: str, steps: Sequence[int]) -> tuple[str, list[dict[str, Any]]]:
+        """A run and the metrics of a batch."""
+        now = time.time_ns() // 1_000_000
+        return run, [{"key": "loss", "value": 1.0, "timestamp": now, "step": step} for step in steps]
+
+    def send(self, request: Any, token: str = "") -> Reply:
+        """Log a batch; a refusal has MLflow's code and message."""
+        if isinstance(request, bytes):
+            return self._post("log-batch", request, token)[0]
+        run, metrics = request
+        if self.name(run) == "none":
+            reply, answer = self._post("create", json.dumps({"experiment_id": "0", "start_time": 1}).encode(), token)
+            if reply.status != "ok":
+                return reply
+            self.ids[self.hub.port, run] = answer["run"]["info"]["run_id"]
+        return self._post("log-batch", json.dumps({"run_id": self.name(run), "metrics": metrics}).encode(), token)[0]
+
+    def _post(self, call: str, body: bytes, token: str) -> tuple[Reply, Any]:
+        answer = self.hub.post(f"/api/2.0/mlflow/runs/{call}", body, JSON, **_bearer(token))
+        found = answer.json()
+        assert answer.status == 200 or (found["error_code"] and found["message"])
+        return _reply(answer), found
+
+
 class FolderSender(AtHub):
     """A trainer's journal beside the hub."""
 
@@ -265,6 +298,12 @@ class TestWandb(_Pairs):
     """Weights & Biases."""
 
     sender_type = WandbSender
+
+
+class TestMlflow(_Pairs):
+    """MLflow's REST API."""
+
+    sender_type = MlflowSender
 
 
 class TestFolder(_Pairs):

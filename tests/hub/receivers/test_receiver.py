@@ -180,5 +180,5 @@ def test_two_receivers_cannot_claim_one_path(hub: Hub) -> None:
     def default(head: RequestHead) -> AccessRule:
         raise AssertionError
 
-    with pytest.raises(ConfigError, match="two receivers claim POST /v1/"):
+    with pytest.raises(ConfigError, match="two receivers claim "):
         AccessRules([*open_receivers(hub, ()), *open_receivers(hub, ())], hub.limits, default)

@@ -28,6 +28,7 @@ BUILT_IN = {
     "native": "stepscope.hub.receivers.native:Native",
     "otlp_http": "stepscope.hub.receivers.otlp:OtlpHttp",
     "wandb": "stepscope.hub.receivers.wandb.wandb_receiver:Wandb",
+    "mlflow": "stepscope.hub.receivers.mlflow.tracking_api:Mlflow",
 }
 
 
@@ -79,6 +80,10 @@ class ReceiverPorts(Protocol):
 
     workers: Workers
     """Threads that decompress and decode bodies."""
+    progress: StoreProgress
+    """How far the hub's journal is written and stored, for dialects whose clients read what they just wrote."""
+    ending: list[Callable[[], object]]
+    """Called once before the store closes."""
 
     @property
     def limits(self) -> Limits:

@@ -1,0 +1,1 @@
+"""The receiver of MLflow's REST API: tracking, artifacts and logged models."""

@@ -1,0 +1,215 @@
+"""MLflow's filter strings and order_by: AND-ed comparisons of metrics, params, tags, attributes and datasets."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from stepscope.hub.receivers.mlflow.mlflow_errors import refused
+
+METRIC, PARAM, TAG, ATTRIBUTE, DATASET = KINDS = ("metric", "parameter", "tag", "attribute", "dataset")
+_KINDS = {
+    **dict.fromkeys(("metric", "metrics"), METRIC),
+    **dict.fromkeys(("parameter", "parameters", "param", "params"), PARAM),
+    **dict.fromkeys(("tag", "tags"), TAG),
+    **dict.fromkeys(("attribute", "attributes", "attr", "run"), ATTRIBUTE),
+    **dict.fromkeys(("dataset", "datasets"), DATASET),
+}
+_ALIASES = {"created": "start_time", "Created": "start_time"} | dict.fromkeys(
+    ("run name", "Run name", "Run Name"), "run_name"
+)
+_NUMERIC, _TEXTUAL = ("=", "!=", "<", "<=", ">", ">="), ("=", "!=", "LIKE", "ILIKE")
+_NULLS, _LISTS = ("IS NULL", "IS NOT NULL"), ("IN", "NOT IN")
+_TOKEN = re.compile(
+    r"""\s+ | (?P<text>'(?:[^']|'')*') | (?P<list>\((?:[^()'"]|'[^']*'|"[^"]*")*\))
+    | (?P<name>(?:[^\W\d]\w*|`[^`]*`|"[^"]*")(?:\.(?:\w+|`[^`]*`|"[^"]*"))*)
+    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) | (?P<operator><=|>=|!=|<>|=|<|>) | (?P<other>\S)""",
+    re.VERBOSE,
+)
+_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+LONGEST = 100_000
+"""Characters of one filter."""
+
+Value: TypeAlias = str | float | int | tuple[str, ...] | None
+
+
+class Subject(NamedTuple):
+    """What MLflow calls the attributes of a thing that is searched: which there are, and which are numbers or ids."""
+
+    attributes: Collection[str]
+    numbers: Collection[str]
+    lists: Collection[str]
+    """Attributes that are compared with a list of texts."""
+    kinds: Collection[str] = KINDS
+
+
+class Clause(NamedTuple):
+    """One comparison."""
+
+    kind: str
+    key: str
+    comparator: str
+    value: Value
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+def parse_filter(text: str, subject: Subject) -> list[Clause]:
+    """Read a filter string; refused, in MLflow's words where it has some, when it is not in the language."""
+    if len(text) > LONGEST:
+        raise refused(f"Invalid filter. It is longer than {LONGEST} characters.")
+    found, strange = [], []
+    tokens = _tokens(text)
+    at = 0
+    while at < len(tokens):
+        clause, size = _comparison(tokens[at:], subject)
+        if clause is not None:
+            found.append(clause)
+        else:
+            strange.append(tokens[at].text)
+        at += size
+        if clause is not None and at < len(tokens) and tokens[at].text.upper() == "AND":
+            at += 1
+    if strange:
+        raise refused(f"Invalid clause(s) in filter string: {', '.join(repr(each) for each in strange)}")
+    return found
+
+
+def _tokens(text: str) -> list[_Token]:
+    found = [_Token(str(each.lastgroup), each[0]) for each in _TOKEN.finditer(text) if each.lastgroup]
+    return list(_joined(found))
+
+
+def _joined(tokens: Sequence[_Token]) -> Iterator[_Token]:
+    """Join the words of NOT IN, IS NULL and IS NOT NULL."""
+    at = 0
+    while at < len(tokens):
+        for words in ("IS NOT NULL", "IS NULL", "NOT IN", "IN", "LIKE", "ILIKE"):
+            size = len(words.split())
+            if " ".join(each.text.upper() for each in tokens[at : at + size]) == words:
+                yield _Token("operator", words)
+                at += size
+                break
+        else:
+            yield tokens[at]
+            at += 1
+
+
+def _comparison(tokens: Sequence[_Token], subject: Subject) -> tuple[Clause | None, int]:
+    """Read one comparison and say how many tokens it has; None for a token that begins none."""
+    if tokens[0].kind != "name" or len(tokens) < 2 or tokens[1].kind != "operator":
+        return None, 1
+    comparator = tokens[1].text.upper()
+    kind, key = _identifier(tokens[0].text, subject)
+    if comparator in _NULLS:
+        if kind not in (TAG, PARAM):
+            raise refused(f"IS NULL / IS NOT NULL is only supported for tags and params, not for '{kind}' '{key}'")
+        return Clause(kind, key, comparator, None), 2
+    if len(tokens) < 3:
+        raise refused(f"Invalid comparison clause. Expected 3 tokens found {len(tokens)}")
+    value = _value(kind, key, tokens[2], subject)
+    _check_comparator(kind, key, comparator, subject)
+    return Clause(kind, key, comparator, value), 3
+
+
+def _identifier(text: str, subject: Subject) -> tuple[str, str]:
+    head, dot, rest = text.partition(".")
+    word, key = (_bare(head), rest) if dot else (ATTRIBUTE, text)
+    kind = _KINDS.get(word)
+    if kind is None or kind not in subject.kinds:
+        raise refused(f"Invalid entity type '{word}'. Valid values are {list(subject.kinds)}")
+    key = _bare(key)
+    if kind == ATTRIBUTE:
+        key = _ALIASES.get(key, key)
+        if key not in subject.attributes:
+            raise refused(f"Invalid attribute key '{key}' specified. Valid keys are '{sorted(subject.attributes)}'")
+    if kind == DATASET and key not in ("name", "digest", "context"):
+        raise refused(f"Invalid dataset key '{key}' specified. Valid keys are '['context', 'digest', 'name']'")
+    return kind, key
+
+
+def _bare(text: str) -> str:
+    for mark in ('"', "'", "`"):
+        if len(text) > 1 and text[0] == text[-1] == mark:
+            return text[1:-1]
+    return text
+
+
+def _value(kind: str, key: str, token: _Token, subject: Subject) -> Value:
+    if kind == METRIC or (kind == ATTRIBUTE and key in subject.numbers):
+        if token.kind != "number":
+            what = "metric" if kind == METRIC else f"numeric attribute: {key}"
+            raise refused(f"Expected numeric value type for {what}. Found {token.text}")
+        return int(token.text) if token.text.isdecimal() and kind == ATTRIBUTE else float(token.text)
+    if token.kind == "text" or (token.kind == "name" and token.text[:1] == token.text[-1:] == '"'):
+        return token.text[1:-1]
+    if token.kind == "name":
+        raise refused(
+            "Parameter value is either not quoted or unidentified quote types used for string value "
+            f"{token.text}. Use either single or double quotes."
+        )
+    if token.kind == "list" and kind in (ATTRIBUTE, DATASET):
+        if kind == ATTRIBUTE and key not in subject.lists:
+            names = sorted(subject.lists)
+            raise refused(f"Only {names} attributes support comparison with a list of quoted string values.")
+        return _list(token.text)
+    if kind in (PARAM, TAG):
+        raise refused(f"Expected a quoted string value for {kind} (e.g. 'my-value'). Got value {token.text}")
+    what = "attributes" if kind == ATTRIBUTE else "dataset attributes"
+    raise refused(f"Expected a quoted string value for {what}. Got value {token.text}")
+
+
+def _list(text: str) -> tuple[str, ...]:
+    found = tuple(single or double for single, double in _QUOTED.findall(text))
+    rest = _QUOTED.sub("", text[1:-1]).replace(",", "").strip()
+    start = "While parsing a list in the query,"
+    if rest:
+        raise refused(f"{start} expected a non-empty list of string values, but got ill-formed list.")
+    if not found:
+        raise refused(f"{start} expected a non-empty list of string values, but got empty list")
+    return found
+
+
+def _check_comparator(kind: str, key: str, comparator: str, subject: Subject) -> None:
+    if kind == METRIC or (kind == ATTRIBUTE and key in subject.numbers):
+        known: tuple[str, ...] = _NUMERIC
+    elif kind in (PARAM, TAG):
+        known = (*_TEXTUAL, *_NULLS)
+    else:
+        known = (*_TEXTUAL, *_LISTS)
+    if comparator not in known:
+        raise refused(f"Invalid comparator '{comparator}' not one of '{', '.join(known)}'")
+
+
+class Order(NamedTuple):
+    """One order_by clause."""
+
+    kind: str
+    key: str
+    ascending: bool
+
+
+def parse_order(text: str, subject: Subject) -> Order:
+    """Read one clause of order_by."""
+    tokens = _tokens(text[:LONGEST])
+    if not 1 <= len(tokens) <= 2 or any(token.kind != "name" for token in tokens):
+        raise refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
+    word = tokens[1].text.lower() if len(tokens) > 1 else "asc"
+    if word not in ("asc", "desc"):
+        raise refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
+    return Order(*_identifier(tokens[0].text, subject), word == "asc")
+
+
+RUNS = Subject(
+    ("artifact_uri", "end_time", "run_id", "run_name", "start_time", "status", "user_id"),
+    ("start_time", "end_time"),
+    ("run_id",),
+)
+EXPERIMENTS = Subject(
+    ("creation_time", "experiment_id", "last_update_time", "name"),
+    ("creation_time", "last_update_time"),
+    ("experiment_id",),
+    (ATTRIBUTE, TAG),
+)

@@ -1,0 +1,61 @@
+"""All values of a metric, from the store of the hub: whole, by pages, of several runs, or a sample of an interval."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from stepscope.hub.receivers.mlflow.run_records import MILLION
+from stepscope.hub.receivers.mlflow.tracked_runs import spell
+from stepscope.hub.store import literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import run_number
+
+_BY_TIME = "time, step, if(isNaN(value), 0, value)"
+_BY_STEP = "step, time, if(isNaN(value), 0, value), isNaN(value)"
+
+
+class Value(NamedTuple):
+    """One value; times in milliseconds."""
+
+    timestamp: int
+    step: int
+    value: float
+
+
+def history(engine: Engine, run: str, key: str, most: int | None = None, offset: int = 0) -> list[Value]:
+    """Return the values of a metric by time; the same value at the same time and step is one."""
+    limit = f"LIMIT {most} OFFSET {offset}" if most is not None else f"LIMIT {2**63 - 1} OFFSET {offset}"
+    return _values(engine, run, key, f"ORDER BY {_BY_TIME} {limit}")
+
+
+def _values(engine: Engine, run: str, key: str, rest: str, where: str = "1") -> list[Value]:
+    number = run_number(engine, run)
+    if number is None:
+        return []
+    series = f"SELECT series FROM series WHERE run = {number} AND key = {literal.text(key)}"
+    found = engine.query(
+        f"SELECT DISTINCT step, time, value FROM metrics WHERE series IN ({series}) AND {where} {rest}"
+    )
+    return [Value(time // MILLION, step, value) for step, time, value in found.rows("step", "time", "value")]
+
+
+def sample(engine: Engine, run: str, key: str, most: int, steps: tuple[int, int] | None) -> list[Value]:
+    """Return at most so many values by step, evenly spaced, the first and the last among them."""
+    where = "1" if steps is None else f"step BETWEEN {steps[0]} AND {steps[1]}"
+    found = _values(engine, run, key, f"ORDER BY {_BY_STEP}", where)
+    size = len(found)
+    if size <= most:
+        return found
+    share, larger = divmod(size, most)
+    starts = [at * share + min(at, larger) for at in range(most)]
+    picked = [found[at] for at in starts]
+    picked[-1] = found[-1]
+    return picked
+
+
+def describe(key: str, values: Sequence[Value], run: str = "") -> list[dict[str, Any]]:
+    """Write values as MLflow does, with their run where several are asked for."""
+    named = {"run_id": run} if run else {}
+    return [
+        {"key": key, "value": spell(each.value), "timestamp": each.timestamp, "step": each.step, **named}
+        for each in values
+    ]

@@ -1,0 +1,70 @@
+"""MLflow's error codes and messages, and how a refusal is written for its clients."""
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import Response
+
+from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
+
+INVALID, MISSING, EXISTS = "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"
+BAD_REQUEST, INVALID_STATE = "BAD_REQUEST", "INVALID_STATE"
+_STATUSES = {MISSING: HTTPStatus.NOT_FOUND}
+_BY_STATUS = {
+    400: BAD_REQUEST,
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "ENDPOINT_NOT_FOUND",
+    405: "ENDPOINT_NOT_FOUND",
+    413: "INVALID_PARAMETER_VALUE",
+    429: "REQUEST_LIMIT_EXCEEDED",
+    503: "TEMPORARILY_UNAVAILABLE",
+}
+"""The code of a refusal that is the hub's own."""
+_CLASSES = {MISSING: "RESOURCE_NOT_FOUND", EXISTS: EXISTS, INVALID_STATE: "CLIENT_INTERNAL_ERROR"}
+SEE_DOCS = " See the API docs for more information about request parameters."
+
+
+@dataclass(frozen=True, slots=True)
+class MlflowRefusal(Refusal):
+    """A refusal with a code of MLflow's."""
+
+    error_code: str = BAD_REQUEST
+
+
+def refused(message: str, code: str = INVALID) -> Refused:
+    """Make the error of a request that MLflow would refuse; never a 5xx, for nothing is wrong with the hub."""
+    return Refused(MlflowRefusal(_STATUSES.get(code, HTTPStatus.BAD_REQUEST), message, None, code))
+
+
+def missing_value(path: str, *, documented: bool = True) -> Refused:
+    """Refuse a request that leaves out a field."""
+    return refused(f"Missing value for required parameter '{path}'.{SEE_DOCS if documented else ''}")
+
+
+def invalid_value(path: str, value: Any, why: str = "") -> Refused:
+    """Refuse a value, and say why where that is known."""
+    return refused(f"Invalid value {spelled(value)} for parameter '{path}' supplied{f': {why}' if why else '.'}")
+
+
+def wrong_type(path: str, value: Any) -> Refused:
+    """Refuse a value of another type than the field has."""
+    return invalid_value(path, value, f" Hint: Value was of type '{type(value).__name__}'.{SEE_DOCS}")
+
+
+def spelled(value: Any) -> str:
+    """Write a value as MLflow's messages have it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def refusal_response(refusal: Refusal) -> Response:
+    """Write a refusal as MLflow's clients read it."""
+    code = refusal.error_code if isinstance(refusal, MlflowRefusal) else _BY_STATUS.get(refusal.status, BAD_REQUEST)
+    body = {"error_code": code, "message": refusal.message}
+    if refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        body |= {"sqlstate": "KAM00", "error_class": _CLASSES.get(code, INVALID)}
+    response = json_response(body, refusal.status)
+    response.headers.update({k: v for k, v in error_response(refusal).headers.items() if k not in response.headers})
+    return response

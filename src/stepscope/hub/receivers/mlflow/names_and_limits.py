@@ -1,0 +1,206 @@
+"""What MLflow allows: letters and lengths of names, how much one batch may hold, and the values of metrics."""
+
+import math
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from stepscope.hub.receivers.mlflow.mlflow_errors import invalid_value, missing_value, refused, wrong_type
+from stepscope.hub.receivers.mlflow.request_fields import Fields, item_key, item_text, whole_number
+from stepscope.model.redaction import redact
+
+MOST_METRICS, MOST_PARAMS, MOST_TAGS, MOST_ITEMS = 1000, 100, 100, 1000
+LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
+LONGEST_EXPERIMENT, LONGEST_EXPERIMENT_TAG = 500, 20_000
+_NAME = re.compile(r"[/\w.\- :]*")
+_RUN = re.compile(r"[a-zA-Z0-9][\w\-]{0,255}")
+_LETTERS = (
+    "Names may only contain alphanumerics, underscores (_), dashes (-), periods (.), spaces ( ), colon(:) "
+    "and slashes (/)."
+)
+
+
+class Point(NamedTuple):
+    """One value of a metric."""
+
+    key: str
+    value: float
+    timestamp: int
+    step: int
+    model: str = ""
+    dataset: str = ""
+    digest: str = ""
+
+
+class LogBatch(NamedTuple):
+    """What one request logs; `mended` values came as null or as a bare token, and are NaN."""
+
+    points: Sequence[Point]
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    mended: int = 0
+
+
+def check_name(name: str, path: str) -> None:
+    """Refuse a key that has other letters, or would be another one as a path."""
+    if _NAME.fullmatch(name) is None:
+        raise invalid_value(path, name, _LETTERS)
+    plain = posixpath.normpath(name)
+    if plain != name or plain == "." or plain.startswith(("..", "/")):
+        raise invalid_value(
+            path,
+            name,
+            "Names may be treated as files in certain cases, and must not resolve to other names when treated as such. "
+            f"This name would resolve to {plain!r}",
+        )
+
+
+def check_length(what: str, longest: int, text: str) -> None:
+    """Refuse a text that is too long."""
+    if len(text) > longest:
+        raise refused(f"'{what}' exceeds the maximum length of {longest} characters")
+
+
+def check_experiment_name(name: str) -> None:
+    """Refuse the name of an experiment that is empty or too long."""
+    if not name:
+        raise refused(f"Invalid experiment name: '{name}'")
+    check_length("name", LONGEST_EXPERIMENT, name)
+
+
+def check_experiment_tag(key: str, value: str) -> None:
+    """Refuse a tag of an experiment."""
+    check_name(key, "key")
+    check_length("key", LONGEST_KEY, key)
+    check_length("value", LONGEST_EXPERIMENT_TAG, value)
+
+
+def checked_param(key: str, value: str, path: str = "") -> tuple[str, str]:
+    """Return a param fit to be kept: a value that is too long is cut, as MLflow does, and a secret is masked."""
+    check_name(key, _joined(path, "key"))
+    check_length("Param key", LONGEST_KEY, key)
+    return key, _masked(key, value[:LONGEST_PARAM])
+
+
+def checked_tag(key: str, value: str, path: str = "") -> tuple[str, str]:
+    """Return a tag fit to be kept, in the same way."""
+    check_name(key, _joined(path, "key"))
+    check_length(_joined(path, "key"), LONGEST_KEY, key)
+    return key, _masked(key, value[:LONGEST_TAG])
+
+
+def read_tags(fields: Fields) -> dict[str, str]:
+    """Return the tags that an experiment, a run or a model is made with; secrets are masked."""
+    return {
+        key: _masked(key, item_text(item, "value", f"tags[{at}]"))
+        for at, item in enumerate(fields.items("tags"))
+        if (key := item_text(item, "key", f"tags[{at}]"))
+    }
+
+
+def _masked(key: str, value: str) -> str:
+    return str(redact({key: value})[key])
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def read_batch(fields: Fields) -> tuple[str, LogBatch]:
+    """Return the run and what `runs/log-batch` logs; the first thing that is wrong with it refuses all."""
+    run = fields.run()
+    metrics, params, tags = fields.items("metrics"), fields.items("params"), fields.items("tags")
+    for at, item in enumerate(metrics):
+        item_key(item, f"metrics[{at}]")
+        _check_given(item, f"metrics[{at}]")
+    keys = [item_key(item, f"params[{at}]") for at, item in enumerate(params)]
+    names = [item_key(item, f"tags[{at}]") for at, item in enumerate(tags)]
+    if _RUN.fullmatch(run) is None:
+        raise invalid_value("run_id", run)
+    found = [_read_point(item, f"metrics[{at}]") for at, item in enumerate(metrics)]
+    batch = LogBatch(
+        [point for point, _ in found],
+        dict(
+            checked_param(key, item_text(item, "value", f"params[{at}]"), f"params[{at}]")
+            for at, (key, item) in enumerate(zip(keys, params, strict=True))
+        ),
+        dict(
+            checked_tag(key, item_text(item, "value", f"tags[{at}]"), f"tags[{at}]")
+            for at, (key, item) in enumerate(zip(names, tags, strict=True))
+        ),
+        sum(mended for _, mended in found),
+    )
+    _check_limits(len(metrics), len(params), len(tags))
+    repeated = [key for at, key in enumerate(keys) if key in keys[:at]]
+    if repeated:
+        raise refused(
+            f"Duplicate parameter keys have been submitted: {repeated}. Please ensure the request contains only one "
+            "param value per param key."
+        )
+    return run, batch
+
+
+def _check_limits(metrics: int, params: int, tags: int) -> None:
+    for what, most, count in (
+        ("metrics", MOST_METRICS, metrics),
+        ("params", MOST_PARAMS, params),
+        ("tags", MOST_TAGS, tags),
+        ("metrics, params, and tags", MOST_ITEMS, metrics + params + tags),
+    ):
+        if count > most:
+            raise refused(
+                f"A batch logging request can contain at most {most} {what}. Got {count} {what}. "
+                f"Please split up {what} across multiple requests and try again."
+            )
+
+
+def read_point(fields: Fields) -> tuple[str, LogBatch]:
+    """Return the run and the one value that `runs/log-metric` logs."""
+    run = fields.run()
+    values = fields.values
+    fields.text("key", required=True)
+    _check_given(values, "")
+    point, mended = _read_point(values, "")
+    return run, LogBatch([point], {}, {}, mended)
+
+
+def _check_given(item: Mapping[str, Any], path: str) -> None:
+    """Refuse a value that is left out; one that is null is a NaN that its sender could not spell."""
+    if "value" not in item or item["value"] == "":
+        raise missing_value(_joined(path, "value"))
+    if item.get("timestamp") in (None, ""):
+        raise missing_value(_joined(path, "timestamp"))
+
+
+def _read_point(item: Mapping[str, Any], path: str) -> tuple[Point, bool]:
+    key = item_text(item, "key", path) if path else str(item["key"])
+    value, mended = _number(item["value"], _joined(path, "value"))
+    timestamp = whole_number(_joined(path, "timestamp"), item["timestamp"])
+    step = whole_number(_joined(path, "step"), item.get("step") or 0)
+    check_name(key, _joined(path, "name"))
+    if timestamp < 0:
+        why = f"metric '{key}' (value={value}). Timestamp must be a nonnegative long (64-bit integer) "
+        raise invalid_value(_joined(path, "timestamp"), timestamp, why)
+    check_length("Metric name", LONGEST_KEY, key)
+    model, dataset, digest = (item.get(name) for name in ("model_id", "dataset_name", "dataset_digest"))
+    if model or dataset or digest:
+        words = [str(each or "") for each in (model, dataset, digest)]
+        return Point(key, value, timestamp, step, *words), mended
+    return Point(key, value, timestamp, step), mended
+
+
+def _number(value: Any, path: str) -> tuple[float, bool]:
+    """Return a double, and whether it is a NaN that came as null or as a bare token."""
+    if type(value) is float:
+        return value, math.isnan(value)
+    if value is None:
+        return math.nan, True
+    if isinstance(value, (int, str)):
+        try:
+            return float(value), False
+        except OverflowError:
+            return math.copysign(math.inf, int(value)), False
+        except ValueError:
+            pass
+    raise wrong_type(path, value)

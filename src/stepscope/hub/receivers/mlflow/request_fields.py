@@ -1,0 +1,141 @@
+"""The fields of a request, from its JSON body or its query, with MLflow's words for what is wrong with them."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from stepscope.hub.receivers.mlflow.mlflow_errors import invalid_value, missing_value, refused, wrong_type
+
+_MOST = 2**63
+
+
+def read_json(data: bytes) -> dict[str, Any]:
+    """Read a body; one that is no JSON is empty, as MLflow has it, and one that is JSON in a string is read again.
+
+    Bare NaN and Infinity, which are no JSON either, are read as what they mean.
+    """
+    if not data:
+        return {}
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        found = _read_loosely(data)
+    if isinstance(found, str):
+        found = _read_loosely(found.encode("utf-8", "replace"))
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise refused(f"the body must be a JSON object, got {type(found).__name__}")
+    return found
+
+
+def _read_loosely(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_query(query: str) -> dict[str, Any]:
+    """Read a query; each field is a list of its values."""
+    try:
+        return dict(parse_qs(query, keep_blank_values=True, max_num_fields=2000))
+    except ValueError:
+        raise refused("the query has too many fields") from None
+
+
+class Fields:
+    """The fields of one request; `values` are those of a body, or lists of texts from a query."""
+
+    def __init__(self, values: Mapping[str, Any], *, query: bool = False) -> None:
+        self.values = values
+        self._query = query
+
+    def _get(self, name: str) -> Any:
+        found = self.values.get(name)
+        return found[0] if self._query and found else found
+
+    def text(self, name: str, *, required: bool = False) -> str:
+        """Return a text; empty where it is left out."""
+        found = self._get(name)
+        if required and (found is None or found == ""):
+            raise missing_value(name)
+        if found is not None and not isinstance(found, str):
+            raise wrong_type(name, found)
+        return _clean(found or "")
+
+    def optional_text(self, name: str) -> str | None:
+        """Return a text; None where it is left out."""
+        return None if self._get(name) is None else self.text(name)
+
+    def run(self) -> str:
+        """Return the id of the run, under either of its two names."""
+        if self._get("run_id") is None and self._get("run_uuid") is not None:
+            return self.text("run_uuid", required=True)
+        return self.text("run_id", required=True)
+
+    def whole(self, name: str) -> int | None:
+        """Return an int64, also of a text or a float that is one; None where it is left out."""
+        found = self._get(name)
+        return None if found is None else whole_number(name, found)
+
+    def items(self, name: str) -> list[dict[str, Any]]:
+        """Return a list of objects; empty where it is left out."""
+        found = self.values.get(name)
+        if found is None:
+            return []
+        if not isinstance(found, list):
+            raise wrong_type(name, found)
+        for at, item in enumerate(found):
+            if not isinstance(item, dict):
+                raise wrong_type(f"{name}[{at}]", item)
+        return found
+
+    def texts(self, name: str) -> list[str]:
+        """Return a list of texts; empty where it is left out."""
+        found = self.values.get(name)
+        if found is None:
+            return []
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise wrong_type(name, found)
+        return [_clean(each) for each in found]
+
+
+def whole_number(path: str, value: Any) -> int:
+    """Return an int64 or refuse the value."""
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            raise wrong_type(path, value) from None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong_type(path, value if not isinstance(value, float) or math.isfinite(value) else str(value))
+    if not -_MOST <= value < _MOST:
+        raise invalid_value(path, value)
+    return value
+
+
+def item_text(item: Mapping[str, Any], name: str, path: str) -> str:
+    """Return a text of one item of a list; empty where it is left out."""
+    found = item.get(name)
+    if found is not None and not isinstance(found, str):
+        raise wrong_type(f"{path}.{name}", found)
+    return _clean(found or "")
+
+
+def item_key(item: Mapping[str, Any], path: str) -> str:
+    """Return the key of one item of a list, which it must have."""
+    if item.get("key") in (None, ""):
+        raise missing_value(f"{path}.key")
+    return item_text(item, "key", path)
+
+
+def _clean(text: str) -> str:
+    """Replace half characters, which no disk and no answer can hold."""
+    return text.encode("utf-8", "replace").decode() if max(text, default="") >= "\ud800" else text

@@ -1,0 +1,145 @@
+"""The calls under `runs/`."""
+
+from typing import Any
+
+from stepscope.hub.receivers.mlflow import run_records, tracked_runs
+from stepscope.hub.receivers.mlflow.experiment_calls import read_view
+from stepscope.hub.receivers.mlflow.experiments import ACTIVE, DELETED, experiment_number
+from stepscope.hub.receivers.mlflow.names_and_limits import (
+    LogBatch,
+    checked_param,
+    checked_tag,
+    read_batch,
+    read_point,
+    read_tags,
+)
+from stepscope.hub.receivers.mlflow.run_search import DEFAULT_RUNS, search_runs
+from stepscope.hub.receivers.mlflow.tracked_runs import ENDED, STATUSES, TrackedRun, find_run
+from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
+from stepscope.model.records import Record
+from stepscope.model.redaction import redact
+
+
+def create(tracking: Tracking, call: Call) -> Reply:
+    """Create a run."""
+    fields = call.fields
+    tags = read_tags(fields)
+    wanted = TrackedRun(
+        number=0,
+        run_id=tracking.new_id(),
+        experiment=experiment_number(fields.text("experiment_id")),
+        name=str(redact(fields.text("run_name"))),
+        user_id=fields.text("user_id"),
+        status="RUNNING",
+        start_time=fields.whole("start_time") or 0,
+        end_time=None,
+        stage=ACTIVE,
+        artifact_uri="",
+        project="",
+    )
+    with tracking.database.write() as db:
+        run = tracked_runs.create_run(db, wanted, tags, call.project)
+        records = tracking.record_start(db, run)
+        described = tracked_runs.describe_runs(db, [run], with_outputs=False)[0]
+    return Reply({"run": described}, [tracking.submit(run, records, call.project)], run.run_id)
+
+
+def get(tracking: Tracking, call: Call) -> Reply:
+    """Return a run with its data."""
+    run_id = call.fields.run()
+    with tracking.database.read() as db:
+        run = find_run(db, run_id, call.project)
+        return Reply({"run": tracked_runs.describe_runs(db, [run])[0]})
+
+
+def search(tracking: Tracking, call: Call) -> Reply:
+    """Return a page of runs."""
+    fields = call.fields
+    most = fields.whole("max_results")
+    with tracking.database.read() as db:
+        found, token = search_runs(
+            db,
+            fields.texts("experiment_ids"),
+            fields.text("filter"),
+            fields.texts("order_by"),
+            read_view(fields, "run_view_type"),
+            DEFAULT_RUNS if most is None else most,
+            fields.text("page_token"),
+            call.project,
+        )
+        body: dict[str, Any] = {"runs": tracked_runs.describe_runs(db, found)} if found else {}
+    return Reply({**body, "next_page_token": token} if token else body)
+
+
+def update(tracking: Tracking, call: Call) -> Reply:
+    """Change the status, the end or the name of a run."""
+    fields = call.fields
+    run_id, end, name = fields.run(), fields.whole("end_time"), str(redact(fields.text("run_name")))
+    with tracking.database.write() as db:
+        known = find_run(db, run_id, call.project, active=True)
+        run = tracked_runs.update_run(db, known, _status(fields.values.get("status")), end, name)
+        records = tracking.record_start(db, run) if run.attempt > known.attempt else []
+    records += run_records.edited({tracked_runs.NAME_TAG: name}, tracking.clock()) if name else []
+    records += [run_records.finished(run, tracking.clock())] if run.status in ENDED and run != known else []
+    return Reply({"run_info": tracked_runs.describe_info(run)}, [tracking.submit(run, records, call.project)], run_id)
+
+
+def _status(given: Any) -> str:
+    """Return a status by its name or its number; empty for one that is left out or not known, which changes nothing."""
+    if type(given) is int:
+        return STATUSES[given - 1] if 1 <= given <= len(STATUSES) else ""
+    return given if given in STATUSES else ""
+
+
+def delete(tracking: Tracking, call: Call) -> Reply:
+    """Delete a run, which archives it here; it can be restored."""
+    return _move(tracking, call, DELETED)
+
+
+def restore(tracking: Tracking, call: Call) -> Reply:
+    """Restore a run."""
+    return _move(tracking, call, ACTIVE)
+
+
+def _move(tracking: Tracking, call: Call, stage: str) -> Reply:
+    run_id = call.fields.run()
+    with tracking.database.write() as db:
+        run = find_run(db, run_id, call.project)
+        tracked_runs.move_run(db, run, stage)
+    records = [run_records.archived(tracking.clock(), archived=stage == DELETED)]
+    return Reply({}, [tracking.submit(run, records, call.project)], run_id)
+
+
+def log_metric(tracking: Tracking, call: Call) -> Reply:
+    """Log one value."""
+    return tracking.log(*read_point(call.fields), call.project)
+
+
+def log_batch(tracking: Tracking, call: Call) -> Reply:
+    """Log metrics, params and tags: all or nothing."""
+    return tracking.log(*read_batch(call.fields), call.project)
+
+
+def log_parameter(tracking: Tracking, call: Call) -> Reply:
+    """Log one param."""
+    fields = call.fields
+    run_id, key, value = fields.run(), fields.text("key", required=True), fields.text("value")
+    params = dict([checked_param(key, value)])
+    return tracking.log(run_id, LogBatch((), params, {}), call.project, single=True)
+
+
+def set_tag(tracking: Tracking, call: Call) -> Reply:
+    """Set one tag."""
+    fields = call.fields
+    run_id, key, value = fields.run(), fields.text("key", required=True), fields.text("value")
+    return tracking.log(run_id, LogBatch((), {}, dict([checked_tag(key, value)])), call.project)
+
+
+def delete_tag(tracking: Tracking, call: Call) -> Reply:
+    """Remove one tag."""
+    run_id, key = call.fields.run(), call.fields.text("key", required=True)
+    with tracking.database.write() as db:
+        run = find_run(db, run_id, call.project, active=True)
+        tracked_runs.delete_tag(db, run, key)
+    records: list[Record] = run_records.edited({key: None}, tracking.clock())
+    return Reply({}, [tracking.submit(run, records, call.project)], run_id)

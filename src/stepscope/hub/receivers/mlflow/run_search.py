@@ -1,0 +1,205 @@
+"""`runs/search` and `experiments/search`: clauses as SQL, the order with NaN behind numbers, page tokens."""
+
+import base64
+import binascii
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from stepscope.hub.receivers.mlflow.experiments import ACTIVE, DELETED, describe_experiment, experiment_number
+from stepscope.hub.receivers.mlflow.filter_grammar import (
+    ATTRIBUTE,
+    DATASET,
+    EXPERIMENTS,
+    METRIC,
+    PARAM,
+    RUNS,
+    TAG,
+    Clause,
+    Order,
+    parse_filter,
+    parse_order,
+)
+from stepscope.hub.receivers.mlflow.mlflow_errors import BAD_REQUEST, refused
+from stepscope.hub.receivers.mlflow.tracked_runs import FIELDS, TrackedRun
+
+MOST_RESULTS = 50_000
+DEFAULT_RUNS = 1000
+STAGES = {1: (ACTIVE,), 2: (DELETED,), 3: (ACTIVE, DELETED)}
+VIEWS = {"ACTIVE_ONLY": 1, "DELETED_ONLY": 2, "ALL": 3}
+_TABLES = {METRIC: "latest", PARAM: "params", TAG: "tags"}
+_EXPERIMENT_COLUMNS = {
+    "creation_time": "created",
+    "experiment_id": "id",
+    "last_update_time": "updated",
+    "name": "name",
+}
+Sql = tuple[str, list[Any]]
+
+
+def read_offset(token: str) -> int:
+    """Return where a page begins; 0 without a token."""
+    if not token:
+        return 0
+    try:
+        decoded = base64.b64decode(token)
+    except (binascii.Error, ValueError):
+        raise refused("Invalid page token, could not base64-decode") from None
+    try:
+        parsed = json.loads(decoded)
+    except (ValueError, RecursionError):
+        raise refused(f"Invalid page token, decoded value={decoded!r}") from None
+    offset = parsed.get("offset") if isinstance(parsed, dict) else None
+    if not offset:
+        raise refused(f"Invalid page token, parsed value={parsed}")
+    try:
+        found = int(offset)
+    except (ValueError, TypeError):
+        raise refused(f"Invalid page token, not stringable {offset}") from None
+    if not 0 <= found < 2**63:
+        raise refused(f"Invalid page token, parsed value={parsed}")
+    return found
+
+
+def page_token(offset: int) -> str:
+    """Write the token of the page that begins at an offset."""
+    return base64.b64encode(json.dumps({"offset": offset}).encode()).decode()
+
+
+def check_count(most: int) -> None:
+    """Refuse a page size that is not between 1 and the most."""
+    if most < 1:
+        raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be a positive integer")
+    if most > MOST_RESULTS:
+        raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be at most {MOST_RESULTS}")
+
+
+def compare(column: str, clause: Clause) -> Sql:
+    """Write a comparison of a column with the value of a clause."""
+    value: Any = clause.value
+    if clause.comparator in ("IN", "NOT IN"):
+        values = list(value) if isinstance(value, tuple) else [value]
+        return f"{column} {clause.comparator} ({', '.join('?' for _ in values)})", values
+    if clause.comparator == "ILIKE":
+        return f"lower({column}) LIKE lower(?)", [value]
+    return f"{column} {clause.comparator} ?", [value]
+
+
+def _run_condition(clause: Clause) -> Sql:
+    if clause.kind == ATTRIBUTE and clause.key != "run_name":
+        return compare(f"r.{clause.key}", clause)
+    if clause.kind == DATASET:
+        test, values = compare(f"d.{clause.key}", clause)
+        return f"EXISTS (SELECT 1 FROM datasets AS d WHERE d.run = r.number AND {test})", values
+    name = clause.kind == ATTRIBUTE
+    table = "tags" if name else _TABLES[clause.kind]
+    key = "mlflow.runName" if name else clause.key
+    exists = f"EXISTS (SELECT 1 FROM {table} AS t WHERE t.run = r.number AND t.key = ?"
+    if clause.comparator in ("IS NULL", "IS NOT NULL"):
+        return f"{'NOT ' if clause.comparator == 'IS NULL' else ''}{exists})", [key]
+    test, values = compare("t.value", clause)
+    if clause.kind == METRIC and clause.comparator == "!=":
+        test = f"({test} OR t.value IS NULL)"  # NaN differs from everything
+    return f"{exists} AND {test})", [key, *values]
+
+
+def _run_order(orders: Sequence[Order]) -> tuple[str, str, list[Any]]:
+    """The joins and the terms of ORDER BY, with the values of the joins; missing values and NaN come last."""
+    joins, terms, values = [], [], []
+    for at, each in enumerate(orders):
+        turn = "ASC" if each.ascending else "DESC"
+        if each.kind == ATTRIBUTE:
+            column = f"r.{'name' if each.key == 'run_name' else each.key}"
+            terms += [f"{column} IS NULL", f"{column} {turn}"]
+            continue
+        joins.append(f"LEFT JOIN {_TABLES[each.kind]} AS o{at} ON o{at}.run = r.number AND o{at}.key = ?")
+        values.append(each.key)
+        terms += [f"o{at}.run IS NULL", f"o{at}.value IS NULL", f"o{at}.value {turn}"]
+    if (ATTRIBUTE, "start_time") not in [each[:2] for each in orders]:
+        terms.append("r.start_time DESC")
+    return " ".join(joins), ", ".join([*terms, "r.run_id"]), values
+
+
+def search_runs(
+    db: sqlite3.Connection,
+    experiments: Sequence[str],
+    text: str,
+    order_by: Sequence[str],
+    view: int,
+    most: int,
+    token: str,
+    project: str | None,
+) -> tuple[list[TrackedRun], str]:
+    """Return a page of runs, and the token of the next one; empty for none."""
+    check_count(most)
+    clauses = parse_filter(text, RUNS)
+    orders = [parse_order(each, RUNS) for each in order_by]
+    if any(each.kind == DATASET for each in orders):
+        raise refused("Invalid identifier type 'dataset'")
+    if len({each[:2] for each in orders}) < len(orders):
+        raise refused(f"`order_by` contains duplicate fields: {list(order_by)}", BAD_REQUEST)
+    offset = read_offset(token)
+    numbers = [number for each in experiments if abs(number := experiment_number(each)) < 2**63]
+    joins, terms, values = _run_order(orders)
+    conditions = [
+        f"r.experiment IN ({', '.join(map(str, numbers))})",
+        f"r.stage IN ({', '.join(repr(each) for each in STAGES[view])})",
+    ]
+    if project is not None:
+        conditions.append("r.project = ?")
+        values.append(project)
+    for test, given in map(_run_condition, clauses):
+        conditions.append(test)
+        values += given
+    fields = ", ".join(f"r.{name}" for name in FIELDS.split(", "))
+    rows = db.execute(
+        f"SELECT {fields} FROM runs AS r {joins} WHERE {' AND '.join(conditions)} ORDER BY {terms} LIMIT ? OFFSET ?",
+        [*values, most + 1, offset],
+    ).fetchall()
+    return [TrackedRun(*row) for row in rows[:most]], page_token(offset + most) if len(rows) > most else ""
+
+
+def _experiment_condition(clause: Clause) -> Sql:
+    if clause.kind == ATTRIBUTE:
+        if clause.key == "experiment_id":
+            given = clause.value if isinstance(clause.value, tuple) else (str(clause.value),)
+            if clause.comparator not in ("=", "!=", "IN", "NOT IN"):
+                raise refused(f"Invalid comparator for experiment_id: {clause.comparator}")
+            numbers = [experiment_number(each) for each in given]
+            listed = "NOT IN" if clause.comparator in ("!=", "NOT IN") else "IN"
+            return f"e.id {listed} ({', '.join(map(str, numbers))})", []
+        return compare(f"e.{_EXPERIMENT_COLUMNS[clause.key]}", clause)
+    exists = "EXISTS (SELECT 1 FROM experiment_tags AS t WHERE t.experiment = e.id AND t.key = ?"
+    if clause.comparator in ("IS NULL", "IS NOT NULL"):
+        return f"{'NOT ' if clause.comparator == 'IS NULL' else ''}{exists})", [clause.key]
+    test, values = compare("t.value", clause)
+    return f"{exists} AND {test})", [clause.key, *values]
+
+
+def search_experiments(
+    db: sqlite3.Connection, text: str, order_by: Sequence[str], view: int, most: int, token: str, project: str | None
+) -> tuple[list[dict[str, Any]], str]:
+    """Return a page of experiments, and the token of the next one; empty for none."""
+    check_count(most)
+    clauses = parse_filter(text, EXPERIMENTS)
+    orders = [parse_order(each, EXPERIMENTS) for each in order_by or ("creation_time DESC", "experiment_id ASC")]
+    for each in orders:
+        if each.kind != ATTRIBUTE:
+            raise refused(f"Invalid order_by entity: {each.kind}")
+    offset = read_offset(token)
+    conditions, values = [f"e.stage IN ({', '.join(repr(each) for each in STAGES[view])})"], []
+    if project is not None:
+        conditions.append("(e.id = 0 OR e.project = ?)")
+        values.append(project)
+    for test, given in map(_experiment_condition, clauses):
+        conditions.append(test)
+        values += given
+    terms = [f"e.{_EXPERIMENT_COLUMNS[each.key]} {'ASC' if each.ascending else 'DESC'}" for each in orders]
+    rows = db.execute(
+        "SELECT e.id, e.name, e.artifacts, e.stage, e.created, e.updated, e.project FROM experiments AS e "
+        f"WHERE {' AND '.join(conditions)} ORDER BY {', '.join(terms)}, e.id DESC LIMIT ? OFFSET ?",
+        [*values, most + 1, offset],
+    ).fetchall()
+    found = [describe_experiment(db, row) for row in rows[:most]]
+    return found, page_token(offset + most) if len(rows) > most else ""

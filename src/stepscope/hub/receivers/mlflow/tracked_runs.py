@@ -1,0 +1,208 @@
+"""Runs as MLflow sees them: create, find, update, delete, restore, log params, tags and the latest values."""
+
+import math
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from stepscope.hub.receivers.mlflow.experiments import ACTIVE, check_active, find_experiment
+from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, refused
+from stepscope.hub.receivers.mlflow.names_and_limits import Point
+
+NAME_TAG = "mlflow.runName"
+STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
+ENDED = STATUSES[2:]
+
+
+class TrackedRun(Struct, frozen=True):
+    """A row of runs; times in milliseconds."""
+
+    number: int
+    run_id: str
+    experiment: int
+    name: str
+    user_id: str
+    status: str
+    start_time: int
+    end_time: int | None
+    stage: str
+    artifact_uri: str
+    project: str
+    attempt: int = 1
+
+
+FIELDS = ", ".join(TrackedRun.__struct_fields__)
+
+
+def create_run(db: sqlite3.Connection, run: TrackedRun, tags: Mapping[str, str], project: str | None) -> TrackedRun:
+    """Create a run in its experiment; a name that is also a tag must be the same."""
+    row = find_experiment(db, str(run.experiment), project)
+    check_active(row)
+    tagged = tags.get(NAME_TAG, "")
+    if run.name and tagged and run.name != tagged:
+        raise refused(
+            "Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values "
+            f"(run_name='{run.name}', mlflow.runName='{tagged}')."
+        )
+    name = run.name or tagged or f"run-{run.run_id[:8]}"
+    location = f"{str(row[2]).rstrip('/')}/{run.run_id}/artifacts"
+    run = structs.replace(run, name=name, artifact_uri=location, project=project or str(row[1]))
+    places = ", ".join("?" for _ in structs.astuple(run)[1:])
+    made = db.execute(f"INSERT INTO runs ({FIELDS.partition(', ')[2]}) VALUES ({places})", structs.astuple(run)[1:])
+    run = structs.replace(run, number=int(made.lastrowid or 0))
+    set_tags(db, run, {**tags, NAME_TAG: name})
+    return run
+
+
+def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active: bool = False) -> TrackedRun:
+    """Return a run that a token for a project may see; with `active` a deleted one is refused."""
+    row = db.execute(f"SELECT {FIELDS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    run = TrackedRun(*row) if row is not None else None
+    if run is None or project not in (None, run.project):
+        raise refused(f"Run with id={run_id} not found", MISSING)
+    if active and run.stage != ACTIVE:
+        raise refused(f"The run {run_id} must be in the 'active' state. Current state is {run.stage}.")
+    return run
+
+
+def update_run(db: sqlite3.Connection, run: TrackedRun, status: str, end: int | None, name: str) -> TrackedRun:
+    """Change status, end and name of a run, each where it is given; a run that goes on after its end is an attempt."""
+    again = status == "RUNNING" and run.status in ENDED
+    changed = structs.replace(
+        run,
+        status=status or run.status,
+        end_time=run.end_time if end is None else end,
+        name=name or run.name,
+        attempt=run.attempt + again,
+    )
+    db.execute(
+        "UPDATE runs SET status = ?, end_time = ?, name = ?, attempt = ? WHERE number = ?",
+        (changed.status, changed.end_time, changed.name, changed.attempt, run.number),
+    )
+    if name:
+        set_tags(db, changed, {NAME_TAG: name})
+    return changed
+
+
+def move_run(db: sqlite3.Connection, run: TrackedRun, stage: str) -> None:
+    """Delete or restore a run."""
+    db.execute("UPDATE runs SET stage = ? WHERE number = ?", (stage, run.number))
+
+
+def set_tags(db: sqlite3.Connection, run: TrackedRun, tags: Mapping[str, str]) -> None:
+    """Set tags; that of the name is also the run's name."""
+    rows = [(run.number, key, value) for key, value in tags.items()]
+    db.executemany("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", rows)
+    if tags.get(NAME_TAG):
+        db.execute("UPDATE runs SET name = ? WHERE number = ?", (tags[NAME_TAG], run.number))
+
+
+def delete_tag(db: sqlite3.Connection, run: TrackedRun, key: str) -> None:
+    """Remove a tag."""
+    if not db.execute("DELETE FROM tags WHERE run = ? AND key = ?", (run.number, key)).rowcount:
+        raise refused(f"No tag with name: {key} in run with id {run.run_id}", MISSING)
+
+
+def read_params(db: sqlite3.Connection, run: TrackedRun) -> dict[str, str]:
+    """The params of a run."""
+    return dict(db.execute("SELECT key, value FROM params WHERE run = ?", (run.number,)))
+
+
+def read_tags(db: sqlite3.Connection, run: TrackedRun) -> dict[str, str]:
+    """The tags of a run."""
+    return dict(db.execute("SELECT key, value FROM tags WHERE run = ?", (run.number,)))
+
+
+def set_params(db: sqlite3.Connection, run: TrackedRun, params: Mapping[str, str], *, single: bool = False) -> bool:
+    """Log params and tell whether any is new; another value for a known one is refused, in words for one or many."""
+    known = read_params(db, run) if params else {}
+    changed = {key: value for key, value in params.items() if known.get(key, value) != value}
+    for key, value in changed.items() if single else ():
+        raise refused(
+            f"Changing param values is not allowed. Param with key='{key}' was already logged with "
+            f"value='{known[key]}' for run ID='{run.run_id}'. Attempted logging new value '{value}'."
+        )
+    if changed:
+        told = [{"key": key, "old_value": known[key], "new_value": value} for key, value in changed.items()]
+        raise refused(
+            f"Changing param values is not allowed. Params were already logged='{told}' for run ID='{run.run_id}'."
+        )
+    fresh = [(run.number, key, value) for key, value in params.items() if key not in known]
+    db.executemany("INSERT INTO params VALUES (?, ?, ?)", fresh)
+    return bool(fresh)
+
+
+_NEWER = """INSERT INTO latest VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO UPDATE
+    SET value = excluded.value, timestamp = excluded.timestamp, step = excluded.step
+    WHERE (excluded.step, excluded.timestamp, coalesce(excluded.value, 0))
+        > (latest.step, latest.timestamp, coalesce(latest.value, 0))"""
+
+
+def set_latest(db: sqlite3.Connection, run: TrackedRun, points: Iterable[Point]) -> None:
+    """Keep the newest value of each metric: of the highest step, then of the latest time, then the largest."""
+    newest: dict[str, Point] = {}
+    for point in points:
+        known = newest.get(point.key)
+        if known is None or order(point) > order(known):
+            newest[point.key] = point
+    rows = [
+        (run.number, point.key, None if math.isnan(point.value) else point.value, point.timestamp, point.step)
+        for point in newest.values()
+    ]
+    db.executemany(_NEWER, rows)
+
+
+def order(point: Point) -> tuple[int, int, float]:
+    """What tells which of two values is newer; a NaN counts as 0."""
+    return point.step, point.timestamp, 0.0 if math.isnan(point.value) else point.value
+
+
+def describe_info(run: TrackedRun) -> dict[str, Any]:
+    """Write the info of a run as MLflow does."""
+    found = {
+        "run_uuid": run.run_id,
+        "experiment_id": str(run.experiment),
+        "run_name": run.name,
+        "user_id": run.user_id,
+        "status": run.status,
+        "start_time": run.start_time,
+        "artifact_uri": run.artifact_uri,
+        "lifecycle_stage": run.stage,
+        "run_id": run.run_id,
+    }
+    return found if run.end_time is None else {**found, "end_time": run.end_time}
+
+
+def spell(value: float | None) -> float | str:
+    """Write a value as protobuf's JSON has it; None, as the database has it, is NaN."""
+    if value is None or math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def describe_runs(
+    db: sqlite3.Connection, runs: Sequence[TrackedRun], *, with_outputs: bool = True
+) -> list[dict[str, Any]]:
+    """Write runs with their data as MLflow does."""
+    numbers = "(" + ",".join(str(run.number) for run in runs) + ")"
+    data: dict[int, dict[str, list[dict[str, Any]]]] = {run.number: {} for run in runs}
+    query = f"SELECT run, key, value, timestamp, step FROM latest WHERE run IN {numbers}"
+    for run, key, value, timestamp, step in db.execute(query):
+        point = {"key": key, "value": spell(value), "timestamp": timestamp, "step": step}
+        data[run].setdefault("metrics", []).append(point)
+    for table in ("params", "tags"):
+        for run, key, value in db.execute(f"SELECT run, key, value FROM {table} WHERE run IN {numbers}"):
+            data[run].setdefault(table, []).append({"key": key, "value": value})
+    inputs: dict[int, Any] = {}
+    outputs: dict[int, Any] = {}
+    return [
+        {
+            "info": describe_info(run),
+            "data": data[run.number],
+            "inputs": inputs.get(run.number, {}),
+            **({"outputs": outputs.get(run.number, {})} if with_outputs else {}),
+        }
+        for run in runs
+    ]

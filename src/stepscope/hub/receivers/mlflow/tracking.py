@@ -1,0 +1,134 @@
+"""What all calls of the API work on: the database, the way into the hub's journal, the store; and one call."""
+
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, digest
+from stepscope.hub.receivers.mlflow import run_records
+from stepscope.hub.receivers.mlflow.names_and_limits import LogBatch
+from stepscope.hub.receivers.mlflow.request_fields import Fields
+from stepscope.hub.receivers.mlflow.tracked_runs import (
+    TrackedRun,
+    find_run,
+    read_params,
+    read_tags,
+    set_latest,
+    set_params,
+    set_tags,
+)
+from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store_progress import Mark, StoreProgress
+from stepscope.model.records import Record
+
+MENDED = "a metric's value was null or a bare NaN: kept as NaN"
+_MOST_MARKS = 10_000
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Call(NamedTuple):
+    """One request: its fields, the parameters of its path, and the only project that its token may touch."""
+
+    fields: Fields
+    path: Mapping[str, str]
+    project: str | None
+
+
+class Reply(NamedTuple):
+    """The answer to a call, and when it may be given: once its records are safe."""
+
+    body: dict[str, Any]
+    safe: Sequence["Future[None]"] = ()
+    run: str = ""
+    """The run whose records these are."""
+
+
+class Tracking:
+    """The state of the receiver. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        database: TrackingDatabase,
+        ingest: Ingest,
+        engine: Callable[[], Engine],
+        progress: StoreProgress,
+        clock: Callable[[], int] = time.time_ns,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self.database = database
+        self.engine = engine
+        self.clock = clock
+        self.new_id = new_id
+        self._ingest = ingest
+        self._progress = progress
+        self._repeats: Repeats[Future[None]] = Repeats()
+        self._marks: dict[str, Mark] = {}
+        """How far the journal was written when the last records of a run were safe."""
+        self._opened: Mark = progress.written
+
+    @property
+    def now(self) -> int:
+        """The time in milliseconds."""
+        return self.clock() // run_records.MILLION
+
+    def submit(
+        self, run: TrackedRun, records: Sequence[Record], project: str | None, mended: int = 0
+    ) -> "Future[None]":
+        """Hand records of a run to the hub's journal; the future ends when they are safe."""
+        upload = Upload()
+        if records:
+            self._ingest.add(upload, run_records.writer_of(run), list(records), project)
+        upload.cut[MENDED] += mended
+        return self._ingest.submit(upload)
+
+    def log(self, run_id: str, batch: LogBatch, project: str | None, *, single: bool = False) -> Reply:
+        """Take metrics, params and tags of a run: all of them, or none where one is refused."""
+        with self.database.write(durable=bool(batch.params or batch.tags)) as db:
+            run = find_run(db, run_id, project, active=True)
+            fresh = set_params(db, run, batch.params, single=single)
+            set_tags(db, run, batch.tags)
+            set_latest(db, run, batch.points)
+            config = (read_params(db, run), read_tags(db, run)) if fresh else None
+        now = self.clock()
+        said: list[Record] = [run_records.started(*config, now)] if config else []
+        said += run_records.edited(batch.tags, now) if batch.tags else []
+        safe = [self._log_points(run, batch, project)]
+        return Reply({}, [*safe, self.submit(run, said, project)] if said else safe, run_id)
+
+    def _log_points(self, run: TrackedRun, batch: LogBatch, project: str | None) -> "Future[None]":
+        """Journal values, once: a client that lost the answer sends them again, and the same value twice is one."""
+        if not batch.points:
+            return self.submit(run, [], project)
+        key = digest((run.run_id,), _pack(batch.points))
+        known = self._repeats.find(key)
+        if known is not None:
+            self._ingest.repeat()
+            return known
+        safe = self.submit(run, run_records.metrics(batch.points), project, batch.mended)
+        self._repeats.keep(key, safe)
+        safe.add_done_callback(lambda done: self._repeats.forget(key) if done.exception() is not None else None)
+        return safe
+
+    def record_start(self, db: sqlite3.Connection, run: TrackedRun) -> list[Record]:
+        """The start of a run as it is now."""
+        return [run_records.started(read_params(db, run), read_tags(db, run), self.clock())]
+
+    def note_safe(self, run: str) -> None:
+        """Remember that records of a run are in the journal, and how far that is written."""
+        if len(self._marks) >= _MOST_MARKS:
+            self._marks = {run: mark for run, mark in self._marks.items() if not self._progress.is_stored(mark)}
+        self._marks[run] = self._progress.written
+
+    def stored(self, runs: Sequence[str]) -> "Future[None]":
+        """Return a future that ends when all that was acknowledged of some runs is in the store."""
+        return self._progress.after(max([self._opened, *(self._marks.get(run, (0, 0)) for run in runs)]))
+
+    def gave_up(self) -> None:
+        """Do not wait any more for what an earlier process left in the journal: its end may be torn."""
+        self._opened = (0, 0)

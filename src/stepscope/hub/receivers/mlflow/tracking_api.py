@@ -1,0 +1,152 @@
+"""The receiver of MLflow's REST API: its routes, who may call them, and how each is answered."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.mlflow import experiment_calls, metric_calls, mlflow_errors, run_calls
+from stepscope.hub.receivers.mlflow.experiments import create_default
+from stepscope.hub.receivers.mlflow.request_fields import Fields, read_json, read_query
+from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
+from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.refusals import Refusal, json_response
+from stepscope.hub.security.guard import RequestHead, basic_password, bearer
+from stepscope.hub.security.middleware import access_of
+from stepscope.hub.security.tokens import Scope
+from stepscope.hub.threads import Workers
+from stepscope.model.errors import Retry
+
+Answer = Callable[[Tracking, Call], Reply]
+STORE_SECONDS = 30.0
+"""How long a client that reads back waits for the store before it is asked to come again."""
+
+_BASES = ("/api/2.0/mlflow", "/ajax-api/2.0/mlflow")
+_READS: dict[str, tuple[str, Answer]] = {
+    "/experiments/get": ("GET", experiment_calls.get),
+    "/experiments/get-by-name": ("GET", experiment_calls.get_by_name),
+    "/experiments/search": ("GET POST", experiment_calls.search),
+    "/runs/get": ("GET", run_calls.get),
+    "/runs/search": ("POST", run_calls.search),
+}
+_HISTORIES: dict[str, Answer] = {
+    "/metrics/get-history": metric_calls.get_history,
+    "/metrics/get-history-bulk": metric_calls.get_history_bulk,
+    "/metrics/get-history-bulk-interval": metric_calls.get_history_bulk_interval,
+}
+_WRITES: dict[str, Answer] = {
+    "/experiments/create": experiment_calls.create,
+    "/experiments/update": experiment_calls.update,
+    "/experiments/delete": experiment_calls.delete,
+    "/experiments/restore": experiment_calls.restore,
+    "/experiments/set-experiment-tag": experiment_calls.set_tag,
+    "/experiments/delete-experiment-tag": experiment_calls.delete_tag,
+    "/runs/create": run_calls.create,
+    "/runs/update": run_calls.update,
+    "/runs/delete": run_calls.delete,
+    "/runs/restore": run_calls.restore,
+    "/runs/log-metric": run_calls.log_metric,
+    "/runs/log-batch": run_calls.log_batch,
+    "/runs/log-parameter": run_calls.log_parameter,
+    "/runs/set-tag": run_calls.set_tag,
+    "/runs/delete-tag": run_calls.delete_tag,
+}
+
+
+class Mlflow:
+    """Takes the calls of MLflow's clients; each run of theirs is a run of the hub."""
+
+    name = "mlflow"
+    prefixes = ("/api/2.0/", "/api/3.0/", "/ajax-api/")
+
+    def __init__(self, ports: ReceiverPorts) -> None:
+        self._folder = ports.files / self.name
+        self._workers = ports.workers
+        self._readers = Workers("mlflow", threads=2, waiting=128)
+        database = TrackingDatabase(self._folder / "tracking.db")
+        self._tracking = Tracking(database, ports.ingest(self.name), lambda: ports.engine, ports.progress)
+        with database.write() as db:
+            create_default(db, self._tracking.now)
+        ports.ending += [self._readers.close, database.close]
+
+    def routes(self) -> list[ReceiverRoute]:
+        """All paths, under the prefix of the clients and under that of MLflow's page."""
+        made = [ReceiverRoute("/api/3.0/mlflow/server-info", _server_info, ("GET",), "read")]
+        for base in _BASES:
+            made += [self._route(base + path, ("POST",), "ingest", self._write(call)) for path, call in _WRITES.items()]
+            made += [
+                self._route(base + path, tuple(methods.split()), "read", self._read(call))
+                for path, (methods, call) in _READS.items()
+            ]
+            made += [
+                self._route(base + path, ("GET",), "read", self._read(call, stored=True))
+                for path, call in _HISTORIES.items()
+            ]
+        return made
+
+    @staticmethod
+    def _route(
+        path: str, methods: tuple[str, ...], scope: Scope, answer: Callable[[Request], Awaitable[Response]]
+    ) -> ReceiverRoute:
+        return ReceiverRoute(path, answer, methods, scope)
+
+    def credential(self, head: RequestHead) -> str:
+        """The bearer token, or the password beside any user name."""
+        header = head.headers.get("authorization", "")
+        return bearer(header) or basic_password(header)
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write MLflow's error code and message."""
+        return mlflow_errors.refusal_response(refusal)
+
+    def _write(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        async def write(request: Request) -> Response:
+            reply = await with_body(request, self._workers, lambda data: answer(self._tracking, _call(request, data)))
+            await _all(reply.safe)
+            if reply.run:
+                self._tracking.note_safe(reply.run)
+            return json_response(reply.body)
+
+        return write
+
+    def _read(self, answer: Answer, *, stored: bool = False) -> Callable[[Request], Awaitable[Response]]:
+        async def read(request: Request) -> Response:
+            if stored:
+                await self._wait_stored(metric_calls.runs_of(Fields(read_query(request.url.query), query=True)))
+
+            def respond(data: bytes) -> Response:
+                return json_response(answer(self._tracking, _call(request, data)).body)
+
+            return await with_body(request, self._readers, respond)
+
+        return read
+
+    async def _wait_stored(self, runs: Sequence[str]) -> None:
+        """Wait until the store has what was acknowledged of some runs; Retry when that takes too long."""
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                await asyncio.wrap_future(self._tracking.stored(runs))
+        except TimeoutError:
+            self._tracking.gave_up()
+            raise Retry("the store is behind: the values are safe, and can be read later", after=5.0) from None
+
+
+def _call(request: Request, data: bytes) -> Call:
+    query = request.method in ("GET", "DELETE") and bool(request.url.query)
+    fields = Fields(read_query(request.url.query), query=True) if query else Fields(read_json(data))
+    return Call(fields, request.path_params, access_of(request.scope).project)
+
+
+async def _all(futures: Sequence["Future[None]"]) -> None:
+    for future in futures:
+        await asyncio.shield(asyncio.wrap_future(future))  # a client that leaves cancels only its own wait
+
+
+async def _server_info(request: Request) -> Response:
+    """What a client asks before it uses what only some servers have; this one has none of it."""
+    features = ("workspaces", "trace_archival", "multipart_uploads", "multipart_downloads")
+    return json_response({"store_type": "SqlStore", **{f"{name}_enabled": False for name in features}})

@@ -1,0 +1,115 @@
+"""The SQLite file with what clients must find exactly as they sent it: experiments, runs, params, tags, models."""
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from stepscope.model.errors import ConfigError, Retry
+
+VERSION = 1
+_TABLES = """
+CREATE TABLE experiments (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, artifacts TEXT NOT NULL,
+    stage TEXT NOT NULL, created INTEGER NOT NULL, updated INTEGER NOT NULL, project TEXT);
+CREATE TABLE experiment_tags (experiment INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (experiment, key)) WITHOUT ROWID;
+CREATE TABLE runs (number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, experiment INTEGER NOT NULL,
+    name TEXT NOT NULL, user_id TEXT NOT NULL, status TEXT NOT NULL, start_time INTEGER, end_time INTEGER,
+    stage TEXT NOT NULL, artifact_uri TEXT NOT NULL, project TEXT NOT NULL, attempt INTEGER NOT NULL);
+CREATE INDEX runs_of_experiment ON runs (experiment, start_time);
+CREATE TABLE params (run INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (run, key)) WITHOUT ROWID;
+CREATE TABLE tags (run INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (run, key)) WITHOUT ROWID;
+CREATE TABLE latest (run INTEGER NOT NULL, key TEXT NOT NULL, value REAL, timestamp INTEGER NOT NULL,
+    step INTEGER NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
+CREATE TABLE datasets (run INTEGER NOT NULL, name TEXT NOT NULL, digest TEXT NOT NULL, context TEXT,
+    input TEXT NOT NULL, PRIMARY KEY (run, name, digest)) WITHOUT ROWID;
+CREATE TABLE models (model_id TEXT PRIMARY KEY, experiment INTEGER NOT NULL, name TEXT NOT NULL,
+    artifact_uri TEXT NOT NULL, created INTEGER NOT NULL, updated INTEGER NOT NULL, model_type TEXT NOT NULL,
+    status TEXT NOT NULL, stage TEXT NOT NULL, source_run TEXT NOT NULL, project TEXT NOT NULL);
+CREATE TABLE model_params (model TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (model, key)) WITHOUT ROWID;
+CREATE TABLE model_tags (model TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (model, key)) WITHOUT ROWID;
+CREATE TABLE model_metrics (model TEXT NOT NULL, run TEXT NOT NULL, key TEXT NOT NULL, value REAL,
+    timestamp INTEGER NOT NULL, step INTEGER NOT NULL, dataset TEXT NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (model, key, run, dataset, digest)) WITHOUT ROWID;
+CREATE TABLE model_links (run INTEGER NOT NULL, kind TEXT NOT NULL, model TEXT NOT NULL, step INTEGER);
+CREATE INDEX links_of_run ON model_links (run);
+"""
+# A value of NULL is NaN, which SQLite cannot hold. `latest` can be derived from the store; it is here so that searches
+# read one file, and so that clients read what they just wrote.
+
+
+class TrackingDatabase:
+    """The open file. Reads and writes are made by any thread, writes one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path = path
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._opened: list[sqlite3.Connection] = []
+        self._writer = self._open()
+        self._prepare()
+
+    def _open(self) -> sqlite3.Connection:
+        made = sqlite3.connect(self._path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        made.execute("PRAGMA journal_mode = WAL")
+        made.execute("PRAGMA case_sensitive_like = ON")
+        made.execute("PRAGMA synchronous = FULL")
+        self._opened.append(made)
+        return made
+
+    def _prepare(self) -> None:
+        version = self._writer.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise ConfigError(
+                f"{self._path} has version {version} and this Stepscope knows {VERSION}: upgrade Stepscope"
+            )
+        if version < VERSION:
+            self._writer.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
+
+    @contextlib.contextmanager
+    def write(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """Give a transaction that is all or nothing, and on disk when the context ends without an error.
+
+        Without `durable` it survives the death of the process only. Retry when the disk takes nothing, so that the
+        client comes again.
+        """
+        with self._lock:
+            try:
+                self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._writer.execute("BEGIN IMMEDIATE")
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException as error:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
+                    raise Retry(f"the hub cannot write {self._path.name}: {error}", after=5.0) from error
+                raise
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Give a consistent view of what was written; a thread has one connection."""
+        made: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if made is None:
+            made = self._local.connection = self._open()
+        try:
+            made.execute("BEGIN")
+            yield made
+        except sqlite3.Error as error:
+            raise Retry(f"the hub cannot read {self._path.name}: {error}", after=5.0) from error
+        finally:
+            if made.in_transaction:
+                made.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the file; nothing may be read or written after it."""
+        with self._lock:
+            for connection in self._opened:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.close()
