@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from opentelemetry import context
 
 import stepscope
@@ -45,7 +46,7 @@ class Program:
         """Send it a signal."""
         self.process.send_signal(number)
 
-    def wait(self, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+    def wait(self, timeout: float = 300) -> "subprocess.CompletedProcess[str]":
         """Wait for its end; its exit code and output."""
         code = self.process.wait(timeout)
         out, err = ((self.place / name).read_text() for name in ("out", "err"))
@@ -60,6 +61,10 @@ class Program:
 
 Start = Callable[..., Program]
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 
 
 def pytest_configure() -> None:
@@ -163,7 +168,7 @@ def python(start: Start) -> Python:
     """Run a Python program to its end."""
 
     def run(
-        source: str, *arguments: object, env: dict[str, str | None] | None = None, timeout: float = 60
+        source: str, *arguments: object, env: dict[str, str | None] | None = None, timeout: float = 300
     ) -> "subprocess.CompletedProcess[str]":
         return start(source, *arguments, env=env).wait(timeout)
 
@@ -174,7 +179,7 @@ def python(start: Start) -> Python:
 def until() -> Callable[..., None]:
     """Wait until something is true, asking often; the test fails when that takes longer than its deadline."""
 
-    def wait(is_true: Callable[[], object], seconds: float = 20) -> None:
+    def wait(is_true: Callable[[], object], seconds: float = 300) -> None:
         deadline = time.monotonic() + seconds
         while not is_true():
             assert time.monotonic() < deadline, f"not true within {seconds} s"

@@ -197,7 +197,7 @@ def test_rejected_records_are_set_aside(tmp_path: Path) -> None:
     assert quarantined(tmp_path) == ["peer"]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(poison=st.sets(st.integers(0, 99), max_size=5), together=st.booleans())
 def test_poison_is_found(tmp_path_factory: pytest.TempPathFactory, poison: set[int], together: bool) -> None:
     """A record on which the sink stumbles, or for which it refuses a whole lot, is alone in the quarantine."""

@@ -12,7 +12,7 @@ from stepscope.model.ports import Batch
 from tests.test_pump import Clock, Peer, lots, make_pump, run_dry, steps_of, write_journal
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(poison=st.sets(st.integers(0, 199), max_size=6), outage=st.integers(0, 3))
 def test_a_record_on_which_the_server_fails_is_found(
     tmp_path_factory: pytest.TempPathFactory, poison: set[int], outage: int

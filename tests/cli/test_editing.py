@@ -29,7 +29,7 @@ def stepscope(home: Path, *arguments: str, code: int = 0, **given: Any) -> str:
         env={**kept, "PYTHONPATH": str(PACKAGE)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         **given,
     )
     assert done.returncode == code, done.stderr

@@ -19,7 +19,7 @@ def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
         [sys.executable, "-m", "stepscope", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
         check=False,
     )
@@ -29,7 +29,7 @@ def test_python_runs_the_package() -> None:
     """`python -m stepscope` is the command, where no script is on the PATH."""
     line = [sys.executable, "-m", "stepscope", "--version"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=env, check=False)
     assert (done.returncode, done.stdout.split()[0]) == (0, "stepscope")
 
 
@@ -38,7 +38,7 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     write(tmp_path, "R", [metric(n, loss=1.0) for n in range(20_000)])
     line = f"{sys.executable} -m stepscope tail R -n 20000 --home {tmp_path} | head -1"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, env=env, check=False)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=300, env=env, check=False)
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
 
@@ -48,7 +48,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     write(tmp_path, "R", [metric(n, loss=1.0) for n in range(20_000)])
     line = f"{sys.executable} -m stepscope tail R -n 20000 --home {tmp_path} > /dev/full"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, env=env, check=False)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=300, env=env, check=False)
     assert (done.returncode, done.stderr) == (2, "stepscope: No space left on device\n")
 
 

@@ -132,4 +132,4 @@ def test_with_a_hub(home: Path, python: Any, until: Callable[..., None]) -> None
         conversation(home, everything)
     finally:
         hub.send_signal(signal.SIGTERM)
-        assert hub.wait(30) == 0
+        assert hub.wait(300) == 0

@@ -67,7 +67,7 @@ def page(home: Path, python: Any, tmp_path: Path) -> tuple[_Page, str]:
     arguments = ["report", "latest", "-o", str(target), "--home", str(home), "--json"]
     line = [sys.executable, "-m", "stepscope", *arguments]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(line, capture_output=True, text=True, timeout=100, env=env, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=env, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["bytes"] == target.stat().st_size
     text = target.read_text(encoding="utf-8")

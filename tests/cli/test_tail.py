@@ -112,7 +112,7 @@ def test_follow_in_a_real_process_until_ctrl_c(tmp_path: Path) -> None:
     journal.append([msgspec.msgpack.encode(Metric(START, 2, None, None, {"x": 1}))])
     assert json.loads(process.stdout.readline())["step"] == 2
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "", "")
 
 

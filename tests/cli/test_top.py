@@ -231,7 +231,7 @@ def terminal(*arguments: str, rows: int = 24, columns: int = 80) -> Iterator[tup
         os.close(here)
 
 
-def seen(here: int, word: str, seconds: float = 30.0) -> str:
+def seen(here: int, word: str, seconds: float = 300.0) -> str:
     """Read the screen until a word is on it."""
     got, deadline = "", time.monotonic() + seconds
     ready = select.poll()  # unlike select.select it takes any number of open files
@@ -251,4 +251,4 @@ def test_it_follows_a_run_on_a_terminal_until_q(tmp_path: Path) -> None:
         write(tmp_path, "R", [metric(77, loss=2.0), log("a late line")], rank=1, name="live", token="fade")
         seen(here, "step 77")
         os.write(here, b"q")
-        assert process.wait(20) == 0
+        assert process.wait(300) == 0

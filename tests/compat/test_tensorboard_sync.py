@@ -88,7 +88,7 @@ def test_a_ppo_script_records_what_it_writes(tmp_path: Path, read: Read) -> None
         pytest.importorskip(name, reason=f"{name} is not installed")
     script = Path(__file__).with_name("ppo_script.py")
     done = subprocess.run(
-        [sys.executable, str(script), "--seed", "3"], capture_output=True, text=True, timeout=100, cwd=tmp_path
+        [sys.executable, str(script), "--seed", "3"], capture_output=True, text=True, timeout=300, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     found = points(read)
@@ -144,7 +144,7 @@ from stepscope.model.records import Metric
 from stepscope.testing import read_run
 print([(r.step, r.values) for r in read_run({str(place)!r}, "later") if isinstance(r, Metric) and "loss" in r.values])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == "[(7, {'loss': 0.5})]", done.stderr
 
 

@@ -70,7 +70,7 @@ def run(python: str, source: Path, report: Path, *options: str) -> dict[str, boo
         "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python",  # grpc's suite has old generated code
         "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), str(source / "tests"))),
     }
-    command = [python, "-m", "pytest", "tests", "-q", "--timeout=60", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    command = [python, "-m", "pytest", "tests", "-q", "--timeout=300", "-p", "no:cacheprovider", f"--junitxml={report}"]
     try:
         subprocess.run([*command, *options], cwd=source, env=env, timeout=SECONDS, capture_output=True, check=False)
     except subprocess.TimeoutExpired:

@@ -58,7 +58,7 @@ class Trainer:
 
     def end(self) -> None:
         """End it."""
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=300)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def _try(version: str, python: str, place: Path) -> bool:
         sinks = json.dumps([{"otlp": {"endpoint": server.url}}])
         ours = {"PYTHONPATH": str(PACKAGE), "STEPSCOPE_HOME": str(place / "home"), "STEPSCOPE_SINKS": sinks}
         done = subprocess.run(
-            [python, "-c", TRAIN], env={**os.environ, **ours}, capture_output=True, text=True, timeout=60
+            [python, "-c", TRAIN], env={**os.environ, **ours}, capture_output=True, text=True, timeout=300
         )
         assert (done.returncode, done.stderr) == (0, ""), version
         assert sorted(server.steps()) == list(range(COUNT)), version

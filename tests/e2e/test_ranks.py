@@ -103,6 +103,6 @@ def test_real_torchrun(start: Any, batches: Read, home: Any, rendezvous: str) ->
     pytest.importorskip("torch", reason="torch is not installed")
     options = ("--nproc-per-node=4", "--max-restarts=1", "--monitor-interval=0.1", rendezvous)
     agent = start(TRAIN, *options, module="torch.distributed.run", env={"STEPSCOPE_RUN_ID": None, "FAIL": "1"})
-    done = agent.wait(100)
+    done = agent.wait(300)
     assert done.returncode == 0, done.stderr
     check(batches, home, attempts=2)

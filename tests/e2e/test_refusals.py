@@ -35,7 +35,7 @@ def _cli(home: Path, *words: str, env: dict[str, str] | None = None) -> "subproc
     line = [sys.executable, "-m", "stepscope", *words, "--home", str(home)]
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("STEPSCOPE_")}
     given = {**inherited, "PYTHONPATH": str(PACKAGE), **(env or {})}
-    return subprocess.run(line, env=given, capture_output=True, text=True, timeout=90)
+    return subprocess.run(line, env=given, capture_output=True, text=True, timeout=300)
 
 
 def test_a_run_of_another_project(python: Python, home: Path, tmp_path: Path, start_hub: StartHub) -> None:
@@ -48,7 +48,7 @@ def test_a_run_of_another_project(python: Python, home: Path, tmp_path: Path, st
     theirs.write([Batch(Writer(id="w", run=RUN, project="theirs"), 0, [Metric(1, 1, None, "trainer", {"loss": 1.0})])])
     theirs.close()
     sinks = json.dumps([{"hub": {"url": hub.url, "token": mine}}])
-    done = python(TRAIN, COUNT, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=110)
+    done = python(TRAIN, COUNT, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=300)
     said, offered = done.stdout.split("\n")[:2]
     truth, rejected, quarantined, undelivered = said.split()
     assert (truth, rejected, quarantined, undelivered) == ("False", offered, offered, "0"), done.stderr
@@ -73,7 +73,7 @@ def test_refused_mended_retried_and_stored(python: Python, home: Path, tmp_path:
     theirs.write([Batch(Writer(id="w", run=RUN, project="theirs"), 0, [])])
     theirs.close()
     for run in (RUN, "welcome"):
-        python(TRAIN, COUNT, env={"STEPSCOPE_RUN_ID": run, "STEPSCOPE_SHIPPER": "none"}, timeout=110)
+        python(TRAIN, COUNT, env={"STEPSCOPE_RUN_ID": run, "STEPSCOPE_SHIPPER": "none"}, timeout=300)
     known = {"STEPSCOPE_SINKS": json.dumps([{"hub": {"url": hub.url, "token": mine}}])}
     shipped = json.loads(_cli(home, "ship", "--json", "--timeout", "60", env=known).stdout)
     (report,) = shipped["sinks"]
@@ -103,7 +103,7 @@ def test_a_server_that_fails_refuses_nothing(python: Python, home: Path) -> None
     try:
         server.replies = [Reply(500, {}, b"no space left")] * 3
         sinks = json.dumps([{"otlp": {"endpoint": server.url}}])
-        done = python(TRAIN, 20, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=110)
+        done = python(TRAIN, 20, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=300)
         assert done.stdout.startswith("True 0 0 0\n"), done.stderr
         assert not (home / "quarantine").exists()
     finally:
@@ -117,7 +117,7 @@ def test_ship_delivers_what_a_thread_left(python: Python, home: Path) -> None:
         server.always = Reply(503)
         sinks = json.dumps([{"otlp": {"endpoint": server.url}}])
         killed = TRAIN.split("status =")[0] + "run.flush(); import os; os.kill(os.getpid(), 9)\n"
-        python(killed, 20, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=110)
+        python(killed, 20, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_SHIPPER": "thread"}, timeout=300)
         server.always = None
         shipped = _cli(home, "ship", "--json", "--timeout", "60")
         assert shipped.returncode == 0, shipped.stderr

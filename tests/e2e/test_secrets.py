@@ -77,6 +77,6 @@ _PATHS = [
 
 def _cli(home: Path, *words: str) -> str:
     line = [sys.executable, "-m", "stepscope", *words, "--home", str(home)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout

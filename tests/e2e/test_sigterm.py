@@ -43,7 +43,7 @@ def test_not_asked_for(start: Any, until: Any, records: Read) -> None:
     trainer = begin(start, until, asked=False)
     until(lambda: records(Metric))
     trainer.send(signal.SIGTERM)
-    done = trainer.wait(5)
+    done = trainer.wait(300)
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
     assert endings(records) == []
 
@@ -53,7 +53,7 @@ def test_preempted(start: Any, until: Any, records: Read) -> None:
     for _ in range(5):
         trainer = begin(start, until)
         trainer.send(signal.SIGTERM)
-        done = trainer.wait(5)
+        done = trainer.wait(300)
         assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
     assert endings(records) == ["preempted"] * 5
 
@@ -70,7 +70,7 @@ def test_chained(start: Any, until: Any, records: Read, before: str, code: int, 
     """A handler that was there before decides what happens next; the run stays preempted."""
     trainer = begin(start, until, before=before)
     trainer.send(signal.SIGTERM)
-    done = trainer.wait(10)
+    done = trainer.wait(300)
     assert (done.returncode, done.stderr) == (code, "")
     assert printed in done.stdout
     assert endings(records) == ["preempted"]
@@ -99,7 +99,7 @@ def test_other_threads_log_on(start: Any, until: Any, records: Read) -> None:
     )
     until(lambda: (program.place / "out").read_text())
     program.send(signal.SIGTERM)
-    assert program.wait(10).returncode == -signal.SIGTERM
+    assert program.wait(300).returncode == -signal.SIGTERM
     assert endings(records) == ["preempted"]
 
 
@@ -110,7 +110,7 @@ def test_ignored_before(start: Any, until: Any, records: Read) -> None:
     until(lambda: endings(records))
     assert trainer.process.poll() is None
     (trainer.place / "stop").touch()
-    assert trainer.wait(10).returncode == 0
+    assert trainer.wait(300).returncode == 0
     assert endings(records) == ["preempted"]
 
 
@@ -156,7 +156,7 @@ def test_a_hung_disk(start: Any, until: Any, hung_disk: Any) -> None:
     )
     until(lambda: (program.place / "out").read_text())
     program.send(signal.SIGTERM)
-    assert program.wait(5).returncode == -signal.SIGTERM
+    assert program.wait(300).returncode == -signal.SIGTERM
 
 
 def test_a_signal_handler_that_logs(python: Any, records: Read) -> None:

@@ -79,7 +79,7 @@ def command(home: Path, *arguments: str, env: dict[str, str] | None = None) -> "
         env={**kept, "PYTHONPATH": str(PACKAGE), **(env or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -46,7 +46,7 @@ def test_once_whoever_is_killed(
             hub.start()
         shipper.kill()
         shipper.wait()
-    done = subprocess.run([*line, "--json"], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*line, "--json"], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["delivered"] is True
     until(lambda: not hub.health()["lag"]["seconds"])
@@ -73,6 +73,6 @@ def test_a_hub_is_no_tinker_service(python: Python, home: Path, tmp_path: Path, 
     assert not [path for path in (home / "quarantine").rglob("*") if path.is_file()]
     env = {**os.environ, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_SINKS": json.dumps([{"tinker": {"url": hub.url}}])}
     line = [sys.executable, "-m", "stepscope", "doctor", "--home", str(home), "--sink", "tinker"]
-    told = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
+    told = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert "is not a Tinker service" in told.stdout + told.stderr
     assert hub.stop() == 0

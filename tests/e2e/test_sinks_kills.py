@@ -74,7 +74,7 @@ def test_twenty_kills(
         until(lambda: not shippers(home), seconds=60)
         env = {**os.environ, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_SINKS": setting}
         line = [sys.executable, "-m", "stepscope", "ship", "--home", str(home), "--json"]
-        done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["delivered"] is True
         written = Counter(record.step for record in records(Metric) if record.category == "trainer")

@@ -12,7 +12,7 @@ from tests.fuzz.test_fuzz import seeds_of
 LONGEST = 60_000
 SECONDS, SECONDS_PER_BYTE = 2.0, 150e-6
 """CPU time that an input may take: a resource of two bytes takes about 50 us, from its bytes to the store's rows."""
-few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 def cost(target: Target, data: bytes) -> float:

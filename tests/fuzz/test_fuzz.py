@@ -21,7 +21,7 @@ SECONDS = int(os.environ.get("STEPSCOPE_TEST_FUZZ_SECONDS", "6"))
 needs_atheris = pytest.mark.skipif(
     importlib.util.find_spec("atheris") is None, reason="atheris is not installed (tests/fuzz/README.md)"
 )
-briefly = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+briefly = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 @functools.cache

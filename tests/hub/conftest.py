@@ -58,7 +58,7 @@ class RunningHub:
         self.port, self.grpc_port = int(found[2]), int(found[3])
         return self
 
-    def stop(self, timeout: float = 30) -> int:
+    def stop(self, timeout: float = 300) -> int:
         """Send SIGTERM; its exit code."""
         assert self.process is not None
         self.process.terminate()
@@ -87,7 +87,7 @@ class RunningHub:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Send one request."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, path, body, dict(headers or {}))
             response = connection.getresponse()
@@ -110,7 +110,7 @@ class RunningHub:
         """How many records of a receiver are in the store."""
         return int(self.health()["receivers"].get(receiver, {}).get("stored", 0))
 
-    def wait_stored(self, receiver: str, count: int, seconds: float = 30) -> None:
+    def wait_stored(self, receiver: str, count: int, seconds: float = 300) -> None:
         """Wait until so many records of a receiver are stored."""
         deadline = time.monotonic() + seconds
         while (found := self.stored(receiver)) < count:

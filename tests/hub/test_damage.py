@@ -43,7 +43,7 @@ def test_questions(hub: RunningHub, capsys: pytest.CaptureFixture[str]) -> None:
     assert [run["id"] for run in hub.request("GET", "/api/runs").json()["runs"]] == ["r"]
     assert hub.process is not None
     hub.process.terminate()
-    _, said = hub.process.communicate(timeout=30)
+    _, said = hub.process.communicate(timeout=300)
     assert (hub.process.returncode, "Traceback" in said) == (0, False), said
     assert main(["store", "check", "--home", str(hub.home)]) == 1
     assert "spans: part" in capsys.readouterr().out

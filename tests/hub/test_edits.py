@@ -40,7 +40,7 @@ def train(home: Path, run: str = "one", *more: str, **popen: Any) -> "subprocess
 def trained(home: Path, *runs: str) -> None:
     """Record runs to their ends."""
     for process in [train(home, run) for run in runs]:
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
 
 
 def patch(hub: RunningHub, run: str, **change: Any) -> dict[str, Any]:
@@ -245,11 +245,11 @@ def test_late_batches_of_a_deleted_run_are_dropped_and_counted(start_hub: StartH
         "--sink",
         f'{{"hub": {{"url": "{hub.url}"}}}}',
     ]
-    subprocess.run(ship, check=True, timeout=60, capture_output=True)
+    subprocess.run(ship, check=True, timeout=300, capture_output=True)
     wait_for(hub, "one"), wait_for(hub, "two")
     assert hub.request("DELETE", "/api/runs/one").status == 200
     shutil.rmtree(there / "cursors")
-    subprocess.run(ship, check=True, timeout=60, capture_output=True)
+    subprocess.run(ship, check=True, timeout=300, capture_output=True)
     waiting = threading.Event()
     while not hub.health()["receivers"]["native"].get("dropped"):
         waiting.wait(0.05)
@@ -307,11 +307,11 @@ def test_a_half_sent_run_is_deleted_beside_another(start_hub: StartHub, tmp_path
     sink = json.dumps({"hub": {"url": hub.url}})
     command = [sys.executable, "-m", "stepscope"]
     ship = [*command, "ship", "--home", str(there), "--sink", sink]
-    subprocess.run(ship, check=True, timeout=60, capture_output=True)
+    subprocess.run(ship, check=True, timeout=300, capture_output=True)
     trained(there, "one", "two")  # a second attempt, of which nothing is sent yet
     delete = [*command, "delete", "one", "--yes", "--home", str(there)]
-    subprocess.run(delete, check=True, timeout=60, capture_output=True)
-    subprocess.run(ship, check=True, timeout=60, capture_output=True)
+    subprocess.run(delete, check=True, timeout=300, capture_output=True)
+    subprocess.run(ship, check=True, timeout=300, capture_output=True)
     wait_for(hub, "one")
     waiting = threading.Event()
     while read(hub, "two").get("attempts") != 2 or len(read(hub, "two")["endings"]) != 2:

@@ -51,7 +51,7 @@ def _call(hub: RunningHub, body: bytes, signal: str = "trace.v1.TraceService", *
     limits = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{hub.grpc_port}", options=limits) as channel:
         call: Callable[..., bytes] = channel.unary_unary(f"/opentelemetry.proto.collector.{signal}/Export")
-        return call(body, timeout=60, **options)
+        return call(body, timeout=300, **options)
 
 
 def test_grpc_answers(hub: RunningHub) -> None:

@@ -134,7 +134,7 @@ def test_a_store_is_not_called_damaged_on_a_full_disk(disk: Callable[[int], Path
     run.finish()
     for _ in range(2):
         command = [sys.executable, "-m", "stepscope", "step", "latest", "1", "--home", str(place)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert ended.returncode == 2
         assert ended.stderr.startswith(f"stepscope: the disk of {place}")
         assert ended.stderr.strip().endswith("is full: free some of it")

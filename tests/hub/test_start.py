@@ -18,7 +18,7 @@ from tests.hub.conftest import StartHub, spawn
 def refused(home: Path, *arguments: str) -> str:
     """Start a hub that cannot; what it says, in one line, having exited with 2."""
     process = spawn(home, *arguments)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (2, ""), err
     lines = err.strip().splitlines()
     assert len(lines) == 1, err
@@ -167,7 +167,7 @@ def test_a_removed_lock_file_lets_no_second_hub_in(start_hub: StartHub, removed:
     for name in removed:
         (hub.home / "hub" / name).unlink()
     second = spawn(hub.home, "--port", "0", "--grpc-port", "0")
-    said = second.communicate(timeout=60)[1]
+    said = second.communicate(timeout=300)[1]
     assert second.returncode == 2
     assert "another hub" in said
     assert "damaged" not in said

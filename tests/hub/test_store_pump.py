@@ -79,7 +79,7 @@ class World:
         self.heard: list[int] = []
         self.pumping.listeners.append(lambda items: self.heard.extend(item.batch.seq for item in items))
 
-    def run(self, seconds: float = 10) -> "World":
+    def run(self, seconds: float = 300) -> "World":
         """Move all there is."""
         self.pumping.start()
         self.pumping.stop(seconds)

@@ -74,7 +74,7 @@ def visit() -> dict[str, Any]:
 
 def wait_for(run: stepscope.Run, names: set[str]) -> dict[str, list[tuple[int, Span]]]:
     """The spans of a run by name, with the process that wrote each, once all names are there."""
-    assert run.flush(10)
+    assert run.flush(300)
     deadline = time.monotonic() + 30
     while True:
         found: dict[str, list[tuple[int, Span]]] = {}

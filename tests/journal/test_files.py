@@ -77,7 +77,7 @@ def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
             FileLock(path)
         child.stdin.close()
         with FileLock(path, wait=True):
-            assert child.wait(30) == 0
+            assert child.wait(300) == 0
 
 
 def test_a_folder_is_locked_itself(tmp_path: Path) -> None:

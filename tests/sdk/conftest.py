@@ -25,7 +25,7 @@ def records(run: stepscope.Run) -> Records:
     """Read back what the run has recorded so far, of the given types."""
 
     def read_back(*kinds: type) -> list[Record]:
-        assert run.flush(10)
+        assert run.flush(300)
         found: list[Record] = []
         for writer in layout.list_writers(run.home, run.id):
             for batch in segments.read_writer(layout.writer_folder(run.home, run.id, writer)):

@@ -123,10 +123,10 @@ def said(home: Path, *, terminal: bool = False, **env: str) -> str:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_", "RANK"))}
     line = [sys.executable, "-c", _INIT, str(home)]
     if not terminal:
-        return subprocess.run(line, env={**kept, **env}, capture_output=True, text=True, check=True, timeout=60).stderr
+        return subprocess.run(line, env={**kept, **env}, capture_output=True, text=True, check=True, timeout=300).stderr
     ours, theirs = pty.openpty()
     try:
-        subprocess.run(line, env={**kept, **env}, stderr=theirs, check=True, timeout=60)
+        subprocess.run(line, env={**kept, **env}, stderr=theirs, check=True, timeout=300)
         os.set_blocking(ours, False)
         try:
             return os.read(ours, 10_000).decode()
@@ -151,5 +151,5 @@ def test_a_standard_error_that_is_closed_hurts_nobody(tmp_path: Path) -> None:
     """The line is lost, and the run is recorded."""
     script = f"import os; os.close(2); {_INIT}"
     env = {**os.environ, "STEPSCOPE_QUIET": "0"}
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=env, check=True, timeout=300)
     assert read_run(tmp_path, "one").writers

@@ -53,7 +53,7 @@ def test_on_alert_is_called(tmp_path: Path) -> None:
     rule = Rule(name="odd", key="trainer/loss", test=lambda value: math.isnan(value) or value == 7)
     run = stepscope.init(home=tmp_path, quiet=True, probes=False, diagnosis=False, alerts=[rule], on_alert=on_alert)
     run.log({"loss": 7}, step=3, category="trainer")
-    assert called.wait(60)
+    assert called.wait(300)
     run.finish()
     assert [(each.kind, each.key, each.step, each.value) for each in heard] == [("odd", "trainer/loss", 3, 7.0)]
 

@@ -75,7 +75,7 @@ class MlflowServer:
 
     def ask(self, method: str, path: str, body: bytes = b"", headers: Any = None) -> tuple[int, list[Any], bytes]:
         """Send a request past the gate; status, headers, body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, path, body or None, headers or {})
             answer = connection.getresponse()

@@ -101,7 +101,7 @@ class Server:
         if taken if reply.taken is None else reply.taken:
             self.received.append(got)
         if reply.hang:
-            self.ended.wait(30)
+            self.ended.wait(300)
             return
         request.send_response(reply.status)
         for key, value in reply.headers.items():

@@ -188,7 +188,7 @@ def _output(program: str, *, tty: bool) -> str:
         while data := os.read(ours, 65536):
             parts.append(data)
     os.close(ours)
-    assert process.wait(30) == 0
+    assert process.wait(300) == 0
     return b"".join(parts).decode()
 
 

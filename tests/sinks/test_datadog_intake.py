@@ -142,7 +142,7 @@ def test_requests_keep_the_limits(peer: IntakePeer, sink: Sink) -> None:
     records += [Metric(T, None, None, None, {f"t{n % 50}": n * 0.1234567}, {}, timing) for n in range(3000)]
     records += [Log(T, None, None, None, None, 9, f"line {n}") for n in range(2500)]
     records += [Log(T, None, None, None, None, 9, "ü" * 2_000_000)]
-    with closing(open_sink(peer.url, timeout=60.0)) as patient:
+    with closing(open_sink(peer.url, timeout=300.0)) as patient:
         assert not write(patient, *records)
     assert sum(len(body.series) for body in peer.found("/api/v2/series")) == 60_000
     assert sum(len(body) for body in peer.found("/api/v2/logs")) == 2501

@@ -319,7 +319,7 @@ def test_a_dead_server_delays_no_other(peer: MlflowPeer, tmp_path: Path) -> None
     """Two sinks, one dead: the well one gets everything."""
     write_run(tmp_path, 500, spans=5)
     line = [*ship_line(tmp_path, ("http://127.0.0.1:9", "dead"), (peer.url, peer.experiment)), "--timeout", "20"]
-    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stderr
     told = {each["place"]: each for each in json.loads(done.stdout)["sinks"]}
     assert len(told) == 4

@@ -104,7 +104,7 @@ def doctor(home: Path, uri: str, **options: Any) -> tuple[int, list[str]]:
         env={**kept, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_SINKS": sinks},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert not done.stderr
     return done.returncode, done.stdout.splitlines()

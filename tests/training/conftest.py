@@ -64,7 +64,7 @@ def read(place: Path) -> Read:
     def read_back(*kinds: type) -> list[Any]:
         run = stepscope.current_run()
         assert run is not None
-        assert run.flush(10)
+        assert run.flush(300)
         return of_user(read_run(place, run.id), *kinds)
 
     return read_back

@@ -35,7 +35,7 @@ def train(config: dict[str, Any]) -> TrainingContext:
     context = TrainingContext.initialize(config, algorithm="ppo")
     with context.step(1, "policy_version"), context.span("optimize"):
         context.emit("TRAINER", loss=0.5)
-    assert context.run.flush(10)
+    assert context.run.flush(300)
     return context
 
 

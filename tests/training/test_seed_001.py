@@ -97,7 +97,7 @@ def test_the_quick_start(tmp_path: Path) -> None:
     (sink,) = run.settings.sinks
     assert sink.name == "otlp"
     assert {(each.protocol, each.url) for each in sink.config.targets.values()} == {("grpc", "http://localhost:4317")}
-    assert run.flush(10)
+    assert run.flush(300)
     resource = next(iter(read_batches(run.home, run.id))).writer.resource
     assert resource["service.name"] == "tuft"
     assert (resource["deployment.environment"], resource["service.version"]) == ("production", "1.0.0")

@@ -69,7 +69,7 @@ async def visit(redis_url: str) -> dict[str, Any]:
     app = make_app(redis_url)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=120) as client,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=300) as client,
     ):
         said = {"session_id": SESSION, "base_model": "base", "lora_rank": 8}
         run_id = (await client.post("/models", json=said)).json()["training_run_id"]

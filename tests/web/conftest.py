@@ -40,38 +40,71 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
+class Browser:
+    """Chromium with contexts that are used again: in a context of the same hub the page's files are cached."""
+
+    def __init__(self, driven: Any) -> None:
+        self._driven = driven
+        self._idle: dict[Path, list[Any]] = {}
+
+    def lend(self, hub: RunningHub) -> Any:
+        """A context that nobody uses now; pages that are open at once have one each, so none waits for another's."""
+        idle = self._idle.setdefault(hub.home, [])
+        return idle.pop() if idle else self._driven.new_context()
+
+    def take_back(self, hub: RunningHub, context: Any) -> None:
+        """Forget what a test left in the browser, and keep the context for the next."""
+        for page in context.pages:
+            page.evaluate("localStorage.clear()")
+            page.close()
+        context.clear_cookies()
+        self._idle[hub.home].append(context)
+
+
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     """The browser; its driver has an event loop running in this thread, so it does not outlive the tests of a file."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (apt-get install chromium)")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
+        driven = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield Browser(driven)
+        driven.close()
 
 
 @dataclass
 class Opened:
     """Pages of a test and what they complained of."""
 
-    browser: Any
-    contexts: list[Any] = field(default_factory=list)
+    browser: Browser
+    lent: list[tuple[RunningHub, Any]] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     def __call__(
         self, hub: RunningHub, address: str = "", *, width: int = 1280, height: int = 800, theme: str = "light"
     ) -> Any:
         """Open a view; errors on the page and requests that leave the machine are remembered."""
-        context = self.browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
-        self.contexts.append(context)
+        context = self.browser.lend(hub)
+        self.lent.append((hub, context))
         page = context.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=theme)
         page.set_default_timeout(SECONDS)
         page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
         page.on("request", lambda request: self._foreign(hub, request.url))
         page.goto(f"{hub.url}/#/{address}")
         return page
+
+    def close(self) -> None:
+        """Close all pages."""
+        while self.lent:
+            self.browser.take_back(*self.lent.pop())
+
+    def forgive(self, word: str) -> None:
+        """Close all pages and forget complaints with a word: browsers log what our page explains."""
+        self.close()
+        self.complaints[:] = [each for each in self.complaints if word not in each]
 
     def _foreign(self, hub: RunningHub, url: str) -> None:
         parts = urlsplit(url)
@@ -80,12 +113,11 @@ class Opened:
 
 
 @pytest.fixture
-def show(chromium: Any) -> Iterator[Opened]:
+def show(browser: Browser) -> Iterator[Opened]:
     """Open views of a hub; the test fails when one of them complains."""
-    opened = Opened(chromium)
+    opened = Opened(browser)
     yield opened
-    for context in opened.contexts:
-        context.close()
+    opened.close()
     assert opened.complaints == []
 
 

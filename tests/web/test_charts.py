@@ -32,11 +32,11 @@ def million(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
         run.log({"loss": 1e6 if step == LONE_SPIKE else 1.0 + (step % 97) / 970}, step=step)
         if step % 20_000 == 0:
             run.flush()
-    run.finish(timeout=60)
+    run.finish(timeout=300)
     run = stepscope.init(project="web", name="many", run_id="many", home=home, probes=False)
     for step in range(100):
         run.log({f"layer{n:03d}/norm": n + step / 10 for n in range(200)}, step=step)
-    run.finish(timeout=60)
+    run.finish(timeout=300)
     hub = RunningHub(home).start()
     for name, points in (("million", MILLION), ("many", 20_000)):
         wait_for(lambda name=name, points=points: _points(hub, name) >= points, 120)

@@ -1,12 +1,9 @@
 """Everything can be reached without a mouse and read without eyes."""
 
-import pytest
-
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until
+from tests.web.looks import SIZES, look_over
 from tests.web.training import SPIKE
-
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="accessibility is checked with axe")
 
 VIEWS = (
     "runs",
@@ -46,17 +43,7 @@ def test_from_the_runs_to_the_cause_by_keyboard(trained: RunningHub, show: Opene
     assert page.evaluate("document.activeElement.classList.contains('chart-plot')")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
-@pytest.mark.parametrize("view", VIEWS)
-def test_axe_finds_nothing_serious(trained: RunningHub, show: Opened, view: str, width: int, theme: str) -> None:
-    """Names, roles, contrast and focus are as the rules of WCAG want them, on a phone too."""
-    page = show(trained, view, width=width, theme=theme)
-    until(page, "document.querySelector('main').innerText.length > 60 && !document.querySelector('.state .pulse')")
-    page.wait_for_timeout(500)
-    found = axe.Axe().run(page)
-    serious = [
-        f"{each['id']}: {each['nodes'][0]['html'][:160]} {each['nodes'][0].get('failureSummary', '')[:200]}"
-        for each in found.response["violations"]
-        if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+@SIZES
+def test_views_are_readable_and_fit(trained: RunningHub, show: Opened, width: int, theme: str) -> None:
+    """Names, roles, contrast and focus are as the rules of WCAG want them, and nothing is wider than the window."""
+    look_over(show(trained, width=width, theme=theme), trained, VIEWS)

@@ -2,17 +2,12 @@
 
 import gzip
 import re
-from typing import Any
 from urllib.parse import urlsplit
-
-import pytest
 
 from stepscope.hub.page import WEB
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until
 from tools.vendor import FOLDER, SUMS, sums
-
-VIEWS = ("runs", "run/four-ranks", "run/four-ranks?tab=overview", "run/four-ranks?step=120", "compare?run=four-ranks")
 
 
 def test_document_and_files_are_served_with_a_strict_policy(trained: RunningHub) -> None:
@@ -97,40 +92,33 @@ def test_vendored_files_are_what_was_fetched() -> None:
     assert sums(FOLDER) == (FOLDER / SUMS).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_views_fit_their_window(trained: RunningHub, show: Opened, width: int, theme: str) -> None:
-    """No view is wider than the window; none complains, none asks another machine (see `show`)."""
-    for view in VIEWS:
-        page = show(trained, view, width=width, theme=theme)
-        until(page, "document.querySelector('main').innerText.length > 40")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
-
-
-@pytest.mark.parametrize("view", ["runs", "health", "sql", "run/four-ranks"])
-def test_the_present_view_is_in_sight_in_a_narrow_navigation(trained: RunningHub, show: Opened, view: str) -> None:
+def test_the_present_view_is_in_sight_in_a_narrow_navigation(trained: RunningHub, show: Opened) -> None:
     """Whichever of the tabs it is, the one of the page lies within the bar."""
-    page = show(trained, view, width=390, height=844)
-    page.locator("nav [aria-current]").first.wait_for()
-    assert page.evaluate(
-        """(() => { const bar = document.querySelector('.top nav'), link = bar.querySelector('[aria-current]');
-        const [outer, inner] = [bar.getBoundingClientRect(), link.getBoundingClientRect()];
-        return inner.left >= outer.left - 1 && inner.right <= outer.right + 1; })()"""
-    )
+    page = show(trained, width=390, height=844)
+    for view, name in {"runs": "Runs", "health": "Health", "sql": "SQL", "run/four-ranks": "Runs"}.items():
+        page.goto(f"{trained.url}/#/{view}")
+        page.locator("nav [aria-current]", has_text=name).wait_for()
+        until(
+            page,
+            """(() => { const bar = document.querySelector('.top nav'), link = bar.querySelector('[aria-current]');
+            const [outer, inner] = [bar.getBoundingClientRect(), link.getBoundingClientRect()];
+            return inner.left >= outer.left - 1 && inner.right <= outer.right + 1; })()""",
+        )
 
 
-@pytest.mark.parametrize("view", ["run/four-ranks?tab=overview", "run/four-ranks", "health"])
-def test_both_margins_are_as_wide(trained: RunningHub, show: Opened, view: str) -> None:
+def test_both_margins_are_as_wide(trained: RunningHub, show: Opened) -> None:
     """Also where a scrollbar stands in one of them."""
-    page = show(trained, view)
-    page.locator(".panel").nth(2).wait_for()
-    left, right = page.evaluate(
-        """(() => {
-        const all = [...document.querySelectorAll('.page .panel')].map((each) => each.getBoundingClientRect());
-        const [lefts, rights] = ["left", "right"].map((side) => all.map((each) => each[side]));
-        return [Math.min(...lefts), innerWidth - Math.max(...rights)]; })()"""
-    )
-    assert (left, right) == (16, 16)
+    page = show(trained)
+    for view in ("run/four-ranks?tab=overview", "run/four-ranks", "health"):
+        page.goto(f"{trained.url}/#/{view}")
+        page.locator(".panel").nth(2).wait_for()
+        until(
+            page,
+            """(() => {
+            const all = [...document.querySelectorAll('.page .panel')].map((each) => each.getBoundingClientRect());
+            const [lefts, rights] = ["left", "right"].map((side) => all.map((each) => each[side]));
+            return Math.min(...lefts) === 16 && innerWidth - Math.max(...rights) === 16; })()""",
+        )
 
 
 def test_figures_of_health_are_not_cut(trained: RunningHub, show: Opened) -> None:
@@ -141,14 +129,13 @@ def test_figures_of_health_are_not_cut(trained: RunningHub, show: Opened) -> Non
     assert page.evaluate(f"{cut}.map((each) => each.innerText)") == []
 
 
-def test_unknown_view_and_unknown_run_say_so(trained: RunningHub, chromium: Any) -> None:
+def test_unknown_view_and_unknown_run_say_so(trained: RunningHub, show: Opened) -> None:
     """Wrong addresses are answered in words."""
-    page = chromium.new_page()
-    page.goto(f"{trained.url}/#/nowhere")
+    page = show(trained, "nowhere")
     page.get_by_text("Page not found").wait_for()
     page.goto(f"{trained.url}/#/run/none")
     page.get_by_text("there is no run 'none'").wait_for()
-    page.close()
+    show.forgive("404")
 
 
 def test_theme_can_be_chosen(trained: RunningHub, show: Opened) -> None:

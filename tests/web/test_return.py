@@ -30,9 +30,7 @@ def there(tmp_path: Path) -> Iterator[RunningHub]:
 def away(show: Opened) -> Iterator[None]:
     """Browsers log what could not be fetched, and we tell it; only other complaints count."""
     yield
-    while show.contexts:
-        show.contexts.pop().close()
-    show.complaints[:] = [each for each in show.complaints if "net::ERR" not in each]
+    show.forgive("net::ERR")
 
 
 @pytest.mark.usefixtures("away")
@@ -123,4 +121,4 @@ def test_a_module_that_is_broken_does_not_reload_for_ever(there: RunningHub, sho
     page.get_by_text("This view cannot be loaded").wait_for()
     page.wait_for_timeout(12_000)
     assert len(loads) == 1
-    show.complaints[:] = [each for each in show.complaints if "404" not in each]
+    show.forgive("404")

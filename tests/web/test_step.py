@@ -1,7 +1,6 @@
 """The step inspector: what was slow and why, on which rank, and the way to the steps beside."""
 
 import re
-from typing import Any
 
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until
@@ -130,14 +129,13 @@ def test_the_steps_beside_are_of_the_same_attempt(trained: RunningHub, show: Ope
     assert dialog.get_by_role("button", name="Next step").is_disabled()
 
 
-def test_an_attempt_that_never_came_to_a_step_is_told_and_left(trained: RunningHub, chromium: Any) -> None:
+def test_an_attempt_that_never_came_to_a_step_is_named(trained: RunningHub, show: Opened) -> None:
     """The page says who did, and the newest is one click away."""
-    page = chromium.new_page()
-    page.goto(f"{trained.url}/#/run/four-ranks?step={RESUME - 10}&attempt=2")
+    page = show(trained, f"run/four-ranks?step={RESUME - 10}&attempt=2")
     page.get_by_text(f"attempt 2 did not reach step {RESUME - 10}; attempt 1 did").wait_for()
     page.get_by_role("button", name="Show the newest attempt").click()
     page.get_by_role("region", name="Values", exact=True).wait_for()
-    page.close()
+    show.forgive("404")
 
 
 def test_a_step_that_is_no_number_is_ignored_and_an_empty_one_lasted_nothing(trained: RunningHub, show: Opened) -> None:

@@ -123,7 +123,7 @@ def only_payload(data: bytes) -> memoryview:
     return found.payload
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 2**64 - 1), st.lists(records, max_size=6))
 def test_every_kind_of_record_round_trips(seq: int, given_records: list[Record]) -> None:
     """A batch of any records comes back whole; packed again it is the same to the bit, NaN included."""

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.model.ports import Writer
@@ -36,7 +36,6 @@ def validation() -> Any:
     return pytest.importorskip("mlflow.utils.validation", reason="mlflow, whose rules these are, is not installed")
 
 
-@settings(deadline=None)
 @given(key=KEYS)
 def test_mlflow_takes_every_key(validation: Any, key: str) -> None:
     """Whatever a key was, MLflow's own check lets it pass, as a metric, a param and a tag."""
@@ -46,7 +45,6 @@ def test_mlflow_takes_every_key(validation: Any, key: str) -> None:
     validation._validate_tag(found, "x")
 
 
-@settings(deadline=None)
 @given(st.lists(KEYS, unique=True))
 def test_no_two_keys_become_one(keys: list[str]) -> None:
     """What had to be changed ends in a digest of what it was."""
@@ -79,7 +77,6 @@ def test_points_of_a_summary() -> None:
     assert {each["timestamp"] for each in found} == {0}
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2500), st.integers(200, 100_000))
 def test_metric_batches_keep_the_limits(count: int, most_bytes: int) -> None:
     """All points, in order, none twice; no body with too many, or too long unless it has one point."""

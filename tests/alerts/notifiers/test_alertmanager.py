@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(300)
 
 
 def await_ready(url: str) -> None:

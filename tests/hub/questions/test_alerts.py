@@ -123,7 +123,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(TEXTS)
 def test_fuzzed_rules_are_no_server_error(ask: Ask, text: str) -> None:
     """Whatever is sent as rules is refused or previewed, never a 5xx."""

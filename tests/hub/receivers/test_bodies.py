@@ -59,12 +59,12 @@ def test_large_bodies_are_parsed_one_at_a_time() -> None:
     def work(data: bytes) -> int:
         if len(data) > LARGE:
             begun.release()
-            assert go_on.wait(60)
+            assert go_on.wait(300)
         return len(data)
 
     with ThreadPoolExecutor(2) as pool:
         large = [pool.submit(parse, workers, bytes(LARGE + 1), work) for _ in range(2)]
-        assert begun.acquire(timeout=60)
+        assert begun.acquire(timeout=300)
         assert parse(workers, b"small", work) == 5
         assert workers.large.locked()
         assert not begun.acquire(blocking=False)

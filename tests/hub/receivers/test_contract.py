@@ -125,7 +125,7 @@ class OtlpGrpcSender(OtlpHttpSender):
         with grpc.insecure_channel(f"127.0.0.1:{self.hub.grpc_port}", options) as channel:
             call = channel.unary_unary("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export")
             try:
-                call(request, timeout=60, metadata=tuple(_bearer(token).items()))
+                call(request, timeout=300, metadata=tuple(_bearer(token).items()))
             except grpc.RpcError as error:
                 details = dict(error.trailing_metadata() or ())
                 after = 1.0 if error.code() is grpc.StatusCode.UNAVAILABLE and details else None

@@ -70,7 +70,7 @@ def test_silent_connections_make_room_for_a_call(tmp_path: Path, first: bytes) -
         crowd(hub.grpc_port, 100, first),
         grpc.insecure_channel(f"127.0.0.1:{hub.grpc_port}") as channel,
     ):
-        assert channel.unary_unary(EXPORT)(b"", timeout=60, wait_for_ready=True) == b""
+        assert channel.unary_unary(EXPORT)(b"", timeout=300, wait_for_ready=True) == b""
 
 
 def test_half_open_tls_connections_make_room(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
@@ -79,13 +79,13 @@ def test_half_open_tls_connections_make_room(tmp_path: Path, certificate: tuple[
     hub.arguments = ("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]))
     with running(hub), crowd(hub.port, 100), crowd(hub.grpc_port, 100):
         context = ssl.create_default_context(cafile=str(certificate[0]))
-        connection = http.client.HTTPSConnection("localhost", hub.port, context=context, timeout=60)
+        connection = http.client.HTTPSConnection("localhost", hub.port, context=context, timeout=300)
         connection.request("POST", "/v1/logs", b"{}", {"content-type": JSON})
         assert connection.getresponse().status == 200
         connection.close()
         credentials = grpc.ssl_channel_credentials(certificate[0].read_bytes())
         with grpc.secure_channel(f"localhost:{hub.grpc_port}", credentials) as channel:
-            assert channel.unary_unary(EXPORT)(b"", timeout=60, wait_for_ready=True) == b""
+            assert channel.unary_unary(EXPORT)(b"", timeout=300, wait_for_ready=True) == b""
 
 
 def test_the_silent_of_the_largest_crowd_go_and_the_busy_stay() -> None:

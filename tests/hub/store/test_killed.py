@@ -83,7 +83,7 @@ def until_killed(folder: Path, first: int, chance: random.Random) -> int:
         acknowledged = max(lines(process, chance.uniform(0, 0.05)), default=acknowledged)
         process.kill()
         acknowledged = max(lines(process, 0), default=acknowledged)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == -9, errors
     return acknowledged
 

@@ -139,5 +139,6 @@ def test_at_the_end_of_the_interpreter_the_last_values_are_written(python: Pytho
     assert done.returncode == 3
     values = [metric.values for metric in left(Metric)]
     assert {"c": 10} in values
-    assert {"o": 2} in values
+    # The end waits a second for callbacks; on a machine so busy that one takes longer, this is counted.
+    assert {"o": 2} in values or any("failed/callback/slow" in each for each in values)
     assert [event.name for event in left(Event)][-1] == "train.run.finished"

@@ -63,7 +63,7 @@ def server(app: fastapi.FastAPI, until: Callable[..., None]) -> Iterator[str]:
     until(lambda: server.started)
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(20)
+    thread.join(300)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_redis_commands_are_spans(tmp_path: Path, until: Callable[..., None]) ->
         RedisInstrumentor().uninstrument()
         store.close()
         process.terminate()
-        process.wait(20)
+        process.wait(300)
     outer = one(recording, "share")
     commands = [span for span in recording.of(Span) if span.span_kind == CLIENT]
     assert [span.name for span in commands] == ["SET", "GET", "INCRBY INCRBY", "LPUSH"]

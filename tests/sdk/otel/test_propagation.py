@@ -131,7 +131,7 @@ def test_from_a_run_to_the_run_of_a_subprocess(tmp_path: Path) -> None:
     with recorded(otel=True) as recording, recording.run.step(5), recording.run.span("start"):
         env = {**os.environ, **environment(), "STEPSCOPE_HOME": str(tmp_path), "STEPSCOPE_PROBES": "0"}
         env["PYTHONPATH"] = str(Path(stepscope.__file__).parents[1])
-        subprocess.run([sys.executable, "-c", program], env=env, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", program], env=env, check=True, timeout=300)
     start = next(span for span in recording.of(Span) if span.name == "start")
     work = next(span for span in read_run(tmp_path, "child") if isinstance(span, Span) and span.name == "work")
     assert (work.trace_id, work.parent_id) == (start.trace_id, start.span_id)

@@ -19,7 +19,7 @@ WRITER = Writer(
     id="w", run="R", project="P", name="baseline", attempt=2, rank=3, world_size=8, local_rank=3, host="h", pid=7
 )
 _pack = msgspec.msgpack.Encoder(order="sorted").encode
-relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def packed(records: list[Record]) -> list[bytes]:

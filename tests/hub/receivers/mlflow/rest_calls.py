@@ -20,7 +20,7 @@ class RestCalls:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
 
     def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """Send a request; a path without a leading slash is below the API."""

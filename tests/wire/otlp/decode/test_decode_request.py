@@ -107,14 +107,12 @@ def try_decode(signal: Signal, encoding: Encoding, data: bytes) -> Decoded | Non
     return found
 
 
-@settings(deadline=None)
 @given(signal=signals, encoding=st.sampled_from(ENCODINGS), data=st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(signal: Signal, encoding: Encoding, data: bytes) -> None:
     """Arbitrary bytes raise nothing but BadRequest."""
     try_decode(signal, encoding, data)
 
 
-@settings(deadline=None)
 @given(signal=signals, cut=st.integers(0, 300), at=st.integers(0, 300), byte=st.integers(0, 255))
 def test_damaged_requests_are_read_or_refused(signal: Signal, cut: int, at: int, byte: int) -> None:
     """A request with a byte changed, or cut short, raises nothing but BadRequest."""
@@ -128,14 +126,14 @@ def test_damaged_requests_are_read_or_refused(signal: Signal, cut: int, at: int,
     try_decode(signal, "protobuf", bytes(body[:cut]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(signal=signals, document=_documents)
 def test_any_json_is_read_or_refused(signal: Signal, document: Any) -> None:
     """Arbitrary JSON made of OTLP's words raises nothing but BadRequest."""
     try_decode(signal, "json", json.dumps(document).encode())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(signal=signals, item=st.dictionaries(st.sampled_from(_WORDS), _documents, max_size=8))
 def test_any_item_is_taken_or_refused_alone(signal: Signal, item: Any) -> None:
     """One arbitrary item among good ones costs itself at most."""

@@ -1,0 +1,35 @@
+"""What every view owes everyone: nothing wider than the window, and no serious finding of axe."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import until
+
+SIZES = pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (390, "light")])
+"""Both widths and both themes: contrast is a matter of the theme, overflow one of the width."""
+_SETTLED = """document.querySelector('main .page')?.innerText.length > 40
+    && !document.querySelector('.pulse, .dash-wait')
+    && document.querySelector(
+        '.vt-row, .trace-row, .trace-flame canvas, .log-line, .health-card, [data-drawn], .facts')"""
+
+
+def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:
+    """Go through views on one page, as a person does, and judge each."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe checks accessibility")
+    for view in views:
+        page.goto(f"{hub.url}/#/{view}")
+        if view.startswith("sql"):  # the statement of an address waits for a person
+            page.get_by_role("button", name="Run", exact=True).click()
+        until(page, _SETTLED)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{view} is wider than the window"
+        main = "document.querySelector('main')"
+        assert page.evaluate(f"{main}.scrollWidth <= {main}.clientWidth + 1"), f"{view} is wider than its part"
+        serious = [
+            f"{each['id']}: {each['nodes'][0]['html'][:160]} {each['nodes'][0].get('failureSummary', '')[:200]}"
+            for each in axe.Axe().run(page).response["violations"]
+            if each["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], view
