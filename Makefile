@@ -3,7 +3,7 @@
 
 VENV := .venv
 BENCH := .venv-bench
-pip = $(1)/bin/python -m pip --disable-pip-version-check -qq
+install = sh tools/install.sh $(1)
 
 # jax, tensorflow and torch are large, so they are installed only for FRAMEWORKS=1 and in CI.
 in_ci := $(filter-out 0 false,$(CI))
@@ -72,38 +72,38 @@ clean: ## remove the environments, caches and build outputs
 # What a user needs, for `make run`; what developers need comes on top of it.
 $(VENV)/.ready-run: requirements/run.lock pyproject.toml $(VENV)/bin/python
 	@echo "setup: requirements/run.lock"
-	@$(call pip,$(VENV)) install -r requirements/run.lock
-	@$(call pip,$(VENV)) install --no-deps --no-build-isolation --editable .
+	@$(call install,$(VENV)) -r requirements/run.lock
+	@$(call install,$(VENV)) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.ready: requirements/dev.lock $(VENV)/.ready-run
 	@echo "setup: requirements/dev.lock"
-	@$(call pip,$(VENV)) install -r requirements/dev.lock
+	@$(call install,$(VENV)) -r requirements/dev.lock
 	@touch $@
 
 $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 	@echo "setup: requirements/frameworks.lock"
-	@$(call pip,$(VENV)) install -r requirements/frameworks.lock
+	@$(call install,$(VENV)) -r requirements/frameworks.lock
 	@touch $@
 
 # What only some tests need: servers and a browser from Debian, a fuzzer where it has a wheel, a daemon from npm.
 $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
 	@sh tools/debian.sh chromium openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
 	@echo "setup: statsd, wandb, trackio"
-	@$(call pip,$(VENV)) install --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
-	@$(VENV)/bin/python -m venv $(VENV)/clients && $(call pip,$(VENV)/clients) install wandb==0.31.0 trackio==0.43.0
+	@$(call install,$(VENV)) --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
+	@$(VENV)/bin/python -m venv $(VENV)/clients && $(call install,$(VENV)/clients) wandb==0.31.0 trackio==0.43.0
 	@$(VENV)/bin/python -m tests.contrib --fetch asgi || echo "setup: no sources of opentelemetry-instrumentation-asgi" >&2
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
 	@touch $@
 
 $(BENCH)/.ready: requirements/bench.lock $(BENCH)/bin/python
 	@echo "setup: requirements/bench.lock"
-	@$(call pip,$(BENCH)) install -r requirements/bench.lock
+	@$(call install,$(BENCH)) -r requirements/bench.lock
 	@touch $@
 
 # What is measured is the wheel that users install, built anew when the sources change.
 $(BENCH)/.ready-package: $(BENCH)/.ready $(VENV)/.ready $(shell find src -type f -not -name '*.pyc')
 	@rm -rf build/bench
-	@$(call pip,$(VENV)) wheel --no-deps --no-build-isolation -w build/bench .
-	@$(call pip,$(BENCH)) install --force-reinstall --no-deps build/bench/*.whl
+	@$(VENV)/bin/python -m pip --disable-pip-version-check -qq wheel --no-deps --no-build-isolation -w build/bench .
+	@$(call install,$(BENCH)) --force-reinstall --no-deps build/bench/*.whl
 	@touch $@

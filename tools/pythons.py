@@ -20,11 +20,11 @@ PACKAGES = (
 
 
 def interpreters() -> Iterator[tuple[str, str]]:
-    """The newer interpreters of this machine: on the path, or of pyenv."""
+    """The newer interpreters of this machine: on the path, or installed beside this one."""
     for version in VERSIONS:
-        of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-        for found in (shutil.which(f"python{version}"), *map(str, of_pyenv)):
-            # A shim of pyenv may have no interpreter behind it.
+        beside = sorted(Path(sys.base_prefix).parent.glob(f"{version}.*/bin/python"))
+        for found in (shutil.which(f"python{version}"), *map(str, beside)):
+            # A command on the path may be a shim of pyenv without an interpreter behind it.
             if found is not None and not subprocess.run([found, "-c", ""], capture_output=True).returncode:
                 yield version, found
                 break
@@ -47,7 +47,7 @@ def _passes(version: str, python: str, arguments: list[str]) -> bool:
     if not (venv / ".ready").exists():
         print(f"pythons: setting up {version}", flush=True)
         subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
-        line = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-qq", "install"]
+        line = ["sh", str(ROOT / "tools" / "install.sh"), str(venv)]
         subprocess.run([*line, "-c", str(ROOT / "requirements" / "dev.lock"), *PACKAGES], check=True)
         (venv / ".ready").touch()
     print(f"pythons: testing with {version}", flush=True)
