@@ -17,16 +17,14 @@ import msgspec
 from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Answer, Block, rows_of
 from stepscope.hub.store.engine import EngineError, Limits, RowStream, Stop, refusal
+from stepscope.hub.store.row_stream import Head, holds_octets, row_stream, too_long
 from stepscope.model.errors import ConfigError
 
 DATABASE = "stepscope"
 MEGA = 1024 * 1024
 NOT_ENOUGH_SPACE = 243
 _CODE = re.compile(r"Code: (\d+)\. DB::(?:Exception|ErrnoException): (.*)", re.DOTALL)
-_OCTETS = re.compile(r"(?:(?:Array|Nullable|LowCardinality)\()*FixedString\(\d+\)+")
-"""Types of ids, and of lists of them."""
 _part_lines = msgspec.json.Decoder(list[Any])
-_BLOCK_BYTES = 256 * 1024
 _LINE_BYTES = 4096
 _SERVER = {
     "background_pool_size": 2,
@@ -135,7 +133,7 @@ class Chdb:
         ):
             head = _head(connection, sql)
             with closing(_chunks(connection, sql, "JSONCompactEachRow")) as chunks:
-                yield _row_stream(head, _lines(chunks, limits), limits.rows)
+                yield row_stream(head, _rows(head, _lines(chunks, limits)), limits.rows)
 
     def _kill(self, mark: str) -> None:
         """End the query of a marked session; none when it has ended."""
@@ -310,7 +308,7 @@ def _lines(chunks: Iterator[memoryview], limits: Limits) -> Iterator[bytes]:
         while start < len(chunk):
             line = _line(chunk, start, limits.row)
             if len(line) > limits.row:
-                raise EngineError(f"a row of the answer is larger than {limits.row >> 20} MiB")
+                raise too_long(limits.row)
             if len(line) > limits.row_values and sum(map(line.count, (b",", b"[", b"{"))) > limits.row_values:
                 raise EngineError(f"a row of the answer has more than {limits.row_values} values")
             yield line
@@ -336,26 +334,10 @@ def _head(connection: Any, sql: str) -> list[tuple[str, str]]:
     return [(_readable(name), type) for name, type, *_ in map(_row, described.splitlines())]
 
 
-def _row_stream(head: list[tuple[str, str]], lines: Iterator[bytes], most: int) -> RowStream:
-    octets = [_OCTETS.fullmatch(type) is not None for _, type in head]
-
-    def blocks() -> Iterator[list[list[Any]]]:
-        block: list[list[Any]] = []
-        size = count = 0
-        for line in lines:
-            if count == most:
-                stream.more = True
-                break
-            block.append(list(map(_readable, _row(line), octets)))
-            size, count = size + len(line), count + 1
-            if size >= _BLOCK_BYTES:
-                yield block
-                block, size = [], 0
-        if block:
-            yield block
-
-    stream = RowStream([name for name, _ in head], [type for _, type in head], blocks())
-    return stream
+def _rows(head: Head, lines: Iterator[bytes]) -> Iterator[tuple[list[Any], int]]:
+    """Read lines of JSON; each row with the bytes of its line."""
+    octets = [holds_octets(type) for _, type in head]
+    return ((list(map(_readable, _row(line), octets)), len(line)) for line in lines)
 
 
 def _row(line: bytes) -> list[Any]:

@@ -110,7 +110,9 @@ def check(engine: Engine) -> list[str]:
 
 
 def lost(engine: Engine) -> list[str]:
-    """Name the parts that the engine could not load when it started and put beside the others."""
+    """Name the parts that the engine could not load when it started and put beside the others, where it tells."""
+    if not engine.modern:
+        return []
     found = engine.query(
         """SELECT assumeNotNull(table) AS place, name, assumeNotNull(reason) AS why FROM system.detached_parts
         WHERE database = currentDatabase()"""

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from stepscope.hub.store.columns import Answer, Block, Column, Columns, Fixed, Lists, Numbers, rows_of
 
@@ -73,36 +74,81 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
+class Reader(Protocol):
+    """Where blocks are read from: the bytes of an answer, or a connection."""
+
+    def varint(self) -> int:
+        """Read a number of variable length."""
+
+    def take(self, size: int) -> bytes:
+        """Read so many bytes."""
+
+    def numbers(self, dtype: str, rows: int) -> npt.NDArray[Any]:
+        """Read numbers of one type."""
+
+    def strings(self, rows: int) -> list[str]:
+        """Read strings; bytes that are not UTF-8 are replaced."""
+
+
 def decode(data: bytes) -> Answer:
     """Read all blocks of an answer; a column of another type than the ones above is a ValueError."""
-    reader = _Reader(data)
+    reader = _Bytes(data)
     blocks: list[Columns] = []
     while reader.offset < len(data):
-        width, rows = reader.varint(), reader.varint()
-        block: Columns = {}
-        for _ in range(width):
-            name = reader.string()
-            block[name] = reader.column(reader.string(), rows)
-        if rows or not blocks:
-            blocks.append(block)
-    return Answer(_joined(blocks))
+        blocks.append(read_block(reader))
+    return Answer(joined(blocks))
 
 
-def _joined(blocks: Sequence[Columns]) -> Columns:
-    if len(blocks) > 1 and not len(next(iter(blocks[0].values()), ())):
-        blocks = blocks[1:]
-    if len(blocks) == 1:
-        return blocks[0]
+def read_block(reader: Reader) -> Columns:
+    """Read one block; ValueError for a column of another type than the ones above."""
+    width, rows = reader.varint(), reader.varint()
+    block: Columns = {}
+    for _ in range(width):
+        name, type = (reader.take(reader.varint()).decode("utf-8", "replace") for _ in range(2))
+        block[name] = _read(reader, type, rows)
+    return block
+
+
+def joined(blocks: Sequence[Columns]) -> Columns:
+    """Put the rows of several blocks into one; a block without rows tells the columns of an answer without any."""
+    full = [block for block in blocks if len(next(iter(block.values()), ()))] or blocks[:1]
+    if len(full) == 1:
+        return full[0]
     answer: Columns = {}
-    for name, first in (blocks[0] if blocks else {}).items():
+    for name, first in (full[0] if full else {}).items():
         if isinstance(first, np.ndarray):
-            answer[name] = np.concatenate([block[name] for block in blocks])
+            answer[name] = np.concatenate([block[name] for block in full])
         else:
-            answer[name] = [value for block in blocks for value in block[name]]
+            answer[name] = [value for block in full for value in block[name]]
     return answer
 
 
-class _Reader:
+def _read(reader: Reader, type: str, rows: int) -> Any:
+    dtype = _DTYPES.get(type)
+    if dtype is not None:
+        return reader.numbers(dtype, rows)
+    if type == "String":
+        return reader.strings(rows)
+    wrapped = _WRAPPED.fullmatch(type)
+    if wrapped is None:
+        raise ValueError(f"no reader for a column of type {type}")
+    if wrapped[1] == "FixedString":
+        width = int(wrapped[2])
+        flat = reader.take(width * rows)
+        return [flat[at : at + width] for at in range(0, len(flat), width)]
+    return _lists(reader, wrapped[2], rows)
+
+
+def _lists(reader: Reader, inner: str, rows: int) -> list[Any]:
+    ends = reader.numbers("<u8", rows).tolist()
+    flat = _read(reader, inner, ends[-1] if ends else 0)
+    values = flat.tolist() if isinstance(flat, np.ndarray) else flat
+    return [values[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+class _Bytes:
+    """A reader of blocks in memory."""
+
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.offset = 0
@@ -121,25 +167,12 @@ class _Reader:
         self.offset += size
         return self.data[self.offset - size : self.offset]
 
-    def string(self) -> str:
-        return self.take(self.varint()).decode("utf-8", "replace")
+    def numbers(self, dtype: str, rows: int) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = np.frombuffer(self.data, dtype, rows, self.offset)
+        self.offset += values.nbytes
+        return values
 
-    def column(self, type: str, rows: int) -> Any:
-        dtype = _DTYPES.get(type)
-        if dtype is not None:
-            values = np.frombuffer(self.data, dtype, rows, self.offset)
-            self.offset += values.nbytes
-            return values
-        if type == "String":
-            return self._strings(rows)
-        wrapped = _WRAPPED.fullmatch(type)
-        if wrapped is None:
-            raise ValueError(f"no reader for a column of type {type}")
-        if wrapped[1] == "FixedString":
-            return [self.take(int(wrapped[2])) for _ in range(rows)]
-        return self._lists(wrapped[2], rows)
-
-    def _strings(self, rows: int) -> list[str]:
+    def strings(self, rows: int) -> list[str]:
         data, at = self.data, self.offset
         found: list[str] = []
         for _ in range(rows):
@@ -153,9 +186,3 @@ class _Reader:
             at += size
         self.offset = at
         return found
-
-    def _lists(self, inner: str, rows: int) -> list[Any]:
-        ends = self.column("UInt64", rows).tolist()
-        flat = self.column(inner, ends[-1] if ends else 0)
-        values = flat.tolist() if isinstance(flat, np.ndarray) else flat
-        return [values[start:end] for start, end in zip([0, *ends], ends, strict=False)]

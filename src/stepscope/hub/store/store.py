@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from stepscope.hub.store import literal, schema
+from stepscope.hub.store import address, literal, schema
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
@@ -283,6 +283,25 @@ def open_store(
         folder.close()
         if isinstance(error, EngineError):
             raise ConfigError(_why(path, error)) from error
+        raise
+
+
+def open_server(url: str, *, clock: Callable[[], int] = time.time_ns) -> Store:
+    """Open the store of a ClickHouse server by its address; ConfigError with what to do when it cannot be used."""
+    where = address.parse(url)
+    try:
+        from stepscope.hub.store.server import Server
+    except ImportError as error:
+        raise ConfigError("a ClickHouse server as the store needs: pip install 'stepscope[cluster]'") from error
+    engine: Engine | None = None
+    try:
+        engine = Server(where)
+        return Store(engine, clock=clock)
+    except BaseException as error:
+        if engine is not None:
+            engine.close()
+        if isinstance(error, EngineError):
+            raise ConfigError(f"the store at {where} cannot be opened: {error.cause}") from error
         raise
 
 

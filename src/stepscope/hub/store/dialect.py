@@ -1,0 +1,73 @@
+"""What old and new ClickHouse servers say differently: settings, and the waiting for mutations."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stepscope.hub.store import literal
+from stepscope.hub.store.engine import Limits
+
+Settings = Mapping[str, int | str]
+MODERN = (21, 8)
+"""The first version with codecs per column, fsync settings, `mutations_sync` and EXPLAIN AST."""
+_MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGNORECASE)
+
+_ALWAYS: Settings = {"insert_deduplicate": 0}
+"""A commit that was taken back is written again as the same rows, which must not be taken for a repetition."""
+_NEW: Settings = {"mutations_sync": 1, "alter_sync": 1, "low_cardinality_allow_in_native_format": 0}
+_GUARDED: Settings = {
+    "readonly": 1,
+    "timeout_overflow_mode": "throw",
+    "max_block_size": 2048,
+    "max_ast_depth": 200,
+    "max_ast_elements": 5000,
+    "max_subquery_depth": 20,
+    "max_columns_to_read": 500,
+    "max_bytes_before_external_group_by": 0,
+    "max_bytes_before_external_sort": 0,
+}
+_GUARDED_NEW: Settings = {
+    "result_overflow_mode": "throw",
+    "function_range_max_elements_in_block": 20_000_000,
+    "allow_introspection_functions": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a server of some version understands."""
+
+    modern: bool
+
+    def settings(self, memory: int, threads: int) -> Settings:
+        """The settings of every statement of ours."""
+        limits: Settings = {"max_threads": threads, "max_memory_usage": memory}
+        return {**_ALWAYS, **limits, **(_NEW if self.modern else {})}
+
+    def guarded(self, limits: Limits) -> Settings:
+        """The settings of a user-supplied query. An old server stops after the block with the last row wanted."""
+        shared: Settings = {**_GUARDED, "max_memory_usage": limits.memory}
+        if self.modern:
+            return {**shared, **_GUARDED_NEW, "limit": limits.rows + 1, "max_execution_time": str(limits.seconds)}
+        most: Settings = {"max_result_rows": limits.rows + 1, "result_overflow_mode": "break"}
+        return {**shared, **most, "max_execution_time": math.ceil(limits.seconds)}
+
+
+def of(version: tuple[int, ...]) -> Dialect:
+    """The dialect of a server."""
+    return Dialect(version >= MODERN)
+
+
+def mutated(sql: str) -> str | None:
+    """The table whose rows a statement changes in the background; None when it is another statement."""
+    found = _MUTATION.match(sql)
+    return found[1] if found else None
+
+
+def unfinished(table: str) -> str:
+    """The query for how many mutations of a table are left to do."""
+    return (
+        "SELECT count() AS left FROM system.mutations "
+        f"WHERE database = currentDatabase() AND table = {literal.text(table)} AND NOT is_done"
+    )

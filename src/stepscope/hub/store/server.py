@@ -1,0 +1,223 @@
+"""A ClickHouse server as an engine: pooled connections to one of several hosts, the next host when one fails."""
+
+import datetime
+import decimal
+import logging
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from stepscope.hub.store import dialect
+from stepscope.hub.store.address import Address
+from stepscope.hub.store.columns import Answer, Block
+from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, RowStream, Stop
+from stepscope.hub.store.row_stream import Head, holds_octets, row_stream, too_long
+from stepscope.hub.store.session import NETWORK_ERROR, Session
+
+UNFINISHED = 341
+_LONGEST_PAUSE = 0.5
+
+
+class Server:
+    """An open store on a server. The database is made when it is missing."""
+
+    def __init__(self, address: Address, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._address = address
+        self._sleep = sleep
+        logging.getLogger("clickhouse_driver").addHandler(logging.NullHandler())  # its errors are raised as ours
+        self._pool = Pool(address)
+        self._threads = ThreadPoolExecutor(address.threads, "stepscope-store")
+        with closing(self._pool.connect(database="")) as first:
+            first.execute(f"CREATE DATABASE IF NOT EXISTS {address.database}")
+            self._dialect = dialect.of(first.version)
+            self.version = ".".join(map(str, first.version))
+        self.modern = self._dialect.modern
+        self._pool.settings = self._dialect.settings(address.memory, address.threads)
+
+    def execute(self, sql: str) -> None:
+        """Run a statement; mutations are waited for."""
+        with self._pool.lend() as session:
+            session.execute(sql)
+            table = dialect.mutated(sql)
+            if table and not self.modern:
+                self._wait_for(session, table)
+
+    def _wait_for(self, session: Session, table: str) -> None:
+        """Wait until the mutations of a table are done; an old server has no setting for that."""
+        pause, deadline = 0.01, time.monotonic() + self._address.timeout
+        while session.query(dialect.unfinished(table)).one("left"):
+            if time.monotonic() > deadline:
+                raise EngineError(f"the rows of {table} are still being deleted", UNFINISHED)
+            self._sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def query(self, sql: str) -> Answer:
+        """Return the columns of a SELECT; one whose connection breaks is asked once more, of the next host."""
+        try:
+            with self._pool.lend() as session:
+                return session.query(sql)
+        except EngineError as error:
+            if error.code != NETWORK_ERROR:
+                raise
+        with self._pool.lend() as session:
+            return session.query(sql)
+
+    def query_many(self, questions: Sequence[str]) -> list[Answer]:
+        """Answer several questions at once."""
+        return list(self._threads.map(self.query, questions))
+
+    def insert(self, table: str, block: Block) -> None:
+        """Add rows as one block."""
+        with self._pool.lend() as session:
+            session.insert(table, block)
+
+    @contextmanager
+    def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Iterator[RowStream]:
+        """Run a user-supplied SELECT on a connection of its own that can neither write nor change a setting."""
+        stop, mark = stop or Stop(), secrets.token_hex(8)
+        with closing(self._pool.connect()) as session, stop.calls(lambda: self._kill(session, mark)):
+            try:
+                rows = session.rows(sql, self._dialect.guarded(limits), mark)
+                head = next(rows)
+                yield row_stream(head, _readable_rows(head, rows, limits.row), limits.rows)
+            except EngineError as error:
+                raise EngineError("the query was cancelled", CANCELLED) if stop.wanted else error from None
+
+    def _kill(self, session: Session, mark: str) -> None:
+        """End a query of a user: here at once, and on its server, which does not notice that nobody waits."""
+        session.cut()
+        with suppress(EngineError), closing(self._pool.connect(only=session.host)) as other:
+            other.execute(f"KILL QUERY WHERE query_id = '{mark}' ASYNC")
+
+    def tree(self, sql: str) -> str | None:
+        """Show the syntax tree of a statement; None where the server has no EXPLAIN AST."""
+        if not self.modern:
+            return None
+        with closing(self._pool.connect()) as session:
+            found = session.query(f"EXPLAIN AST {sql}", self._dialect.guarded(Limits()))
+        return "\n".join(line for lines in found.columns.values() for line in lines)
+
+    def check(self, table: str) -> list[str]:
+        """Verify the checksums of every part of a table, where the server can."""
+        if not self.modern:
+            return []
+        with self._pool.lend() as session:
+            found = session.query(f"CHECK TABLE {table}", {"check_query_single_value_result": 0})
+        return [f"{table}: part {part}: {why}" for part, good, why in found.rows() if not good]
+
+    def close(self) -> None:
+        """Wait for what is under way and close every connection."""
+        self._threads.shutdown()
+        self._pool.close()
+
+
+class Pool:
+    """Connections to the first host that answers. It is kept until it fails, so that what was written is read."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._idle: list[Session] = []
+        self._hosts = list(address.hosts)
+        self._closed = False
+        self.settings: dialect.Settings = {}
+
+    @contextmanager
+    def lend(self) -> Iterator[Session]:
+        """Lend a connection: one that is idle, or a new one. After an error it is closed."""
+        session = self._take() or self.connect()
+        try:
+            yield session
+        except BaseException as error:
+            session.close()
+            if isinstance(error, EngineError) and error.code == NETWORK_ERROR:
+                self._failed(session.host)
+            raise
+        self._give(session)
+
+    def connect(self, *, database: str | None = None, only: tuple[str, int] | None = None) -> Session:
+        """Connect to the first host that answers, or to one; EngineError, which passes, when none does."""
+        reasons = []
+        for host in tuple(self._hosts) if only is None else (only,):
+            try:
+                wanted = self._address.database if database is None else database
+                return Session(self._address, host, self.settings, database=wanted)
+            except EngineError as error:
+                if error.code != NETWORK_ERROR:
+                    raise
+                reasons.append(str(error))
+                self._failed(host)
+        raise EngineError(f"no server of the store answers: {'; '.join(reasons)}", NETWORK_ERROR)
+
+    def _take(self) -> Session | None:
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise EngineError("the store is closed")
+                if not self._idle:
+                    return None
+                session = self._idle.pop()
+            if session.is_idle():
+                return session
+            session.close()
+
+    def _give(self, session: Session) -> None:
+        with self._lock:
+            if not self._closed and session.host == self._hosts[0]:
+                self._idle.append(session)
+                return
+        session.close()
+
+    def _failed(self, host: tuple[str, int]) -> None:
+        """Try a host last from now on, and drop the connections to it."""
+        with self._lock:
+            self._hosts.sort(key=lambda each: each == host)
+            dropped = [each for each in self._idle if each.host == host]
+            self._idle = [each for each in self._idle if each.host != host]
+        for session in dropped:
+            session.close()
+
+    def close(self) -> None:
+        """Close the idle connections now, and the others when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for session in idle:
+            session.close()
+
+
+def _readable_rows(head: Head, rows: Iterable[Sequence[Any]], longest: int) -> Iterator[tuple[list[Any], int]]:
+    """Make rows of Python values readable; each with its size as JSON. EngineError for one that is too long."""
+    octets = [holds_octets(type) for _, type in head]
+    for row in rows:
+        made = [_readable(value, hexed) for value, hexed in zip(row, octets, strict=True)]
+        size = len(msgspec.json.encode(made))
+        if size > longest:
+            raise too_long(longest)
+        yield made, size
+
+
+def _readable(value: Any, octets: bool = False) -> Any:
+    """A value as ClickHouse's JSON has it."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, bytes):
+        return value.hex() if octets else value.decode("utf-8", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return [_readable(each, octets) for each in value]
+    if isinstance(value, dict):
+        return {str(_readable(key)): _readable(each) for key, each in value.items()}
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=None).isoformat(" ")
+    return str(value)
