@@ -5,6 +5,8 @@ import time
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject
 from stepscope.alerts.evaluator import Evaluator
@@ -247,3 +249,30 @@ def test_the_cost_of_a_point() -> None:
     began = time.thread_time()
     evaluator.feed(writer(), rows, 0)
     assert time.thread_time() - began < 0.1, "10,000 points must take less than 10 % of a second"
+
+
+@given(values=st.lists(st.sampled_from((0.0, 1.5, 3.0, 7.0, math.nan, math.inf)), max_size=40))
+def test_rules_on_one_series_do_not_see_each_other(values: list[float]) -> None:
+    """Values that none of several rules objects to are passed over at once; each rule fires as if it were alone."""
+    described = [
+        {"name": "high", "when": "> 2", "for": "2 steps"},
+        {"name": "higher", "when": "> 5", "keep_firing": "3 steps"},
+        {"name": "low", "when": "< 1", "warm_up": "4 steps"},
+        {"name": "broken", "when": "not finite"},
+    ]
+
+    def fired(rules: list[dict[str, object]]) -> list[tuple[object, ...]]:
+        found = feed(Evaluator(from_python(rules)), values)
+        return sorted((each.subject.rule, each.state, each.began, each.step, each.resolved) for each in found)
+
+    assert fired(described) == sorted(each for rule in described for each in fired([rule]))
+
+
+def test_rules_over_ranks_share_the_values() -> None:
+    """Two rules on the same value of all ranks are judged at the same steps."""
+    both = [{"name": f"over {limit}", "when": f"> {limit}", "over_ranks": "max"} for limit in (2, 5)]
+    evaluator = Evaluator(from_python(both))
+    for step, value in enumerate((1.0, 3.0, 9.0)):
+        for rank in range(2):
+            evaluator.feed(writer(rank, 2), [point(value + rank / 10, step)], step * NS)
+    assert {alert.subject.rule: alert.step for alert in evaluator.changed.values()} == {"over 2": 1, "over 5": 2}

@@ -56,7 +56,6 @@ class Evaluator:
                 self.end_run(run.id, record.time)
 
     def _metric(self, run: RunSeries, rank: int, record: Metric, now: int) -> None:
-        time, step, started = record.time, record.step, run.started
         values = record.values
         shape = (rank, record.category, *values)
         watched = run.watched.get(shape)
@@ -64,21 +63,29 @@ class Evaluator:
             watched = self._watched(run, rank, record, shape)
         for name, series in watched:
             value = values[name]
-            if not isinstance(value, (float, int)):
+            series.points += 1
+            if type(value) is float and series.low <= value <= series.high:
                 continue
-            for watch in series.watches:
-                machine = watch.machine
-                if machine.calm and machine.low <= value <= machine.high:
-                    machine.value = value
-                    machine.points += 1
-                    continue
-                self._settle(run, watch, machine.take(time, step, _float(value), started), time, step)
-            for watch in series.together:
-                if watch.values is not None:
-                    for at, made in watch.values.take(rank, step, _float(value)):
-                        self._settle(run, watch, watch.machine.take(time, at, made, started), time, at)
-            if series.absent:
-                self._heard(run, series, time, step, _float(value), now)
+            if isinstance(value, (float, int)):
+                self._value(run, rank, series, record, _float(value), now)
+
+    def _value(self, run: RunSeries, rank: int, series: Series, record: Metric, value: float, now: int) -> None:
+        """Let the rules of a series judge a value."""
+        time, step, started = record.time, record.step, run.started
+        for watch in series.watches:
+            machine = watch.machine
+            machine.points = series.points - 1
+            if not machine.calm or not machine.low <= value <= machine.high:
+                self._settle(run, watch, machine.take(time, step, value, started), time, step)
+        for each in series.together:
+            if (complete := each.values.take(rank, step, value)) is not None:
+                at, made = complete
+                for watch in each.watches.values():
+                    self._settle(run, watch, watch.machine.take(time, at, made, started), time, at)
+        if series.absent:
+            self._heard(run, series, time, step, value, now)
+        if series.healthy[0] == series.healthy[0]:
+            series.narrow()
 
     def take_finding(
         self, writer: Writer, finding: Finding, now: int, who: str | None = None, more: Mapping[str, Any] | None = None
@@ -185,7 +192,8 @@ class Evaluator:
 
     def _new_series(self, run: RunSeries, key: str, rank: int) -> Series:
         series = self.matcher.match(run, key, rank)
-        for watch in (*series.watches, *series.together, *series.absent):
+        shared = (watch for each in series.together for watch in each.watches.values())
+        for watch in (*series.watches, *shared, *series.absent) if self.open else ():
             self._adopt(watch)
         if series.absent:
             self._absent[run.id, key, rank] = (run, series)

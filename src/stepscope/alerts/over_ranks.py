@@ -1,6 +1,6 @@
 """One value from those of all ranks at a step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 OPEN_STEPS = 4
 """So many steps wait for ranks that have not reported; then the oldest is taken as it is."""
@@ -23,24 +23,24 @@ class OverRanks:
         self._expected = max(world, 1)
         self._steps: dict[int | None, dict[int, float]] = {}
 
-    def take(self, rank: int, step: int | None, value: float) -> Iterator[tuple[int | None, float]]:
-        """Take the value of a rank; yields steps that are complete, with their value."""
+    def take(self, rank: int, step: int | None, value: float) -> tuple[int | None, float] | None:
+        """Take the value of a rank; a step that is complete now, with its value."""
         if step is None:  # nothing says which values belong together, so the latest of each rank do
             values = self._steps.setdefault(None, {})
             values[rank] = value
-            yield None, self._of(values)
-            return
+            return None, self._of(values)
         values = self._steps.setdefault(step, {})
         values[rank] = value
         if len(values) >= self._expected:
             del self._steps[step]
             self._expected = len(values)
-            yield step, self._of(values)
-        elif len(self._steps) > OPEN_STEPS:
+            return step, self._of(values)
+        if len(self._steps) > OPEN_STEPS:
             oldest = min(each for each in self._steps if each is not None)
             values = self._steps.pop(oldest)
             self._expected = max(len(values), *(len(each) for each in self._steps.values()))
-            yield oldest, self._of(values)
+            return oldest, self._of(values)
+        return None
 
     def _of(self, values: dict[int, float]) -> float:
         found = list(values.values())

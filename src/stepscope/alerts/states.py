@@ -1,6 +1,7 @@
 """The states of one alert, a pure machine fed with time, step and value: it holds no clock and does no I/O."""
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,6 +54,8 @@ class Machine:
         condition = self.rule.condition
         bounded = condition.kind in ("above", "below", "outside") and not condition.strict
         self.low, self.high = (condition.low, condition.high) if bounded else (math.nan, math.nan)
+        if condition.kind == "not finite":
+            self.low, self.high = -sys.float_info.max, sys.float_info.max
 
     def take(self, time: int, step: int | None, value: float, started: int = 0) -> State | None:
         """Judge a value; the new state, None when it stays. `started` is when the run began, for the warm-up."""

@@ -1,5 +1,6 @@
 """What the rules watch: each series of a run is matched to its rules once, then a point is looked at in passing."""
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +25,15 @@ class Watch:
     machine: Machine
     subject: Subject
     alert: Alert | None = None
-    values: OverRanks | None = None
-    """Where the rule judges a value of all ranks."""
+
+
+@dataclass(slots=True, eq=False)
+class AllRanks:
+    """One value of all ranks of a key, and the rules that judge it."""
+
+    values: OverRanks
+    watches: dict[str, Watch] = field(default_factory=dict)
+    """By rule."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,11 +42,30 @@ class Series:
 
     key: str
     watches: list[Watch] = field(default_factory=list)
-    together: list[Watch] = field(default_factory=list)
+    together: list[AllRanks] = field(default_factory=list)
     """Those over all ranks, shared with the series of the other ranks."""
     absent: list[Watch] = field(default_factory=list)
     heard: int = -1
     """When a value arrived last, by the clock of who evaluates; kept where a rule watches for absence."""
+    points: int = 0
+    """Values so far."""
+    low: float = math.nan
+    high: float = math.nan
+    """A value from low to high changes nothing for any rule; NaN where each value must be looked at."""
+    healthy: tuple[float, float] = (math.nan, math.nan)
+    """The values that all rules have nothing against."""
+
+    def complete(self) -> None:
+        """All rules that watch it are known: work out what they have nothing against."""
+        decided = self.watches and not self.together and not self.absent
+        if decided and not any(math.isnan(watch.machine.low) for watch in self.watches):
+            machines = [watch.machine for watch in self.watches]
+            self.healthy = max(each.low for each in machines), min(each.high for each in machines)
+
+    def narrow(self) -> None:
+        """Set which values need not be looked at: none while a rule is waiting or fires."""
+        calm = all(watch.machine.calm for watch in self.watches)
+        self.low, self.high = self.healthy if calm else (math.nan, math.nan)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +80,10 @@ class RunSeries:
     series: dict[tuple[str, int], Series] = field(default_factory=dict)
     watched: dict[tuple[object, ...], tuple[tuple[str, Series], ...]] = field(default_factory=dict)
     """By rank, category and names of a record: those of its values that a rule watches, with their series."""
-    together: dict[tuple[str, str], Watch] = field(default_factory=dict)
-    """By rule and key: one for all ranks."""
+    together: dict[tuple[str, str], AllRanks] = field(default_factory=dict)
+    """By aggregate and key: one for all ranks."""
+    rules: dict[str, list[Compiled]] = field(default_factory=dict)
+    """By key: those that watch it on some rank."""
     findings: dict[str, Watch] = field(default_factory=dict)
     """By fingerprint."""
     ended: bool = False
@@ -66,7 +95,8 @@ class RunSeries:
         for series in self.series.values():
             yield from series.watches
             yield from series.absent
-        yield from self.together.values()
+        for each in self.together.values():
+            yield from each.watches.values()
         yield from self.findings.values()
 
 
@@ -85,10 +115,14 @@ class Matcher:
             for glob in (rule.rule.key,) if isinstance(rule.rule.key, str) else rule.rule.key:
                 self._by_prefix.setdefault(_WILDCARD.split(glob, maxsplit=1)[0], []).append(place)
 
-    def _watching(self, key: str) -> list[Compiled]:
-        """The rules that watch a key, in their order."""
-        places = {place for end in range(len(key) + 1) for place in self._by_prefix.get(key[:end], ())}
-        return [self.rules[place] for place in sorted(places) if self.rules[place].wants_key(key)]
+    def _watching(self, run: RunSeries, key: str) -> list[Compiled]:
+        """The rules that watch a key of a run, in their order; other ranks mostly have the same keys."""
+        known = run.rules.get(key)
+        if known is None:
+            places = {place for end in range(len(key) + 1) for place in self._by_prefix.get(key[:end], ())}
+            found = (self.rules[place] for place in sorted(places) if self.rules[place].wants_key(key))
+            known = run.rules[key] = [rule for rule in found if rule.wants_run(run.id, run.project, run.name)]
+        return known
 
     def match(self, run: RunSeries, key: str, rank: int) -> Series:
         """Make a series that was not seen before, with the rules that watch it."""
@@ -97,23 +131,26 @@ class Matcher:
             return series
         self._left -= 1
         run.series[key, rank] = series
-        for rule in self._watching(key[:LONGEST_KEY]):
-            if not rule.wants_run(run.id, run.project, run.name):
-                continue
+        for rule in self._watching(run, key[:LONGEST_KEY]):
             if rule.rule.over_ranks is not None:
-                shared = run.together.get((rule.name, key))
-                if shared is None and not self.admit(rule):
-                    continue
-                series.together.append(shared or self._shared(run, rule, key))
+                self._join(run, series, rule, rule.rule.over_ranks)
             elif (rule.ranks is None or rank in rule.ranks) and self.admit(rule):
                 watch = Watch(Machine(rule), Subject(rule.name, run.id, key, rank))
                 (series.absent if rule.condition.kind == "absent" else series.watches).append(watch)
+        series.complete()
         return series
 
-    def _shared(self, run: RunSeries, rule: Compiled, key: str) -> Watch:
-        values = OverRanks(rule.rule.over_ranks or "max", run.world)
-        made = run.together[rule.name, key] = Watch(Machine(rule), Subject(rule.name, run.id, key), values=values)
-        return made
+    def _join(self, run: RunSeries, series: Series, rule: Compiled, aggregate: str) -> None:
+        """Let a rule over all ranks watch a series too; it is one watch for all of them."""
+        place = aggregate, series.key
+        shared = run.together.get(place)
+        if shared is None or rule.name not in shared.watches:
+            if not self.admit(rule):
+                return
+            shared = shared or run.together.setdefault(place, AllRanks(OverRanks(aggregate, run.world)))
+            shared.watches[rule.name] = Watch(Machine(rule), Subject(rule.name, run.id, series.key))
+        if shared not in series.together:
+            series.together.append(shared)
 
     def admit(self, rule: Compiled) -> bool:
         """Count another series of a rule; False beyond its bound."""

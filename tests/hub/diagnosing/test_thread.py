@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
 from stepscope.diagnosis.engine import Diagnosis
-from stepscope.hub.diagnosing import thread
+from stepscope.hub.diagnosing import replays, thread
 from stepscope.hub.home import HubHome
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
@@ -129,6 +129,7 @@ def test_a_queue_that_overflows_is_counted(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(thread, "MOST_WAITING", 10)
     world.store(batch(2, losses(60, 120)))
     assert world.diagnosing.is_waiting("r")
+    assert world.diagnosing.health()["queued_records"] <= 10
     world.settle()
     assert (world.kinds("r"), world.diagnosing.overflows) == (["spike"], 1)
 
@@ -195,3 +196,20 @@ def test_a_run_on_which_the_engine_fails_harms_no_other(
         world.settle()
     assert world.kinds("good") == ["spike"]
     assert world.diagnosing.health()["failed_runs"] == {"bad": "ZeroDivisionError()"}
+
+
+def test_a_store_that_is_behind_is_not_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is being stored is replayed when the store has caught up, or when nothing of it came for a while."""
+    groups = world.hub.pump._groups
+    groups.full = True
+    world.store(batch(1, [began(), *losses(0, 120), ended(121)]))
+    world.settle()
+    assert (world.diagnosing.health()["live_runs"], world.diagnosing.is_waiting("r")) == (0, True)
+    monkeypatch.setattr(replays, "BEHIND_SECONDS", 0.0)
+    world.settle()
+    assert world.kinds("r") == ["spike"]
+    monkeypatch.undo()
+    world.store(batch(1, [began(), *losses(0, 120), ended(121)], run="other"))
+    groups.full = False
+    world.settle()
+    assert world.kinds("other") == ["spike"]

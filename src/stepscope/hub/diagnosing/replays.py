@@ -20,6 +20,8 @@ MOST_OPEN = 4
 """Replays under way at a time."""
 IMPORT_SECONDS = 1.0
 """Until a run whose journals are being imported is looked at again."""
+BEHIND_SECONDS = 10.0
+"""While the store is behind, a run is begun so long after its last record."""
 
 
 class _Replay:
@@ -64,10 +66,18 @@ class _Replay:
 class Replays:
     """Which runs are to be replayed, and how far they are. One thread advances; any may ask."""
 
-    def __init__(self, engine: Engine, states: RunStates, clock: Callable[[], float] = time.monotonic) -> None:
-        self._engine, self._states, self._clock = engine, states, clock
+    def __init__(
+        self,
+        engine: Engine,
+        states: RunStates,
+        busy: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine, self._states, self._busy, self._clock = engine, states, busy, clock
         self._wanted: dict[str, float] = {}
         """Runs of which records came, and when they are looked at."""
+        self._heard: dict[str, float] = {}
+        """When records of them came last."""
         self._old: dict[str, None] = {}
         """Runs that were stored before, the newest first."""
         self._open: dict[str, _Replay] = {}
@@ -89,6 +99,7 @@ class Replays:
         """Replay a run of which records came."""
         self._old.pop(run, None)
         self._wanted.setdefault(run, 0.0)
+        self._heard[run] = self._clock()
 
     def wants(self, run: str) -> bool:
         """Whether a run is to be replayed."""
@@ -97,6 +108,7 @@ class Replays:
     def forget(self, run: str) -> None:
         """Replay a run no more."""
         self._wanted.pop(run, None)
+        self._heard.pop(run, None)
         self._old.pop(run, None)
         self._open.pop(run, None)
 
@@ -133,8 +145,10 @@ class Replays:
 
     def _choose(self) -> _Replay | None:
         """The replay with the least to do among the runs that records come of; then those stored before."""
-        now = self._clock()
+        now, busy = self._clock(), self._busy()
         for run, due in list(self._wanted.items()):
+            if busy and now - self._heard.get(run, 0.0) < BEHIND_SECONDS:
+                continue  # what is read now would be read again soon
             if run not in self._open and due <= now and len(self._open) < MOST_OPEN:
                 self._start(run, now)
         ready = [self._open[run] for run in self._wanted if run in self._open]

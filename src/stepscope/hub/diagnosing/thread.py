@@ -33,7 +33,9 @@ STORE_SECONDS = 0.5
 SILENT_SECONDS = 8.0
 """A run of which nothing came for so long, no heartbeat either, is not judged by its silence."""
 SHARE = 0.1
-"""How much of its time the thread works while the store has more to do than it can."""
+"""How much of its time the thread works while the store has more to do than it can..."""
+LONGEST_PAUSE = 10.0
+"""... with pauses of at most so many seconds."""
 ERROR_SECONDS = 5.0
 
 
@@ -58,11 +60,13 @@ class Diagnosing:
         self._store, self._states, self._busy, self._clock = store, states, busy, clock
         self._queue: deque[Batch] = deque()
         self._queued = 0
+        self._missed: set[str] = set()
+        """Runs of which records came that the queue had no room for."""
         self._queue_lock = threading.Lock()
         self._work = threading.RLock()
         """Held while runs are diagnosed."""
         self._live: dict[str, TrackedRun] = {}
-        self._replays = Replays(store.engine, states, clock)
+        self._replays = Replays(store.engine, states, busy, clock)
         self._waiting: set[str] = set()
         """Runs with records that are not diagnosed, or findings that are not stored."""
         self._wake, self._halt = threading.Event(), threading.Event()
@@ -96,9 +100,13 @@ class Diagnosing:
         """Queue what was just stored."""
         with self._queue_lock:
             for item in items:
+                run, count = item.batch.writer.run, len(item.batch.records)
+                self._waiting.add(run)
+                if self._queued + count > MOST_WAITING:
+                    self._missed.add(run)
+                    continue
                 self._queue.append(item.batch)
-                self._queued += len(item.batch.records)
-                self._waiting.add(item.batch.writer.run)
+                self._queued += count
         self._wake.set()
 
     def is_waiting(self, run: str) -> bool:
@@ -156,11 +164,16 @@ class Diagnosing:
                 self.trouble, more = f"the store could not be read for diagnosis: {error}", False
                 self._halt.wait(ERROR_SECONDS)
             spent = self._clock() - began
-            if self._busy():
-                self._halt.wait(min(spent * (1 / SHARE - 1), 2.0))
+            self._give_way(spent)
             # A replay leaves half of the time to those who ask; records that arrive end the pause.
             self._wake.wait(min(spent, TICK_SECONDS) if more else TICK_SECONDS)
             self._wake.clear()
+
+    def _give_way(self, spent: float) -> None:
+        """Pause after so many seconds of work, for as long as the store has more to do than it can."""
+        until = self._clock() + min(spent * (1 / SHARE - 1), LONGEST_PAUSE)
+        while self._busy() and self._clock() < until and not self._halt.is_set():
+            self._halt.wait(0.05)
 
     def step(self) -> bool:
         """Do one piece of work; whether there is more to do at once."""
@@ -186,27 +199,26 @@ class Diagnosing:
     def _drain(self) -> bool:
         """Diagnose what was stored since; a run that is not followed yet is replayed."""
         with self._queue_lock:
-            batches, count = list(self._queue), self._queued
+            batches, missed = list(self._queue), self._missed
             self._queue.clear()
-            self._queued = 0
-        by_run: dict[str, list[Batch]] = {}
+            self._queued, self._missed = 0, set()
+        by_run: dict[str, list[Batch]] = {run: [] for run in missed}
         for batch in batches:
             by_run.setdefault(batch.writer.run, []).append(batch)
-        if count > MOST_WAITING:
-            self.overflows += 1
+        self.overflows += bool(missed)
         for run, own in by_run.items():
             if run in self._failed:
                 continue
             tracked = self._live.get(run)
             try:
-                fits = tracked is not None and count <= MOST_WAITING and tracked.feed(own)
+                fits = tracked is not None and run not in missed and tracked.feed(own)
             except Exception as error:
                 self._give_up(run, error)
                 continue
             if not fits:
                 self._live.pop(run, None)
                 self._replays.want(run)
-        return bool(batches)
+        return bool(by_run)
 
     def _give_up(self, run: str, error: Exception) -> None:
         """Diagnose a run no more on which the engine failed: the others go on, and `health` counts it."""

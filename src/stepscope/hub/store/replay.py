@@ -1,18 +1,22 @@
 """A stored run as records again, in the order in which they were written, slice by slice."""
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from stepscope.diagnosis.order import OPEN_NS, Written
+from stepscope.hub.store.columns import Ints
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.log_rows import LogRow, read_log_rows
 from stepscope.hub.store.run_catalog import step_of
 from stepscope.hub.store.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.write.ledger import COUNTS, Ranges
 from stepscope.model import names
-from stepscope.model.records import EVENT, LOG, Metric, Span
+from stepscope.model.records import EVENT, LOG, Metric, Span, Value
 
 SLICE = 100_000
 """About so many records are read at once."""
@@ -45,22 +49,22 @@ def extent_of(engine: Engine, run: int) -> Extent:
     )
 
 
-def replay(engine: Engine, run: int, extent: Extent, since: int = 0) -> Iterator[tuple[float, list[Written]]]:
+def replay(engine: Engine, run: int, extent: Extent, since: int = 0) -> Iterator[tuple[float, Iterator[Written]]]:
     """Yield the records of a run that came after one commit and up to another, and the share that is read with them.
 
-    Distributions and counters of instruments are left out, and so are log lines below WARN.
+    They are made one by one as they are taken. Distributions and counters of instruments are left out, and so are log
+    lines below WARN.
     """
     known = f"commit > {since} AND commit <= {extent.commit}" if since else f"commit <= {extent.commit}"
-    lines = {number: line for number, line in find_series(engine, run).items() if line.type in ("", "gauge")}
+    lines = {number: line for number, line in find_series(engine, run).items() if _is_watched(line)}
     ranks = _ranks(engine, run)
     bounds = _bounds(engine, run, max(extent.records // SLICE, 1) if not since else 1)
     for at, (start, end) in enumerate(pairwise(bounds), 1):
-        made = _slice(engine, run, lines, known, start, end)
-        made.sort(key=lambda each: (each.attempt, each.at + ranks.late.get((each.attempt, each.rank), 0)))
-        yield (
-            at / (len(bounds) - 1),
-            [each._replace(host=ranks.hosts.get((each.attempt, each.rank), "")) for each in made],
-        )
+        yield at / (len(bounds) - 1), _slice(engine, run, lines, ranks, known, start, end)
+
+
+def _is_watched(line: SeriesRow) -> bool:
+    return not line.type or (line.type == "gauge" and not line.attrs)
 
 
 def _bounds(engine: Engine, run: int, slices: int) -> list[int]:
@@ -80,6 +84,18 @@ class _Ranks(NamedTuple):
     late: dict[tuple[int, int], int]
     """How far each clock is behind that of the hub, as far as the last batch tells; empty when that says little."""
 
+    def order(self, attempts: Ints, ranks: Ints, at: Ints, *then: Ints) -> Ints:
+        """The row numbers of records in the order in which they were written, by the clock of the hub."""
+        if self.late:
+            pairs, which = np.unique((attempts << 32) | ranks, return_inverse=True)
+            late = [self.late.get((pair >> 32, pair & 0xFFFFFFFF), 0) for pair in pairs.tolist()]
+            at = at + np.array(late, dtype=np.int64)[which]
+        return np.lexsort((*then, at, attempts))
+
+    def place(self, each: Written) -> tuple[int, int]:
+        """The place of a record in that order."""
+        return each.attempt, each.at + self.late.get((each.attempt, each.rank), 0)
+
 
 def _ranks(engine: Engine, run: int) -> _Ranks:
     late, writers = engine.query_many(
@@ -95,53 +111,90 @@ def _ranks(engine: Engine, run: int) -> _Ranks:
     return _Ranks({(attempt, rank): host for _, attempt, rank, host in known}, clocks if usable else {})
 
 
-def _slice(engine: Engine, run: int, lines: Mapping[int, SeriesRow], known: str, start: int, end: int) -> list[Written]:
+def _slice(
+    engine: Engine, run: int, lines: Mapping[int, SeriesRow], ranks: _Ranks, known: str, start: int, end: int
+) -> Iterator[Written]:
     own = f"run = {run} AND {known}"
     between = f"time >= {start} AND time < {end}"
-    return [
-        *_points(engine, lines, f"{span_of(run)} AND {known} AND {between}"),
-        *_spans(engine, "spans", f"{own} AND time + duration >= {start} AND time + duration < {end}"),
-        *_spans(engine, "open_spans", f"{own} AND time + {OPEN_NS} >= {start} AND time + {OPEN_NS} < {end}"),
-        *_lines(engine, own, between),
-    ]
+    read = (
+        _points(engine, lines, ranks, f"{span_of(run)} AND {known} AND {between}"),
+        _spans(engine, "spans", ranks, f"{own} AND time + duration >= {start} AND time + duration < {end}"),
+        _spans(engine, "open_spans", ranks, f"{own} AND time + {OPEN_NS} >= {start} AND time + {OPEN_NS} < {end}"),
+        _lines(engine, ranks, own, between),
+    )
+    parts = [part for part in read if part is not None]
+    return parts[0] if len(parts) == 1 else heapq.merge(*parts, key=ranks.place)
 
 
-def _points(engine: Engine, lines: Mapping[int, SeriesRow], where: str) -> Iterator[Written]:
+def _points(engine: Engine, lines: Mapping[int, SeriesRow], ranks: _Ranks, where: str) -> Iterator[Written] | None:
     """The values that were logged together as one record each."""
-    found = engine.query(f"SELECT series, step, time, attempt, value FROM metrics WHERE {where} ORDER BY time, series")
-    gathered: dict[tuple[int, int, int, int, str], dict[str, float]] = {}
-    for series, step, time, attempt, value in found.rows("series", "step", "time", "attempt", "value"):
-        line = lines.get(series)
-        if line is None or (line.type and line.attrs):
-            continue
-        gathered.setdefault((time, line.rank, attempt, step, line.axis), {})[line.key] = value
-    for (time, rank, attempt, step, axis), values in gathered.items():
-        yield Written(time, rank, attempt, "", Metric(time, step_of(step), axis or None, None, dict(values)))
+    found = engine.query(f"SELECT series, step, time, attempt, value FROM metrics WHERE {where}")
+    numbers, which = np.unique(found.array("series", "u8"), return_inverse=True)
+    watched = np.array([number in lines for number in numbers.tolist()], dtype=bool)[which]
+    if not watched.any():
+        return None
+    which = which[watched]
+    own = [lines.get(number) for number in numbers.tolist()]
+    axes = list(dict.fromkeys(line.axis for line in own if line is not None))
+    rank = np.array([0 if line is None else line.rank for line in own], dtype=np.int64)[which]
+    axis = np.array([0 if line is None else axes.index(line.axis) for line in own], dtype=np.int64)[which]
+    step, time, attempt = (found.array(name)[watched].astype(np.int64) for name in ("step", "time", "attempt"))
+    order = ranks.order(attempt, rank, time, which, step, axis, rank)
+    together = np.stack([column[order] for column in (time, rank, attempt, step, axis)])
+    firsts = np.flatnonzero(np.any(together[:, 1:] != together[:, :-1], axis=0)) + 1
+    begins = [0, *firsts.tolist(), len(order)]
+    keys = [own[at].key for at in which[order].tolist()]
+    values = found.array("value")[watched][order].tolist()
+    heads = together[:, begins[:-1]].T.tolist()
+    return _metrics(heads, begins, keys, values, axes, ranks.hosts)
 
 
-def _spans(engine: Engine, table: str, where: str) -> Iterator[Written]:
+def _metrics(
+    heads: list[list[int]],
+    begins: list[int],
+    keys: list[str],
+    values: list[float],
+    axes: list[str],
+    hosts: Mapping[tuple[int, int], str],
+) -> Iterator[Written]:
+    for (time, rank, attempt, step, axis), (first, last) in zip(heads, pairwise(begins), strict=True):
+        together: dict[str, Value] = dict(zip(keys[first:last], values[first:last], strict=True))
+        metric = Metric(time, step_of(step), axes[axis] or None, None, together)
+        yield Written(time, rank, attempt, hosts.get((attempt, rank), ""), metric)
+
+
+def _spans(engine: Engine, table: str, ranks: _Ranks, where: str) -> Iterator[Written] | None:
     columns = ("rank", "attempt", "time", "duration", "step", "trace_id", "span_id", "parent_id", "name")
     found = engine.query(f"SELECT {', '.join(columns)}, status, message FROM {table} WHERE {where}")
-    for rank, attempt, time, took, step, trace, span, parent, name, status, message in found.rows(
-        *columns, "status", "message"
-    ):
-        duration = took if table == "spans" else None
-        at = time + (OPEN_NS if duration is None else duration)
-        above = None if parent == bytes(8) else parent
-        yield Written(
-            *(at, rank, attempt, ""),
-            Span(time, duration, step_of(step), None, trace, span, above, name, 0, status, message),
-        )
+    if not len(found):
+        return None
+    is_open = table == "open_spans"
+    rank, attempt, time, took = (found.array(name).astype(np.int64) for name in columns[:4])
+    order = ranks.order(attempt, rank, time + (OPEN_NS if is_open else took)).tolist()
+    rows = list(found.rows(*columns, "status", "message"))
+    return (_span(rows[at], is_open, ranks.hosts) for at in order)
 
 
-def _lines(engine: Engine, own: str, between: str) -> Iterator[Written]:
+def _span(row: tuple[Any, ...], is_open: bool, hosts: Mapping[tuple[int, int], str]) -> Written:
+    rank, attempt, time, took, step, trace, span, parent, name, status, message = row
+    duration = None if is_open else took
+    at = time + (OPEN_NS if is_open else took)
+    above = None if parent == bytes(8) else parent
+    made = Span(time, duration, step_of(step), None, trace, span, above, name, 0, status, message)
+    return Written(at, rank, attempt, hosts.get((attempt, rank), ""), made)
+
+
+def _lines(engine: Engine, ranks: _Ranks, own: str, between: str) -> Iterator[Written] | None:
     told = f"(kind = {LOG} AND severity >= {names.SEVERITIES['WARN']} OR kind = {EVENT} AND name IN {_EVENTS})"
     found: Sequence[LogRow] = [
         *read_log_rows(engine, "logs", f"{own} AND {between} AND {told}"),
         *read_log_rows(engine, "alerts", f"{own} AND {between}"),
     ]
-    for row in found:
-        yield Written(row.record.time, row.rank, row.attempt, "", row.record)
+    made = [
+        Written(row.record.time, row.rank, row.attempt, ranks.hosts.get((row.attempt, row.rank), ""), row.record)
+        for row in found
+    ]
+    return iter(sorted(made, key=ranks.place)) if made else None
 
 
 _EVENTS = f"('{names.EVENT_STARTED}', '{names.EVENT_FINISHED}', '{names.EVENT_EXCEPTION}')"
