@@ -4,7 +4,10 @@ import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-NAMES = ("otlp_protobuf", "otlp_json", "native_frames", "inflate", "dashboard", "run_filter", "statement")
+NAMES = (
+    *("otlp_protobuf", "otlp_json", "native_frames", "tinker_telemetry", "inflate"),
+    *("dashboard", "run_filter", "statement"),
+)
 PLANTED = "planted_fault"
 """A target with a fault in it, to see that faults are found."""
 

@@ -65,7 +65,7 @@ def error_response(refusal: Refusal, headers: Mapping[str, str] | None = None) -
     """Refuse in the way of the JSON API."""
     body = {"error": {"code": refusal.code, "message": refusal.message}}
     response = json_response(body, refusal.status)
-    response.headers.update({**_retry(refusal), **(headers or {})})
+    response.headers.update({**refusal_headers(refusal), **(headers or {})})
     return response
 
 
@@ -75,12 +75,13 @@ def status_response(encoding: Encoding, refusal: Refusal) -> Response:
     return Response(
         write_status(encoding, status),
         refusal.status,
-        headers=_retry(refusal),
+        headers=refusal_headers(refusal),
         media_type=CONTENT_TYPES[encoding],
     )
 
 
-def _retry(refusal: Refusal) -> dict[str, str]:
+def refusal_headers(refusal: Refusal) -> dict[str, str]:
+    """The headers of a refusal: when to retry, how to authenticate, and whether the connection ends."""
     found = {}
     if refusal.retry_after is not None:
         found["Retry-After"] = str(max(math.ceil(refusal.retry_after), 1))

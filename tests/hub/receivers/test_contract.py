@@ -48,10 +48,7 @@ class AtHub:
     def stored(self, run: str, count: int) -> list[int]:
         """Wait for the values of a run."""
         found: list[int] = []
-        sql = (
-            "SELECT m.step FROM metrics AS m INNER JOIN series AS s ON s.series = m.series "
-            f"INNER JOIN runs AS r ON r.run = s.run WHERE r.id = '{self.name(run)}' ORDER BY m.step"
-        )
+        sql = self.steps_sql(self.name(run))
         headers = {"content-type": JSON, "authorization": f"Bearer {self.read}"}
 
         def is_stored() -> bool:
@@ -61,6 +58,13 @@ class AtHub:
 
         wait_for(is_stored)
         return found
+
+    def steps_sql(self, run: str) -> str:
+        """The statement that reads the steps of a run's values."""
+        return (
+            "SELECT m.step FROM metrics AS m INNER JOIN series AS s ON s.series = m.series "
+            f"INNER JOIN runs AS r ON r.run = s.run WHERE r.id = '{run}' ORDER BY m.step"
+        )
 
     def name(self, run: str) -> str:
         """A run's id that no other sender uses."""
@@ -217,6 +221,40 @@ class MlflowSender(AtHub):
         return _reply(answer), found
 
 
+class TinkerSender(AtHub):
+    """The telemetry of a Tinker client; a value is an event with a step, under its own id."""
+
+    def request(self, run: str, steps: Sequence[int]) -> bytes:
+        """A batch of one session."""
+        events = [
+            {
+                "event": "GENERIC_EVENT",
+                "event_id": f"{run}-{step}",
+                "event_session_index": step,
+                "severity": "INFO",
+                "timestamp": "2026-11-16T08:00:00Z",
+                "event_name": "loss",
+                "event_data": {"step": step},
+            }
+            for step in steps
+        ]
+        return json.dumps({"session_id": self.name(run), "process_uuid": "p", "events": events}).encode()
+
+    def send(self, request: bytes, token: str = "") -> Reply:
+        """Post it; a refusal is JSON with a detail."""
+        key = {"x_api_key": f"tml-{token}"} if token else {}
+        answer = self.hub.post("/api/v1/telemetry", request, JSON, **key)
+        assert list(answer.json()) == ["status" if answer.status == 200 else "detail"]
+        return _reply(answer)
+
+    def steps_sql(self, run: str) -> str:
+        """The steps of the events."""
+        return (
+            "SELECT l.step FROM logs AS l INNER JOIN runs AS r ON r.run = l.run "
+            f"WHERE r.id = '{run}' AND l.name = 'loss' ORDER BY l.step"
+        )
+
+
 class FolderSender(AtHub):
     """A trainer's journal beside the hub."""
 
@@ -304,6 +342,13 @@ class TestMlflow(_Pairs):
     """MLflow's REST API."""
 
     sender_type = MlflowSender
+
+
+class TestTinker(_Pairs):
+    """Tinker's telemetry: a client repeats for ever what is refused, so garbage is accepted and counted."""
+
+    sender_type = TinkerSender
+    can_refuse = False
 
 
 class TestFolder(_Pairs):

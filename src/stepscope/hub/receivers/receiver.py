@@ -29,6 +29,7 @@ BUILT_IN = {
     "otlp_http": "stepscope.hub.receivers.otlp:OtlpHttp",
     "wandb": "stepscope.hub.receivers.wandb.wandb_receiver:Wandb",
     "mlflow": "stepscope.hub.receivers.mlflow.tracking_api:Mlflow",
+    "tinker": "stepscope.hub.receivers.tinker.tinker_receiver:Tinker",
 }
 
 

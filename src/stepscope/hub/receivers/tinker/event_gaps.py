@@ -1,0 +1,108 @@
+"""Events that a client numbered and never sent: gaps in the positions of the events of one process."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from stepscope.hub.store.write.ledger import Ranges
+
+MOST_KNOWN = 10_000
+"""Processes held in memory; the others are read from their files again."""
+LARGEST_GAP = 1_000_000
+"""A larger jump is no loss but a number that means nothing."""
+KEPT_SECONDS = 30 * 24 * 3600.0
+_MOST_RANGES = 1000
+_decode = msgspec.json.Decoder(list[tuple[int, int]]).decode
+
+
+class Gaps(NamedTuple):
+    """What is missing now, how much of it is new, and from where to where the new gaps reach."""
+
+    missing: int
+    new: int
+    first: int = 0
+    last: int = 0
+
+
+class EventGaps:
+    """Which positions came, by process, in memory and in a small file for each; any thread may use it.
+
+    The files outlive the hub, so that a restart is not taken for a gap. What cannot be written is kept in memory.
+    """
+
+    def __init__(self, folder: Path, now: float | None = None) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._known: dict[str, Ranges] = {}
+        self._remove_old(time.time() if now is None else now)
+
+    def add(self, process: str, positions: Iterable[int]) -> Gaps:
+        """Note positions of a process; a second process that counts from 0 under the same name makes no gap."""
+        with self._lock:
+            known = self._known.pop(process, None) or self._read(process)
+            self._known[process] = known
+            while len(self._known) > MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            before, began = _missing(known), _end(known)
+            end = began
+            for position in sorted(set(positions)):
+                if position not in known and position <= end + LARGEST_GAP:
+                    known.add(position)
+                    end = max(end, position + 1)
+            missing = _missing(known)
+            fresh = [hole for hole in _holes(known) if hole[0] >= began] if missing > before else []
+            return Gaps(missing, missing - before, *((fresh[0][0], fresh[-1][1]) if fresh else ()))
+
+    def save(self, process: str) -> None:
+        """Write what is known of a process to its file."""
+        with self._lock:
+            known = self._known.get(process)
+            ranges = list(known)[-_MOST_RANGES:] if known is not None else []
+        if ranges:
+            ranges[0] = (0 if len(ranges) == _MOST_RANGES else ranges[0][0], ranges[0][1])
+            with contextlib.suppress(OSError):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                fresh = self._folder / f".{process}.{threading.get_ident()}"
+                fresh.write_bytes(msgspec.json.encode(ranges))
+                os.replace(fresh, self._folder / f"{process}.json")
+
+    def forget(self, process: str) -> None:
+        """Go back to what the file says: what was noted since was not stored."""
+        with self._lock:
+            self._known.pop(process, None)
+
+    def _read(self, process: str) -> Ranges:
+        try:
+            return Ranges(_decode((self._folder / f"{process}.json").read_bytes()))
+        except (OSError, ValueError):
+            return Ranges()
+
+    def _remove_old(self, now: float) -> None:
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.stat().st_mtime < now - KEPT_SECONDS:
+                    path.unlink()
+
+
+def _end(known: Ranges) -> int:
+    return max((last for _, last in known), default=-1) + 1
+
+
+def _missing(known: Ranges) -> int:
+    return _end(known) - sum(last - first + 1 for first, last in known)
+
+
+def _holes(known: Ranges) -> list[tuple[int, int]]:
+    """The gaps between the positions that came, and in front of the first."""
+    found, reached = [], 0
+    for first, last in known:
+        if first > reached:
+            found.append((reached, first - 1))
+        reached = last + 1
+    return found

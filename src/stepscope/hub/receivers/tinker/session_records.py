@@ -1,0 +1,120 @@
+"""What the life of a Tinker session is in a run: its start, its heartbeats, its end, and who writes them."""
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from stepscope.hub.receivers.ingest import Ingest, Upload, Writers
+from stepscope.model import names
+from stepscope.model.ports import Writer
+from stepscope.model.records import Event, Metric, Record
+from stepscope.model.run_description import LONGEST_NAME
+
+PROJECT = "tinker"
+CATEGORY = "tinker"
+"""The category of the metrics that the hub itself makes of a session."""
+_IDS = uuid.uuid5(uuid.NAMESPACE_URL, "urn:stepscope:tinker")
+_ENDINGS = {"success": "finished", "errored": "failed", "interrupted": "preempted"}
+
+
+def digest(*words: str) -> bytes:
+    """Tell texts apart by 16 bytes."""
+    return hashlib.blake2b("\0".join(words).encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def number_of(*words: str) -> int:
+    """The sequence number of a record that has an identity of its own: the same whenever it is sent again."""
+    return int.from_bytes(digest(*words)[:8]) >> 2
+
+
+def new_session(idempotency_key: str) -> str:
+    """The id of a new session; the same for a request that is sent again."""
+    return str(uuid.uuid5(_IDS, idempotency_key) if idempotency_key else uuid.uuid4())
+
+
+def process_writer(run: str, process: str, resource: Mapping[str, Any]) -> Writer:
+    """The writer of the events of one process, which does not decide how its session ends."""
+    id = f"tinker-{digest(run, process).hex()}"
+    return Writer(id=id, run=run, project=PROJECT, main=False, resource=dict(resource))
+
+
+def session_writer(run: str, name: str | None = None) -> Writer:
+    """The writer of what belongs to the session as a whole."""
+    id = f"tinker-{digest(run).hex()}"
+    return Writer(id=id, run=run, project=PROJECT, name=name, resource={"service.name": "tinker"})
+
+
+class SessionRecords:
+    """Writes records of sessions under one writer for each process. Safe to use from any thread."""
+
+    def __init__(self, ingest: Ingest, clock: Callable[[], int] = time.time_ns) -> None:
+        self._ingest = ingest
+        self._clock = clock
+        self._writers = Writers(clock)
+        self._beats: dict[str, int] = {}
+
+    def add(
+        self, upload: Upload, writer: Writer, records: Sequence[Record], project: str | None, seq: int | None = None
+    ) -> None:
+        """Add records of a writer to an upload, in the project of a token where it has one."""
+        known = self._writers.same(writer, records)
+        if project is not None:
+            known = structs.replace(known, project=project)
+        self._ingest.add(upload, known, list(records), project, seq)
+
+    def start(self, session: str, asked: Mapping[str, Any], project: str | None) -> "Future[None]":
+        """Record that a session was created; `asked` is the body of its request."""
+        name = asked.get("display_name")
+        writer = session_writer(session, name[:LONGEST_NAME] if isinstance(name, str) and name else None)
+        given = asked.get("user_metadata")
+        config = dict(given) if isinstance(given, dict) else {}
+        config |= {key: asked[key] for key in ("sdk_version", "project_id") if asked.get(key)}
+        attrs: dict[str, Any] = {
+            "config": config,
+            names.ATTR_RECEIVED_FROM: "tinker",
+            names.ATTR_SESSION_ID: session,
+        }
+        if asked.get("tags"):
+            attrs["tags"] = asked["tags"]
+        event = Event(self._clock(), None, None, None, None, 9, names.EVENT_STARTED, attrs)
+        return self._store(writer, [event], project, number_of(session, "start"))
+
+    def beat(self, session: str, project: str | None) -> "Future[None]":
+        """Record a heartbeat, which keeps the run running."""
+        if len(self._beats) >= 10_000:
+            self._beats.clear()
+        count = self._beats[session] = self._beats.get(session, 0) + 1
+        values: dict[str, Any] = {"heartbeats": count}
+        return self._store(session_writer(session), [Metric(self._clock(), None, None, CATEGORY, values)], project)
+
+    def finish(self, session: str, asked: Mapping[str, Any], project: str | None) -> "Future[None]":
+        """Record how a session ended; `asked` is the body of its request."""
+        reason = asked.get("reason")
+        word = reason.get("type") if isinstance(reason, dict) else None
+        attrs: dict[str, Any] = {"status": _ENDINGS.get(str(word), "finished"), names.ATTR_SESSION_ID: session}
+        if asked.get("detail"):
+            attrs["detail"] = str(asked["detail"])
+        event = Event(self._clock(), None, None, None, None, 9, names.EVENT_FINISHED, attrs)
+        return self._store(session_writer(session), [event], project, number_of(session, "finish"))
+
+    def _store(
+        self, writer: Writer, records: Sequence[Record], project: str | None, seq: int | None = None
+    ) -> "Future[None]":
+        upload = Upload()
+        self.add(upload, writer, records, project, seq)
+        return self._ingest.submit(upload)
+
+
+def read_object(data: bytes) -> dict[str, Any]:
+    """Read a JSON object; anything else is an empty one."""
+    try:
+        found = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,204 @@
+"""Bodies of `POST /api/v1/telemetry` as events of runs, from any version of tinker or tinkex."""
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stepscope.model import names
+from stepscope.model.ports import run_id_trouble
+from stepscope.model.records import Event
+from stepscope.wire.otlp.decode.request_limits import bound_values
+from stepscope.wire.otlp.replies import BadRequest
+
+MOST_EVENTS = 10_000
+"""Events of one request; the clients send 100."""
+NO_SESSION = "tinker-no-session"
+"""The run of events that name no session."""
+UNREADABLE_EVENT = "tinker.unreadable_event"
+NOT_JSON, NO_EVENTS, TOO_MANY = "unreadable request", "request without events", "too many events in one request"
+
+_BATCH_FIELDS = frozenset(("events", "platform", "sdk_version", "session_id", "process_uuid"))
+_EVENT_FIELDS = frozenset(
+    ("event", "event_id", "event_session_index", "event_name", "event_data", "severity", "timestamp", "session_id")
+)
+_EXCEPTION_FIELDS = {"error_type": "type", "error_message": "message", "traceback": "stacktrace"}
+_STEPS = (names.ATTR_STEP, "step", "global_step")
+"""Not `iteration`: Tinker's own events count the polls of a future in it."""
+_LARGEST_INDEX, _LARGEST_STEP = 2**31, 2**62
+_LATEST = 2**63 - 1
+_FAILED = 17
+"""The least severity of an event that makes the end of a session a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEvent:
+    """One event: its identity, its position in the session and the request it is about, as far as it has them."""
+
+    record: Event
+    id: str
+    index: int | None = None
+    request_id: str = ""
+
+
+@dataclass(slots=True)
+class ClientBatch:
+    """The events of one session in one request, and the process that sent them."""
+
+    session: str
+    process: str = ""
+    resource: dict[str, Any] = field(default_factory=dict)
+    events: list[ClientEvent] = field(default_factory=list)
+
+    @property
+    def run(self) -> str:
+        """The run of the session."""
+        return NO_SESSION if run_id_trouble(self.session) else self.session
+
+
+def read_body(data: bytes, clock: Callable[[], int] = time.time_ns) -> tuple[list[ClientBatch], "Counter[str]"]:
+    """Read a body, whatever it is; also count what cannot be read, by reason."""
+    bad: Counter[str] = Counter()
+    try:
+        bound_values(data)
+        document = _parse(data)
+    except (BadRequest, ValueError, RecursionError):
+        return [], Counter({NOT_JSON: 1})
+    body = document if isinstance(document, dict) else {"events": document}
+    events = body.get("events")
+    if not isinstance(events, list):
+        return [], Counter({NO_EVENTS: 1})
+    bad[TOO_MANY] += max(len(events) - MOST_EVENTS, 0)
+    return _batches(body, events[:MOST_EVENTS], clock), +bad
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data)  # takes a bare NaN, too
+
+
+def _batches(body: Mapping[str, Any], events: list[Any], clock: Callable[[], int]) -> list[ClientBatch]:
+    unknown = {f"tinker.{key}": value for key, value in body.items() if key not in _BATCH_FIELDS}
+    resource = {f"tinker.{key}": body[key] for key in ("platform", "sdk_version", "process_uuid") if body.get(key)}
+    process = _text(body.get("process_uuid"))
+    found: dict[str, ClientBatch] = {}
+    alike: Counter[str] = Counter()
+    for given in events:
+        said = given if isinstance(given, dict) else {"event": UNREADABLE_EVENT, "value": given}
+        session = _text(said.get("session_id")) or _text(body.get("session_id"))
+        batch = found.get(session)
+        if batch is None:
+            batch = found[session] = ClientBatch(session, process, {"service.name": "tinker", **resource})
+        batch.events.append(_event(said, session, unknown, alike, batch.events[-1:], clock))
+    return list(found.values())
+
+
+def _event(
+    said: Mapping[str, Any],
+    session: str,
+    unknown: Mapping[str, Any],
+    alike: "Counter[str]",
+    before: list[ClientEvent],
+    clock: Callable[[], int],
+) -> ClientEvent:
+    """Read one event; `before` is the one in front of it, `alike` counts those without an id that look the same."""
+    identity = _text(said.get("event_id"))
+    if not identity:
+        content = hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).hexdigest()
+        alike[content] += 1
+        identity = f"{content}/{alike[content]}"
+    index = said.get("event_session_index")
+    index = index if type(index) is int and 0 <= index < _LARGEST_INDEX else None
+    attrs = _attributes(said, unknown) | {names.ATTR_SESSION_ID: session, names.ATTR_EVENT_ID: identity}
+    if index is not None:
+        attrs[names.ATTR_EVENT_INDEX] = index
+    moment = _nanoseconds(said.get("timestamp"))
+    if moment is None:
+        attrs["tinker.timestamp"] = said.get("timestamp")
+    name = _name(said)
+    if name in (names.SESSION_START, names.SESSION_END):
+        attrs[names.ATTR_EVENT_TYPE] = name
+    if name == names.SESSION_END:
+        name, attrs["status"] = names.EVENT_FINISHED, _ending(before)
+    trace = _hex(attrs.get("trace_id"), 16)
+    record = Event(moment or clock(), _step(attrs), None, trace, None, _severity(said), name, attrs)
+    return ClientEvent(record, identity, index, _text(attrs.get("request_id")))
+
+
+def _name(said: Mapping[str, Any]) -> str:
+    kind = _text(said.get("event"))
+    if kind == "UNHANDLED_EXCEPTION":
+        return names.EVENT_EXCEPTION
+    return _text(said.get("event_name")) or kind or UNREADABLE_EVENT
+
+
+def _attributes(said: Mapping[str, Any], unknown: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of an event, and beside it under `tinker.*` whatever fields it and its request have."""
+    data = said.get("event_data")
+    attrs = dict(data) if isinstance(data, dict) else {} if data is None else {"event_data": data}
+    attrs.update(unknown)
+    is_exception = said.get("event") == "UNHANDLED_EXCEPTION"
+    for key, value in said.items():
+        if is_exception and key in _EXCEPTION_FIELDS:
+            attrs[f"exception.{_EXCEPTION_FIELDS[key]}"] = "" if value is None else str(value)
+        elif key not in _EVENT_FIELDS:
+            attrs[f"tinker.{key}"] = value
+    return attrs
+
+
+def _ending(before: list[ClientEvent]) -> str:
+    """How a session ended: tinker's client ends it only for an exception, and logs that in front of the end."""
+    last = before[0].record if before else None
+    return "failed" if last is not None and (last.severity >= _FAILED or last.name == "user_error") else "finished"
+
+
+def _severity(said: Mapping[str, Any]) -> int:
+    word = said.get("severity")
+    return names.SEVERITIES.get(word.upper(), 9) if isinstance(word, str) else 9
+
+
+def _step(attrs: Mapping[str, Any]) -> int | None:
+    found = (attrs.get(key) for key in _STEPS)
+    return next((step for step in found if type(step) is int and abs(step) < _LARGEST_STEP), None)
+
+
+def _hex(value: Any, size: int) -> bytes | None:
+    try:
+        found = bytes.fromhex(value)
+    except (TypeError, ValueError):
+        return None
+    return found if len(found) == size and any(found) else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None or isinstance(value, (dict, list)) else str(value)
+
+
+def _nanoseconds(value: Any) -> int | None:
+    """A time in ISO 8601, or a number of s, ms, µs or ns since 1970, whichever makes it a time of our days."""
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return _of_datetime(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e19:
+        return None
+    scale = next(scale for scale, most in ((10**9, 1e11), (10**6, 1e14), (10**3, 1e17), (1, 1e20)) if value < most)
+    whole = int(value)
+    found = whole * scale + round((value - whole) * scale)
+    return found if found <= _LATEST else None
+
+
+def _of_datetime(moment: datetime) -> int | None:
+    passed = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    found = (passed.days * 86_400 + passed.seconds) * 10**9 + passed.microseconds * 1000
+    return found if 0 < found <= _LATEST else None

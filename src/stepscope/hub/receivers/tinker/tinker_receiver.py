@@ -1,0 +1,129 @@
+"""The routes of Tinker clients: telemetry, and what a client needs to start where no service is behind the hub."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.receivers.tinker.session_records import SessionRecords, new_session, read_object
+from stepscope.hub.receivers.tinker.telemetry import TelemetryReceiver
+from stepscope.hub.refusals import Refusal, Refused, json_response, refusal_headers
+from stepscope.hub.security.guard import Access, RequestHead, bearer
+from stepscope.hub.security.middleware import access_of
+from stepscope.hub.security.tokens import PREFIX
+from stepscope.model.ports import run_id_trouble
+
+TELEMETRY = "/api/v1/telemetry"
+ALL_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_ACCEPTED: dict[str, Any] = {"status": "accepted"}
+_FOR_GOOD = frozenset((400, 413, 415))
+"""Refusals that another try would not change."""
+
+Take = Callable[[bytes, Access], "Future[None] | None"]
+
+
+class Tinker:
+    """The receiver of Tinker clients."""
+
+    name = "tinker"
+    prefixes = ()
+
+    def __init__(self, ports: ReceiverPorts) -> None:
+        self._ingest = ports.ingest(self.name)
+        self._workers = ports.workers
+        self._records = SessionRecords(self._ingest)
+        self._events = TelemetryReceiver(self._ingest, self._records, ports.files / self.name / "positions")
+
+    def routes(self) -> list[ReceiverRoute]:
+        """Telemetry, and what a client asks for before it sends any."""
+        return [
+            ReceiverRoute(TELEMETRY, self._telemetry),
+            ReceiverRoute("/api/v1/client/config", self._fixed({})),
+            ReceiverRoute("/api/v1/client/dynamic_config", self._fixed({})),
+            ReceiverRoute("/api/v1/get_server_capabilities", self._fixed({"supported_models": []}), ("GET",)),
+            ReceiverRoute("/api/v1/healthz", self._fixed({"status": "ok"}), ("GET",)),
+            ReceiverRoute("/api/v1/create_session", self._create),
+            ReceiverRoute("/api/v1/session_heartbeat", self._beat),
+            ReceiverRoute("/api/v1/sessions/{session}/finish", self._finish),
+            ReceiverRoute("/api/v1/{path:path}", self._nothing, ALL_METHODS),
+        ]
+
+    def credential(self, head: RequestHead) -> str:
+        """The token: as the key `tml-TOKEN`, as the secret of Cloudflare Access, or as a bearer token."""
+        shown = (
+            head.headers.get("cf-access-client-secret", ""),
+            head.headers.get("x-api-key", "").removeprefix("tml-"),
+            bearer(head.headers.get("authorization", "")),
+        )
+        return next((each for each in shown if each.startswith(f"{PREFIX}_")), "")
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write `{"detail": ...}`; telemetry that can never be taken is accepted and counted.
+
+        A client repeats a batch that is refused every second until it ends, and sends nothing else meanwhile.
+        """
+        if head.path == TELEMETRY and refusal.status in _FOR_GOOD:
+            self._ingest.reject(refusal.status.phrase.lower())
+            response = json_response(_ACCEPTED)
+        else:
+            how = " or, for Tinker clients, TINKER_API_KEY=tml-TOKEN" if refusal.status == 401 else ""
+            response = json_response({"detail": refusal.message + how}, refusal.status)
+        response.headers.update(refusal_headers(refusal))
+        return response
+
+    async def _telemetry(self, request: Request) -> Response:
+        await self._take(request, lambda data, access: self._events.take(data, access.project))
+        return json_response(_ACCEPTED)
+
+    async def _create(self, request: Request) -> Response:
+        session = new_session(request.headers.get("x-idempotency-key", ""))
+
+        def take(data: bytes, access: Access) -> "Future[None]":
+            return self._records.start(session, read_object(data), access.project)
+
+        await self._take(request, take)
+        return json_response({"type": "create_session", "session_id": session})
+
+    async def _beat(self, request: Request) -> Response:
+        def take(data: bytes, access: Access) -> "Future[None] | None":
+            session = read_object(data).get("session_id")
+            known = isinstance(session, str) and not run_id_trouble(session)
+            return self._records.beat(str(session), access.project) if known else None
+
+        await self._take(request, take)
+        return json_response({"type": "session_heartbeat"})
+
+    async def _finish(self, request: Request) -> Response:
+        session = request.path_params["session"]
+
+        def take(data: bytes, access: Access) -> "Future[None]":
+            return self._records.finish(session, read_object(data), access.project)
+
+        await self._take(request, take)
+        return json_response({})
+
+    async def _nothing(self, request: Request) -> Response:
+        text = (
+            "this hub takes the telemetry of Tinker clients and does no training: start it with "
+            "--tinker-upstream URL to put it in front of a service"
+        )
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, text))
+
+    def _fixed(self, answer: Mapping[str, Any]) -> Callable[[Request], Awaitable[Response]]:
+        async def reply(request: Request) -> Response:
+            return json_response(answer)
+
+        return reply
+
+    async def _take(self, request: Request, take: Take) -> None:
+        """Read a body, give it to `take` on a thread, and return when what that made is safe."""
+        access = access_of(request.scope)
+        safe = await with_body(request, self._workers, lambda data: take(data, access))
+        if safe is not None:
+            await asyncio.shield(asyncio.wrap_future(safe))  # a client that leaves cancels only its own wait
