@@ -109,7 +109,7 @@ class Pump:
         self._patience = Patience(chance)
         self._pieces: list[list[Batch]] = []
         """The remaining pieces of the current group."""
-        self._whole = True
+        self._is_full_group = True
         """Whether nothing of the current group has been settled yet."""
         self._refusals = 0
         """Quarantined batches since the sink last accepted something."""
@@ -189,7 +189,7 @@ class Pump:
             if batches:
                 self._source.settle()
             return False
-        self._pieces, self._whole = [full], True
+        self._pieces, self._is_full_group = [full], True
         self._accepted, self._suspects, self._searching = 0, {}, False
         return True
 
@@ -211,7 +211,7 @@ class Pump:
 
     def _pop(self, *instead: list[Batch]) -> None:
         self._pieces[:1] = instead
-        self._whole = False
+        self._is_full_group = False
 
     def _written(self, piece: Sequence[Batch], refused: Mapping[str, int]) -> None:
         for reason, number in refused.items():
@@ -233,7 +233,7 @@ class Pump:
         self.trouble = str(error)
         self._promised = error.after is not None
         wait = self._patience.fail(error.after)
-        if self._patience.is_open and self._whole and self._server_errors < SEARCH_AFTER:
+        if self._patience.is_open and self._is_full_group and self._server_errors < SEARCH_AFTER:
             self._regroup()
         return wait
 
@@ -266,7 +266,7 @@ class Pump:
                 return wait
             self._pop(*_halves(piece, self._sink.divisible))
             return 0.0
-        if self._whole:  # nothing to compare it with: read on, other records may have arrived
+        if self._is_full_group:  # nothing to compare it with: read on, other records may have arrived
             self._alone, self._server_errors = True, SEARCH_AFTER - 1
             self._regroup()
             return wait

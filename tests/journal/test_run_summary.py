@@ -113,7 +113,7 @@ def test_events_alerts_exceptions_and_logs_are_counted() -> None:
     assert len(summary.recent_alerts) == 50
     assert [each.attrs["exception.type"] for each in summary.exceptions] == ["ValueError"]
     assert summary.logs == {"WARN": 2}
-    assert summary.newest[0].said == "failed"
+    assert summary.newest[0].reported_end == "failed"
 
 
 def test_own_counters_are_the_last_of_each_writer_added_up() -> None:

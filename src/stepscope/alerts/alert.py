@@ -113,9 +113,9 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     def covers(self, alert: Alert) -> bool:
         """Tell whether an alert is alike."""
         about = alert.subject
-        alike = (about.finding == self.finding) if self.finding else (about.rule == self.rule and not about.finding)
+        same = about.finding == self.finding if self.finding else about.rule == self.rule and not about.finding
         where = about.run == self.run if self.run else alert.project == self.project
-        return alike and where and about.key == self.key
+        return same and where and about.key == self.key
 
 
 def alert_id(fingerprint: str, began: int) -> str:

@@ -139,8 +139,8 @@ class Delivery:
     def _with_dropped(self, notification: Notification) -> Notification:
         if not self._unsaid:
             return notification
-        said = f"{notification.text}\n({self._unsaid} earlier notifications could not be delivered)"
-        return msgspec.structs.replace(notification, text=said)
+        text = f"{notification.text}\n({self._unsaid} earlier notifications could not be delivered)"
+        return msgspec.structs.replace(notification, text=text)
 
 
 class Deliveries:
@@ -172,8 +172,8 @@ class Deliveries:
 def send_test(name: str, config: NotifierConfig, now: int, address: str = "", seconds: float = 15.0) -> str:
     """Send a test to a notifier and wait; why it failed, empty when it was taken."""
     about = Subject("test", "test-run", "trainer/loss", 0)
-    said = "This is a test of the notifier: nothing is wrong."
-    alert = Alert(id="test", subject=about, state="firing", severity="INFO", message=said, began=now, changed=now)
+    text = "This is a test of the notifier: nothing is wrong."
+    alert = Alert(id="test", subject=about, state="firing", severity="INFO", message=text, began=now, changed=now)
     outcome: list[str] = []
 
     def send() -> None:

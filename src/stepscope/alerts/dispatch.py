@@ -70,7 +70,7 @@ class Dispatcher:
             elif alert.state == "resolved" and alert.ended:
                 self._withdraw(alert)  # nothing recovered: the run is over
             elif alert.state == "resolved" and (alert.notified or self._is_waiting(alert)):
-                for name in self._told(alert):
+                for name in self._receivers(alert):
                     group = self._group(name, alert, now)
                     if group.firing.pop(alert.id, None) is None or alert.notified:
                         group.resolved[alert.id] = alert
@@ -78,7 +78,7 @@ class Dispatcher:
     def _offer(self, alert: Alert, now: int) -> None:
         alert.muted = self._mute(alert, now)
         if not alert.muted:
-            for name in self._told(alert):
+            for name in self._receivers(alert):
                 self._group(name, alert, now).firing[alert.id] = alert
 
     def due(self, open_alerts: Iterable[Alert], now: int) -> list[Notification]:
@@ -129,7 +129,7 @@ class Dispatcher:
     def _is_waiting(self, alert: Alert) -> bool:
         return any(alert.id in group.firing for group in self._groups.values())
 
-    def _told(self, alert: Alert) -> Iterable[str]:
+    def _receivers(self, alert: Alert) -> Iterable[str]:
         rule = self.rules.get(alert.subject.rule)
         chosen = rule.rule.notifiers if rule is not None else None
         return self.notifiers if chosen is None else [name for name in chosen if name in self.notifiers]
@@ -173,9 +173,9 @@ def notification(
 
 
 def _line(alert: Alert, status: Status) -> str:
-    said = f"{alert.severity}: {alert.message}"
+    line = f"{alert.severity}: {alert.message}"
     advice = (alert.finding or {}).get("advice") if status == "firing" else ""
-    return f"{said} {advice}".strip()
+    return f"{line} {advice}".strip()
 
 
 def _rank(severity: str) -> int:

@@ -18,7 +18,7 @@ from stepscope.model.records import Metric, Record
 OLD_NS = 3600 * 1_000_000_000
 """A value or finding that is older is history when it is first heard of, as in a run that is imported."""
 QUIET_NS = 2 * OLD_NS
-MOST_TOLD = 100_000
+MOST_KNOWN = 100_000
 MOST_SHAPES = 10_000
 """Sets of names that records of a run have, for which it is remembered what is watched."""
 RECORDED = "alert"
@@ -33,7 +33,7 @@ class Evaluator:
         self.changed: dict[str, Alert] = {}
         self.open: dict[str, Alert] = {}
         """By fingerprint: those that are pending or firing."""
-        self.told: set[tuple[str, int | None]] = set()
+        self.known_findings: set[tuple[str, int | None]] = set()
         """Findings that were alerts already, by fingerprint and step: read again after a restart, they are none."""
         self._who = who
         self._runs: dict[str, RunSeries] = {}
@@ -44,7 +44,7 @@ class Evaluator:
     def feed(self, writer: Writer, found: Iterable[Record], now: int) -> None:
         """Take records of one writer, in their order; `now` is the time of the evaluation, in ns."""
         run = self._runs.get(writer.run) or self._new_run(writer)
-        run.heard = now
+        run.last_seen = now
         rank, history = writer.rank, now - OLD_NS
         for record in found:
             if type(record) is Metric:
@@ -83,7 +83,7 @@ class Evaluator:
                 for watch in each.watches.values():
                     self._settle(run, watch, watch.machine.take(time, at, made, started), time, at)
         if series.absent:
-            self._heard(run, series, time, step, value, now)
+            self._take_value(run, series, time, step, value, now)
         if series.healthy[0] == series.healthy[0]:
             series.narrow()
 
@@ -96,9 +96,9 @@ class Evaluator:
         watch = run.findings.get(about.fingerprint)
         at = finding.time or now
         known = about.fingerprint in self.open
-        if not known and ((about.fingerprint, finding.step) in self.told or now - at > OLD_NS):
+        if not known and ((about.fingerprint, finding.step) in self.known_findings or now - at > OLD_NS):
             return
-        self.told.add((about.fingerprint, finding.step))
+        self.known_findings.add((about.fingerprint, finding.step))
         if watch is None:
             rule = self.matcher.finding_rule(run, finding.kind)
             if rule is None or not self.matcher.admit(rule):
@@ -125,8 +125,8 @@ class Evaluator:
         for run, series in list(self._absent.values()):
             for watch in series.absent:
                 limit = watch.machine.rule.condition.absent
-                if not run.ended and series.heard >= 0 and now - series.heard > limit * 1e9:
-                    began = series.heard + int(limit * 1e9)
+                if not run.ended and series.last_seen >= 0 and now - series.last_seen > limit * 1e9:
+                    began = series.last_seen + int(limit * 1e9)
                     machine = watch.machine
                     state = machine.judge(began if machine.calm else now, None, breaching=True, healed=False)
                     self._settle(run, watch, state, now, None)
@@ -158,16 +158,16 @@ class Evaluator:
         """Let go of runs of which nothing came for hours and of which nothing is open; heard again, they begin anew."""
         busy = {alert.subject.run for alert in self.open.values()}
         for id, run in list(self._runs.items()):
-            if id not in busy and now - run.heard > QUIET_NS:
+            if id not in busy and now - run.last_seen > QUIET_NS:
                 self.end_run(id, now)
-        if len(self.told) > MOST_TOLD:
-            self.told.clear()
+        if len(self.known_findings) > MOST_KNOWN:
+            self.known_findings.clear()
 
     def restore(self, alerts: Iterable[Alert]) -> None:
         """Take up alerts of before; an open one is continued when its series is heard again."""
         for alert in alerts:
             if alert.subject.finding:
-                self.told.add((alert.fingerprint, alert.step))
+                self.known_findings.add((alert.fingerprint, alert.step))
             if alert.state in OPEN or alert.state == "pending":
                 self.open[alert.fingerprint] = alert
 
@@ -210,8 +210,8 @@ class Evaluator:
         self._awake[alert.fingerprint] = watch
         return True
 
-    def _heard(self, run: RunSeries, series: Series, time: int, step: int | None, value: float, now: int) -> None:
-        series.heard = now
+    def _take_value(self, run: RunSeries, series: Series, time: int, step: int | None, value: float, now: int) -> None:
+        series.last_seen = now
         for watch in series.absent:
             if not watch.machine.calm:
                 watch.machine.value = value
@@ -240,11 +240,11 @@ class Evaluator:
             self._open_foreign(run, record, fingerprint)
 
     def _open_foreign(self, run: RunSeries, record: records.Alert, fingerprint: str) -> None:
-        said = record.attrs
-        key, rank, value = said.get("alert.key", ""), said.get("alert.rank"), said.get("alert.value")
+        attrs = record.attrs
+        key, rank, value = attrs.get("alert.key", ""), attrs.get("alert.rank"), attrs.get("alert.value")
         about = Subject(
-            *(str(said[ATTR_RULE]), run.id, str(key), rank if isinstance(rank, int) else None),
-            str(said.get("alert.finding", "")),
+            *(str(attrs[ATTR_RULE]), run.id, str(key), rank if isinstance(rank, int) else None),
+            str(attrs.get("alert.finding", "")),
         )
         if about.fingerprint != fingerprint:
             return

@@ -80,7 +80,7 @@ def run_test(rules: Sequence[Compiled], test: RuleTest) -> list[str]:
                 evaluator.feed(writer, [Metric(now, step, None, None, {key: value})], now)
         evaluator.tick(now)
         wanted = [each for each in test.expect if each.step == step]
-        found += [said for each in wanted if (said := _differs(each, evaluator.changed.values()))]
+        found += [difference for each in wanted if (difference := _differs(each, evaluator.changed.values()))]
     return found
 
 

@@ -219,29 +219,29 @@ def _python_condition(rule: Rule) -> Condition:
 def read_condition(when: str) -> Condition:
     """Read a condition such as `> 5`."""
     words = re.sub(r"^\s*(>=|<=|>|<)", r"\1 ", when).split()
-    said = when.strip()
+    text_given = when.strip()
     match words:
         case [(">" | ">=") as sign, number]:
-            return Condition("above", high=_number(number), strict=sign == ">=", text=said)
+            return Condition("above", high=_number(number), strict=sign == ">=", text=text_given)
         case [("<" | "<=") as sign, number]:
-            return Condition("below", low=_number(number), strict=sign == "<=", text=said)
+            return Condition("below", low=_number(number), strict=sign == "<=", text=text_given)
         case ["outside", first, second]:
             low, high = _number(first), _number(second)
             if low >= high:
                 raise RuleError("when", f"the first of two bounds is the lower one: outside {second} {first}")
-            return Condition("outside", low=low, high=high, text=said)
+            return Condition("outside", low=low, high=high, text=text_given)
         case ["absent", *rest] if rest:
             seconds = _seconds("when", " ".join(rest))
             if seconds <= 0:
                 raise RuleError("when", "say how long a value may be absent, such as `absent 5m`")
-            return Condition("absent", absent=seconds, text=said)
+            return Condition("absent", absent=seconds, text=text_given)
         case ["changes"]:
-            return Condition("changes", text=said)
+            return Condition("changes", text=text_given)
         case ["not", "finite"]:
-            return Condition("not finite", test=math.isinf, text=said)
+            return Condition("not finite", test=math.isinf, text=text_given)
         case ["finding", *kinds] if len(kinds) <= 20:
-            return Condition("finding", finding=patterns(kinds or ["*"]), text=said)
-    raise RuleError("when", f"{said[:60]!r} is no condition: {_WHEN}")
+            return Condition("finding", finding=patterns(kinds or ["*"]), text=text_given)
+    raise RuleError("when", f"{text_given[:60]!r} is no condition: {_WHEN}")
 
 
 def read_duration(field: str, given: str | float) -> Duration:

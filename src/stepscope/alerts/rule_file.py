@@ -79,15 +79,15 @@ def _checked(document: Document[RuleFile], source: str, notifiers: Iterable[str]
         names.add(rule.name)
         unknown = [name for name in rule.notifiers or () if name not in known]
         if unknown:
-            said = f"there is no notifier {unknown[0]!r}; there are {', '.join(known)}"
-            raise document.mistake(said, f"$.rules[{index}].notify")
+            message = f"there is no notifier {unknown[0]!r}; there are {', '.join(known)}"
+            raise document.mistake(message, f"$.rules[{index}].notify")
     for name in file.packs:
         if name not in PACKS:
             raise document.mistake(f"there is no pack {name!r}; there are {', '.join(PACKS)}", f"$.packs.{name}")
     for name, kind in file.notifiers.items():
         if len(kind) != 1 or not isinstance(next(iter(kind.values())), (dict, type(None))):
-            said = "a notifier is one kind with its options, such as {webhook: {url: https://...}}"
-            raise document.mistake(said, f"$.notifiers.{name}")
+            message = "a notifier is one kind with its options, such as {webhook: {url: https://...}}"
+            raise document.mistake(message, f"$.notifiers.{name}")
     return Rules(tuple(compiled), file.notifiers, tuple(file.tests))
 
 

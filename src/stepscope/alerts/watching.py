@@ -45,7 +45,7 @@ class Series:
     together: list[AllRanks] = field(default_factory=list)
     """Those over all ranks, shared with the series of the other ranks."""
     absent: list[Watch] = field(default_factory=list)
-    heard: int = -1
+    last_seen: int = -1
     """When a value arrived last, by the clock of who evaluates; kept where a rule watches for absence."""
     points: int = 0
     """Values so far."""
@@ -87,7 +87,7 @@ class RunSeries:
     findings: dict[str, Watch] = field(default_factory=dict)
     """By fingerprint."""
     ended: bool = False
-    heard: int = 0
+    last_seen: int = 0
     """When records of it came last, by the clock of who evaluates."""
 
     def watches(self) -> Iterable[Watch]:

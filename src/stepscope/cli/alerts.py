@@ -156,8 +156,8 @@ def _replay(args: argparse.Namespace) -> int:
         run = resolve_run(client, home, args.run)
         found = client.post(f"{_API}/preview", {"yaml": _text(args.file), "run": run})
     if found["mistake"] is not None:
-        said = found["mistake"]
-        raise Mistake(said["message"], said["line"], said["column"])
+        mistake = found["mistake"]
+        raise Mistake(mistake["message"], mistake["line"], mistake["column"])
     lines = [
         f"{each['severity']} step {each['step']} to {each['last_step']}, {each['state']}: {each['message']}"
         for each in found["alerts"]
@@ -177,7 +177,7 @@ def _tests(args: argparse.Namespace) -> int:
     lines = []
     for each in found:
         lines.append(f"{'FAILED' if each['failures'] else 'ok'}  {each['name']}")
-        lines += [f"        {said}" for said in each["failures"]]
+        lines += [f"        {mistake}" for mistake in each["failures"]]
     failed = sum(bool(each["failures"]) for each in found)
     _print(args, found, [*lines, f"{_many(len(found), 'test')}, {failed} failed"])
     return 1 if failed else 0

@@ -88,8 +88,8 @@ def _title(shown: Shown) -> list[str]:
     summary = shown.summary
     newest = summary.newest
     world = max((each.writer.world_size for each in newest), default=0)
-    said = summary.described
-    who = f"{summary.project}/{said.name}" if said.name else summary.project
+    description = summary.described
+    who = f"{summary.project}/{description.name}" if description.name else summary.project
     part = [f"{key} {value}" for key, value in (("group", summary.group), ("job type", summary.job_type)) if value]
     return [
         f"{summary.run}  {text.clean(who)}  {shown.status}",
@@ -99,7 +99,7 @@ def _title(shown: Shown) -> list[str]:
         f"   records {formatting.count(sum(each.records for each in summary.writers.values()))}"
         f"   size {formatting.size(shown.size)}",
         *([text.clean("   ".join(part))] if part else []),
-        *described_lines(said.tags, said.notes, said.archived),
+        *described_lines(description.tags, description.notes, description.archived),
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stepscope.cli.hub_runs import asking
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whole
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.journal import files
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     made.add_argument("--format", choices=FORMATS, help="the ending of FILE says it too")
     made.add_argument("--what", choices=WHAT, default="metrics", help="what is copied (metrics)")
     made.add_argument("--key", action="append", default=[], metavar="KEY", help="points of this metric only")
-    made.add_argument("--rank", type=whole(), metavar="R", help="points of this rank only")
+    made.add_argument("--rank", type=integer(), metavar="R", help="points of this rank only")
 
 
 def command(args: argparse.Namespace) -> int:

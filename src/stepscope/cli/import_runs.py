@@ -111,8 +111,8 @@ def _check(args: argparse.Namespace, home: Path) -> int:
         differing += not result.same
         rows.append({"run": run.id, "same": result.same, "records": result.records, "difference": result.difference})
         if not args.json:
-            said = f"{formatting.count(result.records)} records are the same" if result.same else result.difference
-            print(text.clean(f"{run.name} -> {run.id}: {said}"))
+            outcome = f"{formatting.count(result.records)} records are the same" if result.same else result.difference
+            print(text.clean(f"{run.name} -> {run.id}: {outcome}"))
     if args.json:
         print(dumps(rows))
     return 1 if differing else 0

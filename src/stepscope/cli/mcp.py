@@ -56,13 +56,13 @@ def _plainly(question: Callable[..., Any], refusal: type[Exception]) -> Callable
     """The same question, answered with JSON that wastes no room, and refused in our words."""
 
     @functools.wraps(question)
-    def asked(**given: Any) -> str:
+    def call(**given: Any) -> str:
         try:
             return dumps(question(**given), indent=None)
         except StepscopeError as error:
             raise refusal(str(error)) from None
 
-    return asked
+    return call
 
 
 MOST_ROWS = 500

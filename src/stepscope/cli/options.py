@@ -26,7 +26,7 @@ def add_command(
     return made
 
 
-def whole(least: int = 0) -> Callable[[str], int]:
+def integer(least: int = 0) -> Callable[[str], int]:
     """A reader of whole numbers from some number up, as far as a step goes."""
 
     def read(text: str) -> int:

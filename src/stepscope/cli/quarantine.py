@@ -84,8 +84,8 @@ def show_list(args: argparse.Namespace) -> int:
         return 0
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(str(row["time"])) / 1e9))
-        said = text.clean(str(row["reason"]))
-        print(f"{row['id']}  {when}  {row['sink']}  {row['run']}  {row['records']} records: {said}")
+        reason = text.clean(str(row["reason"]))
+        print(f"{row['id']}  {when}  {row['sink']}  {row['run']}  {row['records']} records: {reason}")
     if not rows:
         print("nothing is in quarantine")
     return 0
@@ -107,7 +107,7 @@ def retry_lots(args: argparse.Namespace) -> int:
     known = _known(home, args.sink or [])
     lots = _named(home, args.lot)
     if args.sink:
-        lots = _refused_by(_meant(home, args.sink, known), lots)
+        lots = _refused_by(_resolve_sinks(home, args.sink, known), lots)
     rows: list[dict[str, Any]] = []
     with contextlib.ExitStack() as undo:
         sinks: dict[str, Sink] = {}
@@ -147,7 +147,7 @@ def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
     return known
 
 
-def _meant(home: Path, given: list[str], known: dict[str, Chosen]) -> set[str]:
+def _resolve_sinks(home: Path, given: list[str], known: dict[str, Chosen]) -> set[str]:
     """The ids of the sinks that were named; those given with options are remembered."""
     found, ids = set(), {STORE, *quarantined(home), *known}
     for each in given:

@@ -8,7 +8,7 @@ from stepscope import __version__
 from stepscope.cli.export import replacing
 from stepscope.cli.html.page import page
 from stepscope.cli.hub_runs import asking
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whole
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.hub.client import HubClient
 from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "report", "write one HTML file of a run, to mail", command)
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
     made.add_argument("-o", "--output", required=True, metavar="FILE", help="where to, such as run.html")
-    made.add_argument("--points", type=whole(2), default=400, metavar="N", help="marks of each chart at most (400)")
+    made.add_argument("--points", type=integer(2), default=400, metavar="N", help="marks of each chart at most (400)")
 
 
 def command(args: argparse.Namespace) -> int:

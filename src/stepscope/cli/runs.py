@@ -8,7 +8,7 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.glance import Glance, glance
 from stepscope.cli.hub_runs import known
-from stepscope.cli.options import Commands, add_command, home_of, whole
+from stepscope.cli.options import Commands, add_command, home_of, integer
 from stepscope.hub.client import MOST
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.journal.run_edits import Edits
@@ -24,7 +24,7 @@ _HEAD = ("RUN", "PROJECT/NAME", "STATUS", ">STEP", ">ATT", ">RANKS", "STARTED", 
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "runs", "list the runs, the latest first", command)
-    made.add_argument("-n", type=whole(1), metavar="N", help=f"at most N runs (default {SHOWN}; with --json all)")
+    made.add_argument("-n", type=integer(1), metavar="N", help=f"at most N runs (default {SHOWN}; with --json all)")
     made.add_argument("--archived", action="store_true", help="show archived runs too")
 
 

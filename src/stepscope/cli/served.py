@@ -64,13 +64,13 @@ def _start(home: Path, port: int, grpc_port: int) -> "subprocess.Popen[str]":
 
 
 def _address(process: "subprocess.Popen[str]") -> str:
-    said = []
+    lines = []
     for line in process.stdout or ():
         found = _LINE.match(line)
         if found is not None and found[1].startswith("http"):
             return found[1]
-        said.append(line.strip())
-    raise HubFailed(said[-1].removeprefix("stepscope: ") if said else "the hub did not start and said nothing")
+        lines.append(line.strip())
+    raise HubFailed(lines[-1].removeprefix("stepscope: ") if lines else "the hub did not start and said nothing")
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:

@@ -37,16 +37,16 @@ def command(args: argparse.Namespace) -> int:
 
 def as_json(shown: Shown) -> dict[str, Any]:
     """A run for programs."""
-    summary, said = shown.summary, shown.summary.described
+    summary, description = shown.summary, shown.summary.described
     return {
         "run": summary.run,
         "project": summary.project,
-        "name": said.name,
-        "notes": said.notes,
-        "tags": said.tags,
+        "name": description.name,
+        "notes": description.notes,
+        "tags": description.tags,
         "group": summary.group or None,
         "job_type": summary.job_type or None,
-        "archived": said.archived,
+        "archived": description.archived,
         "status": shown.status,
         "started": text.iso(summary.started),
         "ended": text.iso(summary.ended),

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.hub_runs import asking
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whole
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
@@ -20,12 +20,12 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "step", "show everything about one step of a run", command)
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
-    made.add_argument("step", metavar="N", type=whole(-(2**63)), help="the step")
+    made.add_argument("step", metavar="N", type=integer(-(2**63)), help="the step")
     made.add_argument(
-        "--rank", type=whole(), metavar="R", help="of this rank only, its spans in detail; all side by side without"
+        "--rank", type=integer(), metavar="R", help="of this rank only, its spans in detail; all side by side without"
     )
     made.add_argument(
-        "--attempt", type=whole(1), metavar="A", help="what happened in this attempt; in the newest without"
+        "--attempt", type=integer(1), metavar="A", help="what happened in this attempt; in the newest without"
     )
 
 
@@ -62,18 +62,18 @@ def nearest(view: dict[str, Any], findings: list[dict[str, Any]]) -> dict[str, A
 def of_rank(view: dict[str, Any], rank: int) -> dict[str, Any]:
     """What one rank did in a step; ConfigError when it recorded nothing there."""
     parts = ("ranks", "open_spans", "logs", "alerts", "system")
-    own = {part: [each for each in view[part] if each["rank"] == rank] for part in parts}
+    found = {part: [each for each in view[part] if each["rank"] == rank] for part in parts}
     metrics = [
         {**metric, "values": [value for value in metric["values"] if value["rank"] == rank]}
         for metric in view["metrics"]
     ]
     kept = [metric for metric in metrics if metric["values"]]
-    if not kept and not any(own.values()):
+    if not kept and not any(found.values()):
         there = {value["rank"] for metric in view["metrics"] for value in metric["values"]}
         there |= {each["rank"] for part in parts for each in view[part]}
         known = f"it has records of {', '.join(map(str, sorted(there)))}" if there else "it has no records at all"
         raise ConfigError(f"step {view['step']} of {view['run']} has no records of rank {rank}; {known}")
-    return {**view, **own, "metrics": kept}
+    return {**view, **found, "metrics": kept}
 
 
 def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
@@ -93,8 +93,8 @@ def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
 
 def _anomalies(view: dict[str, Any]) -> str:
     found = [(word, view[f"{word}_anomaly"]) for word in ("previous", "next")]
-    said = [f"{word} trouble at {where['step']} ({where['reason']})" for word, where in found if where]
-    return "".join(f", {each}" for each in said)
+    notes = [f"{word} trouble at {where['step']} ({where['reason']})" for word, where in found if where]
+    return "".join(f", {each}" for each in notes)
 
 
 def _metrics(view: dict[str, Any]) -> Iterator[str]:
@@ -145,9 +145,9 @@ def _records(title: str, records: list[dict[str, Any]]) -> Iterator[str]:
     yield ""
     yield f"{title} ({len(records)})" if len(records) > SHOWN else title
     for record in records[-SHOWN:]:
-        said = " ".join(str(part) for part in (record["name"], record["body"]) if part is not None)
+        message = " ".join(str(part) for part in (record["name"], record["body"]) if part is not None)
         front = f"  {clock(int((record['time'] or 0) * 1e9))} r{record['rank']} {record['severity']}"
-        yield text.clean(f"{front} {said} {pairs(record['attrs'])}".rstrip())
+        yield text.clean(f"{front} {message} {pairs(record['attrs'])}".rstrip())
 
 
 def _system(readings: list[dict[str, Any]]) -> Iterator[str]:
@@ -238,11 +238,11 @@ def in_detail(lane: Lane) -> Iterator[str]:
 
 
 def _span(span: dict[str, Any]) -> list[str]:
-    said = formatting.ratio(span["ratio"]) if span["slow"] else ""
+    notes = formatting.ratio(span["ratio"]) if span["slow"] else ""
     if span["status"] == "error":
-        said = f"{said} ERROR {span['message']}".strip()
+        notes = f"{notes} ERROR {span['message']}".strip()
     times = [ms(span[field]) for field in ("offset_ms", "duration_ms", "usual_ms")]
-    return ["  " * span["depth"] + span["name"], *times, ms(span["critical_ms"] or None), said]
+    return ["  " * span["depth"] + span["name"], *times, ms(span["critical_ms"] or None), notes]
 
 
 def ms(milliseconds: float | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stepscope.cli import text
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, whole
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.record_lines import json_line, line
 from stepscope.hub.client import RUNS, HttpClient, open_http_client, resolve_run
 from stepscope.journal import layout
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "tail", "print the last records of a run", command)
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
-    made.add_argument("-n", type=whole(), default=20, metavar="N", help="so many records (default 20)")
+    made.add_argument("-n", type=integer(), default=20, metavar="N", help="so many records (default 20)")
     made.add_argument("-f", "--follow", action="store_true", help="go on with those that come, until Ctrl-C")
     made.add_argument("--kind", choices=KINDS, help="records of this kind only")
 
@@ -170,7 +170,7 @@ class Watcher:
         if name == "end":
             self._events = self._client.events("/api/live", run=self._run, kind=self._kind)
             return []
-        rows = [row for row in _told(data) if _identity(row) not in self._shown] if name == "records" else []
+        rows = [row for row in _records_of(data) if _identity(row) not in self._shown] if name == "records" else []
         return sorted(rows, key=_written)
 
     def _stored(self, count: int) -> Iterator[Row]:
@@ -198,7 +198,7 @@ def _values(run: str, keys: list[dict[str, Any]]) -> Iterator[Row]:
         yield _writer({"run": run}), Metric(_ns(at), step, None, None, values)
 
 
-def _told(data: dict[str, Any]) -> Iterator[Row]:
+def _records_of(data: dict[str, Any]) -> Iterator[Row]:
     """The records of one event."""
     writer = _writer(data)
     moments: dict[tuple[int | None, float], dict[str, Any]] = {}

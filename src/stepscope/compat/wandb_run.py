@@ -188,7 +188,7 @@ class Run:
         """Record values at this step, the next one, or the one named; steps may come in any order."""
         for key in others:
             self.ignore(f"log.{key}")
-        named = None if step is None else _whole(step)
+        named = None if step is None else _as_step(step)
         if named is not None:
             self.step = named
         elif step is not None:
@@ -197,7 +197,7 @@ class Run:
             self._run.log(data, self.step)
             return
         for axis, values in self._by_axis(data).items():
-            at = self.step if axis is None else _whole(data[axis])
+            at = self.step if axis is None else _as_step(data[axis])
             numbers_only, distributions = _parted(values)
             if numbers_only or not distributions:
                 self._run.log(numbers_only, at, axis=axis)
@@ -210,7 +210,7 @@ class Run:
 
     def log_text(self, tag: str, text: str, step: Any = None) -> None:
         """Record a text as an event named after its tag, at a step if one is given."""
-        self._run.event(tag, {"text": text}, step=None if step is None else _whole(step))
+        self._run.event(tag, {"text": text}, step=None if step is None else _as_step(step))
 
     def _log_histogram(self, key: str, histogram: Histogram, step: int | None, axis: str | None) -> None:
         if self.disabled:
@@ -232,7 +232,7 @@ class Run:
         found = next((each for each in reversed(self._definitions) if each.matches(key)), None)
         axis = None if found is None else found.step_metric
         value = data.get(axis) if axis is not None and axis != key else None
-        return axis if isinstance(value, numbers.Real) and _whole(value) is not None else None
+        return axis if isinstance(value, numbers.Real) and _as_step(value) is not None else None
 
     def _how(self, key: str) -> str:
         found = next((each for each in reversed(self._definitions) if each.summary and each.matches(key)), None)
@@ -325,7 +325,7 @@ def _parted(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any]
     return rest, histograms
 
 
-def _whole(value: Any) -> int | None:
+def _as_step(value: Any) -> int | None:
     """Return the value as a 64-bit integer; None when it is not one."""
     try:
         is_whole = isinstance(value, numbers.Real) and float(value).is_integer()

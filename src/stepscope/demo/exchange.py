@@ -51,10 +51,10 @@ class Exchange:
 
 def _hear(peer: socket.socket, rank: int) -> None:
     try:
-        heard = peer.recv(1)
+        received = peer.recv(1)
     except OSError as error:
         raise PeerLost(f"rank {rank} does not answer: {error}") from None
-    if not heard:
+    if not received:
         raise PeerLost(f"rank {rank} is gone")
 
 

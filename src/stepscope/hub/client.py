@@ -135,11 +135,11 @@ class HttpClient:
         try:
             return urllib.request.urlopen(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
-            raise HubError(self._said(error)) from None
+            raise HubError(self._error_text(error)) from None
         except OSError as error:
             raise HubError(f"the hub at {self._address} does not answer: {error}") from None
 
-    def _said(self, error: urllib.error.HTTPError) -> str:
+    def _error_text(self, error: urllib.error.HTTPError) -> str:
         try:
             message = str(json.load(error)["error"]["message"])
         except (ValueError, KeyError, TypeError, OSError):

@@ -119,10 +119,10 @@ def _claim(home: Path, folder: Path) -> None:
             "Choose an empty or a new folder with --home"
         )
     folder.mkdir(exist_ok=True, mode=0o700)
-    strange = set(os.listdir(folder)) - _WITHOUT_MARKER
-    if strange:
+    unexpected = set(os.listdir(folder)) - _WITHOUT_MARKER
+    if unexpected:
         raise ConfigError(
-            f"{folder} is not a hub's folder: it holds {', '.join(sorted(strange)[:3])}. "
+            f"{folder} is not a hub's folder: it holds {', '.join(sorted(unexpected)[:3])}. "
             "Move it away or choose another --home"
         )
     (folder / MARKER).write_text(_TEXT, encoding="utf-8")

@@ -63,13 +63,13 @@ def _unseen(writer: Writer) -> WriterFacts:
 
 def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:
     """Add what records tell to what is known of their writer."""
-    said, said_at, beats = facts.said, facts.said_at, facts.beats
+    reported_end, reported_at, beats = facts.reported_end, facts.reported_at, facts.beats
     newest = max([record.time for record in records], default=0)
     seen = max(facts.seen, min(newest / 1e9, now))
     if not beats:
         beats = _SELF in {record.category for record in records if type(record) is Metric}
     for record in [record for record in records if type(record) is Event]:
         if record.name == names.EVENT_FINISHED:
-            said = ending_of(record.attrs.get("status", "finished"))
-            said_at = max(min(record.time / 1e9, now), seen)
-    return replace(facts, seen=seen, said=said, said_at=said_at, beats=beats)
+            reported_end = ending_of(record.attrs.get("status", "finished"))
+            reported_at = max(min(record.time / 1e9, now), seen)
+    return replace(facts, seen=seen, reported_end=reported_end, reported_at=reported_at, beats=beats)

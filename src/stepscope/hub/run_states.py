@@ -193,32 +193,32 @@ class RunStates:
 
     def _older(self, run: str, newest: int, ended: Collection[tuple[int, int]], behind: bool) -> Iterable[WriterFacts]:
         """What is known of the main processes of earlier attempts that have no exit record."""
-        heard = self._presence.facts(run)
+        received = self._presence.facts(run)
         for name, who in self._journals.writers(run):
-            known = heard.pop(name, None)
+            known = received.pop(name, None)
             if who.attempt < newest and (who.attempt, who.rank) not in ended:
                 facts = self._journals.facts(run, name, known)
                 if facts.main:
                     yield facts
-        for each in heard.values():
+        for each in received.values():
             if each.attempt < newest and each.main and each.beats and (each.attempt, each.rank) not in ended:
                 yield replace(each, unread=behind)
 
     def _facts(self, run: str, ended: Collection[tuple[int, int]], behind: bool) -> list[WriterFacts]:
         """What was heard and what lies on this disk; a stored end needs no look at the disk."""
-        heard = self._presence.facts(run)
+        received = self._presence.facts(run)
         here = self._journals.writers(run)
         newest = max((each.attempt for _, each in here), default=0)
         facts: list[WriterFacts] = []
         for name, who in here:
-            known = heard.pop(name, None)
+            known = received.pop(name, None)
             if who.attempt < newest:
                 continue
-            if known is not None and known.said is not None:
+            if known is not None and known.reported_end is not None:
                 facts.append(known)
             elif known is not None or (who.attempt, who.rank) not in ended:
                 facts.append(self._journals.facts(run, name, known))
-        return facts + [replace(each, unread=behind) if behind else each for each in heard.values()]
+        return facts + [replace(each, unread=behind) if behind else each for each in received.values()]
 
 
 def _stored(row: RunRow, attempt: int, present: list[WriterFacts], now: float, *, unread: bool) -> list[WriterFacts]:
@@ -285,21 +285,21 @@ class StateCounts:
         error, self._error = self._error, None
         if error is not None:
             raise error
-        heard = self._presence.runs() - self._gone
-        found: Counter[str] = Counter(state for run, (_, state) in self._stored.items() if run not in heard)
-        found.update(state for state in map(self._heard, heard) if state is not None)
+        received = self._presence.runs() - self._gone
+        found: Counter[str] = Counter(state for run, (_, state) in self._stored.items() if run not in received)
+        found.update(state for state in map(self._received_state, received) if state is not None)
         return dict(sorted(found.items()))
 
-    def _heard(self, run: str) -> State | None:
+    def _received_state(self, run: str) -> State | None:
         if run in self._stored:
             return self._state(self._stored[run][0])
         return run_state(self._presence.facts(run).values(), self._now())
 
     def _look(self) -> None:
-        heard = self._presence.runs()  # first: what is heard of is stored by then
+        received = self._presence.runs()  # first: what is heard of is stored by then
         try:
             self._stored = {row.id: (row, self._state(row)) for row in self._runs()}
         except Exception as error:
             self._error = error
             return
-        self._gone = set(heard - self._stored.keys())
+        self._gone = set(received - self._stored.keys())

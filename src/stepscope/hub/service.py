@@ -193,9 +193,9 @@ class Hub:
         going = {row.id for row in list_runs(self.store.engine, ids=list(runs)) if self.states.state(row) in GOING}
         return [run for run in runs if run not in going]
 
-    def note_damage(self, said: str) -> None:
+    def note_damage(self, message: str) -> None:
         """Record what is damaged in the store, for health."""
-        self.damage = said
+        self.damage = message
 
     def _retain(self) -> None:
         keep, most = self.options.keep_seconds, self.options.max_bytes

@@ -78,7 +78,7 @@ class _Table:
             names = next(csv.reader([_text(file.readline())]), []) if self._heading else []
             offset, row = (int(position["offset"]), int(position["row"])) if position else (file.tell(), 0)
             file.seek(offset)
-            while lines := _whole(file.readlines(1 << 20)):
+            while lines := _complete_lines(file.readlines(1 << 20)):
                 records: list[bytes] = []
                 points = 0
                 for values in self._parse(lines, names):
@@ -103,7 +103,7 @@ def _finite(value: Any) -> float | None:
     return float(found) if found is not None and abs(found) < 2**53 else None
 
 
-def _whole(lines: list[bytes]) -> list[bytes]:
+def _complete_lines(lines: list[bytes]) -> list[bytes]:
     """Leave out a last line that is still being written."""
     return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
 

@@ -153,10 +153,10 @@ class Categories:
     for nothing.
     """
 
-    def __init__(self, prefixes: Mapping[str, str], otherwise: str = "trainer", whole: Collection[str] = ()) -> None:
+    def __init__(self, prefixes: Mapping[str, str], otherwise: str = "trainer", kept: Collection[str] = ()) -> None:
         self._prefixes = prefixes
         self._otherwise = otherwise
-        self._whole = whole
+        self._kept = kept
         self._ranks = {prefix: rank for rank, prefix in enumerate(("", *prefixes))}
         self._owners: dict[tuple[str, str], str] = {}
         """The key that has a name in a category."""
@@ -175,7 +175,7 @@ class Categories:
         return next((each for each in self._prefixes if key.startswith(each) and len(key) > len(each)), "")
 
     def _name(self, category: str, prefix: str, key: str) -> str:
-        short = key if prefix in self._whole else key.removeprefix(prefix)
+        short = key if prefix in self._kept else key.removeprefix(prefix)
         if short == key or self._owners.setdefault((category, short), key) != key:
             self._owners[category, key] = key
             return key

@@ -75,9 +75,9 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
         """Record the values of the epoch at its last step."""
         run = self._joined.current
         found = self._categories.sort(logs or {})
-        own = {f"epoch/{key}": value for key, value in found.pop("trainer", {}).items()}
+        epoch_values = {f"epoch/{key}": value for key, value in found.pop("trainer", {}).items()}
         if run is not None:
-            for category, values in {**found, "trainer": {**own, "epoch": epoch}}.items():
+            for category, values in {**found, "trainer": {**epoch_values, "epoch": epoch}}.items():
                 run.log(values, self._step, category)
         self._before += self._batch + 1
         self._batch = -1

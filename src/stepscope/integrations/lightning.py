@@ -28,7 +28,7 @@ class StepscopeLogger(Logger):  # type: ignore[misc]
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self._joined = Joined(settings)
-        self._categories = Categories(PREFIXES, whole=TEST)
+        self._categories = Categories(PREFIXES, kept=TEST)
 
     @property
     def experiment(self) -> stepscope.Run:

@@ -20,7 +20,7 @@ ARGUMENT = "_stepscope"
 VARIABLE = "STEPSCOPE_CARRIED_RUN"
 RUN_FIELD = "stepscope-run"
 _lock = threading.Lock()
-_said: tuple[Any, str] = (None, "")
+_described: tuple[Any, str] = (None, "")
 """The run that was described last, and its description."""
 _joined = ""
 """The description by which this worker joined its run."""
@@ -82,8 +82,8 @@ def outgoing() -> dict[str, str]:
 
 def _describe(run: stepscope.Run) -> str:
     """What a worker needs to join a run, as text; made once for each run."""
-    global _said
-    known, text = _said
+    global _described
+    known, text = _described
     if known is not run:
         description = {
             "run_id": run.id,
@@ -97,7 +97,7 @@ def _describe(run: stepscope.Run) -> str:
             "log_level": setting(run, "log_level"),
         }
         text = msgspec.json.encode({key: value for key, value in description.items() if value is not None}).decode()
-        _said = (run, text)
+        _described = (run, text)
     return text
 
 

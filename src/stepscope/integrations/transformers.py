@@ -20,7 +20,7 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, **settings: Any) -> None:
         self._joined = Joined(settings)
-        self._categories = Categories(PREFIXES, whole=("test_",))
+        self._categories = Categories(PREFIXES, kept=("test_",))
 
     @counted
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:

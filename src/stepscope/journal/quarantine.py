@@ -68,8 +68,8 @@ class Unreadable(msgspec.Struct, frozen=True):
     @property
     def about(self) -> str:
         """Return one line that describes the damage and what to do."""
-        said = f"; it was refused for: {self.note.reason}" if self.note is not None else ""
-        return f"this lot cannot be read, and so not be offered again ({self.why}): mend or delete {self.path}{said}"
+        reason = f"; it was refused for: {self.note.reason}" if self.note is not None else ""
+        return f"this lot cannot be read, and so not be offered again ({self.why}): mend or delete {self.path}{reason}"
 
 
 class Full(OSError):
@@ -83,7 +83,7 @@ class Quarantine:
         self.folder = home / "quarantine" / sink
         self._most_bytes, self._most_lots = most_bytes, most_lots
         self._lots = self._bytes = -1
-        self._noted: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._notes: dict[tuple[str, str, str], tuple[int, int]] = {}
         """The notes made here: the run, the writer and the reason; the file, and how many records it is about."""
 
     def note(self, batch: Batch, reason: str, count: int) -> None:
@@ -92,11 +92,11 @@ class Quarantine:
         No record is kept, because the sink accepted the others. There is one note per writer and reason.
         """
         key = (batch.writer.run, batch.writer.id, reason)
-        stem, before = self._noted.get(key, (0, 0))
-        if not stem and len(self._noted) >= _MOST_NOTES:
+        stem, before = self._notes.get(key, (0, 0))
+        if not stem and len(self._notes) >= _MOST_NOTES:
             return
         data = _pack(batch._replace(records=[]), reason, before + count)
-        self._noted[key] = (self._write(data, stem), before + count)
+        self._notes[key] = (self._write(data, stem), before + count)
         self._lots = -1
 
     def set_aside(self, batch: Batch, reason: str) -> None:

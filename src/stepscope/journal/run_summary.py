@@ -60,9 +60,9 @@ class WriterSummary:
     last: int | None = None
     steps: dict[str | None, int] = field(default_factory=dict)
     """The furthest step on each axis."""
-    said: str | None = None
+    reported_end: str | None = None
     """The reported end; None when there is none."""
-    said_at: int = 0
+    reported_at: int = 0
     counters: dict[str, Any] = field(default_factory=dict)
     """Its own counters as last written."""
     damaged: int = 0
@@ -99,7 +99,8 @@ class WriterSummary:
 
     def end(self, event: Event) -> None:
         """Note the reported end and its time, which is never before that of earlier records."""
-        self.said, self.said_at = str(event.attrs.get("status", "finished")), max(event.time, self.last or 0)
+        self.reported_end = str(event.attrs.get("status", "finished"))
+        self.reported_at = max(event.time, self.last or 0)
 
     def set_clock(self, event: Event) -> None:
         """Note that the clock was set: earlier times are converted to the present clock."""
@@ -110,10 +111,10 @@ class WriterSummary:
 
     def facts(self, disk: "OnDisk", *, unread: bool = False) -> WriterFacts:
         """Return the facts that determine its state."""
-        said = None if self.said is None else ending_of(self.said)
+        reported_end = None if self.reported_end is None else ending_of(self.reported_end)
         who = self.writer
         return WriterFacts(
-            who.attempt, (self.last or 0) / 1e9, said, self.said_at / 1e9, main=who.main, rank=who.rank,
+            who.attempt, (self.last or 0) / 1e9, reported_end, self.reported_at / 1e9, main=who.main, rank=who.rank,
             touched=disk.changed, alive=disk.alive, unread=unread,
         )  # fmt: skip
 
@@ -233,21 +234,21 @@ class RunSummary:
         """Add the metrics of a batch, grouped by their keys."""
         shapes: list[tuple[str | None, ...]] = [(metric.category, *metric.values) for metric in metrics]
         if shapes.count(shapes[0]) == len(shapes):
-            self._take_alike(metrics, writer, rank)
+            self._take_same_keys(metrics, writer, rank)
             return
-        alike: dict[tuple[str | None, ...], list[Metric]] = {}
+        by_shape: dict[tuple[str | None, ...], list[Metric]] = {}
         for shape, metric in zip(shapes, metrics, strict=True):
-            alike.setdefault(shape, []).append(metric)
-        known = {(category, key) for category, *keys in alike for key in keys}
-        if len(known) == sum(len(shape) - 1 for shape in alike):
-            groups = list(alike.values())
+            by_shape.setdefault(shape, []).append(metric)
+        known = {(category, key) for category, *keys in by_shape for key in keys}
+        if len(known) == sum(len(shape) - 1 for shape in by_shape):
+            groups = list(by_shape.values())
         else:  # a key is in several, and its points must keep their order
             pairs = groupby(zip(shapes, metrics, strict=True), itemgetter(0))
             groups = [[metric for _, metric in pair] for _, pair in pairs]
         for group in groups:
-            self._take_alike(group, writer, rank)
+            self._take_same_keys(group, writer, rank)
 
-    def _take_alike(self, metrics: list[Metric], writer: WriterSummary, rank: int) -> None:
+    def _take_same_keys(self, metrics: list[Metric], writer: WriterSummary, rank: int) -> None:
         """Add metrics of one category with the same keys in the same order."""
         category = metrics[0].category
         if category == SELF:

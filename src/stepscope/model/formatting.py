@@ -84,12 +84,12 @@ def duration(seconds: float | None) -> str:
             return f"{number(seconds * factor, 3)} {unit}"
     if seconds >= 10_000 * _DAY:
         return f"{number(seconds / _DAY)} d"
-    whole = math.floor(seconds + 0.5)
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    if whole < _DAY:
-        return f"{whole // 3600}h {whole // 60 % 60:02d}m"
-    return f"{whole // _DAY}d {whole // 3600 % 24:02d}h"
+    rounded = math.floor(seconds + 0.5)
+    if rounded < 3600:
+        return f"{rounded // 60}m {rounded % 60:02d}s"
+    if rounded < _DAY:
+        return f"{rounded // 3600}h {rounded // 60 % 60:02d}m"
+    return f"{rounded // _DAY}d {rounded // 3600 % 24:02d}h"
 
 
 def ratio(value: float | None) -> str:

@@ -99,10 +99,10 @@ class Goodput:
         return self.shares["productive"]
 
 
-def bucket_of(name: str, said: object) -> str | None:
+def bucket_of(name: str, attribute: object) -> str | None:
     """Return the bucket of a span, from its attribute or its name; None if it has none."""
-    if isinstance(said, str) and said in names.BUCKETS:
-        return said
+    if isinstance(attribute, str) and attribute in names.BUCKETS:
+        return attribute
     return names.SPAN_BUCKETS.get(name)
 
 
@@ -119,14 +119,14 @@ def conclude(sums: Sums) -> Goodput:
         by_rank[part[0]] += (sums.ended[part] - begun) / 1e9
     seconds, accounted = sum(by_rank.values()), sum(buckets.values())
     buckets[UNACCOUNTED] = max(seconds - accounted, 0.0)
-    whole = max(seconds, accounted)
+    total_seconds = max(seconds, accounted)
     rank, steps = _steps(sums)
     longest = max(by_rank.values(), default=0.0)
     tokens, counted = _tokens(sums)
     return Goodput(
         seconds=seconds,
         buckets=buckets,
-        shares={bucket: spent / whole if whole else 0.0 for bucket, spent in buckets.items()},
+        shares={bucket: spent / total_seconds if total_seconds else 0.0 for bucket, spent in buckets.items()},
         phases=phases,
         steps=steps,
         steps_per_second=steps / by_rank[rank] if steps and by_rank[rank] else None,

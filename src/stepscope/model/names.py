@@ -106,7 +106,7 @@ CATEGORIES = {
     "stepscope": "stepscope",
 }
 """Accepted category words, lower case, and the prefix each one means."""
-_WORDS_OF = {meant: [word for word, each in CATEGORIES.items() if each == meant] for meant in CATEGORIES.values()}
+_WORDS_OF = {prefix: [word for word, each in CATEGORIES.items() if each == prefix] for prefix in CATEGORIES.values()}
 
 
 def category_of(word: object) -> str:
@@ -118,8 +118,8 @@ def category_of(word: object) -> str:
 def canonical_key(key: str) -> str:
     """A metric's key with its category by its one name: `train/loss` and `trainer/loss` are both `trainer/loss`."""
     category, slash, rest = key.partition("/")
-    meant = CATEGORIES.get(category.lower()) if slash else None
-    return key if meant is None or not rest else f"{meant}/{rest}"
+    prefix = CATEGORIES.get(category.lower()) if slash else None
+    return key if prefix is None or not rest else f"{prefix}/{rest}"
 
 
 def spellings(key: str) -> list[str]:

@@ -38,8 +38,8 @@ class Writer(Struct, frozen=True, kw_only=True):
     @property
     def named_host(self) -> str:
         """The host as its resource names it, which a person may have set; `host` tells the machine itself."""
-        said = self.resource.get("host.name")
-        return said if isinstance(said, str) and said else self.host
+        name = self.resource.get("host.name")
+        return name if isinstance(name, str) and name else self.host
 
 
 def run_id_trouble(run: str) -> str:

@@ -32,9 +32,9 @@ class WriterFacts:
     attempt: int
     seen: float
     """The time of its last record."""
-    said: State | None = None
+    reported_end: State | None = None
     """How it reported its end."""
-    said_at: float = 0.0
+    reported_at: float = 0.0
     beats: bool = True
     """Whether it sends heartbeats, as our own SDK does."""
     interval: float = BEAT_SECONDS
@@ -59,14 +59,14 @@ def beat_interval(attrs: Mapping[str, Any]) -> float:
 def ending_of(word: object) -> State:
     """The state that a reported end means; an unknown word is a good end."""
     text = str(word).lower()
-    meant = text if text in ENDED else names.ENDINGS.get(text)
-    return next((state for state in ENDED if state == meant), "finished")
+    state_name = text if text in ENDED else names.ENDINGS.get(text)
+    return next((state for state in ENDED if state == state_name), "finished")
 
 
 def writer_state(facts: WriterFacts, now: float) -> WriterState:
     """Return the state of one writer; one that writes on after its end is running again."""
-    if facts.said is not None and facts.seen <= facts.said_at + STALLED_SECONDS:
-        return facts.said
+    if facts.reported_end is not None and facts.seen <= facts.reported_at + STALLED_SECONDS:
+        return facts.reported_end
     if facts.alive is False:
         return "importing" if facts.unread else _gone(facts)
     silence = now - max(facts.seen, facts.touched)

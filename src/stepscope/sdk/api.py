@@ -118,8 +118,8 @@ def _begin(run: Run) -> None:
         closing.append(_start_probes(run))
     if run.settings.sinks:
         _begin_delivery(run)
-    said = run_methods.described(run.settings)
-    started = {"config": run.config, **said, "launcher": run.launch.launcher, **launch.describe()}
+    description = run_methods.described(run.settings)
+    started = {"config": run.config, **description, "launcher": run.launch.launcher, **launch.describe()}
     run.event(names.EVENT_STARTED, started)
 
 

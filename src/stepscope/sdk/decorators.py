@@ -15,32 +15,32 @@ Variables = dict[contextvars.ContextVar[Any], contextvars.Token[Any]]
 _NEVER = object()
 
 
-class Own:
+class SeparateContext:
     """A context in which a generator's span is current but not for its consumer; other variables are shared."""
 
     def __init__(self) -> None:
-        self._undo_own: Variables = {}
+        self._undo_inner: Variables = {}
         self._undo_outer: Variables = {}
         self._outer_seen = contextvars.copy_context()
-        self._own = contextvars.Context()  # and not a copy: of that nothing could be undone
-        self._own.run(_repeat, self._own.copy(), self._outer_seen, self._undo_own)
-        self._undo_own.pop(otel_variable, None)
-        self._own_seen = self._own.copy()
+        self._context = contextvars.Context()  # and not a copy: of that nothing could be undone
+        self._context.run(_repeat, self._context.copy(), self._outer_seen, self._undo_inner)
+        self._undo_inner.pop(otel_variable, None)
+        self._inner_seen = self._context.copy()
 
     def run(self, call: Callable[..., Any], *args: Any) -> Any:
         """Call in this context; variables set outside meanwhile are copied in, those set by the call are copied out."""
-        own, outer = self._own, contextvars.copy_context()
+        context, outer = self._context, contextvars.copy_context()
         if _differ(self._outer_seen, outer):
-            own.run(_repeat, self._outer_seen, outer, self._undo_own, otel_variable)
-            self._own_seen, self._outer_seen = own.copy(), outer
+            context.run(_repeat, self._outer_seen, outer, self._undo_inner, otel_variable)
+            self._inner_seen, self._outer_seen = context.copy(), outer
         try:
-            return own.run(call, *args)
+            return context.run(call, *args)
         finally:
             del call, args  # lest an error that was thrown in is held by its own stack; so below
-            if _differ(self._own_seen, own):
+            if _differ(self._inner_seen, context):
                 # Its step is the run's anyway, and would stay outside when the generator is closed elsewhere.
-                _repeat(self._own_seen, own, self._undo_outer, otel_variable, current_mark)
-                self._own_seen, self._outer_seen = own.copy(), contextvars.copy_context()
+                _repeat(self._inner_seen, context, self._undo_outer, otel_variable, current_mark)
+                self._inner_seen, self._outer_seen = context.copy(), contextvars.copy_context()
 
 
 def _differ(old: contextvars.Context, new: contextvars.Context) -> bool:
@@ -63,27 +63,27 @@ def _repeat(old: contextvars.Context, new: contextvars.Context, undo: Variables,
             pass
 
 
-class Within:
+class Entered:
     """A scope that is entered and exited in a separate context."""
 
-    def __init__(self, own: Own, scope: Any) -> None:
-        self._own = own
+    def __init__(self, context: SeparateContext, scope: Any) -> None:
+        self._context = context
         self._scope = scope
 
     def __enter__(self) -> None:
-        self._own.run(self._scope.__enter__)
+        self._context.run(self._scope.__enter__)
 
     def __exit__(self, *problem: Any) -> Any:
-        return self._own.run(self._scope.__exit__, *problem)
+        return self._context.run(self._scope.__exit__, *problem)
 
 
-def resumed(own: Own, generator: Any) -> Generator[Any, Any, Any]:
+def resumed(context: SeparateContext, generator: Any) -> Generator[Any, Any, Any]:
     """Run a generator in a separate context, so that its span is not current for the consumer."""
     resume: Callable[[Any], Any] = generator.send
     value: Any = None
     while True:
         try:
-            item = own.run(resume, value)
+            item = context.run(resume, value)
         except StopIteration as end:
             return end.value
         except BaseException:
@@ -92,7 +92,7 @@ def resumed(own: Own, generator: Any) -> Generator[Any, Any, Any]:
         try:
             resume, value = generator.send, (yield item)
         except GeneratorExit:
-            own.run(generator.close)
+            context.run(generator.close)
             raise
         except BaseException as error:
             resume, value = generator.throw, error
@@ -101,12 +101,12 @@ def resumed(own: Own, generator: Any) -> Generator[Any, Any, Any]:
 class Awaited:
     """One step of an async generator, awaited in a separate context."""
 
-    def __init__(self, own: Own, turn: Any) -> None:
-        self._own = own
+    def __init__(self, context: SeparateContext, turn: Any) -> None:
+        self._context = context
         self._turn = turn
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return resumed(self._own, self._turn.__await__())
+        return resumed(self._context, self._turn.__await__())
 
 
 def first(inner: AsyncGenerator[Any, Any]) -> Any:
@@ -243,22 +243,22 @@ def _later(function: Any, scope: Callable[..., Any]) -> Any:
 
 def _items(function: Any, scope: Callable[..., Any]) -> Any:
     def items(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        own = Own()
-        with Within(own, scope(*args)):
-            return (yield from resumed(own, function(*args, **kwargs)))
+        context = SeparateContext()
+        with Entered(context, scope(*args)):
+            return (yield from resumed(context, function(*args, **kwargs)))
 
     return items
 
 
 def _stream(function: Any, scope: Callable[..., Any]) -> Any:
     async def stream(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        own = Own()
-        with Within(own, scope(*args)):
+        context = SeparateContext()
+        with Entered(context, scope(*args)):
             inner = function(*args, **kwargs)
             turn = first(inner)
             while True:
                 try:
-                    item = await Awaited(own, turn)
+                    item = await Awaited(context, turn)
                 except StopAsyncIteration:
                     return
                 finally:

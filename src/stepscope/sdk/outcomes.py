@@ -21,21 +21,21 @@ class Outcomes:
         """Start again from nothing, with a fresh lock (after a fork the old one may be held for ever)."""
         self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
-        self._news: deque[tuple[str, int]] = deque()
+        self._pending: deque[tuple[str, int]] = deque()
         self._warned: dict[tuple[str, str], object] = {}
         self._notices: deque[str] = deque()
 
     def add(self, outcome: str, kind: str, reason: str | None = None, count: int = 1) -> None:
         """Count one outcome, such as `rejected`, `value`, `string`."""
         name = f"{outcome}/{kind}" if reason is None else f"{outcome}/{kind}/{reason}"
-        self._news.append((name, count))
+        self._pending.append((name, count))
         if self._lock.acquire(blocking=False):
             self._count_and_release()
 
     def _count_and_release(self) -> None:
         try:
-            while self._news:
-                name, count = self._news.popleft()
+            while self._pending:
+                name, count = self._pending.popleft()
                 self._counts[name] += count
         finally:
             self._lock.release()

@@ -239,7 +239,7 @@ class Run:
             return
         self.event(names.EVENT_EXCEPTION, {**exception_attrs(error), **attrs}, severity)
 
-    def _note(self, kind: int, name: str | None, severity: str, step: int | None, data: Any, *said: str) -> None:
+    def _note(self, kind: int, name: str | None, severity: str, step: int | None, data: Any, *texts: str) -> None:
         if name is None:
             self.outcomes.reject("alert" if kind == ALERT else "event", "no name was given")
             return
@@ -249,7 +249,7 @@ class Run:
             given = data if data is None or isinstance(data, Mapping) else {"value": data}
             attrs = {**current().get(CARRIED_KEY, {}), **clean(given)}
             self.recorder.put(
-                pack_any((kind, _time_ns(), *at, *current_ids(), number, safe_text(text_of(name)), *said, attrs))
+                pack_any((kind, _time_ns(), *at, *current_ids(), number, safe_text(text_of(name)), *texts, attrs))
             )
         except Exception as error:
             self.outcomes.reject(text_of(name), f"{type(error).__name__}")

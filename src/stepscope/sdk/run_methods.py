@@ -30,8 +30,8 @@ class Described(Protocol):
 
 def described(settings: Settings) -> dict[str, Any]:
     """Return the description from the settings as attributes of the first event."""
-    said = {"tags": dict(settings.tags), "notes": settings.notes, "group": settings.group}
-    return {key: value for key, value in {**said, "job_type": settings.job_type}.items() if value}
+    description = {"tags": dict(settings.tags), "notes": settings.notes, "group": settings.group}
+    return {key: value for key, value in {**description, "job_type": settings.job_type}.items() if value}
 
 
 def tag(run: Described, /, *tags: str, **named: Any) -> None:

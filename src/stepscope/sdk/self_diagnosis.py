@@ -58,7 +58,7 @@ class SelfDiagnosis:
         self._seen = 0
         self.last = False
         """Whether the run ends: what can be judged in time is judged before its end is recorded."""
-        self._told: set[tuple[object, ...]] = set()
+        self._recorded: set[tuple[object, ...]] = set()
         if self.rules is not None:
             self.rules.reset()
 
@@ -126,9 +126,9 @@ class SelfDiagnosis:
             return
         self._seen = diagnosis.changes
         for finding in diagnosis.findings():
-            if finding.identity in self._told or finding.kind in PROGRAM:
+            if finding.identity in self._recorded or finding.kind in PROGRAM:
                 continue
-            self._told.add(finding.identity)
+            self._recorded.add(finding.identity)
             text, attrs = finding.text, describe(finding)
             self._run.alert(names.ALERT_FINDING, finding.severity, text, step=finding.last, **attrs)
             if self.callback is not None:

@@ -80,7 +80,7 @@ class Shipping:
         self._counted_at = time.monotonic()
         counts = {name: dict(worker.pump.counts) for name, worker in self.workers.items()}
         if any(counts.values()):
-            self._shipper_journal.say([counters(counts)], self._told_runs(*counts))
+            self._shipper_journal.say([counters(counts)], self._newest_runs(*counts))
         return True
 
     def note_awaited(self) -> None:
@@ -135,11 +135,11 @@ class Shipping:
 
     def _tell(self, sink: str, records: Sequence[bytes]) -> None:
         if self._shipper_journal is not None:
-            self._shipper_journal.say(records, self._told_runs(sink))
+            self._shipper_journal.say(records, self._newest_runs(sink))
 
-    def _told_runs(self, *sinks: str) -> list[str]:
-        asked = {run: since for sink in sinks for run, since in self._runs.get(sink, {}).items()}
-        return sorted(asked, key=lambda run: -asked[run])[:MOST_RUNS]
+    def _newest_runs(self, *sinks: str) -> list[str]:
+        requested = {run: since for sink in sinks for run, since in self._runs.get(sink, {}).items()}
+        return sorted(requested, key=lambda run: -requested[run])[:MOST_RUNS]
 
     def _lives(self, folder: Path, now: float) -> bool:
         name = layout.parse_writer(folder.name)

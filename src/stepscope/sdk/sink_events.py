@@ -96,8 +96,8 @@ class Watch:
         self._say(REFUSED, "WARN", attrs)
 
     def _say(self, name: str, severity: str, attrs: Mapping[str, Any]) -> None:
-        told = {"sink": self._sink, "place": self._place(), **attrs}
-        record = (EVENT, time.time_ns(), *NOWHERE, None, None, SEVERITIES[severity], name, told)
+        details = {"sink": self._sink, "place": self._place(), **attrs}
+        record = (EVENT, time.time_ns(), *NOWHERE, None, None, SEVERITIES[severity], name, details)
         self._tell([pack(record)])
 
 

@@ -108,10 +108,10 @@ class Slices:
     def read(self, limit: int) -> list[Batch]:
         """Return the next piece; an empty list when the source has no more."""
         if not self._rest:
-            whole = not self._is_divisible()
+            undivided = not self._is_divisible()
             for batch in self._source.read(limit):
                 self._stop(0.0)
-                self._rest.extend([batch] if whole else self._cut(batch))
+                self._rest.extend([batch] if undivided else self._cut(batch))
         self._stop(0.0)
         self._under_way = self._rest.popleft() if self._rest else None
         return [self._unpacked(self._under_way)] if self._under_way is not None else []

@@ -72,22 +72,25 @@ class Limits:
                 kept[name] = attrs.get(name, 0) + len(given) - most
         return (
             kept,
-            [(time, name, self._attributes(said, self.event_attributes)) for time, name, said in events[: self.events]],
             [
-                (first, second, self._attributes(said, self.link_attributes))
-                for first, second, said in links[: self.links]
+                (time, name, self._attributes(attrs, self.event_attributes))
+                for time, name, attrs in events[: self.events]
+            ],
+            [
+                (first, second, self._attributes(attrs, self.link_attributes))
+                for first, second, attrs in links[: self.links]
             ],
         )
 
     def _attributes(self, attrs: dict[str, Any], most: int | None) -> dict[str, Any]:
         aside = {key: value for key, value in attrs.items() if _is_aside(key)}
-        own = {
+        limited = {
             key: value if self.length is None else self._cut(value) for key, value in attrs.items() if key not in aside
         }
-        if most is not None and len(own) > most:
-            aside[otlp_names.ATTR_DROPPED] = aside.get(otlp_names.ATTR_DROPPED, 0) + len(own) - most
-            own = dict(list(own.items())[:most])
-        return {**aside, **own}
+        if most is not None and len(limited) > most:
+            aside[otlp_names.ATTR_DROPPED] = aside.get(otlp_names.ATTR_DROPPED, 0) + len(limited) - most
+            limited = dict(list(limited.items())[:most])
+        return {**aside, **limited}
 
     def _cut(self, value: Any) -> Any:
         if isinstance(value, str):  # all of it where there is no limit

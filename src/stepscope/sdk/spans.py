@@ -304,10 +304,10 @@ class Span(trace.Span):
         escaped: bool = False,
     ) -> None:
         """Add an exception as an event with its type, message and stack trace."""
-        noted = exception_attrs(exception)
+        exception_attributes = exception_attrs(exception)
         if isinstance(attributes, Mapping):
-            noted.update(attributes)
-        self.add_event(names.EVENT_EXCEPTION, noted, timestamp)
+            exception_attributes.update(attributes)
+        self.add_event(names.EVENT_EXCEPTION, exception_attributes, timestamp)
 
     def fail(self, error: BaseException) -> None:
         """Record an exception that ends the span, and its ERROR status."""

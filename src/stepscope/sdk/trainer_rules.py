@@ -49,7 +49,7 @@ class TrainerRules:
     def reset(self) -> None:
         """Begin anew."""
         self._evaluator = Evaluator(self._rules, "trainer")
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
 
     def feed(self, found: Iterable[Record]) -> None:
         """Judge records that were written; only metrics are."""
@@ -61,12 +61,12 @@ class TrainerRules:
         changed = list(self._evaluator.changed.values())
         self._evaluator.changed.clear()
         for alert in changed:
-            if alert.fired and alert.id not in self._told:
-                self._told.add(alert.id)
+            if alert.fired and alert.id not in self._notified:
+                self._notified.add(alert.id)
                 self._record(alert, "firing")
                 yield _finding(alert)
-            if alert.state == "resolved" and alert.id in self._told:
-                self._told.discard(alert.id)
+            if alert.state == "resolved" and alert.id in self._notified:
+                self._notified.discard(alert.id)
                 self._record(alert, "resolved")
 
     def _record(self, alert: Alert, state: str) -> None:

@@ -92,7 +92,7 @@ def _choose(kind: type) -> Reader:
     if kind is float or kind is bool:
         return _as_is
     if kind in _DISTRIBUTIONS:
-        return _whole
+        return _as_int
     if issubclass(kind, int):
         return _integer
     if issubclass(kind, (float, Decimal, Fraction)):
@@ -130,7 +130,7 @@ def _refuse(reason: str) -> Reader:
     return refuse
 
 
-def _whole(key: str, value: Any) -> Any:
+def _as_int(key: str, value: Any) -> Any:
     return value
 
 

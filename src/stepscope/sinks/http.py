@@ -35,9 +35,9 @@ class Proxy(NamedTuple):
 
 def find_proxy(scheme: str, host: str, port: int, env: Mapping[str, str]) -> Proxy | None:
     """Find the proxy for a server; None for this machine, and for hosts that NO_PROXY names."""
-    if is_here(host) or _is_excepted(host, port, _said(env, "no_proxy")):
+    if is_here(host) or _is_excepted(host, port, _variable(env, "no_proxy")):
         return None
-    url = _said(env, f"{scheme}_proxy") or _said(env, "all_proxy")
+    url = _variable(env, f"{scheme}_proxy") or _variable(env, "all_proxy")
     if not url:
         return None
     try:
@@ -63,7 +63,7 @@ def is_here(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _said(env: Mapping[str, str], name: str) -> str:
+def _variable(env: Mapping[str, str], name: str) -> str:
     """Read a variable in lower or upper case; but under CGI it is a client who sets HTTP_PROXY."""
     upper = "" if name == "http_proxy" and "REQUEST_METHOD" in env else env.get(name.upper(), "")
     return (env.get(name) or upper).strip()

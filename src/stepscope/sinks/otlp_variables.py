@@ -74,9 +74,9 @@ def _target(signal: Signal, options: OtlpOptions, env: Mapping[str, str]) -> Tar
 
 def _url(signal: Signal, options: OtlpOptions, env: Mapping[str, str], protocol: str, insecure: bool) -> str:
     """Build a signal's URL: a general endpoint gets the signal's path, a signal's own is used as it is."""
-    own = env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT") if options.endpoint is None else None
+    specific = env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT") if options.endpoint is None else None
     general = options.endpoint or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    url = own or general or f"http://localhost:{_PORTS.get(protocol, 4318)}"
+    url = specific or general or f"http://localhost:{_PORTS.get(protocol, 4318)}"
     if protocol == "grpc" and "://" not in url:
         url = f"{'http' if insecure else 'https'}://{url}"
     check_address("sinks: otlp: endpoint", url)
@@ -84,7 +84,7 @@ def _url(signal: Signal, options: OtlpOptions, env: Mapping[str, str], protocol:
     if protocol == "grpc":
         return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
     path = parts.path or "/"
-    if not own:
+    if not specific:
         path = f"{path.rstrip('/')}/v1/{signal}"
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 

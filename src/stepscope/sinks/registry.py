@@ -47,16 +47,16 @@ class RecordFilter(msgspec.Struct, frozen=True):
     def apply(self, record: Record) -> Record | None:
         """Return the record, a metric without the keys that do not pass, or None when nothing of it passes."""
         if not isinstance(record, Metric):
-            return self._whole(record, record.scope if isinstance(record, Log) else record.name)
+            return self._if_passing(record, record.scope if isinstance(record, Log) else record.name)
         front = "" if record.category is None else f"{record.category}/"
         if not record.values:
-            return self._whole(record, front)
+            return self._if_passing(record, front)
         kept = {key: value for key, value in record.values.items() if self._passes("metric", front + key)}
         if len(kept) == len(record.values):
             return record
         return structs.replace(record, values=kept) if kept else None
 
-    def _whole(self, record: Record, name: str) -> Record | None:
+    def _if_passing(self, record: Record, name: str) -> Record | None:
         return record if self._passes(kind(record), name) else None
 
     def _passes(self, kind: str, name: str) -> bool:

@@ -138,10 +138,10 @@ class TinkerSink:
                         self._fresh[batch.writer.id] = number + 1
                     event = wire.event_of(batch.writer, record, number)
                     session = wire.session_of(batch.writer, record)
-                    alike = found.setdefault((batch.writer.id, session), [])
-                    alike.append(_Waiting(where, batch.writer, session, event))
+                    group = found.setdefault((batch.writer.id, session), [])
+                    group.append(_Waiting(where, batch.writer, session, event))
         most = wire.MOST_EVENTS
-        return [alike[start : start + most] for alike in found.values() for start in range(0, len(alike), most)]
+        return [group[start : start + most] for group in found.values() for start in range(0, len(group), most)]
 
     def _send(self, lot: list[_Waiting], timeout: float) -> None:
         """Send one request; what becomes of its events is noted in the delivery."""

@@ -25,7 +25,7 @@ def begin(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run:
     run = stepscope.current_run()
     if run is not None:
         return _join(run, wanted)
-    sinks = _asked(wanted, arguments.get("sinks"))
+    sinks = _requested_sinks(wanted, arguments.get("sinks"))
     return stepscope.init(**{**arguments, "sinks": sinks or None})
 
 
@@ -71,7 +71,7 @@ def _join(run: stepscope.Run, wanted: Wanted) -> stepscope.Run:
     return run
 
 
-def _asked(wanted: Wanted, given: Any) -> list[Any]:
+def _requested_sinks(wanted: Wanted, given: Any) -> list[Any]:
     """All sinks: those given, else those of the settings, and those that are wanted; each name from whom it is due."""
     listed = list(load_settings({}).sinks) if given is None else _listed(given)
     with_options = {_name(each) for each in listed if isinstance(each, Mapping)}

@@ -120,8 +120,8 @@ class TracingContext:
                 return entry, entry.__enter__()
             except Exception as error:  # a tracer that cannot is no reason to stop training
                 reject("tracer", error)
-        own = stepscope.span(self._name, **attributes)
-        return own, own.__enter__()
+        span = stepscope.span(self._name, **attributes)
+        return span, span.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None

@@ -27,8 +27,8 @@ def known(word: Any) -> Category | None:
     """The category a word means, in any case, or by its alias (TRAIN, ACT, EVAL); None for any other word."""
     if not isinstance(word, str):
         return None
-    meant = names.CATEGORIES.get(word.strip().strip("/").lower())
-    return Category(meant) if meant in _KNOWN else None
+    prefix = names.CATEGORIES.get(word.strip().strip("/").lower())
+    return Category(prefix) if prefix in _KNOWN else None
 
 
 def normalize(word: Any) -> Category:
@@ -84,19 +84,19 @@ class MetricRegistry:
         self.labels: dict[str, str] = dict(metric_labels.LABELS)
         for name in metric_labels.VARIABLES:
             self.labels.update(metric_labels.parse_labels(env.get(name, "")))
-        self._own: dict[str, str] = {}
+        self._set_labels: dict[str, str] = {}
         for key, label in (labels or {}).items():
             self.register(key, label)
 
     def register(self, key: str, label: str) -> None:
         """Give a metric its label; an empty one is ignored."""
         if key and label:
-            self.labels[text_of(key)] = self._own[text_of(key)] = text_of(label)
+            self.labels[text_of(key)] = self._set_labels[text_of(key)] = text_of(label)
 
     def configure(self, labels: Mapping[str, str]) -> None:
         """Take the labels of a config: they override the variables and are overridden by those set in code."""
         self.labels.update({text_of(key): text_of(label) for key, label in labels.items()})
-        self.labels.update(self._own)
+        self.labels.update(self._set_labels)
 
     def label(self, key: str) -> str:
         """What a metric is called: its label, else its own words with the first letter raised."""

@@ -151,19 +151,19 @@ def source_tags(started: Mapping[str, Any]) -> dict[str, str]:
     return {key: shorten(str(value), LONGEST_TAG) for key, value in pairs.items() if value}
 
 
-def described_tags(said: Mapping[str, Any]) -> dict[str, str]:
+def described_tags(description: Mapping[str, Any]) -> dict[str, str]:
     """What a run says about itself, when it starts or later: its tags, notes as the description, group and name.
 
     A tag that was removed is left as it is: a batch can only set tags.
     """
     pairs = {
-        TAG_NOTE: said.get("notes"),
-        TAG_NAME: said.get("name"),
-        TAG_GROUP: said.get("group"),
-        TAG_JOB_TYPE: said.get("job_type"),
+        TAG_NOTE: description.get("notes"),
+        TAG_NAME: description.get("name"),
+        TAG_GROUP: description.get("group"),
+        TAG_JOB_TYPE: description.get("job_type"),
     }
     found = {key: value for key, value in pairs.items() if isinstance(value, str)}
-    tags = redact(read_tags(said.get("tags")))
+    tags = redact(read_tags(description.get("tags")))
     found |= {legal_key(tag): "true" if value is True else str(value) for tag, value in tags.items()}
     return {key: shorten(value, LONGEST_TAG) for key, value in found.items()}
 
@@ -173,13 +173,16 @@ def note_tag(record: Event | Alert) -> tuple[str, str]:
     what = "alert" if isinstance(record, Alert) else "event"
     time = datetime.fromtimestamp(record.time / 1e9, UTC).isoformat(timespec="seconds")
     step = "" if record.step is None else f" step {record.step}"
-    said = record.message if isinstance(record, Alert) else record.body
-    told = " ".join(
+    description = record.message if isinstance(record, Alert) else record.body
+    details = " ".join(
         each
-        for each in (str(said) if said else "", dumps(redact(record.attrs), indent=None) if record.attrs else "")
+        for each in (
+            str(description) if description else "",
+            dumps(redact(record.attrs), indent=None) if record.attrs else "",
+        )
         if each
     )
-    text = f"{severity_word(record.severity)} {time}{step}: {told}".rstrip(": ")
+    text = f"{severity_word(record.severity)} {time}{step}: {details}".rstrip(": ")
     return legal_key(f"{what}.{record.name}"), shorten(text, LONGEST_TAG)
 
 
@@ -230,12 +233,12 @@ def _parts(value: Value) -> Iterator[tuple[str, float]]:
 
 
 def _ending(writer: Writer, attrs: Mapping[str, Any]) -> str:
-    told = "".join(
+    details = "".join(
         f"/{name}:{attrs[name]}"
         for name in sorted(attrs)
         if isinstance(attrs[name], (str, int, float)) and not name.startswith("otel.")
     )
-    return f"{told}/rank_{writer.rank}" if writer.rank else told
+    return f"{details}/rank_{writer.rank}" if writer.rank else details
 
 
 _encode = msgspec.json.Encoder().encode

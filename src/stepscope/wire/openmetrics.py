@@ -143,8 +143,8 @@ def choose(accept: str) -> Format:
     best: Format = "text"
     most = 0.0
     for part in accept.split(","):
-        media, *said = (piece.strip().lower() for piece in part.split(";"))
-        given = dict(piece.partition("=")[::2] for piece in said)
+        media, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        given = dict(piece.partition("=")[::2] for piece in parameters)
         if media == "application/openmetrics-text" and given.get("version", "1.0.0") in ("1.0.0", "0.0.1"):
             form: Format = "openmetrics"
         elif media in ("text/plain", "text/*", "*/*"):
@@ -176,8 +176,8 @@ def _samples(family: Family, labels: Mapping[str, str], value: Shown) -> Iterato
             yield from _buckets(family.name, labels, value)
     elif isinstance(value, Summary):
         for quantile, number in value.quantiles:
-            told = write_labels({**labels, "quantile": write_number(float(quantile))})
-            yield f"{family.name}{told} {write_number(number)}"
+            labels_text = write_labels({**labels, "quantile": write_number(float(quantile))})
+            yield f"{family.name}{labels_text} {write_number(number)}"
     written = write_labels(labels)
     yield f"{family.name}_count{written} {value.count}"
     if value.total is not None:

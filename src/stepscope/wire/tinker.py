@@ -39,8 +39,8 @@ def process_uuid(writer: Writer) -> str:
 
 def session_of(writer: Writer, record: Record) -> str:
     """The session of a record: the one its client named, else that of the run's attempt."""
-    said = record.attrs.get(names.ATTR_SESSION_ID)
-    return said if isinstance(said, str) and said else session_id(writer)
+    session = record.attrs.get(names.ATTR_SESSION_ID)
+    return session if isinstance(session, str) and session else session_id(writer)
 
 
 def has_own_number(record: Record) -> bool:
@@ -54,8 +54,8 @@ def event_of(writer: Writer, record: Record, number: int) -> dict[str, Any]:
     Any other id is derived from the content, so that a repeated event has the same one; `number` counts the events of
     the process that have none of their own, from 0.
     """
-    said = record.attrs
-    event_id, index = said.get(names.ATTR_EVENT_ID), said.get(names.ATTR_EVENT_INDEX)
+    attrs = record.attrs
+    event_id, index = attrs.get(names.ATTR_EVENT_ID), attrs.get(names.ATTR_EVENT_INDEX)
     made: dict[str, Any] = {
         "event": "GENERIC_EVENT",
         "event_id": event_id if isinstance(event_id, str) else str(uuid.uuid5(_IDS, _digest(writer, record))),
@@ -142,11 +142,11 @@ def _data(writer: Writer, record: Record) -> dict[str, Any]:
     Run, rank and step stand beside it under names that no client uses; an event of a client's own session is the
     mapping and nothing else.
     """
-    said: dict[str, Any] = plain(redact({key: value for key, value in record.attrs.items() if key not in _OURS}))
+    attrs: dict[str, Any] = plain(redact({key: value for key, value in record.attrs.items() if key not in _OURS}))
     if names.ATTR_SESSION_ID in record.attrs:
-        return said
+        return attrs
     if isinstance(record, Event):
-        return _context(writer, record, (names.ATTR_RUN_ID, names.ATTR_RANK, names.ATTR_STEP)) | said
+        return _context(writer, record, (names.ATTR_RUN_ID, names.ATTR_RANK, names.ATTR_STEP)) | attrs
     data = _context(writer, record, ("run_id", "rank", record.axis or "step"))
     if isinstance(record, Metric):
         data["values"] = plain(dict(record.points()))
@@ -156,7 +156,7 @@ def _data(writer: Writer, record: Record) -> dict[str, Any]:
         data["message"] = plain(redact(record.body))
     else:
         data |= {"kind": "span", "duration_ns": record.duration, "error": record.status == 2}
-    return data | {"attrs": said} if said else data
+    return data | {"attrs": attrs} if attrs else data
 
 
 def _context(writer: Writer, record: Record, keys: tuple[str, str, str]) -> dict[str, Any]:

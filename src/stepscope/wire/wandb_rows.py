@@ -71,9 +71,9 @@ def read_histogram(value: Mapping[str, Any]) -> Histogram | None:
         return None
     if not all(0 <= count < 2**63 for count in counts):
         return None
-    whole = tuple(int(count) for count in counts)
+    as_step = tuple(int(count) for count in counts)
     edges = tuple(float(edge) for edge in bins)
-    return Histogram(sum(whole), None, edges[0], edges[-1], edges[1:-1], whole)
+    return Histogram(sum(as_step), None, edges[0], edges[-1], edges[1:-1], as_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,12 @@ def parts_by_axis(
     found: dict[str | None, dict[str, Value]] = {}
     for key, value in values.items():
         axis = next((each.step_metric for each in reversed(definitions) if each.matches(key)), None)
-        at = whole(values.get(axis)) if axis is not None and axis != key else None
+        at = as_step(values.get(axis)) if axis is not None and axis != key else None
         found.setdefault(axis if at is not None else None, {})[key] = value
-    return [(axis, None if axis is None else whole(values[axis]), part) for axis, part in found.items()]
+    return [(axis, None if axis is None else as_step(values[axis]), part) for axis, part in found.items()]
 
 
-def whole(value: Any) -> int | None:
+def as_step(value: Any) -> int | None:
     """The whole number that a value is, as a step; None when it is none."""
     if isinstance(value, (int, float)) and math.isfinite(value) and value == int(value) and abs(value) < 2**62:
         return int(value)

@@ -48,8 +48,8 @@ def read(text: str, kind: type[Kind], *, longest: int, what: str, example: str) 
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
         found = _find(node, path.strip("`"))
-        said = _choices(kind, path.strip("`"), found) or _plainer(message)
-        raise Mistake(said, *_place(_blamed(found, message).start_mark)) from None
+        reason = _choices(kind, path.strip("`"), found) or _plainer(message)
+        raise Mistake(reason, *_place(_blamed(found, message).start_mark)) from None
     return Document(made, node)
 
 
@@ -61,9 +61,9 @@ def _compose(text: str) -> Any:
                 raise Mistake("parts cannot be repeated by name here", *_place(event.start_mark))
         return yaml.compose(text, Loader=yaml_text.Loader)
     except yaml.MarkedYAMLError as error:
-        said = ", ".join(part for part in (error.context, error.problem) if part)
+        message = ", ".join(part for part in (error.context, error.problem) if part)
         mark = error.problem_mark or error.context_mark
-        raise Mistake(said or "not valid YAML", *(_place(mark) if mark else (1, 1))) from None
+        raise Mistake(message or "not valid YAML", *(_place(mark) if mark else (1, 1))) from None
     except yaml.YAMLError as error:
         raise Mistake(f"not valid YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
@@ -97,8 +97,8 @@ def _scalar(node: Any) -> Any:
     try:
         return loader.construct_object(node)
     except (yaml.YAMLError, ValueError) as error:
-        said = getattr(error, "problem", None) or str(error)
-        raise Mistake(f"{str(node.value)[:40]!r} cannot be read: {said}", *_place(node.start_mark)) from None
+        message = getattr(error, "problem", None) or str(error)
+        raise Mistake(f"{str(node.value)[:40]!r} cannot be read: {message}", *_place(node.start_mark)) from None
     finally:
         loader.dispose()
 
@@ -143,11 +143,11 @@ def _choices(kind: Any, path: str, node: Any) -> str:
 def _plainer(message: str) -> str:
     """A validation message in plain words."""
     words = {"Object missing required field": "this lacks", "Object contains unknown field": "there is no field"}
-    for said, plain in words.items():
-        message = message.replace(said, plain)
+    for original, plain in words.items():
+        message = message.replace(original, plain)
     kinds = {"`str`": "a text", "`int`": "a whole number", "`float`": "a number", "`array`": "a list"}
     kinds |= {"`object`": "names with values", "`bool`": "true or false", "`null`": "nothing"}
     kinds |= {"`float | null`": "a number", "`str | null`": "a word"}
-    for said, plain in kinds.items():
-        message = message.replace(said, plain)
+    for original, plain in kinds.items():
+        message = message.replace(original, plain)
     return message

@@ -51,8 +51,8 @@ class CommandNotifier:
     def send(self, notification: Notification) -> None:
         """Run the program; exit code 75 asks for another try."""
         (body,) = plain(notification)
-        said = {"STATUS": notification.status, "TITLE": notification.title, "SEVERITY": notification.severity}
-        env = {**os.environ, **{f"STEPSCOPE_ALERT_{name}": value.replace("\0", "") for name, value in said.items()}}
+        fields = {"STATUS": notification.status, "TITLE": notification.title, "SEVERITY": notification.severity}
+        env = {**os.environ, **{f"STEPSCOPE_ALERT_{name}": value.replace("\0", "") for name, value in fields.items()}}
         try:
             code, error = self._run(_encode(body), env)
         except OSError as trouble:

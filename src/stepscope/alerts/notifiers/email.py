@@ -69,10 +69,10 @@ class EmailNotifier:
         except smtplib.SMTPRecipientsRefused as error:
             raise _refusal(error.recipients) from None
         except smtplib.SMTPResponseException as error:
-            said = f"SMTP {error.smtp_code}: {_text(error.smtp_error)}"
+            reply = f"SMTP {error.smtp_code}: {_text(error.smtp_error)}"
             if 400 <= error.smtp_code < 500:
-                raise Retry(said) from None
-            raise Reject(said, ()) from None
+                raise Retry(reply) from None
+            raise Reject(reply, ()) from None
         except ssl.SSLError as error:
             raise Retry(f"TLS: {error.reason or error}") from None
         except smtplib.SMTPNotSupportedError as error:
@@ -115,14 +115,14 @@ class EmailNotifier:
 
 def _refusal(refused: Mapping[str, tuple[int, bytes]]) -> Retry | Reject:
     """Of those who were refused: to be tried again where the server says so for all of them."""
-    said = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in list(refused.items())[:3])
+    reply = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in list(refused.items())[:3])
     if all(400 <= code < 500 for code, _ in refused.values()):
-        return Retry(said)
-    return Reject(said, ())
+        return Retry(reply)
+    return Reject(reply, ())
 
 
-def _text(said: Any) -> str:
-    return said.decode("utf-8", "replace")[:200] if isinstance(said, bytes) else str(said)[:200]
+def _text(reply: Any) -> str:
+    return reply.decode("utf-8", "replace")[:200] if isinstance(reply, bytes) else str(reply)[:200]
 
 
 def _line(text: str) -> str:

@@ -175,10 +175,10 @@ def _records(title: str, records: Sequence[dict[str, Any]]) -> str:
 
 def _record(record: Mapping[str, Any]) -> str:
     step = "" if record["step"] is None else f" step {record['step']}"
-    said = " ".join(str(part) for part in (record["name"], record["body"]) if part is not None)
+    message = " ".join(str(part) for part in (record["name"], record["body"]) if part is not None)
     front = f"{clock(int((record['time'] or 0) * 1e9))} r{record['rank']}{step} {record['severity']}"
-    whole = f"{front} {said} {pairs(record['attrs'])}".rstrip()
-    return f'<span class="{_(record["severity"])}">{_(whole)}</span>'
+    line = f"{front} {message} {pairs(record['attrs'])}".rstrip()
+    return f'<span class="{_(record["severity"])}">{_(line)}</span>'
 
 
 STYLE = """

@@ -150,6 +150,6 @@ class Watched:
     def living_spans(self) -> list[tuple[Writer, Span]]:
         """Open spans of the processes of the newest attempt that have not ended, the oldest first."""
         writers = self._summary.writers
-        living = {who.id for who in self.newest if writers[who.id].said is None}
+        living = {who.id for who in self.newest if writers[who.id].reported_end is None}
         spans = [(who, span) for who, span in self._summary.open_spans.values() if who.id in living]
         return sorted(spans, key=lambda each: each[1].time)

@@ -196,9 +196,9 @@ class Alerting:
             self._explain(alert)
         self._dispatcher.take(changed, now)
         due = self._dispatcher.due(self._evaluator.open.values(), now) if self._address is not None else []
-        told = [alert for each in due for alert in each.alerts]
+        known_findings = [alert for each in due for alert in each.alerts]
         self._note_delivered()
-        self._log.keep({alert.id: alert for alert in (*changed, *told, *explained)}.values())
+        self._log.keep({alert.id: alert for alert in (*changed, *known_findings, *explained)}.values())
         for each in due:
             self._deliveries.send(each)
 
@@ -225,9 +225,9 @@ class Alerting:
         self._mistakes = loaded.mistakes
         before = {rule.name: rule.rule for rule in self._evaluator.matcher.rules}
         rules = {rule.name: rule for rule in loaded.rules.rules}
-        old, told = self._evaluator, self._evaluator.told
+        old, known_findings = self._evaluator, self._evaluator.known_findings
         self._evaluator = Evaluator(list(rules.values()))
-        self._evaluator.told = told
+        self._evaluator.known_findings = known_findings
         self._evaluator.changed.update(old.changed)
         now = self._now()
         for alert in old.open.values():
@@ -347,11 +347,11 @@ class Alerting:
                 **where,
             )
             self._log.add(mark)
-            alike = [each for each in self._log.alerts.values() if mark.covers(each)]
-            for each in alike:
+            covered = [each for each in self._log.alerts.values() if mark.covers(each)]
+            for each in covered:
                 each.expected = True
                 each.muted = self._why_muted(each, self._now())
-            self._log.keep(alike)
+            self._log.keep(covered)
             return mark
 
     def remove(self, id: str) -> bool:
@@ -360,11 +360,11 @@ class Alerting:
             mark = self._log.expected.get(id)
             removed = self._log.remove(id)
             if mark is not None:
-                alike = [each for each in self._log.alerts.values() if mark.covers(each)]
-                for each in alike:
+                covered = [each for each in self._log.alerts.values() if mark.covers(each)]
+                for each in covered:
                     each.expected = any(other.covers(each) for other in self._log.expected.values())
                     each.muted = ""
-                self._log.keep(alike)
+                self._log.keep(covered)
             return removed
 
     def save_rules(self, text: str) -> None:

@@ -38,8 +38,8 @@ class Folder:
             paths = sorted(self._folder.iterdir())
         except OSError:
             paths = []
-        own = [path.stem for path in paths if path.suffix == ".yaml" and is_name(path.stem) and path.is_file()]
-        return [*BUILTIN, *(name for name in own if name not in BUILTIN)]
+        saved = [path.stem for path in paths if path.suffix == ".yaml" and is_name(path.stem) and path.is_file()]
+        return [*BUILTIN, *(name for name in saved if name not in BUILTIN)]
 
     def read(self, name: str) -> Source | None:
         """Read a dashboard; None when there is none. What is too long is cut and so will not parse."""

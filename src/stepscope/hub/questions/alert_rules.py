@@ -92,8 +92,8 @@ def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     try:
         rules = _rules(reader.alerting, wanted.yaml)
     except Mistake as mistake:
-        said = {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
-        return {"mistake": said, "alerts": [], "keys": [], "points": 0, "complete": True}
+        location = {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
+        return {"mistake": location, "alerts": [], "keys": [], "points": 0, "complete": True}
     lines = find_series(reader.engine, row.number).values()
     keys = sorted({line.key for line in lines if any(rule.wants_key(line.key) for rule in rules)})
     records = _Records(reader.engine, row, keys)
@@ -104,7 +104,7 @@ def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "alerts": shown,
         "keys": keys[:MOST_SHOWN],
         "points": records.count,
-        "complete": records.whole,
+        "complete": records.complete,
     }
 
 
@@ -127,7 +127,7 @@ class _Records:
     def __init__(self, engine: Engine, row: RunRow, keys: Sequence[str]) -> None:
         self._engine, self._row, self._keys = engine, row, keys
         self.count = 0
-        self.whole = True
+        self.complete = True
 
     def read(self) -> Iterator[tuple[Writer, Record]]:
         """Yield them; at most so many are read."""
@@ -136,7 +136,7 @@ class _Records:
         found: list[tuple[int, int, int, str, float]] = []
         for piece in read_points(self._engine, row.number, keys=self._keys) if self._keys else ():
             left = MOST_POINTS - len(found)
-            self.whole = self.whole and len(piece.step) <= left
+            self.complete = self.complete and len(piece.step) <= left
             for index in range(min(len(piece.step), left)):
                 line = piece.series[int(piece.which[index])]
                 place = (int(piece.time[index]), int(piece.step[index]), line.rank, line.key)

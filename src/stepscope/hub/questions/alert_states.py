@@ -208,8 +208,8 @@ def _silence(each: Silence) -> dict[str, Any]:
 
 
 def _mark(each: Expected) -> dict[str, Any]:
-    said = {name: getattr(each, name) for name in ("id", "rule", "finding", "key", "run", "project", "who")}
-    return {**said, "time": seconds(each.time)}
+    fields = {name: getattr(each, name) for name in ("id", "rule", "finding", "key", "run", "project", "who")}
+    return {**fields, "time": seconds(each.time)}
 
 
 _ID = Param("id", "text", "the id", required=True, place="path")

@@ -265,7 +265,7 @@ def _read_exemplars(engine: Engine, catalog: dict[int, SeriesRow], rest: str) ->
             attempt,
             step_of(step),
             time,
-            exact.whole(value, off),
+            exact.exact_number(value, off),
             trace if any(trace) else None,
             span if any(span) else None,
             attrs.restore(names, values, types),

@@ -98,7 +98,7 @@ def point_rows(points: Points) -> Iterator[tuple[Any, ...]]:
     columns = (points.which, points.attempt, points.step, points.time, points.value, points.rest)
     for which, attempt, step, time, value, rest in zip(*(column.tolist() for column in columns), strict=True):
         key, axis, rank, attrs, scope = labels[which]
-        number = word(exact.whole(value, rest))
+        number = word(exact.exact_number(value, rest))
         yield key, axis, rank, attempt, step_of(step), exact_seconds(time), number, attrs, scope
 
 

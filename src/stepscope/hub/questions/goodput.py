@@ -65,8 +65,8 @@ def _spans(engine: Engine, run: int, sums: Sums) -> None:
         sums.reach((rank, attempt), began, ended)
         sums.steps[rank, attempt] += steps
     for found, sign in ((spent, 1), (below, -1)):
-        for name, said, lasted in found.rows():
-            bucket = bucket_of(name, said)
+        for name, attribute, lasted in found.rows():
+            bucket = bucket_of(name, attribute)
             if bucket is not None:
                 sums.spent[bucket, name] += sign * lasted
 
@@ -78,8 +78,8 @@ def _points(engine: Engine, run: int, sums: Sums) -> None:
         sums.reach(part, total.first_time, total.last_time)
         if not total.series.key.startswith(_OURS) and not total.series.axis and total.last_step != NO_STEP:
             sums.walk(part, total.first_step, total.last_step)
-    own = {number: info for number, info in catalog.items() if not info.key.startswith(_OURS)}
-    counting = [number for number, info in own.items() if info.key.rpartition("/")[2] in TOKEN_KEYS]
+    users = {number: info for number, info in catalog.items() if not info.key.startswith(_OURS)}
+    counting = [number for number, info in users.items() if info.key.rpartition("/")[2] in TOKEN_KEYS]
     if counting:
         _tokens(engine, counting, catalog, sums)
 

@@ -109,8 +109,8 @@ def _exact(engine: Engine, totals: Sequence[Total]) -> list[Total]:
     made = []
     for total in totals:
         low, high, last = rests.get((total.series.number, total.attempt), (0, 0, 0))
-        numbers = {"low": exact.whole(total.low, low), "high": exact.whole(total.high, high)}
-        made.append(structs.replace(total, **numbers, last=exact.whole(total.last, last)))
+        numbers = {"low": exact.exact_number(total.low, low), "high": exact.exact_number(total.high, high)}
+        made.append(structs.replace(total, **numbers, last=exact.exact_number(total.last, last)))
     return made
 
 
@@ -130,10 +130,10 @@ def visible_keys(reader: Reader) -> list[str]:
     return [key for key in metric_names(reader.engine, mine) if not key.startswith("stepscope/")]
 
 
-def resolve_names(reader: Reader, asked: Sequence[str]) -> dict[str, list[str]]:
+def resolve_names(reader: Reader, names: Sequence[str]) -> dict[str, list[str]]:
     """The keys that each metric name may stand for, the likeliest first."""
-    known = visible_keys(reader) if any(name in WELL_KNOWN for name in asked) else []
-    return {name: matching_keys(name, known) for name in asked}
+    known = visible_keys(reader) if any(name in WELL_KNOWN for name in names) else []
+    return {name: matching_keys(name, known) for name in names}
 
 
 def sparks(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:

@@ -101,8 +101,8 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     try:
         wanted = parse(given["filter"] or "")
         fields = [*run_fields.check(wanted), run_fields.check_field(sort.removeprefix("-"), 0)]
-        asked = list(dict.fromkeys([*run_fields.metrics_among(fields), *given["metric"]]))
-        keys_by_name = resolve_names(reader, asked)
+        metrics = list(dict.fromkeys([*run_fields.metrics_among(fields), *given["metric"]]))
+        keys_by_name = resolve_names(reader, metrics)
         keys = [key for each in keys_by_name.values() for key in each]
         everything = reader.runs(keys=list(dict.fromkeys(keys)))
         used = [*fields_of(wanted), (sort.removeprefix("-"), 0)]

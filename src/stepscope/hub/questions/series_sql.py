@@ -82,7 +82,7 @@ class Plan:
         self.origin = _origin(engine, query.run, totals) if query.x == "relative" else 0
         lows = [total.first_step if by_step else total.first_time for total in totals]
         highs = [total.last_step if by_step else total.last_time for total in totals]
-        self._whole = (min(lows), max(highs))
+        self._full_range = (min(lows), max(highs))
         self.low = min(lows) if query.start is None else max(min(lows), query.start + self.origin)
         self.high = max(highs) if query.end is None else min(max(highs), query.end + self.origin)
         if by_step:
@@ -90,7 +90,7 @@ class Plan:
         conditions = [f"series IN {literal.integers(self._ranks)}"]
         if isinstance(query.attempt, int):
             conditions.append(f"attempt = {query.attempt}")
-        if by_step or (self.low, self.high) != self._whole:
+        if by_step or (self.low, self.high) != self._full_range:
             conditions.append(f"{self._x} BETWEEN {self.low} AND {self.high}")
         self._all = " AND ".join(conditions)
         older = self._superseded() if query.attempt == "newest" else []
@@ -117,7 +117,7 @@ class Plan:
 
     def counts(self) -> tuple[int, int]:
         """How many points are in range, and how many of them are not superseded."""
-        if (self.low, self.high) == self._whole:
+        if (self.low, self.high) == self._full_range:
             everything = sum(total.points for total in self._totals)
         else:
             everything = self._count(self._all)

@@ -192,7 +192,7 @@ def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]
         WHERE series IN {literal.integers(large)} AND {where} GROUP BY series"""
     )
     rests = dict(found.rows("series", "rest"))
-    return [structs.replace(row, value=exact.whole(row.value, rests.get(row.series.number, 0))) for row in rows]
+    return [structs.replace(row, value=exact.exact_number(row.value, rests.get(row.series.number, 0))) for row in rows]
 
 
 def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: Sides) -> Sides:
@@ -203,14 +203,14 @@ def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: 
     if near == (step - 1, step + 1):
         return near
     mine = "" if attempt is None else f" AND attempt = {attempt}"
-    series, own = span_of(run) + mine, f"run = {run}{mine}"
+    series, of_run = span_of(run) + mine, f"run = {run}{mine}"
     for reach in (FAR_STEPS, LAST_STEP - FIRST_STEP):
         if None in near:
             low, high = (
                 step if side is not None else far for side, far in zip(near, (step - reach, step + reach), strict=True)
             )
             near = _nearest(near, _beside(engine, step, {"metrics": series}, low, high))
-    rest = {"histograms": series, **dict.fromkeys(("spans", "open_spans", "logs", "alerts"), own)}
+    rest = {"histograms": series, **dict.fromkeys(("spans", "open_spans", "logs", "alerts"), of_run)}
     low, high = FIRST_STEP if near[0] is None else near[0], LAST_STEP if near[1] is None else near[1]
     return _nearest(near, _beside(engine, step, rest, low, high))
 

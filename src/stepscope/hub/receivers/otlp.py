@@ -58,14 +58,14 @@ class OtlpReceiver:
         One that came before is answered as then, and not taken again: its client lost the answer.
         """
         who = access.token.id if access.token is not None else ""
-        said = (headers.get(HEADER_RUN, ""), headers.get(HEADER_EXPERIMENT, ""))
-        key = digest((signal, encoding, who, *said), data)
+        scope_headers = (headers.get(HEADER_RUN, ""), headers.get(HEADER_EXPERIMENT, ""))
+        key = digest((signal, encoding, who, *scope_headers), data)
         if (known := self._repeats.find(key)) is not None:
             self._entry.repeat()
             return known
         clock = _Clock()
         taken = self._take(signal, encoding, data, headers, access, clock)
-        if not clock.asked:
+        if not clock.was_read:
             self._repeats.keep(key, taken)
             taken.safe.add_done_callback(lambda done: self._settle(key, done, taken.rejections))
         return taken
@@ -113,10 +113,10 @@ class OtlpReceiver:
 class _Clock:
     """The time, for items that have none; two requests of such items may be alike and yet not the same."""
 
-    asked = False
+    was_read = False
 
     def __call__(self) -> int:
-        self.asked = True
+        self.was_read = True
         return time.time_ns()
 
 

@@ -31,7 +31,7 @@ def is_large(*values: float) -> bool:
     return any(LIMIT <= abs(value) <= _INT64 for value in values)
 
 
-def whole(value: float, rest: int = 0) -> int | float:
+def exact_number(value: float, rest: int = 0) -> int | float:
     """The number that was given: an integer with all its digits where doubles do not hold every one."""
     return int(value) + rest if is_large(value) else value
 
@@ -39,4 +39,4 @@ def whole(value: float, rest: int = 0) -> int | float:
 def patch(shown: list[object], values: Floats, rest: npt.NDArray[np.int64]) -> None:
     """Put integers in the place of the doubles that stand for them."""
     for at in np.flatnonzero((np.abs(values) >= LIMIT) & (np.abs(values) <= _INT64)).tolist():
-        shown[at] = whole(float(values[at]), int(rest[at]))
+        shown[at] = exact_number(float(values[at]), int(rest[at]))

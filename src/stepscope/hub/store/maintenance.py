@@ -258,9 +258,9 @@ def _drop(engine: Engine, runs: set[int]) -> None:
     for table in BY_SERIES:
         _clear(engine, table, eras, _of_series(partial))
     for table in BY_RUN:
-        whole = table not in ("series", "writers", "runs")
-        chosen = partial if whole else runs
-        _clear(engine, table, eras if whole else (), f"run IN {literal.integers(chosen)}" if chosen else "")
+        by_era = table not in ("series", "writers", "runs")
+        chosen = partial if by_era else runs
+        _clear(engine, table, eras if by_era else (), f"run IN {literal.integers(chosen)}" if chosen else "")
 
 
 def _of_series(runs: Iterable[int]) -> str:

@@ -114,13 +114,13 @@ def _ranks(engine: Engine, run: int) -> _Ranks:
 def _slice(
     engine: Engine, run: int, lines: Mapping[int, SeriesRow], ranks: _Ranks, known: str, start: int, end: int
 ) -> Iterator[Written]:
-    own = f"run = {run} AND {known}"
+    run_rows = f"run = {run} AND {known}"
     between = f"time >= {start} AND time < {end}"
     read = (
         _points(engine, lines, ranks, f"{span_of(run)} AND {known} AND {between}"),
-        _spans(engine, "spans", ranks, f"{own} AND time + duration >= {start} AND time + duration < {end}"),
-        _spans(engine, "open_spans", ranks, f"{own} AND time + {OPEN_NS} >= {start} AND time + {OPEN_NS} < {end}"),
-        _lines(engine, ranks, own, between),
+        _spans(engine, "spans", ranks, f"{run_rows} AND time + duration >= {start} AND time + duration < {end}"),
+        _spans(engine, "open_spans", ranks, f"{run_rows} AND time + {OPEN_NS} >= {start} AND time + {OPEN_NS} < {end}"),
+        _lines(engine, ranks, run_rows, between),
     )
     parts = [part for part in read if part is not None]
     return parts[0] if len(parts) == 1 else heapq.merge(*parts, key=ranks.place)
@@ -134,16 +134,16 @@ def _points(engine: Engine, lines: Mapping[int, SeriesRow], ranks: _Ranks, where
     if not watched.any():
         return None
     which = which[watched]
-    own = [lines.get(number) for number in numbers.tolist()]
-    axes = list(dict.fromkeys(line.axis for line in own if line is not None))
-    rank = np.array([0 if line is None else line.rank for line in own], dtype=np.int64)[which]
-    axis = np.array([0 if line is None else axes.index(line.axis) for line in own], dtype=np.int64)[which]
+    run_rows = [lines.get(number) for number in numbers.tolist()]
+    axes = list(dict.fromkeys(line.axis for line in run_rows if line is not None))
+    rank = np.array([0 if line is None else line.rank for line in run_rows], dtype=np.int64)[which]
+    axis = np.array([0 if line is None else axes.index(line.axis) for line in run_rows], dtype=np.int64)[which]
     step, time, attempt = (found.array(name)[watched].astype(np.int64) for name in ("step", "time", "attempt"))
     order = ranks.order(attempt, rank, time, which, step, axis, rank)
     together = np.stack([column[order] for column in (time, rank, attempt, step, axis)])
     firsts = np.flatnonzero(np.any(together[:, 1:] != together[:, :-1], axis=0)) + 1
     begins = [0, *firsts.tolist(), len(order)]
-    keys = [own[at].key for at in which[order].tolist()]
+    keys = [run_rows[at].key for at in which[order].tolist()]
     values = found.array("value")[watched][order].tolist()
     heads = together[:, begins[:-1]].T.tolist()
     return _metrics(heads, begins, keys, values, axes, ranks.hosts)
@@ -184,11 +184,11 @@ def _span(row: tuple[Any, ...], is_open: bool, hosts: Mapping[tuple[int, int], s
     return Written(at, rank, attempt, hosts.get((attempt, rank), ""), made)
 
 
-def _lines(engine: Engine, ranks: _Ranks, own: str, between: str) -> Iterator[Written] | None:
-    told = f"(kind = {LOG} AND severity >= {names.SEVERITIES['WARN']} OR kind = {EVENT} AND name IN {_EVENTS})"
+def _lines(engine: Engine, ranks: _Ranks, run_rows: str, between: str) -> Iterator[Written] | None:
+    relevant = f"(kind = {LOG} AND severity >= {names.SEVERITIES['WARN']} OR kind = {EVENT} AND name IN {_EVENTS})"
     found: Sequence[LogRow] = [
-        *read_log_rows(engine, "logs", f"{own} AND {between} AND {told}"),
-        *read_log_rows(engine, "alerts", f"{own} AND {between}"),
+        *read_log_rows(engine, "logs", f"{run_rows} AND {between} AND {relevant}"),
+        *read_log_rows(engine, "alerts", f"{run_rows} AND {between}"),
     ]
     made = [
         Written(row.record.time, row.rank, row.attempt, ranks.hosts.get((row.attempt, row.rank), ""), row.record)

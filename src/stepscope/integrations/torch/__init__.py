@@ -58,7 +58,7 @@ def instrument(
         passes.install()
         state.parts.append(passes)
     if optimizers:
-        steps = OptimizerTiming(clock, passes, _whole(grad_norm))
+        steps = OptimizerTiming(clock, passes, _period(grad_norm))
         steps.install()
         state.parts.append(steps)
     if data:
@@ -92,6 +92,6 @@ def uninstrument() -> None:
             part.remove()
 
 
-def _whole(given: Any) -> int:
+def _period(given: Any) -> int:
     """Return a number of steps; 0 for anything else."""
     return given if isinstance(given, int) and given > 0 else 0

@@ -33,17 +33,17 @@ CURRENT = CurrentRun()
 """One per process, like the providers."""
 
 
-def said_by_scope(
+def attributes_of_scope(
     version: str | None, attributes: Mapping[str, Any] | None, schema_url: str | None = None
 ) -> dict[str, Any]:
     """Return version, schema URL and attributes of a scope as record attributes."""
     try:
-        said = {SCOPE + str(key): value for key, value in (attributes or {}).items()}
+        scope_attrs = {SCOPE + str(key): value for key, value in (attributes or {}).items()}
         if version:
-            said[f"{SCOPE}version"] = str(version)
+            scope_attrs[f"{SCOPE}version"] = str(version)
         if schema_url:
-            said[f"{SCOPE}schema_url"] = str(schema_url)
-        return clean(said)
+            scope_attrs[f"{SCOPE}schema_url"] = str(schema_url)
+        return clean(scope_attrs)
     except Exception:  # whatever a foreign object raises when its text is asked for
         return {}
 

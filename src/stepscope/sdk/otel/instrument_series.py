@@ -65,14 +65,14 @@ class Series:
         current: CurrentRun,
         name: str,
         instrument: Instrument,
-        said: dict[str, Any],
+        scope_attrs: dict[str, Any],
         make: Callable[[], Aggregate],
         start: int,
     ) -> None:
         self.name = name
         self.instrument = instrument
         self._current = current
-        self._said = said
+        self._scope_attrs = scope_attrs
         self._make = make
         self.begin(start)
 
@@ -85,7 +85,7 @@ class Series:
         self._lock = threading.Lock()
         self._known: dict[bytes, Point] = {}
         self._spelled: dict[tuple[Any, ...], Point] = {}
-        self._bare = self._add(self._said)
+        self._bare = self._add(self._scope_attrs)
 
     def measure(self, amount: float, attributes: Attributes = None, context: Context | None = None) -> None:
         """Take a measurement; never raises."""
@@ -115,7 +115,7 @@ class Series:
 
     def _find(self, run: Part, attributes: Any) -> Point:
         """Find or make the point of attributes in a spelling not seen before."""
-        attrs = {**self._said, **clean_attributes(run, attributes)}
+        attrs = {**self._scope_attrs, **clean_attributes(run, attributes)}
         key = pack(sorted(attrs.items()))
         point = self._known.get(key)
         if point is None:
@@ -126,7 +126,7 @@ class Series:
                     f"{self.name!r} has more than {MOST_SETS} attribute sets; further ones are counted as one, "
                     f"with {next(iter(OVERFLOW))}. Take attributes away that differ each time",
                 )
-                attrs = {**self._said, **OVERFLOW}
+                attrs = {**self._scope_attrs, **OVERFLOW}
             point = self._add(attrs)
         if len(self._spelled) < MOST_SPELLINGS:
             try:

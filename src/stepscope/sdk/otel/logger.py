@@ -12,7 +12,7 @@ from stepscope.model.records import EVENT, LOG
 from stepscope.sdk.attributes import clean, clean_value
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
 from stepscope.sdk.log_capture import INJECTED, is_ours, is_recorded
-from stepscope.sdk.otel.current_run import SCOPE, CurrentRun, clean_attributes, said_by_scope
+from stepscope.sdk.otel.current_run import SCOPE, CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import Part, Resource
 from stepscope.sdk.spans import Span, exception_attrs
 
@@ -43,16 +43,16 @@ class LoggerProvider(api.LoggerProvider):
         """The logger of a library; one of our own names writes nowhere, so that nothing feeds back."""
         if is_ours(str(name)):
             return api.NoOpLogger(name)
-        return Logger(self._current, str(name), said_by_scope(version, attributes, schema_url))
+        return Logger(self._current, str(name), attributes_of_scope(version, attributes, schema_url))
 
 
 class Logger(api.Logger):
     """Records what is emitted. Nothing here raises; with no run it does nothing."""
 
-    def __init__(self, current: CurrentRun, name: str, said: dict[str, Any]) -> None:
+    def __init__(self, current: CurrentRun, name: str, scope_attrs: dict[str, Any]) -> None:
         super().__init__(name)
         self._current = current
-        self._said = said
+        self._scope_attrs = scope_attrs
 
     @property
     def resource(self) -> Resource:
@@ -109,7 +109,7 @@ class Logger(api.Logger):
         if record.timestamp and is_recorded(at):
             return
         carried: Any = (record.context or current()).get(CARRIED_KEY, {})
-        attrs = {**carried, **self._said, **clean_attributes(run, record.attributes)}
+        attrs = {**carried, **self._scope_attrs, **clean_attributes(run, record.attributes)}
         for key in INJECTED:
             attrs.pop(key, None)
         error = getattr(record, "exception", None)

@@ -16,7 +16,7 @@ from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NOWHERE, current_mark, pack
 from stepscope.sdk.otel import observables
 from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum, bounds_for, fitting, is_ordered
-from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes, said_by_scope
+from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.otel.instrument_series import MOST_SPELLINGS, Series, as_number
 from stepscope.sdk.run_protocols import Part, Resource
 
@@ -58,13 +58,13 @@ _ApiGauge: Any = getattr(metrics, "Gauge", None) or getattr(metrics, "_Gauge", o
 class Gauge(_ApiGauge):  # type: ignore[misc]
     """A gauge; every value is recorded at once with its time and step, including NaN and infinities."""
 
-    __slots__ = ("_bare", "_current", "_instrument", "_name", "_said", "_spelled")
+    __slots__ = ("_bare", "_current", "_instrument", "_name", "_scope_attrs", "_spelled")
 
-    def __init__(self, current: CurrentRun, name: str, instrument: Instrument, said: dict[str, Any]) -> None:
+    def __init__(self, current: CurrentRun, name: str, instrument: Instrument, scope_attrs: dict[str, Any]) -> None:
         self._current = current
         self._name = name
-        self._said = said
-        self._bare = Raw(pack(said))
+        self._scope_attrs = scope_attrs
+        self._bare = Raw(pack(scope_attrs))
         self._instrument = Raw(pack(instrument))
         self._spelled: dict[tuple[Any, ...], Raw] = {}
 
@@ -91,7 +91,7 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
             recorder.crowded()
 
     def _clean(self, run: Any, attributes: Any) -> Raw:
-        attrs = Raw(pack({**self._said, **clean_attributes(run, attributes)}))
+        attrs = Raw(pack({**self._scope_attrs, **clean_attributes(run, attributes)}))
         if len(self._spelled) < MOST_SPELLINGS:
             try:
                 self._spelled[tuple(attributes.items())] = attrs
@@ -132,7 +132,7 @@ class MeterProvider(metrics.MeterProvider):
         """The meter of a library; the same for the same name and version."""
         key = (str(name), version, schema_url)
         return self._meters.get(key) or self._meters.setdefault(
-            key, Meter(self, str(name), version, schema_url, said_by_scope(version, attributes, schema_url))
+            key, Meter(self, str(name), version, schema_url, attributes_of_scope(version, attributes, schema_url))
         )
 
     def begin(self, start: int) -> None:
@@ -153,11 +153,11 @@ class Meter(metrics.Meter):
         name: str,
         version: str | None,
         schema_url: str | None,
-        said: dict[str, Any],
+        scope_attrs: dict[str, Any],
     ) -> None:
         super().__init__(name, version, schema_url)
         self._provider = provider
-        self._said = said
+        self._scope_attrs = scope_attrs
         self._made: dict[tuple[Any, ...], Any] = {}
         self._first: dict[str, tuple[Any, ...]] = {}
         self._warned: set[str] = set()
@@ -193,8 +193,8 @@ class Meter(metrics.Meter):
     def create_gauge(self, name: str, unit: str = "", description: str = "") -> Gauge:
         """Create a gauge; every value is recorded."""
         about = self._about("gauge", unit, description)
-        current, said = self._provider.current, self._said
-        return self._once(Gauge, name, about, lambda make: make(current, str(name), about, said))
+        current, scope_attrs = self._provider.current, self._scope_attrs
+        return self._once(Gauge, name, about, lambda make: make(current, str(name), about, scope_attrs))
 
     def create_observable_counter(
         self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
@@ -238,7 +238,7 @@ class Meter(metrics.Meter):
 
     def _series(self, name: str, about: Instrument, make: Callable[[], Aggregate]) -> Series:
         provider = self._provider
-        series = Series(provider.current, str(name), about, self._said, make, provider.start)
+        series = Series(provider.current, str(name), about, self._scope_attrs, make, provider.start)
         if len(provider.series) < MOST_INSTRUMENTS:
             provider.series.append(series)
         else:
@@ -247,8 +247,8 @@ class Meter(metrics.Meter):
 
     def _source(self, name: str, about: Instrument, callbacks: Sequence[CallbackT] | None) -> observables.Source:
         """Make a source, or find the one made before and give it more callbacks."""
-        said, start = self._said, self._provider.start
-        source = self._once(observables.Source, name, about, lambda make: make(str(name), about, said, start))
+        scope_attrs, start = self._scope_attrs, self._provider.start
+        source = self._once(observables.Source, name, about, lambda make: make(str(name), about, scope_attrs, start))
         source.add(callbacks)
         if source not in self._provider.sources:
             self._provider.sources.append(source)

@@ -22,10 +22,10 @@ _OPTIONS = CallbackOptions(timeout_millis=1000)
 class Source:
     """What an observable instrument observes. A callback that raises is counted, and the others go on."""
 
-    def __init__(self, name: str, instrument: Instrument, said: dict[str, Any], start: int) -> None:
+    def __init__(self, name: str, instrument: Instrument, scope_attrs: dict[str, Any], start: int) -> None:
         self.name = name
         self.instrument = instrument
-        self._said = said
+        self._scope_attrs = scope_attrs
         self._callbacks: list[Callable[[CallbackOptions], Iterable[Observation]]] = []
         self.begin(start)
 
@@ -60,7 +60,7 @@ class Source:
         number = as_number(run, self.name, observation.value)
         if number is None:
             return
-        attrs = {**self._said, **clean_attributes(run, observation.attributes)}
+        attrs = {**self._scope_attrs, **clean_attributes(run, observation.attributes)}
         number = fitting(number)
         if not self._gauge:
             key = pack(sorted(attrs.items()))

@@ -33,8 +33,8 @@ def environment(current: CurrentRun = CURRENT) -> dict[str, str]:
             here = baggage.set_baggage(ATTR_RUN_ID, run.id, here)
             if here.get(SPAN_KEY) is None:
                 trace_id, span_id = (int.from_bytes(part, "big") for part in run.link[:2])
-                own = trace.SpanContext(trace_id, span_id, False, _SAMPLED)
-                here = trace.set_span_in_context(trace.NonRecordingSpan(own), here)
+                local = trace.SpanContext(trace_id, span_id, False, _SAMPLED)
+                here = trace.set_span_in_context(trace.NonRecordingSpan(local), here)
         propagate.inject(carrier, here)
     except Exception:  # the propagator is the program's choice and may raise anything
         return {}

@@ -15,7 +15,7 @@ from opentelemetry.util.types import Attributes
 
 from stepscope.sdk.attributes import clean_own, plain_texts, safe_text
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
-from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes, said_by_scope
+from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import MOST_LINKS, link, nanoseconds, read_limits
 from stepscope.sdk.spans import Span, StepSpan
@@ -141,8 +141,8 @@ class TracerProvider(trace.TracerProvider):
         attributes: Attributes = None,
     ) -> "Tracer":
         """The tracer of a library."""
-        said = said_by_scope(instrumenting_library_version, attributes, schema_url)
-        return Tracer(self, str(instrumenting_module_name or ""), said)
+        scope_attrs = attributes_of_scope(instrumenting_library_version, attributes, schema_url)
+        return Tracer(self, str(instrumenting_module_name or ""), scope_attrs)
 
 
 class QuietSpan(Span):
@@ -165,13 +165,13 @@ _OURS = frozenset({Span, StepSpan, QuietSpan})
 class Tracer(trace.Tracer):
     """Starts spans of one scope. Nothing here raises; with no run the spans record nothing."""
 
-    def __init__(self, provider: TracerProvider, scope: str, said: dict[str, Any]) -> None:
+    def __init__(self, provider: TracerProvider, scope: str, scope_attrs: dict[str, Any]) -> None:
         self._current = provider.current
         self._limits = provider.limits
         self._sampler = provider.sampler
         self._usual = provider.limits is None and provider.sampler is ALWAYS
         self._scope = scope
-        self._said = said
+        self._scope_attrs = scope_attrs
 
     @property
     def resource(self) -> Resource:
@@ -198,7 +198,7 @@ class Tracer(trace.Tracer):
             above: Any = here.get(SPAN_KEY)
             if above is None and context is None:
                 above = run.above
-            attrs = self._attrs(run, attributes) if attributes or self._said else {}
+            attrs = self._attrs(run, attributes) if attributes or self._scope_attrs else {}
             if carried := {**current().get(CARRIED_KEY, {}), **here.get(CARRIED_KEY, {})}:
                 attrs = {**carried, **attrs}
             name = name if type(name) is str and name in plain_texts else safe_text(str(name))
@@ -263,9 +263,9 @@ class Tracer(trace.Tracer):
 
     def _attrs(self, run: Part, attributes: Any) -> dict[str, Any]:
         try:
-            return clean_own({**self._said, **(attributes or {})})
+            return clean_own({**self._scope_attrs, **(attributes or {})})
         except Exception:  # not a mapping, or keys that are no text
-            return {**self._said, **clean_attributes(run, attributes)}
+            return {**self._scope_attrs, **clean_attributes(run, attributes)}
 
 
 def _nowhere(context: Context | None) -> trace.Span:

@@ -111,8 +111,8 @@ class Gpu:
 
     def _temperature(self) -> dict[str, float | int]:
         found = ctypes.c_uint()
-        told = self._nvml.call("nvmlDeviceGetTemperature", self._device, ctypes.c_int(_SENSOR_GPU), ctypes.byref(found))
-        return {"temperature_celsius": found.value} if told else {}
+        ok = self._nvml.call("nvmlDeviceGetTemperature", self._device, ctypes.c_int(_SENSOR_GPU), ctypes.byref(found))
+        return {"temperature_celsius": found.value} if ok else {}
 
     def _ask(self, function: str, found: Any) -> bool:
         return self._nvml.call(function, self._device, ctypes.byref(found))

@@ -75,7 +75,7 @@ class Runs:
         self._server, self._target, self._clock, self._host = server, target, clock, host()
         self.experiments = Experiments(server, target)
         self._known: dict[str, Found] = {}
-        self._asked: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
         """When the run of another rank was first looked for in vain."""
         self._doubts: dict[str, float] = {}
         """When a create was left without an answer."""
@@ -148,7 +148,7 @@ class Runs:
     def _await_turn(self, writer: Writer) -> None:
         """Leave the create to the shipper that has rank 0, and give one without an answer time to show."""
         now = self._clock()
-        if writer.rank and now - self._asked.setdefault(writer.run, now) < FOLLOW_SECONDS:
+        if writer.rank and now - self._asked_at.setdefault(writer.run, now) < FOLLOW_SECONDS:
             raise Retry(f"the run {writer.run} is not in MLflow yet: it is for rank 0's host to create it", after=2.0)
         if now - self._doubts.get(writer.run, float("-inf")) < SETTLE_SECONDS:
             raise Retry("a create had no answer: waiting whether the run shows", after=1.0)

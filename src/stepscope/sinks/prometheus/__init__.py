@@ -185,7 +185,7 @@ class PrometheusSink:
             raise Retry(f"{host}:{port} cannot be listened on: {error.strerror or error}") from error
 
     def _families(self) -> list[Family]:
-        own = Family(
+        dropped = Family(
             "stepscope_values_refused",
             "counter",
             "Values that could not be shown, by reason.",
@@ -197,4 +197,4 @@ class PrometheusSink:
             "Attributes that share a label with another attribute, or were renamed for one of ours.",
             [({}, self._series.clashes)] if self._series.clashes else [],
         )
-        return [*self._series.families(self._now()), *(each for each in (own, clashes) if each.series)]
+        return [*self._series.families(self._now()), *(each for each in (dropped, clashes) if each.series)]

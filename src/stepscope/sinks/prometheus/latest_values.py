@@ -68,19 +68,19 @@ class Series:
         oldest = now * 1e9 - self._stale
         if record.time < oldest:
             return []
-        own = {"project": writer.project, "rank": str(writer.rank), "run": writer.run}
+        identity = {"project": writer.project, "rank": str(writer.rank), "run": writer.run}
         refused = []
         if record.step is not None:
             axis = {"axis": record.axis} if record.axis else {}
             sample = _Sample(STEP_KEY, "gauge", record.step, "The last step that was recorded.")
-            refused.append(self._keep(sample, record.time, _as_key({**own, **axis}), oldest))
+            refused.append(self._keep(sample, record.time, _as_key({**identity, **axis}), oldest))
         instrument = record.instrument or _STEP_METRIC
         if instrument.type == "set":
             return [*filter(None, refused), SETS]
         carried, clashes = labels_of(record.attrs, OWN_LABELS)
         self.clashes += clashes
         scope = {SCOPE_LABEL: instrument.scope} if instrument.scope else {}
-        labels = _as_key({**carried, **scope, **own})
+        labels = _as_key({**carried, **scope, **identity})
         added = self._temporality.convert(writer, _as_sums(record, instrument)) or record
         self._temporality.commit()
         for key, value in added.points():

@@ -68,24 +68,24 @@ class EventLoopLag:
         self._loop = loop
         self._name = name
         self._bus = bus
-        self._asked: int | None = None
+        self._requested: int | None = None
         self._lag: int | None = None
 
     def __call__(self) -> None:
         """Emit the lag in nanoseconds, and ask again."""
         if self._loop.is_closed():
             return
-        asked, lag = self._asked, self._lag
-        if asked is not None and lag is None:
-            lag = time.monotonic_ns() - asked
-        elif self._asked is None or lag is not None:
-            self._asked, self._lag = time.monotonic_ns(), None
-            self._loop.call_soon_threadsafe(self._answer, self._asked)
+        requested, lag = self._requested, self._lag
+        if requested is not None and lag is None:
+            lag = time.monotonic_ns() - requested
+        elif self._requested is None or lag is not None:
+            self._requested, self._lag = time.monotonic_ns(), None
+            self._loop.call_soon_threadsafe(self._answer, self._requested)
         if lag is not None:
             self._bus.execute(("python", "event_loop"), {"lag": lag}, {"loop": self._name})
 
-    def _answer(self, asked: int) -> None:
-        self._lag = time.monotonic_ns() - asked
+    def _answer(self, requested: int) -> None:
+        self._lag = time.monotonic_ns() - requested
 
 
 PERIOD = 10.0

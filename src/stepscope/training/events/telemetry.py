@@ -242,7 +242,7 @@ class FuturePolling:
 
     def __init__(self, telemetry: Telemetry, request_id: str, request_type: str, clock: Callable[[], float]) -> None:
         self._telemetry = telemetry
-        self._said = {"request_id": request_id, "request_type": request_type}
+        self._request = {"request_id": request_id, "request_type": request_type}
         self._clock = clock
         self._began = clock()
         self.iteration = 0
@@ -256,7 +256,7 @@ class FuturePolling:
     def failed(self, error: BaseException, *, should_retry: bool) -> bool:
         """Record a question that failed, by its kind: a status, a connection, a timeout, the work, the answer."""
         data: dict[str, Any] = {
-            **self._said,
+            **self._request,
             "should_retry": bool(should_retry),
             "iteration": self.iteration,
             "elapsed_time": self._clock() - self._began,

@@ -18,7 +18,7 @@ from stepscope.training.service.service_metrics import get_metrics, machine
 ENDPOINT = "TUFT_OTLP_ENDPOINT"
 DEBUG = "TUFT_OTEL_DEBUG"
 _lock = threading.Lock()
-_own: list[stepscope.Run] = []
+_started_here: list[stepscope.Run] = []
 """The run that `init_telemetry` started, until it is shut down."""
 
 
@@ -76,7 +76,7 @@ def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
         if run.status == "disabled":
             return None
         if run is not before:
-            _own[:] = [run]
+            _started_here[:] = [run]
         machine().watched = True
         get_metrics()
         collect_meters()
@@ -89,7 +89,7 @@ def shutdown_telemetry(timeout: float | None = None) -> bool:
     Again does nothing.
     """
     with _lock:
-        run = _own.pop() if _own else None
+        run = _started_here.pop() if _started_here else None
         done = stepscope.flush(timeout) if run is None else run.finish(timeout=timeout)
         if machine.cache_info().currsize:
             machine().watched = False

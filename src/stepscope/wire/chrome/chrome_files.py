@@ -158,8 +158,8 @@ def _describe(draft: Draft, document: Document, trace_id: bytes) -> None:
     """Take what our own files say of a span; name process and thread on those of others."""
     attrs, (pid, tid) = draft.attrs, draft.place
     draft.trace_id = trace_id
-    if (own := attrs.pop(OWN_FIELDS, None)) is not None:
-        _restore(draft, own if isinstance(own, dict) else {})
+    if (fields := attrs.pop(OWN_FIELDS, None)) is not None:
+        _restore(draft, fields if isinstance(fields, dict) else {})
     elif not draft.instant:
         attrs.setdefault("thread.id", tid)
         if (pid, tid) in document.threads:
@@ -173,30 +173,30 @@ def _describe(draft: Draft, document: Document, trace_id: bytes) -> None:
         draft.step = int(found[1])
 
 
-def _restore(draft: Draft, own: Attrs) -> None:
+def _restore(draft: Draft, fields: Attrs) -> None:
     """Make a draft the span, or the event of a span, that it was."""
-    trace_id, span_id = id_of(own.get("trace_id"), 16), id_of(own.get("span_id"), 8)
+    trace_id, span_id = id_of(fields.get("trace_id"), 16), id_of(fields.get("span_id"), 8)
     if trace_id is None or span_id is None:
         return
     draft.trace_id, draft.known = trace_id, True
-    draft.attrs = read_attrs(draft.attrs, own.get("packed"))
+    draft.attrs = read_attrs(draft.attrs, fields.get("packed"))
     if draft.instant:
         draft.parent = span_id
         return
-    draft.id, draft.parent = span_id, id_of(own.get("parent_id"), 8)
-    step = own.get("step")
+    draft.id, draft.parent = span_id, id_of(fields.get("parent_id"), 8)
+    step = fields.get("step")
     if type(step) is int and -_INT64 < step < _INT64:
-        draft.step, draft.axis = step, text_of(own.get("axis")) or None
-    draft.kind = small_number(own.get("kind"), 5)
+        draft.step, draft.axis = step, text_of(fields.get("axis")) or None
+    draft.kind = small_number(fields.get("kind"), 5)
     draft.status, draft.message = (
-        status_number(own.get("status")),
-        text_of(own.get("message")),
+        status_number(fields.get("status")),
+        text_of(fields.get("message")),
     )
     draft.scope, draft.flags = (
-        text_of(own.get("scope")),
-        small_number(own.get("flags"), 2**32 - 1),
+        text_of(fields.get("scope")),
+        small_number(fields.get("flags"), 2**32 - 1),
     )
-    draft.links = read_links(own.get("links"))
+    draft.links = read_links(fields.get("links"))
 
 
 def _groups(reading: _Reading, origin: Origin, shift: int) -> list[Group]:
@@ -329,8 +329,8 @@ def _event(span: Span, pid: int, tid: int, base: int) -> dict[str, Any]:
     return event if span.duration is None else {**event, "dur": span.duration / 1000}
 
 
-def _args(attrs: Attrs, own: Attrs) -> Attrs:
+def _args(attrs: Attrs, fields: Attrs) -> Attrs:
     """Write the arguments of an event: the attributes as they are, and beside them what Chrome does not know."""
     written = attr_args(attrs)
     packed = {"packed": written["packed"]} if "packed" in written else {}
-    return {**written.get("attrs", {}), OWN_FIELDS: {**own, **packed}}
+    return {**written.get("attrs", {}), OWN_FIELDS: {**fields, **packed}}

@@ -127,12 +127,12 @@ def tag(key: str, value: Any = None) -> str:
     return _ODD_IN_TAG.sub("_", key if bare else f"{key}:{value}")[:LONGEST]
 
 
-def joined(tags: tuple[str, ...], own: Iterable[str]) -> tuple[str, ...]:
+def joined(tags: tuple[str, ...], record_tags: Iterable[str]) -> tuple[str, ...]:
     """Put a record's own tags behind those of its writer; its own project, rank and run take the writer's place."""
-    own = tuple(own)
-    replaced = {key for each in own if (key := each.partition(":")[0]) in WRITER_TAGS}
+    record_tags = tuple(record_tags)
+    replaced = {key for each in record_tags if (key := each.partition(":")[0]) in WRITER_TAGS}
     kept = tags if not replaced else [each for each in tags if each.partition(":")[0] not in replaced]
-    return tuple(dict.fromkeys((*kept, *own)))
+    return tuple(dict.fromkeys((*kept, *record_tags)))
 
 
 def tags_of(attrs: Attrs, *, run_tag: bool) -> Iterator[str]:
@@ -169,12 +169,12 @@ def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...])
     """Write an event or an alert as an event of Datadog, its text unchanged; None for other kinds."""
     if not isinstance(record, (Event, Alert)):
         return None
-    said = record.attrs.get(ATTR_ALERT_TYPE)
+    given = record.attrs.get(ATTR_ALERT_TYPE)
     return Notice(
         where,
         cut(record.name or "event", LONGEST_TITLE),
         cut(_word_text(writer, record), LONGEST_TEXT),
-        said if said in ALERT_TYPES else _alert_type(record.severity),
+        given if given in ALERT_TYPES else _alert_type(record.severity),
         _notice_tags(writer, tags, record),
         record.time,
         writer.host,
@@ -186,11 +186,11 @@ def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...])
 
 def check_of(writer: Writer, where: int, event: Event, tags: tuple[str, ...], run_tag: bool) -> Check:
     """Write an event with a check's status as a service check; a status nobody knows is UNKNOWN."""
-    said = event.attrs[names.ATTR_CHECK_STATUS]
-    status = STATUSES.get(said.upper(), _UNKNOWN) if isinstance(said, str) else said
+    given = event.attrs[names.ATTR_CHECK_STATUS]
+    status = STATUSES.get(given.upper(), _UNKNOWN) if isinstance(given, str) else given
     if status not in (0, 1, 2, _UNKNOWN):
         status = _UNKNOWN
-    message = event.body if isinstance(event.body, str) else _said(event)
+    message = event.body if isinstance(event.body, str) else _event_text(event)
     name = cut(event.name or "check", LONGEST)
     return Check(
         where, name, int(status), cut(message, LONGEST_MESSAGE), _tags(tags, event, run_tag), event.time, writer.host
@@ -232,15 +232,15 @@ def _notice_tags(writer: Writer, tags: tuple[str, ...], record: Event | Alert) -
 
 def _word_text(writer: Writer, record: Event | Alert) -> str:
     if isinstance(record, Alert):
-        said = record.message
+        given = record.message
     elif isinstance(record.body, str):
-        said = record.body
+        given = record.body
     else:
-        said = _said(record)
-    return said or f"run {writer.run}, rank {writer.rank}"  # an event needs a text
+        given = _event_text(record)
+    return given or f"run {writer.run}, rank {writer.rank}"  # an event needs a text
 
 
-def _said(event: Event) -> str:
+def _event_text(event: Event) -> str:
     for key in _TEXTS:
         if isinstance(event.attrs.get(key), str):
             stack = event.attrs.get("exception.stacktrace")

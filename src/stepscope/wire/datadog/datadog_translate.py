@@ -89,12 +89,12 @@ class Translator:
             del self._steps[next(iter(self._steps))]
 
     def _writer_tags(self, writer: Writer) -> tuple[str, ...]:
-        own = [tag("project", writer.project)] if writer.project != DEFAULT_PROJECT else []
+        record_tags = [tag("project", writer.project)] if writer.project != DEFAULT_PROJECT else []
         if self._spelling.rank_tag and writer.world_size > 1:
-            own.append(tag("rank", writer.rank))
+            record_tags.append(tag("rank", writer.rank))
         if self._spelling.run_tag:
-            own.append(tag("run_id", writer.run))
-        return tuple(dict.fromkeys((*self._spelling.tags, *own)))
+            record_tags.append(tag("run_id", writer.run))
+        return tuple(dict.fromkeys((*self._spelling.tags, *record_tags)))
 
     def _record(self, writer: Writer, tags: tuple[str, ...], where: int, record: Record, done: Translated) -> None:
         if isinstance(record, Metric):
@@ -113,9 +113,9 @@ class Translator:
                 done.items.append(line)
 
     def _metric(self, writer: Writer, tags: tuple[str, ...], where: int, record: Metric, done: Translated) -> None:
-        own = tuple(tags_of(record.attrs, run_tag=self._spelling.run_tag)) if record.attrs else ()
+        record_tags = tuple(tags_of(record.attrs, run_tag=self._spelling.run_tag)) if record.attrs else ()
         if record.step is not None:
-            named = joined(tags, (each for each in own if each.partition(":")[0] in WRITER_TAGS))
+            named = joined(tags, (each for each in record_tags if each.partition(":")[0] in WRITER_TAGS))
             self._step(writer, named, where, record, record.step, done)
         if record.instrument is not None and _adds_up(record, record.instrument):
             converted = self._temporality.convert(writer, record)
@@ -123,10 +123,10 @@ class Translator:
                 done.refused[BASELINE] += 1
                 return
             record = converted
-        tags = joined(tags, own)
+        tags = joined(tags, record_tags)
         rate = _rate(record.attrs.get(names.ATTR_SAMPLE_RATE))
-        said = record.attrs.get(names.ATTR_NAMESPACE)
-        namespace = said if isinstance(said, str) else self._spelling.namespace
+        given = record.attrs.get(names.ATTR_NAMESPACE)
+        namespace = given if isinstance(given, str) else self._spelling.namespace
         for key, value in record.points():
             for suffix, kind, number, more in _parts(record, value):
                 name = metric_name(key + suffix, namespace)
@@ -191,6 +191,6 @@ def _kind(instrument: Instrument | None) -> PointType:
     return _SAMPLES.get(instrument.type, "g")
 
 
-def _rate(said: Any) -> float:
-    usable = isinstance(said, (int, float)) and math.isfinite(said) and 0 < said < 1
-    return float(said) if usable else 1.0
+def _rate(given: Any) -> float:
+    usable = isinstance(given, (int, float)) and math.isfinite(given) and 0 < given < 1
+    return float(given) if usable else 1.0

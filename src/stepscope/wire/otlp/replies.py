@@ -53,12 +53,12 @@ class Rejections:
     def message(self) -> str:
         """Say what was refused or left out and why, in one line; empty when nothing was."""
         noun = _NOUNS[self.signal]
-        said = []
+        parts = []
         if self.reasons:
-            said.append(f"{self.count} {noun} rejected: {self._explained(self.reasons)}")
+            parts.append(f"{self.count} {noun} rejected: {self._explained(self.reasons)}")
         if self.warnings:
-            said.append(f"{noun} taken without what is malformed in them: {self._explained(self.warnings)}")
-        return "; ".join(said)
+            parts.append(f"{noun} taken without what is malformed in them: {self._explained(self.warnings)}")
+        return "; ".join(parts)
 
     def _explained(self, reasons: dict[str, int]) -> str:
         return "; ".join(self._explain(reason, count) for reason, count in reasons.items())

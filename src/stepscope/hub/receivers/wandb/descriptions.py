@@ -37,10 +37,10 @@ def begin(runs: TrackedRuns, sent: Sent, *, again: bool = False, resume: bool = 
 
 
 def _beginning(about: TrackedRun) -> dict[str, Any]:
-    said = {"notes": about.notes, "tags": read_tags(about.tags), "group": about.group, "job_type": about.job_type}
-    said |= {"program": about.program, "git.commit": about.commit, "git.repository": about.repo}
-    own = {"config": plain_config(about.config), ATTR_HEARTBEAT: HEARTBEAT_SECONDS}
-    return {**own, **{key: value for key, value in said.items() if value}}
+    described = {"notes": about.notes, "tags": read_tags(about.tags), "group": about.group, "job_type": about.job_type}
+    described |= {"program": about.program, "git.commit": about.commit, "git.repository": about.repo}
+    settings = {"config": plain_config(about.config), ATTR_HEARTBEAT: HEARTBEAT_SECONDS}
+    return {**settings, **{key: value for key, value in described.items() if value}}
 
 
 def describe(runs: TrackedRuns, sent: Sent, given: Mapping[str, Any]) -> None:
@@ -118,6 +118,6 @@ def plain_config(text: str) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def definitions_of(config: str) -> tuple[Definition, ...]:
     """The definitions of metrics in a configuration."""
-    own = (read_row(config) or {}).get(OWN_CONFIG)
-    value = own.get("value") if isinstance(own, dict) else None
+    settings = (read_row(config) or {}).get(OWN_CONFIG)
+    value = settings.get("value") if isinstance(settings, dict) else None
     return read_definitions(value.get("m")) if isinstance(value, dict) else ()

@@ -13,7 +13,7 @@ import msgspec
 
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Event, Log, Metric, Record
-from stepscope.wire.wandb_rows import Definition, machine_values, nanoseconds, parts_by_axis, split_row, whole
+from stepscope.wire.wandb_rows import Definition, as_step, machine_values, nanoseconds, parts_by_axis, split_row
 
 UNREADABLE = "a line that is no JSON object"
 EVENT_VALUES = "wandb.values"
@@ -70,7 +70,7 @@ def history_records(
         if row is None:
             decoded.rejected += 1
             continue
-        time, given = time_of(row, now), whole(row.get("_step"))
+        time, given = time_of(row, now), as_step(row.get("_step"))
         step = given if given is not None else step
         decoded.tail = {key: row[key] for key in _OWN[:3] if isinstance(row.get(key), (int, float))}
         for key in _OWN:

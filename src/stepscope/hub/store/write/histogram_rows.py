@@ -198,13 +198,13 @@ def _read(given: Any, time: int) -> Iterator[_Exemplar]:
     for each in given[:MOST] if isinstance(given, list) else ():
         if not isinstance(each, dict) or not isinstance(value := each.get("value"), (int, float)):
             continue
-        at, said = each.get("time"), each.get("attrs")
+        at, attrs = each.get("time"), each.get("attrs")
         yield _Exemplar(
             value,
             at if type(at) is int and 0 < at < _LATEST else time,
             _id(each.get("trace_id"), 16),
             _id(each.get("span_id"), 8),
-            {key: value for key, value in said.items() if isinstance(key, str)} if isinstance(said, dict) else {},
+            {key: value for key, value in attrs.items() if isinstance(key, str)} if isinstance(attrs, dict) else {},
         )
 
 

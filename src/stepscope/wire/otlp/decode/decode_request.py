@@ -55,7 +55,7 @@ def take_spans(raws: Iterable[RawSpan], scope: Scope, place: Place, refused: Rej
     A span without an end is still open; one that ends before it starts has no duration, and one with a parent that
     is no id has none: both are taken, with a warning.
     """
-    home, (scope_name, said) = place.home, scope
+    home, (scope_name, scope_attrs) = place.home, scope
     for trace_id, span_id, parent_id, name, kind, start, end, attrs, events, links, code, message, flags in raws:
         if len(trace_id) != 16 or trace_id == NO_TRACE:
             refused.add(BAD_TRACE_ID, name)
@@ -86,7 +86,7 @@ def take_spans(raws: Iterable[RawSpan], scope: Scope, place: Place, refused: Rej
                 kind if 0 <= kind <= 5 else 0,
                 code if 0 <= code <= 2 else 0,
                 message,
-                {**said, **attrs} if said else attrs,
+                {**scope_attrs, **attrs} if scope_attrs else attrs,
                 events,
                 links,
                 scope_name,
@@ -109,13 +109,13 @@ def take_logs(
     Invalid ids unlink a record, with a warning. Without a time of its own it has the time it was observed, else the
     clock's.
     """
-    home, (scope_name, said) = place.home, scope
+    home, (scope_name, scope_attrs) = place.home, scope
     for time, observed, number, text, event_name, body, attrs, trace_id, span_id, flags in raws:
         records, step, axis = home, None, None
         if not MARKS.isdisjoint(attrs):
             records, step, axis = place.sort(attrs)
-        if said:
-            attrs = {**said, **attrs}
+        if scope_attrs:
+            attrs = {**scope_attrs, **attrs}
         if not 0 < observed <= LATEST:
             observed = 0
         if not 0 < time <= LATEST:
@@ -193,7 +193,7 @@ def take_points(raws: Iterable[RawMetric], scope: Scope, place: Place, refused: 
 
 
 def _take(
-    name: str, instrument: Instrument, points: Iterable[RawPoint], said: dict[str, object], place: Place,
+    name: str, instrument: Instrument, points: Iterable[RawPoint], scope_attrs: dict[str, object], place: Place,
     refused: Rejections,
 ) -> int:  # fmt: skip
     home, gaps, last = place.home, 0, 0
@@ -219,8 +219,8 @@ def _take(
             step, attrs = only, {}  # what our own sinks send, the short way
         elif not MARKS.isdisjoint(attrs):
             records, step, axis = place.sort(attrs)
-        if said:
-            attrs = {**said, **attrs}
+        if scope_attrs:
+            attrs = {**scope_attrs, **attrs}
         records.append(Metric(time, step, axis, None, {name: value}, attrs, made))
     return gaps
 

@@ -61,10 +61,10 @@ def scope_of(name: str, version: str, schema_url: str, attrs: Attrs, dropped: in
     if clashes := [field for field in SCOPE_FIELDS if field in attrs]:
         attrs = {key: value for key, value in attrs.items() if key not in clashes}
         refused.warn(SCOPE_CLASH, clashes[0], len(clashes))
-    said = {otlp_names.ATTR_SCOPE + key: value for key, value in attrs.items()}
+    scope_attrs = {otlp_names.ATTR_SCOPE + key: value for key, value in attrs.items()}
     fields = {"version": version, "schema_url": schema_url, "dropped_attributes_count": dropped}
-    said.update((otlp_names.ATTR_SCOPE + field, value) for field, value in fields.items() if value)
-    return name, said
+    scope_attrs.update((otlp_names.ATTR_SCOPE + field, value) for field, value in fields.items() if value)
+    return name, scope_attrs
 
 
 def note_dropped(attrs: Attrs, *counts: tuple[str, int]) -> None:
@@ -205,17 +205,17 @@ class Origins:
         experiment = self._headers.get(otlp_names.HEADER_EXPERIMENT)
         if experiment:
             resource = {**resource, otlp_names.ATTR_EXPERIMENT: experiment}
-        rank = whole(resource.get(ATTR_RANK, resource.get("rank")), 0)
+        rank = small_int(resource.get(ATTR_RANK, resource.get("rank")), 0)
         origin = Origin(
             run=run,
             project=first_text(resource, (otlp_names.ATTR_PROJECT, "service.namespace")) or _service(resource),
             name=first_text(resource, (otlp_names.ATTR_RUN_NAME,)) or None,
-            attempt=max(1, whole(resource.get(otlp_names.ATTR_ATTEMPT), 1)),
+            attempt=max(1, small_int(resource.get(otlp_names.ATTR_ATTEMPT), 1)),
             rank=rank,
-            world_size=max(rank + 1, whole(resource.get(ATTR_WORLD_SIZE, resource.get("world_size")), 1)),
-            local_rank=whole(resource.get(ATTR_LOCAL_RANK), 0),
+            world_size=max(rank + 1, small_int(resource.get(ATTR_WORLD_SIZE, resource.get("world_size")), 1)),
+            local_rank=small_int(resource.get(ATTR_LOCAL_RANK), 0),
             host=first_text(resource, ("host.name",)),
-            pid=whole(resource.get("process.pid"), 0),
+            pid=small_int(resource.get("process.pid"), 0),
             resource=resource,
         )
         return Place(self, origin, strength)
@@ -256,7 +256,7 @@ def first_text(attrs: Attrs, keys: tuple[str, ...]) -> str:
     return ""
 
 
-def whole(value: Any, default: int) -> int:
+def small_int(value: Any, default: int) -> int:
     """Read a small whole number, also from text, as the resource variables carry it."""
     if type(value) is str and value.isascii() and value.isdigit() and len(value) < 11:
         value = int(value)
@@ -270,11 +270,11 @@ def _service(resource: Attrs) -> str:
 def _rank_of(attrs: Attrs, origin: Origin) -> tuple[int, int]:
     """Read the rank of a record; a bare `rank` counts beside a world size only, else it may be a LoRA's."""
     if ATTR_RANK in attrs:
-        rank = whole(attrs[ATTR_RANK], origin.rank)
-        world_size = whole(attrs.get(ATTR_WORLD_SIZE), origin.world_size)
+        rank = small_int(attrs[ATTR_RANK], origin.rank)
+        world_size = small_int(attrs.get(ATTR_WORLD_SIZE), origin.world_size)
     elif "world_size" in attrs:
-        rank = whole(attrs.get("rank"), origin.rank)
-        world_size = whole(attrs["world_size"], origin.world_size)
+        rank = small_int(attrs.get("rank"), origin.rank)
+        world_size = small_int(attrs["world_size"], origin.world_size)
     else:
         return origin.rank, origin.world_size
     return rank, max(world_size, rank + 1)

@@ -117,8 +117,8 @@ def resource_of(writer: Writer) -> Attrs:
         ATTR_LOCAL_RANK: writer.local_rank,
         otlp_names.ATTR_ATTEMPT: writer.attempt,
     }
-    said = attrs.get("service.instance.id")
-    attrs["service.instance.id"] = said if said and writer.main else instance
+    given = attrs.get("service.instance.id")
+    attrs["service.instance.id"] = given if given and writer.main else instance
     if writer.name:
         attrs[otlp_names.ATTR_RUN_NAME] = writer.name
     if writer.named_host:
@@ -161,15 +161,21 @@ def write_scope(name: str, attrs: Attrs) -> tuple[bytes, Attrs]:
     """
     if are_plain(attrs):
         return _named(name), attrs
-    own = {key: value for key, value in attrs.items() if not key.startswith(ATTR_SCOPE)}
-    said = {key.removeprefix(ATTR_SCOPE): value for key, value in attrs.items() if key not in own}
-    fields = {field: said.pop(field) for field in ("name", "version", "schema_url") if type(said.get(field)) is str}
-    dropped = said.pop("dropped_attributes_count") if type(said.get("dropped_attributes_count")) is int else 0
+    record_attrs = {key: value for key, value in attrs.items() if not key.startswith(ATTR_SCOPE)}
+    scope_attrs = {key.removeprefix(ATTR_SCOPE): value for key, value in attrs.items() if key not in record_attrs}
+    fields = {
+        field: scope_attrs.pop(field)
+        for field in ("name", "version", "schema_url")
+        if type(scope_attrs.get(field)) is str
+    }
+    dropped = (
+        scope_attrs.pop("dropped_attributes_count") if type(scope_attrs.get("dropped_attributes_count")) is int else 0
+    )
     called, version = name or fields.get("name", ""), fields.get("version", "")
-    inside = text(b"\x0a", called) + text(b"\x12", version) + _SCOPE_ATTRS.write(said)
+    inside = text(b"\x0a", called) + text(b"\x12", version) + _SCOPE_ATTRS.write(scope_attrs)
     if dropped:
         inside += b"\x20" + varint(dropped & MASK)
-    return (delimited(b"\x0a", inside) if inside else b"") + text(b"\x1a", fields.get("schema_url", "")), own
+    return (delimited(b"\x0a", inside) if inside else b"") + text(b"\x1a", fields.get("schema_url", "")), record_attrs
 
 
 @lru_cache(maxsize=1024)
