@@ -15,7 +15,7 @@ ATTR_STATE = "alert.state"
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True):
-    """What an alert is about. A finding's `key` is its metric or span, and its rank is None: the ranks are evidence."""
+    """What an alert is about. A finding has its metric or span as `key` and no rank: the ranks are evidence."""
 
     rule: str
     run: str
@@ -25,7 +25,7 @@ class Subject(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def fingerprint(self) -> str:
-        """The same in every process that sees the same cause."""
+        """Identifies the subject; the same in every process that sees the same cause."""
         # A finding is one cause whichever rule reports it.
         rule = "" if self.finding else self.rule
         parts = (rule, self.run, self.key, "" if self.rank is None else str(self.rank), self.finding)
@@ -56,18 +56,20 @@ class Alert(msgspec.Struct, kw_only=True):
     ended: bool = False
     """It was resolved because its run ended."""
     count: int = 1
-    """How often it went from recovering back to firing, or was reported again, and once more."""
+    """How often it was reported or went from recovering back to firing, the first time included."""
     seen_by: tuple[str, ...] = ("hub",)
-    """Who saw it: `hub`, `trainer`, or both, the first one first."""
+    """Where it was detected: `hub`, `trainer`, or both, in that order of time."""
     acknowledged_by: str = ""
     acknowledged: int = 0
     expected: bool = False
     muted: str = ""
-    """Why nobody is told: a silence, another alert, or a mark as expected."""
+    """Why no notification is sent: a silence, another alert, or a mark as expected."""
     notified: int = 0
-    """When somebody was last told, in ns."""
+    """When a notification was last queued, in ns."""
     delivered: int = 0
-    """When a notifier last took it, in ns; one that is told and not delivered is told again after a restart."""
+    """When a notifier last accepted it, in ns; a notification queued and not delivered is sent again after a restart.
+
+    """
     error: str = ""
     finding: dict[str, Any] | None = None
     snapshot: dict[str, Any] | None = None
@@ -78,13 +80,13 @@ class Alert(msgspec.Struct, kw_only=True):
         return self.subject.fingerprint
 
     def saw(self, who: str) -> None:
-        """Note who saw it too."""
+        """Add where it was also detected."""
         if who not in self.seen_by:
             self.seen_by = (*self.seen_by, who)
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is not to be told about what, until when; patterns in which `*` stands for anything."""
+    """A silence: which alerts cause no notifications, and until when; `*` in a pattern matches anything."""
 
     id: str
     rule: str = "*"
@@ -111,7 +113,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     time: int = 0
 
     def covers(self, alert: Alert) -> bool:
-        """Tell whether an alert is alike."""
+        """Return whether this mark applies to an alert."""
         about = alert.subject
         same = about.finding == self.finding if self.finding else about.rule == self.rule and not about.finding
         where = about.run == self.run if self.run else alert.project == self.project

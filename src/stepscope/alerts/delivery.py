@@ -1,4 +1,4 @@
-"""Delivery to notifiers: a queue and a thread for each, so that a dead one delays nobody else."""
+"""Delivery to notifiers: each has its own queue and thread, so that one that is down does not delay the others."""
 
 import threading
 import time
@@ -16,11 +16,11 @@ MOST_WAITING = 200
 MOST_A_MINUTE = 20
 FIRST_WAIT, LONGEST_WAIT = 1.0, 300.0
 GIVE_UP_SECONDS = 6 * 3600.0
-"""A notification that could not be delivered for so long is dropped and counted."""
+"""A notification that could not be delivered for this many seconds is dropped and counted."""
 
 
 class DeliveryStatus(msgspec.Struct, kw_only=True):
-    """How one notifier fares."""
+    """The delivery status of one notifier."""
 
     name: str
     place: str
@@ -30,7 +30,7 @@ class DeliveryStatus(msgspec.Struct, kw_only=True):
     dropped: int = 0
     waiting: int = 0
     trouble: str = ""
-    """Why the last try failed; empty when it did not."""
+    """Why the last attempt failed; empty when it succeeded."""
 
 
 class Delivery:
@@ -53,7 +53,7 @@ class Delivery:
         self._queue: deque[Notification] = deque()
         self._sent: deque[float] = deque(maxlen=most_a_minute)
         self._unsaid = 0
-        """Dropped since the last one that was delivered."""
+        """Notifications dropped since the last successful delivery."""
         self._wake, self._halt = threading.Event(), threading.Event()
         self._idle = threading.Condition()
         self._busy = False
@@ -61,7 +61,7 @@ class Delivery:
         self._thread.start()
 
     def offer(self, notification: Notification) -> bool:
-        """Queue a notification; False, and counted, when too many wait."""
+        """Queue a notification; False, and counted, when the queue is full."""
         if len(self._queue) >= MOST_WAITING or self._halt.is_set():
             self.status.dropped += 1
             self._unsaid += 1
@@ -71,12 +71,12 @@ class Delivery:
         return True
 
     def wait_idle(self, seconds: float) -> bool:
-        """Wait until nothing is queued or under way; False when that takes longer."""
+        """Wait until the queue is empty and nothing is being sent; False on timeout."""
         with self._idle:
             return self._idle.wait_for(lambda: not self._queue and not self._busy, seconds)
 
     def stop(self, seconds: float = 2.0) -> None:
-        """Deliver what can be in the time given, and end."""
+        """Deliver what is possible within the timeout, and stop."""
         self.wait_idle(seconds)
         self._halt.set()
         self._wake.set()
@@ -132,7 +132,7 @@ class Delivery:
         return notifier
 
     def _keep_rate(self) -> None:
-        """Wait until the next may be sent: so many in any minute."""
+        """Wait until the rate limit per minute allows the next notification."""
         if len(self._sent) == self._most:
             self._halt.wait(max(self._sent[0] + 60.0 - self._clock(), 0.0))
 
@@ -154,23 +154,23 @@ class Deliveries:
         self._all = {name: Delivery(name, config, on_sent=on_sent) for name, config in configs.items()}
 
     def send(self, notification: Notification) -> bool:
-        """Queue a notification; False when its notifier is not known or too many wait."""
+        """Queue a notification; False when the notifier is unknown or its queue is full."""
         found = self._all.get(notification.notifier)
         return found is not None and found.offer(notification)
 
     def statuses(self) -> list[DeliveryStatus]:
-        """How each fares."""
+        """The status of each notifier."""
         return [each.status for each in self._all.values()]
 
     def stop(self, seconds: float = 2.0) -> None:
-        """End all, in the time given for all together."""
+        """Stop all notifiers within one common timeout."""
         deadline = time.monotonic() + seconds
         for each in self._all.values():
             each.stop(max(deadline - time.monotonic(), 0.0))
 
 
 def send_test(name: str, config: NotifierConfig, now: int, address: str = "", seconds: float = 15.0) -> str:
-    """Send a test to a notifier and wait; why it failed, empty when it was taken."""
+    """Send a test notification and wait; return why it failed, empty when it was accepted."""
     about = Subject("test", "test-run", "trainer/loss", 0)
     text = "This is a test of the notifier: nothing is wrong."
     alert = Alert(id="test", subject=about, state="firing", severity="INFO", message=text, began=now, changed=now)

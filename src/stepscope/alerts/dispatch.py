@@ -1,4 +1,4 @@
-"""Notifications from alerts: those of one run are grouped, repeated while they last, and muted where they should be."""
+"""Turns alerts into notifications: grouped by run, repeated while they last, and muted by silences and marks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from stepscope.alerts.rule import Compiled
 Status = Literal["firing", "resolved"]
 NS = 1_000_000_000
 GROUP_WAIT, GROUP_INTERVAL = 1.0, 60.0
-"""Seconds that the first alert of a group waits for others, and between two notifications of one group."""
+"""Seconds that the first alert of a group waits for others, and seconds between two notifications of a group."""
 MOST_IN_ONE = 20
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """What one notifier is told at once: alerts of one run with the same status."""
+    """One notification: alerts of one run with the same status."""
 
     notifier: str
     status: Status
@@ -35,7 +35,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """What belongs together at a destination that deduplicates."""
+        """The key by which a destination deduplicates."""
         return self.alerts[0].fingerprint if len(self.alerts) == 1 else f"run:{self.run}"
 
 
@@ -48,7 +48,7 @@ class _Group:
 
 
 class Dispatcher:
-    """Makes notifications of alerts. Pure: it is fed with what changed and with the time, and returns what is due."""
+    """Turns alerts into notifications. Pure: it takes changed alerts and the time, and returns what is due."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Dispatcher:
         self._groups: dict[tuple[str, str], _Group] = {}
 
     def take(self, alerts: Iterable[Alert], now: int) -> None:
-        """Take alerts whose state changed."""
+        """Add alerts whose state changed."""
         for alert in alerts:
             if alert.state == "firing" and not alert.notified:
                 self._offer(alert, now)
@@ -82,7 +82,7 @@ class Dispatcher:
                 self._group(name, alert, now).firing[alert.id] = alert
 
     def due(self, open_alerts: Iterable[Alert], now: int) -> list[Notification]:
-        """What is to be sent now. Open alerts that are repeated, or muted no longer, are offered again."""
+        """Return what is to be sent now; open alerts that are repeated, or no longer muted, are sent again."""
         for alert in open_alerts:
             if alert.state in ("firing", "recovering", "no-data", "error") and alert.fired:
                 self._again(alert, now)
@@ -147,7 +147,7 @@ class Dispatcher:
 def notification(
     notifier: str, status: Status, alerts: Sequence[Alert], now: int, address: str = "", *, test: bool = False
 ) -> Notification:
-    """Put alerts of one run into words."""
+    """Compose the text of a notification for alerts of one run."""
     ordered = sorted(alerts, key=lambda each: (-_rank(each.severity), each.began))
     shown, first = ordered[:MOST_IN_ONE], ordered[0]
     what = first.subject.finding or first.subject.rule

@@ -1,4 +1,4 @@
-"""The evaluator: records, findings and the time in, alerts out; the same in the trainer, in the hub and in a replay."""
+"""The evaluator: records, findings and the time in, alerts out; the same code in trainer, hub and replay."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 
 OLD_NS = 3600 * 1_000_000_000
-"""A value or finding that is older is history when it is first heard of, as in a run that is imported."""
+"""A value or finding older than this when it arrives is history, as in an imported run, and raises no alert."""
 QUIET_NS = 2 * OLD_NS
 MOST_KNOWN = 100_000
 MOST_SHAPES = 10_000
-"""Sets of names that records of a run have, for which it is remembered what is watched."""
+"""Shapes of records (sets of names) per run for which the watched values are cached."""
 RECORDED = "alert"
-"""The kind under which an alert that a program recorded is a finding."""
+"""The finding kind of an alert recorded by the program itself."""
 
 
 class Evaluator:
@@ -34,15 +34,15 @@ class Evaluator:
         self.open: dict[str, Alert] = {}
         """By fingerprint: those that are pending or firing."""
         self.known_findings: set[tuple[str, int | None]] = set()
-        """Findings that were alerts already, by fingerprint and step: read again after a restart, they are none."""
+        """Fingerprint and step of findings that already raised alerts: read again after a restart, they raise no other."""
         self._who = who
         self._runs: dict[str, RunSeries] = {}
         self._awake: dict[str, Watch] = {}
-        """By fingerprint: what must be looked at as time goes by."""
+        """By fingerprint: what must be checked as time passes."""
         self._absent: dict[tuple[str, str, int], tuple[RunSeries, Series]] = {}
 
     def feed(self, writer: Writer, found: Iterable[Record], now: int) -> None:
-        """Take records of one writer, in their order; `now` is the time of the evaluation, in ns."""
+        """Evaluate records of one writer, in order; `now` is the time of the evaluation, in ns."""
         run = self._runs.get(writer.run) or self._new_run(writer)
         run.last_seen = now
         rank, history = writer.rank, now - OLD_NS
@@ -90,7 +90,7 @@ class Evaluator:
     def take_finding(
         self, writer: Writer, finding: Finding, now: int, who: str | None = None, more: Mapping[str, Any] | None = None
     ) -> None:
-        """Take a finding of the diagnosis; one that is reported again is the same alert."""
+        """Evaluate a finding; one that is reported again updates the same alert."""
         run = self._runs.get(writer.run) or self._new_run(writer)
         about = Subject("", run.id, finding.key or finding.span or "", None, finding.kind)
         watch = run.findings.get(about.fingerprint)
@@ -121,7 +121,7 @@ class Evaluator:
             alert.finding = {**_evidence(finding), **(more or {})}
 
     def tick(self, now: int) -> None:
-        """Say what time it is, for what shows by its absence."""
+        """Advance the time, for conditions about missing data."""
         for run, series in list(self._absent.values()):
             for watch in series.absent:
                 limit = watch.machine.rule.condition.absent
@@ -155,7 +155,7 @@ class Evaluator:
             self._close(alert, now)
 
     def forget_quiet(self, now: int) -> None:
-        """Let go of runs of which nothing came for hours and of which nothing is open; heard again, they begin anew."""
+        """Forget runs without records for hours and without open alerts; if records arrive again, they start anew."""
         busy = {alert.subject.run for alert in self.open.values()}
         for id, run in list(self._runs.items()):
             if id not in busy and now - run.last_seen > QUIET_NS:
@@ -164,7 +164,7 @@ class Evaluator:
             self.known_findings.clear()
 
     def restore(self, alerts: Iterable[Alert]) -> None:
-        """Take up alerts of before; an open one is continued when its series is heard again."""
+        """Restore alerts after a restart; an open one continues when values of its series arrive again."""
         for alert in alerts:
             if alert.subject.finding:
                 self.known_findings.add((alert.fingerprint, alert.step))
@@ -219,7 +219,7 @@ class Evaluator:
                 self._settle(run, watch, state, time, step)
 
     def _recorded(self, run: RunSeries, rank: int, record: records.Alert, now: int) -> None:
-        """An alert of the run's own journal: of a rule in the trainer, or one that the program raised itself."""
+        """Handle an alert in the run's journal: one of a rule in the trainer, or one that the program raised itself."""
         rule, state = record.attrs.get(ATTR_RULE), record.attrs.get(ATTR_STATE)
         fingerprint = record.attrs.get(ATTR_FINGERPRINT)
         if not isinstance(rule, str) or not isinstance(fingerprint, str) or state not in ("firing", "resolved"):
@@ -266,7 +266,7 @@ class Evaluator:
         self._note(alert)
 
     def _settle(self, run: RunSeries, watch: Watch, state: State | None, time: int, step: int | None) -> None:
-        """Carry a new state of a machine over to its alert."""
+        """Apply a new state of the state machine to its alert."""
         machine, alert = watch.machine, watch.alert
         if state is None:
             if alert is not None and machine.state == "firing":

@@ -1,4 +1,4 @@
-"""Who is not told: silences, marks as expected, and alerts that another alert explains."""
+"""Which alerts cause no notification: silenced, marked as expected, explained by another alert, or old."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,11 +6,11 @@ from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.rule import Compiled, patterns
 
 OLD_NS = 60 * 60 * 1_000_000_000
-"""An alert about records that are so old is kept in the history, and nobody is told: a hub is catching up."""
+"""Alerts about records older than this are kept in the history without a notification: the hub is catching up."""
 
 
 def matches(silence: Silence, alert: Alert) -> bool:
-    """Tell whether a silence is about an alert."""
+    """Return whether a silence applies to an alert."""
     about = alert.subject
     pairs = ((silence.rule, (about.rule, f"finding {about.finding}")), (silence.key, (about.key,)))
     run = (about.run, alert.run_name or about.run)
@@ -25,7 +25,7 @@ def reason(
     firing: Iterable[Alert],
     rules: Mapping[str, Compiled],
 ) -> str:
-    """Why nobody is to be told of an alert now; empty when somebody is."""
+    """Return why an alert causes no notification now; empty when it does."""
     for mark in expected:
         if mark.covers(alert):
             return f"expected, says {mark.who}" if mark.who else "expected"

@@ -1,9 +1,9 @@
-"""One value from those of all ranks at a step."""
+"""Aggregates the values of all ranks at a step into one."""
 
 from collections.abc import Callable, Sequence
 
 OPEN_STEPS = 4
-"""So many steps wait for ranks that have not reported; then the oldest is taken as it is."""
+"""The most steps that wait for missing ranks; beyond that the oldest is aggregated without them."""
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "max": max,
@@ -16,7 +16,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 class OverRanks:
-    """Collects the values of a key by step. The ranks that are waited for are those that reported before."""
+    """Collects the values of a key by step, and waits for the ranks that reported earlier steps."""
 
     def __init__(self, aggregate: str, world: int) -> None:
         self._aggregate = AGGREGATES[aggregate]

@@ -1,4 +1,4 @@
-"""Rules over records that are known already: what would have fired, and tests of rules with tables of values."""
+"""Replays rules over stored records, and runs tests of rules on tables of values."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,11 +40,11 @@ class RuleTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BadTest(StepscopeError):
-    """A test of rules makes no sense."""
+    """A test of rules is invalid."""
 
 
 def replay(rules: Sequence[Compiled], records: Iterable[tuple[Writer, Record]]) -> list[Alert]:
-    """What fires over records in the order of their time; without notifying anybody."""
+    """Return what fires over records in order of time; no notifications are sent."""
     evaluator = Evaluator(rules, "replay")
     ticked = 0
     for writer, record in records:
@@ -56,7 +56,7 @@ def replay(rules: Sequence[Compiled], records: Iterable[tuple[Writer, Record]]) 
 
 
 def run_test(rules: Sequence[Compiled], test: RuleTest) -> list[str]:
-    """Feed a table step by step; what came otherwise than expected, in words."""
+    """Feed a table step by step; return the differences from what was expected, as text."""
     try:
         every = read_duration("every", test.every).seconds
     except RuleError as error:
@@ -95,7 +95,7 @@ def _differs(wanted: Expectation, alerts: Iterable[Alert]) -> str:
 
 
 def read_values(given: str | list[float | None]) -> Iterator[float | None]:
-    """Read values from a list, or from a text in which `1x10` is ten times 1 and `_` is none."""
+    """Read values from a list, or from a text in which `1x10` is ten times 1 and `_` is a missing value."""
     if not isinstance(given, str):
         yield from given
         return

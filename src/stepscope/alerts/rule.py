@@ -14,12 +14,12 @@ from stepscope.model.names import SEVERITIES
 
 Severity = Literal["INFO", "WARN", "ERROR", "FATAL"]
 Aggregate = Literal["max", "min", "mean", "sum", "spread", "count"]
-"""One value from those of all ranks at a step; `spread` is the highest minus the lowest, `count` how many ranks."""
+"""How the values of all ranks at a step are aggregated; `spread` is maximum minus minimum, `count` counts ranks."""
 Kind = Literal["above", "below", "outside", "absent", "changes", "not finite", "finding", "test"]
 
 LONGEST_NAME, LONGEST_MESSAGE = 100, 1000
 FIELDS = ("rule", "run", "project", "name", "key", "rank", "value", "step", "threshold", "severity", "text")
-"""What a message may name in braces."""
+"""The names that a message template may use in braces."""
 _NAME = re.compile(r"[\w][\w .:/-]{0,99}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|steps?)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -29,7 +29,7 @@ _WHEN = "write `> 5`, `< 0.1`, `outside 0.1 0.3`, `absent 5m`, `changes`, `not f
 
 
 class RuleError(StepscopeError, ValueError):
-    """A rule makes no sense; `field` is the one to mend."""
+    """A rule is invalid; `field` is the field to fix."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -51,29 +51,29 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"hol
     when: str = ""
     """The condition, such as `> 5`."""
     test: Any = None
-    """Instead of `when`, in Python only: a function that tells whether a value breaches."""
+    """Instead of `when`, in Python only: a function that returns whether a value breaches."""
     key: str | list[str] = "*"
     """Patterns of keys, such as `trainer/loss` or `*/kl*`."""
     category: str = ""
     run: RunFilter = RunFilter()
     rank: int | list[int] | None = None
-    """Only these ranks; each rank has an alert of its own."""
+    """Only these ranks; each rank has its own alert."""
     over_ranks: Aggregate | None = None
-    """Judge one value made of those of all ranks instead."""
+    """Evaluate one aggregate of all ranks instead."""
     hold: str | float = 0
     """How long the condition must hold: seconds, `5m`, or `10 steps`."""
     recovery: float | None = None
-    """The value at which it recovers; without, the threshold itself."""
+    """The value at which it recovers; by default the threshold itself."""
     keep_firing: str | float = 0
     warm_up: str | float = 0
     no_data: str | float = "30m"
-    """Without a value for so long, an open alert is in the state no-data."""
+    """Without a value for this long, an open alert goes to the state no-data."""
     nan: Literal["breach", "ignore"] = "breach"
     severity: Severity | None = None
-    """None: WARN, and for a finding its own."""
+    """None: WARN, or the severity of the finding."""
     message: str = ""
     notifiers: list[str] | None = None
-    """Their names; None: all that are configured."""
+    """Names of notifiers; None: all that are configured."""
     inhibits: list[str] = []
     """Patterns of rules whose alerts of the same run are not sent while this one fires."""
     repeat: str | float = "4h"
@@ -114,7 +114,7 @@ class Condition:
     text: str = ""
 
     def breaches(self, value: float) -> bool:
-        """Tell whether a number breaches; not for NaN, `absent`, `changes` and `finding`."""
+        """Return whether a number breaches; not defined for NaN, `absent`, `changes` and `finding`."""
         if self.test is not None:
             return bool(self.test(value))
         return not (self.low < value < self.high) if self.strict else not (self.low <= value <= self.high)
@@ -136,7 +136,7 @@ class Compiled:
     ranks: frozenset[int] | None
     inhibits: re.Pattern[str] | None
     source: str = ""
-    """Where it was written: a pack, a file, or `init`."""
+    """Where it was defined: a pack, a file, or `init`."""
 
     @property
     def name(self) -> str:
@@ -145,23 +145,23 @@ class Compiled:
 
     @property
     def severity(self) -> Severity:
-        """How bad a breach is, where nothing else says it."""
+        """The severity of a breach, unless the finding has one."""
         return self.rule.severity or "WARN"
 
     def wants_key(self, key: str) -> bool:
-        """Tell whether it watches a key."""
+        """Return whether it applies to a key."""
         if self.condition.kind == "finding":
             return False
         category = self.rule.category
         return (not category or key.startswith(category + "/")) and self.keys.fullmatch(key) is not None
 
     def wants_run(self, id: str, project: str, name: str) -> bool:
-        """Tell whether it is for a run."""
+        """Return whether it applies to a run."""
         return all(pattern.fullmatch(text) for pattern, text in zip(self.runs, (id, project, name), strict=True))
 
 
 def compile_rule(rule: Rule, source: str = "") -> Compiled:
-    """Check a rule; RuleError names the field and says what to write."""
+    """Check a rule; RuleError names the field and the fix."""
     if _NAME.fullmatch(rule.name) is None:
         raise RuleError("name", f"use 1 to {LONGEST_NAME} letters, digits, spaces and . : / _ -")
     condition = read_condition(rule.when) if rule.test is None else _python_condition(rule)
@@ -204,7 +204,7 @@ def from_python(given: Sequence[Rule | Mapping[str, Any]], source: str = "init")
 
 
 def patterns(globs: Sequence[str]) -> re.Pattern[str]:
-    """One expression that matches any of some patterns."""
+    """Compile some patterns into one regular expression."""
     return re.compile("|".join(translate(re.sub(r"\*+", "*", glob[:500])) for glob in globs))
 
 
@@ -261,7 +261,7 @@ def read_duration(field: str, given: str | float) -> Duration:
 
 
 def check_message(message: str) -> None:
-    """Look whether a template names only what there is."""
+    """Check that a template uses only known names."""
     if len(message) > LONGEST_MESSAGE:
         raise RuleError("message", f"a message has at most {LONGEST_MESSAGE} characters")
     for name in _PLACEHOLDER.findall(message):
@@ -270,7 +270,7 @@ def check_message(message: str) -> None:
 
 
 def fill(message: str, values: dict[str, Any]) -> str:
-    """Put values in place of names in braces; a brace that names nothing stays."""
+    """Replace names in braces by values; unknown names stay."""
     return _PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), message)
 
 

@@ -1,4 +1,4 @@
-"""Rules as YAML text, read with line and column; what a file holds beside rules: packs and notifiers."""
+"""Rule files: rules, packs and notifiers as YAML, with line and column of every mistake."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -37,15 +37,15 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, source: str = "", notifiers: Iterable[str] = ()) -> Rules:
-    """Read a file; Mistake says what is wrong in which line and column. Packs are not among the rules.
+    """Parse a file; Mistake has the line and column of what is wrong.
 
-    `notifiers` are known from other files.
+    Rules of packs are not included. `notifiers` are known from other files.
     """
     return _checked(_read(text), source, notifiers)
 
 
 def parse_tests(text: str, source: str, beside: Callable[[str], str]) -> Rules:
-    """Read a file of tests; `beside` reads the file with the rules where it names one."""
+    """Parse a file of tests; `beside` reads the file with the rules that it names."""
     document = _read(text)
     found = _checked(document, source, ())
     if not document.value.file:
@@ -92,7 +92,7 @@ def _checked(document: Document[RuleFile], source: str, notifiers: Iterable[str]
 
 
 def with_packs(texts: Iterable[tuple[str, str]]) -> Rules:
-    """Read (source, text) pairs, the later over the earlier, and add the packs that none switches off."""
+    """Parse (source, text) pairs, later ones overriding earlier ones, and add the packs that none disables."""
     rules: dict[str, Compiled] = {}
     notifiers: dict[str, Mapping[str, Any]] = {}
     packs = dict.fromkeys(PACKS, True)

@@ -1,4 +1,4 @@
-"""The states of one alert, a pure machine fed with time, step and value: it holds no clock and does no I/O."""
+"""The state machine of one alert: pure, fed with time, step and value."""
 
 import math
 import sys
@@ -10,7 +10,7 @@ from stepscope.alerts.rule import Compiled, Duration
 State = Literal["inactive", "pending", "firing", "recovering", "resolved", "no-data", "error"]
 STATES: tuple[State, ...] = ("inactive", "pending", "firing", "recovering", "resolved", "no-data", "error")
 OPEN: frozenset[State] = frozenset(("firing", "recovering", "no-data", "error"))
-"""The states in which somebody was told, or is to be."""
+"""The states in which a notification was or will be sent."""
 _CALM: frozenset[State] = frozenset(("inactive", "resolved"))
 NS = 1_000_000_000
 
@@ -24,7 +24,7 @@ class Mark:
     points: int
 
     def reached(self, duration: Duration, time: int, step: int | None, points: int) -> bool:
-        """Tell whether so much has passed; of steps, the first one counts too."""
+        """Return whether a duration has passed; for steps, the first step counts too."""
         if not duration.steps:
             return time - self.time >= duration.seconds * NS
         passed = points - self.points if step is None or self.step is None else step - self.step
@@ -33,18 +33,18 @@ class Mark:
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """One rule on one series. Points come in the order of their writer; an earlier step begins a wait anew."""
+    """One rule on one series. Points come in the order of their writer; an earlier step restarts a pending wait."""
 
     rule: Compiled
     state: State = "inactive"
     calm: bool = True
-    """Inactive or resolved: nothing waits, so a healthy value changes nothing."""
+    """Whether it is inactive or resolved: nothing is pending, so a healthy value changes nothing."""
     low: float = -math.inf
     high: float = math.inf
-    """A value from low to high is healthy; where that does not decide it, low is NaN, which nothing passes."""
+    """A value between `low` and `high` is healthy; `low` is NaN where bounds alone do not decide."""
     points: int = 0
     time: int = 0
-    """When it was fed last."""
+    """When it was last updated."""
     breached: Mark | None = None
     recovered: Mark | None = None
     value: float | None = None
@@ -58,7 +58,7 @@ class Machine:
             self.low, self.high = -sys.float_info.max, sys.float_info.max
 
     def take(self, time: int, step: int | None, value: float, started: int = 0) -> State | None:
-        """Judge a value; the new state, None when it stays. `started` is when the run began, for the warm-up."""
+        """Evaluate a value; return the new state, None if unchanged. The warm-up is counted from `started`."""
         self.points += 1
         self.time = time
         if self._is_warming_up(time, step, started):
@@ -74,7 +74,7 @@ class Machine:
         return self.judge(time, step, breaching, healed=not breaching and self._has_recovered(value))
 
     def judge(self, time: int, step: int | None, breaching: bool, *, healed: bool) -> State | None:
-        """Take a verdict. Between the threshold and that of the recovery, neither holds."""
+        """Apply a verdict; between the threshold and the recovery value neither flag is set."""
         self.time = time
         state = "firing" if self.state in ("no-data", "error") and self.breached is not None else self.state
         if breaching:
@@ -90,7 +90,7 @@ class Machine:
         return self._move(state)
 
     def tick(self, now: int) -> State | None:
-        """Say what time it is: what waits in seconds goes on, and what has no data shows."""
+        """Advance the time: waits in seconds continue, and missing data is detected."""
         if self.state == "recovering" and self.recovered is not None and not self.rule.keep_firing.steps:
             if self.recovered.reached(self.rule.keep_firing, now, None, self.points):
                 return self._resolve()
@@ -107,14 +107,14 @@ class Machine:
         return None
 
     def end(self) -> State | None:
-        """The run has ended: nothing more will come."""
+        """Handle the end of the run."""
         if self.state == "pending":
             self.breached = None
             return self._move("inactive")
         return self._resolve() if self.state in OPEN else None
 
     def restore(self, state: State, began: int, step: int | None, value: float | None, time: int) -> None:
-        """Take up what was known of it before a restart."""
+        """Restore the state known before a restart."""
         self.state, self.calm = state, state in _CALM
         self.breached = None if self.calm else Mark(began, step, self.points)
         self.recovered = Mark(time, None, self.points) if state == "recovering" else None

@@ -1,4 +1,4 @@
-"""What the rules watch: each series of a run is matched to its rules once, then a point is looked at in passing."""
+"""What the rules watch: each series of a run is matched to its rules once."""
 
 import math
 import re
@@ -46,7 +46,7 @@ class Series:
     """Those over all ranks, shared with the series of the other ranks."""
     absent: list[Watch] = field(default_factory=list)
     last_seen: int = -1
-    """When a value arrived last, by the clock of who evaluates; kept where a rule watches for absence."""
+    """When a value last arrived, by the evaluator's clock; kept where a rule watches for absence."""
     points: int = 0
     """Values so far."""
     low: float = math.nan
@@ -79,7 +79,7 @@ class RunSeries:
     started: int
     series: dict[tuple[str, int], Series] = field(default_factory=dict)
     watched: dict[tuple[object, ...], tuple[tuple[str, Series], ...]] = field(default_factory=dict)
-    """By rank, category and names of a record: those of its values that a rule watches, with their series."""
+    """By rank, category and names of a record: the values that a rule watches, with their series."""
     together: dict[tuple[str, str], AllRanks] = field(default_factory=dict)
     """By aggregate and key: one for all ranks."""
     rules: dict[str, list[Compiled]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class RunSeries:
     """By fingerprint."""
     ended: bool = False
     last_seen: int = 0
-    """When records of it came last, by the clock of who evaluates."""
+    """When records last arrived, by the evaluator's clock."""
 
     def watches(self) -> Iterable[Watch]:
         """All of them."""
@@ -101,16 +101,16 @@ class RunSeries:
 
 
 class Matcher:
-    """Matches rules to series, within bounds."""
+    """Matches rules to series, within limits."""
 
     def __init__(self, rules: Sequence[Compiled], most_of_rule: int = MOST_OF_RULE, most: int = MOST_SERIES) -> None:
         self.rules = [rule for rule in rules if rule.rule.enabled]
         self.counts = {rule.name: 0 for rule in self.rules}
         self.skipped: dict[str, int] = {}
-        """Series that a rule would watch beyond its bound, by rule."""
+        """Series beyond a rule's limit, by rule."""
         self._most_of_rule, self._left = most_of_rule, most
         self._by_prefix: dict[str, list[int]] = {}
-        """Rules by the text before the first wildcard of their patterns: of a thousand, a key is compared with few."""
+        """Rules by the text before the first wildcard of their patterns, so that a key is compared with few rules."""
         for place, rule in enumerate(self.rules):
             for glob in (rule.rule.key,) if isinstance(rule.rule.key, str) else rule.rule.key:
                 self._by_prefix.setdefault(_WILDCARD.split(glob, maxsplit=1)[0], []).append(place)
@@ -125,7 +125,7 @@ class Matcher:
         return known
 
     def match(self, run: RunSeries, key: str, rank: int) -> Series:
-        """Make a series that was not seen before, with the rules that watch it."""
+        """Create a new series with the rules that watch it."""
         series = Series(key)
         if self._left <= 0:
             return series
@@ -153,7 +153,7 @@ class Matcher:
             series.together.append(shared)
 
     def admit(self, rule: Compiled) -> bool:
-        """Count another series of a rule; False beyond its bound."""
+        """Count another series of a rule; False beyond its limit."""
         if self.counts[rule.name] >= self._most_of_rule:
             self.skipped[rule.name] = self.skipped.get(rule.name, 0) + 1
             return False
@@ -169,7 +169,7 @@ class Matcher:
         return None
 
     def forget(self, run: RunSeries) -> None:
-        """Give back what a run took of the bounds."""
+        """Release what a run used of the limits."""
         self._left += len(run.series)
         for watch in run.watches():
             self.counts[watch.machine.rule.name] -= 1

@@ -1,1 +1,1 @@
-"""Notifiers: who is told of an alert, one module for each way."""
+"""Notifiers: where notifications are sent, one module for each kind."""

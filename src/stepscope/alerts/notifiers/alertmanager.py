@@ -16,13 +16,13 @@ from stepscope.sinks.http import is_address
 
 PATH = "/api/v2/alerts"
 _LASTS = 8 * 3600 * 1_000_000_000
-"""Alertmanager takes an alert for resolved when it hears no more of it; ours are repeated within 4 hours."""
+"""Alertmanager resolves an alert that is not sent again in this time; ours are repeated within 4 hours."""
 _SEVERITIES = {"INFO": "info", "WARN": "warning", "ERROR": "error", "FATAL": "critical"}
 _encode = msgspec.json.Encoder().encode
 
 
 class Alertmanager(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where it is, who we are, and labels to add."""
+    """The address, credentials and labels to add."""
 
     url: str
     labels: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The command notifier: a program of the user's, with the notification as JSON on its standard input."""
+"""The command notifier: runs a user's program with the notification as JSON on its standard input."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from stepscope.alerts.notifiers.shapes import plain
 from stepscope.model.errors import ConfigError, Reject, Retry
 
 TEMPORARY = 75
-"""The exit code that asks for another try, `EX_TEMPFAIL`."""
+"""The exit code that requests a retry, `EX_TEMPFAIL`."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,7 +49,7 @@ class CommandNotifier:
         self._config = config
 
     def send(self, notification: Notification) -> None:
-        """Run the program; exit code 75 asks for another try."""
+        """Run the program; exit code 75 requests a retry."""
         (body,) = plain(notification)
         fields = {"STATUS": notification.status, "TITLE": notification.title, "SEVERITY": notification.severity}
         env = {**os.environ, **{f"STEPSCOPE_ALERT_{name}": value.replace("\0", "") for name, value in fields.items()}}

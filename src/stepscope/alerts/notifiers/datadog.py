@@ -47,7 +47,7 @@ class DatadogNotifier:
         self._number = 0
 
     def send(self, notification: Notification) -> None:
-        """Send the event and the check of each alert; offered again, what was taken is not sent twice."""
+        """Send the event and the check of each alert; a retry does not repeat what was accepted."""
         first = notification.alerts[0]
         writer = Writer(id="alerts", run=notification.run, project=notification.project, name=first.run_name or None)
         found = [each for alert in notification.alerts for each in _records(alert, notification)]

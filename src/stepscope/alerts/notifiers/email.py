@@ -1,4 +1,4 @@
-"""The email notifier: SMTP, with TLS and a login where asked for."""
+"""The email notifier: SMTP, with TLS and authentication where configured."""
 
 import contextlib
 import smtplib
@@ -15,7 +15,7 @@ from stepscope.model.errors import ConfigError, Reject, Retry
 
 
 class Email(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sender": "from"}):
-    """Which server, from whom and to whom."""
+    """The server, the sender and the recipients."""
 
     host: str
     to: list[str]
@@ -114,7 +114,7 @@ class EmailNotifier:
 
 
 def _refusal(refused: Mapping[str, tuple[int, bytes]]) -> Retry | Reject:
-    """Of those who were refused: to be tried again where the server says so for all of them."""
+    """Return the error for rejected recipients: Retry if the server rejected all of them temporarily."""
     reply = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in list(refused.items())[:3])
     if all(400 <= code < 500 for code, _ in refused.values()):
         return Retry(reply)

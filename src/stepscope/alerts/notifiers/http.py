@@ -1,4 +1,4 @@
-"""JSON to a web server, with the outcome of the answer: taken, to be tried again, or refused."""
+"""Posts JSON to a web server and classifies the response: accepted, retry, or rejected."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -8,7 +8,7 @@ from stepscope.sinks.http import RETRYABLE, Connection, retry_after
 
 
 class Poster:
-    """Posts to one address, of which nothing but the host is ever shown: the path may be the secret."""
+    """Posts to one address, of which only the host is ever shown, because the path may be a secret."""
 
     def __init__(self, url: str, timeout: float) -> None:
         self._connection = Connection(url)
@@ -17,7 +17,7 @@ class Poster:
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
     def post(self, body: bytes, headers: Mapping[str, str], path: str | None = None) -> None:
-        """Send a body; Retry or Reject when it was not taken."""
+        """Send a body; Retry or Reject when it was not accepted."""
         sent = {"content-type": "application/json", "user-agent": "Stepscope", **headers}
         answer = self._connection.post(self._path if path is None else path, body, sent, self._timeout)
         if 200 <= answer.status < 300:
@@ -33,6 +33,6 @@ class Poster:
 
 
 def host_of(url: str) -> str:
-    """An address without its path, which may hold a secret, for people."""
+    """The host of an address, for display: the path may hold a secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

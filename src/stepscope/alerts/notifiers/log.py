@@ -13,7 +13,7 @@ _LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Under which name."""
+    """The options: the name of the logger."""
 
     logger: str = "stepscope.alerts"
 

@@ -1,4 +1,4 @@
-"""Which notifiers there are, and the `notifiers:` of a file read into them."""
+"""The kinds of notifiers, and the `notifiers:` section of a rule file."""
 
 import os
 import re
@@ -28,13 +28,13 @@ Options = TypeVar("Options")
 
 
 class Notifier(Protocol):
-    """Somebody who is told. Each is used by one thread."""
+    """A destination of notifications. Each is used by one thread."""
 
     def send(self, notification: Notification) -> None:
-        """Deliver it; `Retry` when it may be tried again, `Reject` when it never will be taken."""
+        """Deliver a notification; `Retry` when it may be retried, `Reject` when it will never be accepted."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class NotifierConfig(Protocol):

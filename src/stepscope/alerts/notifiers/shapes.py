@@ -67,7 +67,7 @@ def slack(notification: Notification) -> list[Any]:
 
 
 def discord(notification: Notification) -> list[Any]:
-    """An embed; nobody is mentioned."""
+    """A Discord embed that mentions no one."""
     embed = {
         "title": notification.title[:250],
         "description": notification.text[:4000],
@@ -80,7 +80,7 @@ def discord(notification: Notification) -> list[Any]:
 
 
 def teams(notification: Notification) -> list[Any]:
-    """An adaptive card, as a workflow of Teams takes it."""
+    """An adaptive card, as Teams workflows accept it."""
     colour = (
         "Good" if notification.status == "resolved" else "Warning" if notification.severity == "WARN" else "Attention"
     )
@@ -97,7 +97,7 @@ def teams(notification: Notification) -> list[Any]:
 
 
 def pagerduty(notification: Notification) -> list[Any]:
-    """One event for each alert: the fingerprint is the key by which PagerDuty knows it again."""
+    """One event for each alert; PagerDuty deduplicates by the fingerprint."""
     action = "resolve" if notification.status == "resolved" else "trigger"
     return [
         {
@@ -129,7 +129,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def placeholders(notification: Notification) -> dict[str, Any]:
-    """What a template may name in braces."""
+    """The names that a template may use in braces."""
     first = notification.alerts[0]
     return {
         "title": notification.title,

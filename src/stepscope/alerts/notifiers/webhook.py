@@ -28,7 +28,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     url: str = ""
     shape: Literal["json", "slack", "discord", "teams", "pagerduty"] = "json"
     template: dict[str, Any] | None = None
-    """A body of one's own; names in braces inside its texts are filled in."""
+    """A custom body; names in braces inside its texts are replaced."""
     secret: str = ""
     routing_key: str = ""
     """PagerDuty's integration key."""
@@ -68,7 +68,7 @@ class WebhookNotifier:
         self._poster = Poster(config.url, config.timeout)
 
     def send(self, notification: Notification) -> None:
-        """Post the bodies of a notification; what was taken before a Retry may come twice."""
+        """Post the bodies of a notification; bodies accepted before a Retry may be sent twice."""
         for body in self._bodies(notification):
             content = _encode(body)
             self._poster.post(content, {**self._config.headers, **self._signature(content)})

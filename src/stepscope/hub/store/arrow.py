@@ -16,7 +16,7 @@ from stepscope.model.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points by series and step; `which` says for each one the place of its series in `series`."""
+    """Points by series and step; `which` is the index of each point's series in `series`."""
 
     series: list[SeriesRow]
     which: npt.NDArray[np.int32]
@@ -25,11 +25,11 @@ class Points:
     attempt: npt.NDArray[Any]
     value: npt.NDArray[Any]
     rest: npt.NDArray[Any]
-    """By how much each value is off the integer it stands for."""
+    """The difference between each value and the exact integer."""
 
 
 def pyarrow() -> Any:
-    """Import pyarrow, which only copies of runs need; ConfigError when it is not there."""
+    """Import pyarrow, which only exports need; ConfigError when it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -133,7 +133,7 @@ def points_table(points: Points) -> Any:
 
 
 def _integers(arrow: Any, points: Points) -> Any:
-    """The integers beyond 2**53 with all their digits; null where `value` says all."""
+    """The exact integers beyond 2**53; null where `value` is exact."""
     large = np.flatnonzero((np.abs(points.value) >= exact.LIMIT) & (np.abs(points.value) <= 2**63)).tolist()
     if not large:
         return arrow.nulls(len(points.value), arrow.int64())
@@ -185,7 +185,7 @@ def _written(tables: Iterable[Any], writer_of: Callable[[Any], Any]) -> Iterator
 
 
 class _Sink(io.RawIOBase):
-    """A file whose content is taken away as it grows."""
+    """A file-like buffer that is emptied while it is written."""
 
     def __init__(self) -> None:
         super().__init__()

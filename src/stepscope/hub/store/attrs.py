@@ -20,7 +20,7 @@ _USUAL = frozenset(_USUAL_LETTERS)
 
 
 def spell(value: Any) -> Spelled:
-    """Write a value as text; TypeError or ValueError when it is none of the attribute types."""
+    """Encode a value as text; TypeError or ValueError for anything but an attribute type."""
     kind = type(value)
     if kind is str:
         return "s", value
@@ -42,7 +42,7 @@ def _float(value: float) -> str:
 
 
 def unspell(letter: str, text: str) -> Any:
-    """Read a value back."""
+    """Decode a value."""
     if letter == "s":
         return text
     if letter == "i":
@@ -69,7 +69,7 @@ def from_json(text: str) -> Any:
 
 
 def _loads(text: str) -> Any:
-    """Read JSON the quick way, or the one that knows NaN, endless integers and bytes."""
+    """Parse JSON with the fast parser, or with the one that supports NaN, large integers and bytes."""
     if '"bytes"' not in text:
         try:
             return _quick(text)
@@ -114,7 +114,7 @@ def block(sets: Sequence[Attrs]) -> Block:
 
 
 def _spell_all(flat: list[Any]) -> tuple[list[str], str]:
-    """The texts and the letters of many values: the same as spelling one by one, and quicker for the usual types."""
+    """The texts and letters of many values; the same as one by one, and faster for the usual types."""
     kinds = list(map(type, flat))
     if _USUAL.issuperset(kinds):
         texts = [value if kind is str else str(value) for value, kind in zip(flat, kinds, strict=True)]

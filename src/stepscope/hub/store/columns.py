@@ -1,4 +1,4 @@
-"""Columns in memory, the same for every engine: of rows to insert, and of an answer."""
+"""Columns in memory, the same for every engine: rows to insert, and query results."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Strings; every one of them can be encoded as UTF-8."""
+    """Strings, all encodable as UTF-8."""
 
     data: Sequence[str]
 
@@ -46,7 +46,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """An array in each row: where each one ends, and all elements in a row."""
+    """An array in each row: the end offset of each, and all elements concatenated."""
 
     ends: npt.NDArray[np.uint64]
     inner: "Numbers | Fixed | Texts"
@@ -72,13 +72,13 @@ _CODES = {
 
 
 def numbers(type: str, values: Iterable[int | float]) -> Numbers:
-    """Make a column of numbers; OverflowError or TypeError when one does not fit, never a silent change."""
+    """Make a column of numbers; OverflowError or TypeError when one does not fit, never a silent conversion."""
     data = array(_CODES[type], values)
     return Numbers(type, np.frombuffer(data, dtype=data.typecode))
 
 
 def fixed(width: int, values: Sequence[bytes | None]) -> Fixed:
-    """Make a column of ids; None becomes zeros, a wrong length is a ValueError."""
+    """Make a column of ids; None becomes zeros, and a wrong length raises ValueError."""
     zeros = bytes(width)
     filled = [value or zeros for value in values]
     if not {width}.issuperset(map(len, filled)):
@@ -87,7 +87,7 @@ def fixed(width: int, values: Sequence[bytes | None]) -> Fixed:
 
 
 def texts(values: Sequence[str]) -> Texts:
-    """Make a column of strings; ValueError or TypeError when one is no text."""
+    """Make a column of strings; ValueError or TypeError for anything else."""
     "".join(values).encode()
     return Texts(values)
 
@@ -112,7 +112,7 @@ Columns: TypeAlias = dict[str, Any]
 
 
 class Answer:
-    """The columns of an answer; one without rows may not know its columns."""
+    """The columns of a query result; without rows the columns may be unknown."""
 
     __slots__ = ("columns",)
 
@@ -130,7 +130,7 @@ class Answer:
         return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
     def array(self, name: str, dtype: str = "f8") -> npt.NDArray[Any]:
-        """A column of numbers, as it is."""
+        """A column of numbers as an array."""
         found = self.columns.get(name) if self.columns else None
         return np.empty(0, dtype) if found is None else np.asarray(found)
 

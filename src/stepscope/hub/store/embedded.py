@@ -72,11 +72,11 @@ _GUARDED = {
     "max_bytes_before_external_sort": 0,
     "allow_introspection_functions": 0,
 }
-"""For user-supplied queries: what would go beyond a limit ends with an error, in the engine, before it is built."""
+"""Limits of user-supplied queries: exceeding one is an error in the engine, before the result is built."""
 
 
 class Chdb:
-    """An open folder. One per process, for the engine knows one path at a time. Connections are pooled."""
+    """An open folder. One per process, because the engine supports one path at a time. Connections are pooled."""
 
     modern = True
 
@@ -106,7 +106,7 @@ class Chdb:
             return native_format.decode(_run(connection, sql, "Native"))
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
-        """Answer several questions at once."""
+        """Run several SELECTs concurrently."""
         return list(self._threads.map(self.query, questions))
 
     def insert(self, table: str, block: Block) -> None:
@@ -125,7 +125,7 @@ class Chdb:
 
     @contextmanager
     def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Iterator[RowStream]:
-        """Run a user-supplied SELECT in a session of its own that can neither write nor change a setting."""
+        """Run a user-supplied SELECT in a separate session that can neither write nor change a setting."""
         mark = secrets.token_hex(8)
         with (
             self._guarded(limits, mark) as connection,
@@ -136,12 +136,15 @@ class Chdb:
                 yield row_stream(head, _rows(head, _lines(chunks, limits)), limits.rows)
 
     def _kill(self, mark: str) -> None:
-        """End the query of a marked session; none when it has ended."""
+        """Kill the query of a marked session, if it is still running."""
         with suppress(EngineError):
             self.execute(f"KILL QUERY WHERE Settings['log_comment'] = '{mark}' ASYNC")
 
     def tree(self, sql: str) -> str | None:
-        """Show the syntax tree of a statement. It is a user's: what follows a semicolon would run, too."""
+        """Return the syntax tree of a statement.
+
+        It is user-supplied: what follows a semicolon would run, too.
+        """
         with self._guarded(Limits()) as connection:
             answer = _run(connection, f"EXPLAIN AST {sql}", "JSONCompactEachRow")
         return "\n".join(_readable(_row(line)[0]) for line in answer.splitlines())
@@ -154,7 +157,7 @@ class Chdb:
         return [f"{table}: part {part}: {message}" for part, good, message in _parts(found) if not good]
 
     def close(self) -> None:
-        """Wait for what is under way and close every connection; the folder is free afterwards."""
+        """Wait for running queries and close every connection; afterwards another process may open the folder."""
         self._closed = True
         self._threads.shutdown()
         with self._lock:
@@ -164,7 +167,7 @@ class Chdb:
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
-        """Lend a connection; one that is not used right now, or a new one."""
+        """Lend an idle connection, or a new one."""
         if self._closed:
             raise EngineError("the store is closed")
         with self._lock:
@@ -185,7 +188,7 @@ class Chdb:
 
     @contextmanager
     def _guarded(self, limits: Limits, mark: str = "") -> Iterator[Any]:
-        """A new session that is read-only until it is closed; `mark` is how to find its query among those that run."""
+        """Open a session that is read-only until it is closed; `mark` identifies its query among the running ones."""
         settings = {
             **_GUARDED,
             "limit": limits.rows + 1,
@@ -202,7 +205,7 @@ class Chdb:
             self._return_memory()
 
     def _return_memory(self) -> None:
-        """Give back to the system what a query freed, which the allocator would keep for the next."""
+        """Return freed memory to the system, which the allocator would keep."""
         with suppress(EngineError):
             self.execute("SYSTEM JEMALLOC PURGE")
 
@@ -237,7 +240,7 @@ def _address(folder: Path) -> str:
 
 @contextmanager
 def _file(data: bytes) -> Iterator[str]:
-    """Lay data where the engine can open it by a path: in memory where the system can, else in a file."""
+    """Make data readable by the engine under a path: in memory where the system can, else in a file."""
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile() as file:
             file.write(data)
@@ -265,7 +268,7 @@ def _answer(connection: Any, sql: str, format: str = "Null") -> Any:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Turn what chDB raises into EngineError."""
+    """Convert chDB's exceptions to EngineError."""
     try:
         yield
     except RuntimeError as error:
@@ -286,7 +289,7 @@ def _refusal(error: Exception) -> EngineError:
 
 
 def _chunks(connection: Any, sql: str, format: str) -> Generator[memoryview, None, None]:
-    """Yield the answer as the engine builds it, in its own memory; closing the generator cancels the query."""
+    """Yield the result as the engine builds it; closing the generator cancels the query."""
     with _errors():
         result = connection.send_query(sql, format)
     try:
@@ -302,7 +305,7 @@ def _chunks(connection: Any, sql: str, format: str) -> Generator[memoryview, Non
 
 
 def _lines(chunks: Iterator[memoryview], limits: Limits) -> Iterator[bytes]:
-    """Divide an answer into lines; EngineError for one that is too long, or has too many values."""
+    """Split a result into lines; EngineError for one that is too long or has too many values."""
     for chunk in chunks:  # a chunk is a block of whole rows
         start = 0
         while start < len(chunk):
@@ -341,13 +344,13 @@ def _rows(head: Head, lines: Iterator[bytes]) -> Iterator[tuple[list[Any], int]]
 
 
 def _row(line: bytes) -> list[Any]:
-    """Read a line of JSON with whatever bytes in its texts; those that are no UTF-8 become lone surrogates."""
+    """Parse a line of JSON with arbitrary bytes in its texts; invalid UTF-8 becomes lone surrogates."""
     row: list[Any] = json.loads(line.decode("utf-8", "surrogateescape"))
     return row
 
 
 def _readable(cell: Any, octets: bool = False) -> Any:
-    """A cell as people can read it: raw octets in hexadecimal, texts without what is no UTF-8."""
+    """Make a cell readable: binary strings as hexadecimal, texts without invalid UTF-8."""
     if isinstance(cell, str):
         raw = cell.encode("utf-8", "surrogateescape")
         return raw.hex() if octets else raw.decode("utf-8", "replace")

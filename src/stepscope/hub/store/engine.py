@@ -1,4 +1,4 @@
-"""The port to a database: run a statement, query columns, insert columns."""
+"""The interface to a database: run a statement, query columns, insert columns."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,44 +18,44 @@ _DAMAGED = frozenset((40, 226, 228, 246, 261, 271, 432))
 """ClickHouse's codes for: a checksum that does not match, files of a part that are missing or of another size, data
 that is corrupted, too large, cannot be unpacked or names no codec."""
 _CUT = frozenset((32, 33, 107))
-"""The same where a file of a part is unpacked; else a user-supplied text that ended too soon, or another file."""
+"""The same codes while a part is unpacked; elsewhere they mean truncated user input or another file."""
 _UNPACKED = "reading or decompressing"
 _NO_SPACE = ("No space left", "errno: 28", "Disk quota exceeded", "errno: 122")
 _FORBIDDEN = ("Permission denied", "errno: 13", "Read-only file system", "errno: 30", "Operation not permitted")
 
 
 class EngineError(StepscopeError):
-    """The database refused a statement; `code` is ClickHouse's, 0 when it gave none."""
+    """The database rejected a statement; `code` is ClickHouse's, 0 when it gave none."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
         self.cause = message
-        """What the database said."""
+        """The message of the database."""
 
     @property
     def full(self) -> bool:
-        """Tell whether the disk has no room."""
+        """Whether the disk is full."""
         return self.code in _FULL or any(words in self.cause for words in _NO_SPACE)
 
     @property
     def starved(self) -> bool:
-        """Tell whether there was too little memory."""
+        """Whether there was too little memory."""
         return self.code in _STARVED
 
     @property
     def forbidden(self) -> bool:
-        """Tell whether the file system does not let us."""
+        """Whether file permissions forbid it."""
         return any(words in self.cause for words in _FORBIDDEN)
 
     @property
     def passing(self) -> bool:
-        """Tell whether the same statement may work later."""
+        """Whether the same statement may succeed later."""
         return self.code in _PASSING or self.full
 
 
 class Damaged(EngineError):
-    """What was to be read is damaged on the disk, and will be when it is asked for again."""
+    """The data to read is damaged on disk, so a retry fails too."""
 
     def __init__(self, cause: str, code: int = 0) -> None:
         super().__init__(
@@ -67,27 +67,27 @@ class Damaged(EngineError):
 
 
 def refusal(message: str, code: int = 0) -> EngineError:
-    """Make the error that a refusal of the database is."""
+    """Convert an error of the database to the matching exception."""
     damaged = code in _DAMAGED or (code in _CUT and _UNPACKED in message)
     return Damaged(message, code) if damaged else EngineError(message, code)
 
 
 @dataclass(slots=True)
 class RowStream:
-    """The answer to a user-supplied query, read in blocks of rows, with values of any type as people read them."""
+    """The result of a user-supplied query, read in blocks of rows, with printable values of any type."""
 
     names: list[str]
     types: list[str]
-    """ClickHouse's names of the columns' types."""
+    """ClickHouse's type names of the columns."""
     blocks: Iterator[list[list[Any]]]
-    """At most `Limits.rows` rows in all; EngineError where the query goes beyond another limit."""
+    """At most `Limits.rows` rows in all; EngineError when the query exceeds another limit."""
     more: bool = False
     """Whether there were more rows; known when `blocks` has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far a user-supplied query may go; the engine itself stops at rows, seconds and memory."""
+    """Limits of a user-supplied query; the engine itself enforces rows, seconds and memory."""
 
     rows: int = 10_000
     seconds: float = 10.0
@@ -100,7 +100,7 @@ class Limits:
 
 
 class Stop:
-    """Ends a query from another thread. `set` may come before the query begins, or after it ended."""
+    """Cancels a query from another thread. `set` may be called before the query begins or after it ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -108,7 +108,7 @@ class Stop:
         self.wanted = False
 
     def set(self) -> None:
-        """End the query, and every later one that is given this."""
+        """Cancel the query, and every later one that gets this."""
         with self._lock:
             self.wanted = True
             calls, self._calls = self._calls, []
@@ -131,7 +131,7 @@ class Stop:
 
 
 class Engine(Protocol):
-    """A database that speaks ClickHouse's dialect. Safe to use from several threads at once."""
+    """A database with ClickHouse's SQL. Safe to use from several threads at once."""
 
     version: str
     modern: bool
@@ -141,22 +141,22 @@ class Engine(Protocol):
         """Run a statement and wait until its effect is complete, mutations included."""
 
     def query(self, sql: str) -> Answer:
-        """Return the columns of a SELECT."""
+        """Run a SELECT and return its columns."""
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
-        """Return the columns of several SELECTs, asked at once where the engine can."""
+        """Run several SELECTs, concurrently where the engine can, and return their columns."""
 
     def insert(self, table: str, block: Block) -> None:
-        """Add rows. They are safe from the death of this process on return; on an error some may be in."""
+        """Insert rows. On return they survive the death of this process; after an error some may be stored."""
 
     def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> AbstractContextManager[RowStream]:
         """Run a user-supplied SELECT in a session that cannot write; leaving the context ends the query."""
 
     def tree(self, sql: str) -> str | None:
-        """Show how this engine parses a statement, without running it; None when it cannot."""
+        """Return how this engine parses a statement, without running it; None when it cannot."""
 
     def check(self, table: str) -> list[str]:
-        """Describe what is damaged in a table."""
+        """Describe the damage in a table."""
 
     def close(self) -> None:
         """Close the engine."""

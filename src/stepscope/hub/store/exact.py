@@ -1,4 +1,4 @@
-"""Integers beyond 2**53, kept as the nearest double and the small rest by which it is off."""
+"""Integers beyond 2**53, stored as the nearest double and the difference from it."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ Rests = npt.NDArray[np.int16]
 
 
 def rests(given: Sequence[int | float], stored: Floats) -> Rests | None:
-    """What the doubles are off from the 64-bit integers that were given; None when nothing is."""
+    """The differences of the doubles from the given 64-bit integers; None when all are exact."""
     found: Rests | None = None
     for at in np.flatnonzero(np.abs(stored) >= LIMIT).tolist():
         value = given[at]
@@ -27,16 +27,16 @@ def rests(given: Sequence[int | float], stored: Floats) -> Rests | None:
 
 
 def is_large(*values: float) -> bool:
-    """Tell whether a rest may belong to one of these numbers."""
+    """Return whether a difference may belong to one of these numbers."""
     return any(LIMIT <= abs(value) <= _INT64 for value in values)
 
 
 def exact_number(value: float, rest: int = 0) -> int | float:
-    """The number that was given: an integer with all its digits where doubles do not hold every one."""
+    """Return the given number: an exact integer where doubles are not exact."""
     return int(value) + rest if is_large(value) else value
 
 
 def patch(shown: list[object], values: Floats, rest: npt.NDArray[np.int64]) -> None:
-    """Put integers in the place of the doubles that stand for them."""
+    """Replace doubles by the exact integers they stand for."""
     for at in np.flatnonzero((np.abs(values) >= LIMIT) & (np.abs(values) <= _INT64)).tolist():
         shown[at] = exact_number(float(values[at]), int(rest[at]))

@@ -1,4 +1,4 @@
-"""Stored findings: those of a run, counts of all runs, and which runs are not diagnosed to their end."""
+"""Stored findings: of one run, counts of all runs, and runs that are not completely diagnosed."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class FindingCount(Struct, frozen=True, gc=False):
 
 
 def read_findings(engine: Engine, run: int) -> list[Finding]:
-    """The findings of a run, the worst first, and of those as severe what began first."""
+    """The findings of a run, the most severe first, then in order of time."""
     stored, found = engine.query_many(
         [
             f"SELECT argMax(found, version) AS found FROM diagnoses WHERE run = {run}",
@@ -75,12 +75,12 @@ def finding_counts(engine: Engine, run: int | None = None) -> dict[int, FindingC
 
 
 def counted(row: RunRow, count: FindingCount | None) -> RunRow:
-    """A run with the count of its findings."""
+    """A run with its finding count."""
     return row if count is None else replace(row, findings=count.count, worst_finding=count.worst)
 
 
 def undiagnosed(engine: Engine, version: int) -> list[int]:
-    """The numbers of runs with records that this version of the engine has not seen, the newest first."""
+    """The numbers of runs with records that this version of the diagnosis has not processed, newest first."""
     newest, done = engine.query_many(
         [
             """SELECT run, max(commit) AS newest FROM ledger WHERE run IN (SELECT run FROM runs)

@@ -1,4 +1,4 @@
-"""The folder of an embedded store: whose it is, and that only one process has it open."""
+"""The folder of an embedded store: its marker, and the lock that lets only one process open it."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ class Folder:
             raise ConfigError(f"the store's folder {path} cannot be used: {error.strerror or error}") from error
 
     def free(self) -> int:
-        """Bytes that the file system has left for us."""
+        """Bytes free on the file system."""
         status = os.statvfs(self.path)
         return status.f_bavail * status.f_frsize
 
@@ -52,17 +52,17 @@ class Folder:
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether a disk, or our share of it, has no room."""
+    """Return whether an error means a full disk or an exhausted disk quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def full_disk(path: Path) -> str:
-    """Say that the disk of a path has no room, and what to do."""
+    """Return the message for a full disk, with what to do."""
     return f"the disk of {path} is full: free some of it"
 
 
 def _claim(path: Path) -> None:
-    """Mark an empty folder as ours; refuse one that holds something else."""
+    """Mark an empty folder as ours; ConfigError for one that holds something else."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if (path / MARKER).is_file():
         return

@@ -18,7 +18,7 @@ _NONE = (bytes(16), bytes(8))
 
 
 class LogRow(Struct, frozen=True):
-    """A log, event or alert and who recorded it."""
+    """A log, event or alert with its run, rank and attempt."""
 
     run: int
     rank: int
@@ -27,7 +27,7 @@ class LogRow(Struct, frozen=True):
 
 
 def read_log_rows(engine: Engine, table: str, where: str, order: str = "time, rank, span_id") -> list[LogRow]:
-    """The records of a table for which a condition holds; `order` may end in a limit."""
+    """The records of a table that match a condition; `order` may end in a limit."""
     found = engine.query(f"SELECT {', '.join(_COLUMNS)} FROM {table} WHERE {where} ORDER BY {order}")
     return [_row(row) for row in found.rows(*_COLUMNS)]
 

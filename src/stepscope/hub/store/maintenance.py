@@ -12,7 +12,7 @@ from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUB
 from stepscope.hub.store.store import Store
 
 _HARMLESS = ("ignored", "clone", "attaching", "deleting")
-"""Why a part may lie beside the others with nothing lost."""
+"""Reasons for which the engine keeps a part aside without loss of data."""
 MERGED = tuple(name for name, words in {**FIRST, **SECOND, **FIFTH}.items() if "ENGINE = Null" not in words)
 
 
@@ -37,7 +37,7 @@ class Info(Struct, frozen=True):
 
 
 def info(engine: Engine) -> Info:
-    """Measure the tables."""
+    """Measure the sizes of the tables."""
     found = engine.query(
         """SELECT table, sum(rows) AS total_rows, sum(bytes_on_disk) AS total_bytes, count() AS parts
         FROM system.parts WHERE active AND database = currentDatabase() GROUP BY table ORDER BY table"""
@@ -51,7 +51,7 @@ def info(engine: Engine) -> Info:
 
 
 def reach(engine: Engine) -> tuple[int | None, int | None]:
-    """Find the times of the oldest and of the newest record, in ns; None when there is none. Reads whole columns."""
+    """Find the times of the oldest and newest record, in ns; None when there are none. Reads whole columns."""
     questions = ["SELECT count() AS found, minMerge(first_time) AS oldest, maxMerge(last_time) AS newest FROM totals"]
     questions += [
         f"SELECT count() AS found, min(time) AS oldest, max(time) AS newest FROM {table}"
@@ -85,7 +85,7 @@ def describe(engine: Engine) -> list[TableColumns]:
 def compact(engine: Engine) -> None:
     """Merge the parts of every table into one per partition; takes as long as rewriting them.
 
-    A part that is alone is left as it is: written again it is no smaller, and a small one grows.
+    A single part is left as it is: rewritten it is not smaller, and a small one grows.
     """
     found = engine.query(
         """SELECT table, partition_id FROM system.parts WHERE active AND database = currentDatabase()
@@ -97,7 +97,7 @@ def compact(engine: Engine) -> None:
 
 
 def check(engine: Engine) -> list[str]:
-    """Describe what is wrong; nothing when the store is sound."""
+    """Describe what is wrong; empty when the store is intact."""
     problems: list[str] = lost(engine)
     for table in MERGED:
         try:
@@ -134,7 +134,7 @@ _HELD = {
 
 
 def _missing(engine: Engine) -> list[str]:
-    """Records that the ledger counts and no table has, as when a part was deleted; or the other way round."""
+    """Compare the ledger's record counts with the tables, as after a part was deleted."""
     tables = [table for each in _HELD.values() for table in each]
     *counts, ledger = engine.query_many(
         [
@@ -156,7 +156,7 @@ def _missing(engine: Engine) -> list[str]:
 
 
 def _unfinished(engine: Engine) -> list[str]:
-    """Rows of commits that the ledger does not know."""
+    """Rows of commits that are not in the ledger."""
     late = engine.query("SELECT count() AS late FROM metrics WHERE commit > (SELECT max(commit) FROM ledger)").one(
         "late"
     )
@@ -164,7 +164,7 @@ def _unfinished(engine: Engine) -> list[str]:
 
 
 def _unnamed(engine: Engine) -> list[str]:
-    """Series with points that no row names, and totals that do not add up."""
+    """Series with points that have no row in `series`, and wrong totals."""
     unnamed = engine.query(
         """SELECT count() AS unnamed FROM (SELECT DISTINCT series FROM metrics)
         WHERE series NOT IN (SELECT series FROM series)"""
@@ -181,11 +181,11 @@ def _sums(answers: Sequence[Answer]) -> list[int]:
 
 
 ALIVE_NS = 3600 * 10**9
-"""A run that wrote within this is alive."""
+"""A run that wrote within this time may still be running."""
 
 
 class Candidate(Struct, frozen=True):
-    """A run that could go: when it last wrote, by the hub's clock, and about how much it holds."""
+    """A run that may be deleted: when it last wrote, by the hub's clock, and about how many bytes it has."""
 
     run: int
     received: int
@@ -197,7 +197,7 @@ class Dropped(Struct, frozen=True):
 
     runs: int
     bytes: int
-    """Bytes on disk before, less those after; the engine frees the space of replaced parts a little later."""
+    """Bytes on disk before minus after; the engine frees the space of replaced parts a little later."""
 
 
 def retain(
@@ -207,7 +207,7 @@ def retain(
     max_bytes: int | None = None,
     clock: Callable[[], int] = time.time_ns,
 ) -> Dropped:
-    """Drop runs silent for longer than `keep` seconds, then the longest silent ones until `max_bytes` holds."""
+    """Delete runs silent for longer than `keep` seconds, then the longest silent ones until `max_bytes` holds."""
     engine, now = store.engine, clock()
     before = info(engine).bytes
     candidates = [each for each in _candidates(engine) if now - each.received > ALIVE_NS]
@@ -235,7 +235,7 @@ def _candidates(engine: Engine) -> list[Candidate]:
 
 
 def _portion(candidates: Sequence[Candidate], share: float) -> Sequence[Candidate]:
-    """The fewest of the first that hold about this share of everything that could go; one at least."""
+    """The shortest prefix that holds about this share of everything that may be deleted; at least one run."""
     goal = sum(each.rows for each in candidates) * share
     held = 0
     for index, each in enumerate(candidates):
@@ -246,7 +246,7 @@ def _portion(candidates: Sequence[Candidate], share: float) -> Sequence[Candidat
 
 
 def drop_runs(store: Store, runs: Sequence[int]) -> None:
-    """Delete everything of these runs but the ledger, which keeps old batches from coming back."""
+    """Delete everything of these runs but the ledger, which prevents old batches from being stored again."""
     store.change(lambda _: _drop(store.engine, set(runs)))
 
 
@@ -268,7 +268,7 @@ def _of_series(runs: Iterable[int]) -> str:
 
 
 def _clear(engine: Engine, table: str, eras: Iterable[int], rows: str) -> None:
-    """Drop whole partitions, which is cheap, and single rows, which rewrites the parts they are in."""
+    """Drop whole partitions, which is cheap, and single rows, which rewrites their parts."""
     for era in eras:
         engine.execute(f"ALTER TABLE {table} DROP PARTITION {era}")
     if rows and engine.query(f"SELECT count() AS found FROM {table} WHERE {rows}").one("found"):

@@ -1,4 +1,4 @@
-"""ClickHouse's Native format, both ways: columns to bytes for an insert, bytes to columns for an answer."""
+"""ClickHouse's Native format: encodes columns for an insert, decodes the columns of a result."""
 
 import re
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ class Reader(Protocol):
 
 
 def decode(data: bytes) -> Answer:
-    """Read all blocks of an answer; a column of another type than the ones above is a ValueError."""
+    """Decode all blocks of a result; ValueError for a column of any other type than the ones above."""
     reader = _Bytes(data)
     blocks: list[Columns] = []
     while reader.offset < len(data):

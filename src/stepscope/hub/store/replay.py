@@ -1,4 +1,4 @@
-"""A stored run as records again, in the order in which they were written, slice by slice."""
+"""Reads a stored run as records again, in the order in which they were written, slice by slice."""
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from stepscope.model import names
 from stepscope.model.records import EVENT, LOG, Metric, Span, Value
 
 SLICE = 100_000
-"""About so many records are read at once."""
+"""About how many records are read at once."""
 _SKEW_NS = 60 * 10**9
 """Clocks of machines that differ by more than this are not corrected."""
 _ENDS = -(2**63), 2**63 - 1
@@ -27,7 +27,7 @@ _ENDS = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What is stored of a run: up to which commit, which batches of which writer, and about how many records."""
+    """What is stored of a run: the last commit, the batches of each writer, and about how many records."""
 
     commit: int
     batches: Mapping[int, Ranges]
@@ -35,7 +35,7 @@ class Extent:
 
 
 def extent_of(engine: Engine, run: int) -> Extent:
-    """Look up what is stored of a run."""
+    """Return what is stored of a run."""
     found = engine.query(f"SELECT writer, first, last, commit, {', '.join(COUNTS)} FROM ledger WHERE run = {run}")
     ranges: dict[int, list[tuple[int, int]]] = {}
     counts: dict[int, tuple[int, int]] = {}
@@ -68,7 +68,7 @@ def _is_watched(line: SeriesRow) -> bool:
 
 
 def _bounds(engine: Engine, run: int, slices: int) -> list[int]:
-    """Times that cut a run into slices with about as many points each."""
+    """Times that divide a run into slices of about equally many points."""
     inner: list[int] = []
     if slices > 1:
         levels = ", ".join(f"{at / slices:.6f}" for at in range(1, slices))
@@ -82,7 +82,7 @@ class _Ranks(NamedTuple):
 
     hosts: dict[tuple[int, int], str]
     late: dict[tuple[int, int], int]
-    """How far each clock is behind that of the hub, as far as the last batch tells; empty when that says little."""
+    """How far each clock is behind the hub's, estimated from the last batch; empty when unknown."""
 
     def order(self, attempts: Ints, ranks: Ints, at: Ints, *then: Ints) -> Ints:
         """The row numbers of records in the order in which they were written, by the clock of the hub."""
@@ -127,7 +127,7 @@ def _slice(
 
 
 def _points(engine: Engine, lines: Mapping[int, SeriesRow], ranks: _Ranks, where: str) -> Iterator[Written] | None:
-    """The values that were logged together as one record each."""
+    """Points as records: values that were logged together are one record."""
     found = engine.query(f"SELECT series, step, time, attempt, value FROM metrics WHERE {where}")
     numbers, which = np.unique(found.array("series", "u8"), return_inverse=True)
     watched = np.array([number in lines for number in numbers.tolist()], dtype=bool)[which]

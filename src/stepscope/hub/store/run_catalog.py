@@ -22,7 +22,7 @@ from stepscope.model.run_description import Description, Edit, apply, read_tags
 
 
 class Ending(Struct, frozen=True, gc=False):
-    """The end of a process, as it recorded it."""
+    """How a process ended, as it reported."""
 
     rank: int
     attempt: int
@@ -39,7 +39,7 @@ class Latest(Struct, frozen=True, gc=False):
 
 
 class RunRow(Struct, frozen=True, gc=False):
-    """A run, summed up from what its processes recorded."""
+    """A run, summarised from what its processes recorded."""
 
     number: int
     id: str
@@ -47,7 +47,7 @@ class RunRow(Struct, frozen=True, gc=False):
     name: str
     created: int
     started: int
-    """When its first writer started, or its first record was made if that was before."""
+    """When its first writer started, or the time of its first record if that is earlier."""
     world_size: int
     ranks: int
     hosts: tuple[str, ...]
@@ -58,12 +58,12 @@ class RunRow(Struct, frozen=True, gc=False):
     """The attributes of its newest start, such as its configuration."""
     endings: tuple[Ending, ...] = ()
     seen: int = 0
-    """The time of its latest record, by its own clock."""
+    """The time of its latest record, by the clock of its process."""
     received: int = 0
     """When the store last took a record of it, by the hub's clock."""
     values: Mapping[str, Latest] = {}
     recorded: Description = Description()
-    """What it was started with; its name, notes, tags and `archived` are those after the edits."""
+    """The description recorded at the start; name, notes, tags and `archived` of the row have the edits applied."""
     process_edits: tuple[Edit, ...] = ()
     """The edits that its processes recorded."""
     notes: str = ""
@@ -72,12 +72,12 @@ class RunRow(Struct, frozen=True, gc=False):
     group: str = ""
     job_type: str = ""
     findings: int = 0
-    """How many findings it has; set by those who read them, as `worst_finding`."""
+    """How many findings it has; set by the caller together with `worst_finding`."""
     worst_finding: str = ""
 
 
 def edited(row: RunRow, edits: Sequence[Edit]) -> RunRow:
-    """A row with the edits of users applied, in the order of time with those of its processes."""
+    """Return a row with the edits of users applied, in order of time with those of its processes."""
     if not edits:
         return row
     now = apply(row.recorded, [*row.process_edits, *edits])
@@ -93,11 +93,11 @@ class WriterRow(Struct, frozen=True):
     step: int | None
     counts: Mapping[str, int]
     started: int = 0
-    """When it started, or its first record was made if that was before."""
+    """When it started, or the time of its first record if that is earlier."""
 
 
 def run_number(engine: Engine, run: str) -> int | None:
-    """The number of a run; None when the store does not know it."""
+    """The number of a run; None when it is not in the store."""
     found = engine.query(f"SELECT min(run) AS run FROM runs WHERE id = {literal.text(run)} GROUP BY id")["run"]
     return found[0] if found else None
 
@@ -125,7 +125,7 @@ def list_runs(
 
 
 class _RunCache:
-    """All runs as they were last read; only those that a commit changed since are read again."""
+    """All runs as last read; only those changed by a later commit are read again."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = keys
@@ -158,7 +158,7 @@ class _RunCache:
 
 
 _FEW = 500
-"""When more runs than this are to be read, all are."""
+"""When more runs than this changed, all are read."""
 _MOST_CACHES = 8
 _caches: "WeakKeyDictionary[Engine, dict[tuple[str, ...], _RunCache]]" = WeakKeyDictionary()
 _caches_lock = threading.Lock()
@@ -175,7 +175,7 @@ def _cache_of(engine: Engine, keys: tuple[str, ...]) -> _RunCache:
 
 
 class _Facts:
-    """What the tables say about many runs, by run."""
+    """What the tables hold about many runs, by run."""
 
     def __init__(self, engine: Engine, where: str, keys: Sequence[str]) -> None:
         among = f"run IN (SELECT run FROM runs WHERE {where})" if where else "1"
@@ -332,7 +332,7 @@ def _writer_row(run: str, row: Sequence[Any], progress: Mapping[int, tuple[Any, 
 
 
 def earliest(*times: int) -> int:
-    """The earliest known time of something; 0 when none is known.
+    """The earliest of some known times; 0 when none is known.
 
     A writer whose clock was set back has records from before its start.
     """
@@ -340,5 +340,5 @@ def earliest(*times: int) -> int:
 
 
 def step_of(stored: int) -> int | None:
-    """The step of a row, None when its record had none."""
+    """The step of a row; None when its record had none."""
     return None if stored == NO_STEP else stored

@@ -1,4 +1,4 @@
-"""The tables: what is kept of each kind of record and in which order; and the upgrades from older versions."""
+"""The tables: columns and sort order of each kind of record, and the upgrades from older versions."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,15 +17,15 @@ ERA = 65536
 """Runs per era; the partition of a run is its number divided by this."""
 
 FACTS = ("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "alerts", "lifecycle")
-"""Tables whose rows are taken back when their commit did not complete."""
+"""Tables whose rows are deleted when their commit did not complete."""
 BY_SERIES = ("metrics", "histograms", "exemplars", "totals")
 BY_RUN = (
     *("spans", "open_spans", "logs", "alerts", "lifecycle", "traces", "findings", "diagnoses"),
     *("series", "writers", "runs"),
 )
-"""What belongs to a run, found by its series' numbers or by its own; `runs` last, for it names the others."""
+"""Tables that belong to a run, by series number or run number; `runs` last, because it names the others."""
 PUBLIC = (*BY_SERIES, *BY_RUN, "ledger")
-"""What a user-supplied query may read."""
+"""Tables that a user-supplied query may read."""
 
 _ATTRS = """attr_names Array(String) {zip}, attr_values Array(String) {zip}, attr_types String {zip}"""
 
@@ -62,7 +62,7 @@ FOLD = """sumState(points) AS points, groupBitOrState(flags) AS flags,
 """Turns rows of totals into states that merge."""
 
 LAST = """if(argMaxMerge(step_by_time) = maxMerge(last_step), argMaxMerge(last_by_time), argMaxMerge(last_by_step))"""
-"""The value at the highest step, the latest of them when there are several (a state of tuples reads 5 times slower)."""
+"""The value at the highest step, the latest of several (a state of tuples reads 5 times slower)."""
 
 BY_ERA = f"PARTITION BY intDiv(run, {ERA})"
 BY_SERIES_ERA = "PARTITION BY bitShiftRight(series, 48)"
@@ -149,7 +149,7 @@ while records are diagnosed as they arrive.
 Upgrade = Callable[[Engine], None]
 
 _SAFE = "fsync_after_insert = 1, fsync_part_directory = 1, min_rows_to_fsync_after_merge = 1, old_parts_lifetime = 60"
-"""Survive a loss of power, too: what is inserted or merged is on the disk before what it replaces goes."""
+"""Survive a power failure, too: inserted and merged data is on disk before what it replaces is removed."""
 _WORDS = {
     "delta": "CODEC(Delta, LZ4)",
     "fast": "CODEC(LZ4)",
@@ -161,36 +161,36 @@ _WORDS = {
 
 
 def create(engine: Engine, name: str, definition: str) -> None:
-    """Create a table unless it is there, with what this engine has of codecs and settings."""
+    """Create a table if it is missing, with the codecs and settings that this engine supports."""
     words = _WORDS if engine.modern else dict.fromkeys(_WORDS, "")
     engine.execute(f"CREATE TABLE IF NOT EXISTS {name} {definition.format(**words)}")
 
 
 def first(engine: Engine) -> None:
-    """Make the tables of version 1."""
+    """Create the tables of version 1."""
     for name, definition in FIRST.items():
         create(engine, name, definition)
     engine.execute(FIRST_VIEW)
 
 
 def second(engine: Engine) -> None:
-    """Add what version 2 has more."""
+    """Add what is new in version 2."""
     for name, definition in SECOND.items():
         create(engine, name, definition)
 
 
 def third(engine: Engine) -> None:
-    """Add the columns that version 3 has more."""
+    """Add the columns that are new in version 3."""
     _add_columns(engine, THIRD)
 
 
 def fourth(engine: Engine) -> None:
-    """Add the columns that version 4 has more."""
+    """Add the columns that are new in version 4."""
     _add_columns(engine, FOURTH)
 
 
 def fifth(engine: Engine) -> None:
-    """Add the tables that version 5 has more."""
+    """Add the tables that are new in version 5."""
     for name, definition in FIFTH.items():
         create(engine, name, definition)
 
@@ -206,11 +206,11 @@ def _add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> No
 
 
 UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: fifth}
-"""What leads to each version from the one before; every step may be run again after a crash."""
+"""The upgrade to each version from the one before; each may be repeated after a crash."""
 
 
 def prepare(engine: Engine, upgrades: Mapping[int, Upgrade] = UPGRADES) -> int:
-    """Bring the tables to the newest version and return it; ConfigError when they are newer than this program."""
+    """Upgrade the tables to the newest version and return it; ConfigError when they are newer than this program."""
     create(engine, "versions", "(version UInt32, time Int64) ENGINE = MergeTree ORDER BY version")
     present = int(engine.query("SELECT max(version) AS version FROM versions").one("version"))
     newest = max(upgrades)

@@ -26,7 +26,7 @@ class SeriesRow(Struct, frozen=True):
 
 
 class Total(Struct, frozen=True):
-    """What the points of a series in one attempt add up to."""
+    """The totals of a series in one attempt."""
 
     series: SeriesRow
     attempt: int
@@ -38,12 +38,12 @@ class Total(Struct, frozen=True):
     last_time: int
     low: float
     high: float
-    """The extremes of the finite values; +Inf and -Inf when there are none."""
+    """Minimum and maximum of the finite values; +Inf and -Inf when there are none."""
     last: float
 
 
 def span_of(run: int) -> str:
-    """The condition that picks the series of a run by their numbers."""
+    """The SQL condition for the series of a run, by their numbers."""
     return f"series BETWEEN {run << 32} AND {(run << 32) + 0xFFFFFFFF}"
 
 

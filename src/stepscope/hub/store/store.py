@@ -1,4 +1,4 @@
-"""An open store: many batches become rows and a ledger entry in one commit, all of them or, after a crash, none."""
+"""An open store: batches become rows and a ledger entry in one commit, complete or, after a crash, not at all."""
 
 import threading
 import time
@@ -20,10 +20,10 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Metric
 
 Outcome = Reject | Retry | None
-"""What became of a batch: None when all of it is safe."""
+"""The outcome of a batch: None when all of it is stored."""
 
 MOST_ROWS = 1_000_000
-"""Rows of one commit; a larger group becomes several."""
+"""The most rows of one commit; a larger group is split."""
 UNFINISHED = 341
 _CHUNK = 5000
 
@@ -40,8 +40,8 @@ class Committer:
 
     The order is the promise: numbers of runs and series first (harmless when orphaned), then the rows, each with the
     commit's number, metrics before their totals, and the ledger last, in one atomic insert. A commit is complete when
-    the ledger names it. Rows with a higher number were never acknowledged; `recover` takes them back before anything
-    else is written.
+    it is in the ledger. Rows with a higher number were never acknowledged; `recover` deletes them before anything else
+    is written.
     """
 
     def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
@@ -54,7 +54,7 @@ class Committer:
         """Whether rows of an incomplete commit may be in the tables."""
 
     def write(self, batches: Sequence[Batch]) -> list[Outcome]:
-        """Store batches; those stored before are passed over. Returns what became of each."""
+        """Store batches and return the outcome of each; those stored before are skipped."""
         outcomes: list[Outcome] = []
         before = self._last
         for group in _portions(batches):
@@ -100,7 +100,7 @@ class Committer:
         return outcomes
 
     def _fresh(self, batches: Sequence[Batch], outcomes: list[Outcome]) -> list[tuple[int, Source]]:
-        """Find the batches that are not in yet, each with its source; unfit writers are refused."""
+        """Find the batches that are not stored yet, each with its source; invalid writers are rejected."""
         keys = [writer_key(batch.writer) for batch in batches]
         self._ledger.load(keys)
         met: set[tuple[int, int]] = set()
@@ -140,9 +140,9 @@ class Committer:
             self._engine.insert(table, block)
 
     def recover(self) -> None:
-        """Take back what commits that never completed have left; may itself be cut short and run again.
+        """Delete the rows of incomplete commits; may itself be interrupted and repeated.
 
-        Totals first: their series are found by the late points, which therefore go last.
+        Totals first: their series are found by the rows of points, which are therefore deleted last.
         """
         last = self._ledger.last_commit()
         late = f"commit > {last}"
@@ -171,13 +171,13 @@ class Committer:
             )
 
     def forget(self) -> None:
-        """Look up runs and writers again, after some were dropped."""
+        """Look up runs and writers again, after some were deleted."""
         self._catalog.forget()
         self._ledger.forget()
 
 
 def _portions(batches: Sequence[Batch]) -> Iterable[Sequence[Batch]]:
-    """Cut a group where it gets too large for one commit."""
+    """Split a group that is too large for one commit."""
     start = rows = 0
     for index, batch in enumerate(batches):
         size = _rows(batch)
@@ -190,7 +190,7 @@ def _portions(batches: Sequence[Batch]) -> Iterable[Sequence[Batch]]:
 
 
 def _rows(batch: Batch) -> int:
-    """Guess the rows of a batch by its first record; looking at all of them costs as much as storing some."""
+    """Estimate the rows of a batch by its first record; counting all of them costs as much as storing some."""
     first = next(iter(batch.records), None)
     return len(batch.records) * (len(first.values) if isinstance(first, Metric) else 1)
 
@@ -219,22 +219,22 @@ class Store:
         self.reserve = reserve
         self.version = schema.prepare(engine)
         self.is_deleted: Callable[[Batch], bool] = lambda batch: False
-        """Tells a batch of a deleted run, which is passed over like one that was stored before."""
+        """Returns whether a batch belongs to a deleted run; such a batch is skipped like one that was stored before."""
         self._committer = Committer(engine, clock)
         self._lock = threading.Lock()
         self._committer.recover()
 
     def write(self, batch: Batch) -> None:
-        """Store one batch in a commit of its own; raises its Retry or Reject."""
+        """Store one batch in its own commit; raises its Retry or Reject."""
         (outcome,) = self.write_many([batch])
         if outcome is not None:
             raise outcome
 
     def write_many(self, batches: Sequence[Batch]) -> list[Outcome]:
-        """Store batches in one commit (several when they are many) and tell what became of each.
+        """Store batches in one commit (several when they are many) and return the outcome of each.
 
-        Offer them at most about twice a second. A batch whose outcome is None or a Reject survives the death of
-        this process and is ignored when it is offered again.
+        Call it at most about twice a second. A batch whose outcome is None or a Reject survives the death of this
+        process and is skipped when it is offered again.
         """
         if self.folder is not None and (free := self.folder.free()) < self.reserve:
             reason = f"the store's disk has {free >> 20} MiB left, less than the {self.reserve >> 20} kept free"
@@ -248,7 +248,7 @@ class Store:
         return [known.get(id(batch)) for batch in batches]
 
     def change(self, work: Callable[[Committer], None]) -> None:
-        """Run upkeep that must not meet a commit, and clear the caches afterwards."""
+        """Run maintenance that must not overlap a commit, and clear the caches afterwards."""
         with self._lock:
             try:
                 work(self._committer)
@@ -256,7 +256,7 @@ class Store:
                 self._committer.forget()
 
     def close(self) -> None:
-        """Wait for a commit under way and release the folder."""
+        """Wait for a running commit and release the folder."""
         with self._lock:
             self.engine.close()
             if self.folder is not None:
@@ -271,7 +271,7 @@ def open_store(
     reserve: int = RESERVE,
     clock: Callable[[], int] = time.time_ns,
 ) -> Store:
-    """Open the store in a folder, making it when missing; ConfigError with what to do when it cannot be used."""
+    """Open the store in a folder, creating it if missing; ConfigError, with the fix, when it cannot be used."""
     folder = Folder(path)
     engine: Chdb | None = None
     try:
@@ -306,7 +306,7 @@ def open_server(url: str, *, clock: Callable[[], int] = time.time_ns) -> Store:
 
 
 def _why(path: Path, error: EngineError) -> str:
-    """Say why a store cannot be opened, and what to do."""
+    """Return why a store cannot be opened, and what to do."""
     if error.full:
         return full_disk(path)
     if error.forbidden:

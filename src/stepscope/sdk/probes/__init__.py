@@ -1,1 +1,1 @@
-"""Readings of the machine and the process: what can be read here, and one thread that reads it."""
+"""Probes of the machine and the process, and the thread that reads them."""

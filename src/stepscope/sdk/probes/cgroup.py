@@ -1,4 +1,4 @@
-"""What the control group of this process allows: its memory limit and its cpu quota, of cgroup v2 or v1."""
+"""Memory limit and CPU quota of this process's control group, of cgroup v2 or v1."""
 
 import re
 from pathlib import Path
@@ -12,17 +12,17 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 class MemoryGroup(NamedTuple):
-    """The group whose memory limit is met first; read anew each time, for a limit can be changed."""
+    """The group with the tightest memory limit; read again each time, because a limit can change."""
 
     folder: Path
     version: int
 
     def limit(self) -> int | None:
-        """The bytes allowed, None when there is no limit (any more)."""
+        """The bytes allowed; None when there is no limit."""
         return _memory_limit(self.folder, self.version)
 
     def used(self) -> int:
-        """The bytes in use, without the file cache that is given back on demand."""
+        """The bytes in use, without the file cache, which is reclaimed on demand."""
         if self.version == 2:
             return _number(self.folder / "memory.current") - _field(self.folder / "memory.stat", "inactive_file")
         stat = self.folder / "memory.stat"
@@ -30,7 +30,7 @@ class MemoryGroup(NamedTuple):
 
 
 class CpuGroup(NamedTuple):
-    """The group whose cpu quota is the smallest."""
+    """The group with the smallest CPU quota."""
 
     folder: Path
     version: int
@@ -38,7 +38,7 @@ class CpuGroup(NamedTuple):
     """The file that counts the cpu time used."""
 
     def cores(self) -> float | None:
-        """The cpus allowed, None when there is no quota (any more)."""
+        """The CPUs allowed; None when there is no quota."""
         return _cores(self.folder, self.version)
 
     def used(self) -> float:
@@ -48,7 +48,7 @@ class CpuGroup(NamedTuple):
         return _number(self.usage) / 1e9
 
     def throttled(self) -> float:
-        """The seconds during which the group was held back so far."""
+        """The seconds of throttling so far."""
         if self.version == 2:
             return _field(self.folder / "cpu.stat", "throttled_usec") / 1e6
         return _field(self.folder / "cpu.stat", "throttled_time") / 1e9
@@ -90,7 +90,7 @@ def _cores(folder: Path, version: int) -> float | None:
 
 
 def _groups(controller: str, proc: Path) -> tuple[int, list[Path]]:
-    """The version that rules a controller, and the folders of our group and those around it, inner first."""
+    """The cgroup version of a controller, and the folders of our group and its parents, innermost first."""
     version, group = 0, ""
     for line in _text(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -111,7 +111,7 @@ def _groups(controller: str, proc: Path) -> tuple[int, list[Path]]:
 
 
 def _below(group: str, root: str) -> str:
-    """A group's path from the root of its mount; the root itself when it lies elsewhere."""
+    """The path of a group relative to the root of its mount; the root itself when it lies elsewhere."""
     if ".." in group.split("/"):
         return ""
     if root == "/":
@@ -144,7 +144,7 @@ def _number(path: Path) -> int:
 
 
 def _field(path: Path, name: str) -> int:
-    """One number of a file of `name number` lines; 0 when it has no such line."""
+    """A number from a file of `name number` lines; 0 when the line is missing."""
     for line in path.read_text().splitlines():
         key, _, value = line.partition(" ")
         if key == name:

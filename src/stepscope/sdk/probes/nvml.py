@@ -20,7 +20,7 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """The driver's library. OSError, with the driver's own words, when a call fails.
+    """The driver's library. OSError, with the driver's message, when a call fails.
 
     Opening and closing are counted by the driver: each `open` needs its own `close`.
     """
@@ -41,19 +41,19 @@ class Nvml:
         self.call("nvmlShutdown")
 
     def count(self) -> int:
-        """How many GPUs the driver shows."""
+        """The number of GPUs."""
         number = ctypes.c_uint()
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(number))
         return number.value
 
     def device(self, index: int) -> ctypes.c_void_p:
-        """The driver's pointer to a GPU."""
+        """The driver's handle of a GPU."""
         pointer = ctypes.c_void_p()
         self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(pointer))
         return pointer
 
     def call(self, function: str, *args: Any) -> bool:
-        """Call a function; False when this GPU or this driver does not know it."""
+        """Call a function; False when this GPU or driver does not support it."""
         try:
             code = getattr(self._library, function)(*args)
         except AttributeError:
@@ -64,7 +64,7 @@ class Nvml:
 
 
 class Gpu:
-    """One GPU; what it does not support is left out of its readings."""
+    """One GPU; unsupported values are left out of its readings."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.name = f"gpu/{index}"
@@ -82,11 +82,11 @@ class Gpu:
         self.detail = model.value.decode(errors="replace")
 
     def read(self) -> dict[str, float | int]:
-        """Read what this GPU tells of itself."""
+        """Read the values of this GPU."""
         return {f"{self.name}/{key}": value for reader in self._readers for key, value in reader().items()}
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Disconnect from the driver."""
         self._nvml.close()
 
     def _utilization(self) -> dict[str, float | int]:
@@ -119,7 +119,7 @@ class Gpu:
 
 
 def open_gpus(library: str = LIBRARY) -> list[Gpu]:
-    """Open a probe for each GPU; OSError naming the reason when there is none to open."""
+    """Open a probe for each GPU; OSError, with the reason, when there is none."""
     nvml = Nvml(library)
     nvml.open()
     try:

@@ -1,4 +1,4 @@
-"""Probes of CPU, memory, disk, network and process: from /proc, or by psutil where there is none."""
+"""Probes of CPU, memory, disk, network and process: from /proc, or with psutil where there is no /proc."""
 
 import os
 import time
@@ -15,24 +15,24 @@ Reading = dict[str, float | int]
 _SYS = Path("/sys")
 _SECTOR = 512
 _SHORTEST = 0.1
-"""Seconds below which a rate would be noise: /proc counts cpu time in ticks of 10 ms."""
+"""Shortest interval of a rate, in seconds; below it /proc's ticks of 10 ms are noise."""
 _STACKED_DISKS = ("dm-", "drbd", "loop", "md", "ram", "sr", "zram")
-"""Block devices that pass on to others or are no disks: their bytes would be counted twice or for nothing."""
+"""Block devices backed by others, or not disks: their bytes would be counted twice or wrongly."""
 
 
 class Rates:
-    """Turns running totals into rates against the reading before."""
+    """Converts cumulative totals into rates since the previous reading."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[float, float]] = {}
 
     def per_second(self, key: str, total: float) -> float | None:
-        """The rate since the last reading; None for the first, and after a total that went back."""
+        """The rate since the previous reading; None for the first, and after a total that decreased."""
         return self._rate(key, total, self._clock())
 
     def read(self, totals: dict[str, float]) -> Reading:
-        """The rates of several totals at one moment, without those that have none yet."""
+        """The rates of several totals, without those that have none yet."""
         now = self._clock()
         rates = {key: self._rate(key, total, now) for key, total in totals.items()}
         return {key: rate for key, rate in rates.items() if rate is not None}
@@ -59,7 +59,7 @@ class Cpu:
         self.detail = f"{len(_allowed())} of {os.cpu_count()} cpus" + (f", quota {quota:g}" if quota else "")
 
     def read(self) -> Reading:
-        """Read the utilisation, the number of cpus, the load, and under a quota the time held back."""
+        """Read utilisation, number of CPUs, load, and under a quota the throttling."""
         allowed = _allowed()
         reading: Reading = {"cpu/load_1m": float(self._load.read_text().split()[0])}
         quota = self._group.cores() if self._group else None
@@ -72,7 +72,7 @@ class Cpu:
         return reading | {"cpu/count": quota} | throttled
 
     def _shared(self, allowed: set[int]) -> Reading:
-        """The utilisation of the allowed cpus by everyone."""
+        """The utilisation of the allowed CPUs by all processes."""
         busy, total = _ticks(self._stat.read_text(), allowed)
         rates = self._rates.read({"busy": busy, "total": total})
         if "busy" not in rates or not rates.get("total"):
@@ -80,7 +80,7 @@ class Cpu:
         return {"cpu/utilization": min(rates["busy"] / rates["total"], 1.0)}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class Memory:
@@ -94,7 +94,7 @@ class Memory:
         self.detail = "limited by a control group" if self._group else "of the machine"
 
     def read(self) -> Reading:
-        """Read how much there is and how much of it is used."""
+        """Read total and used memory."""
         info = _meminfo(self._info.read_text())
         limit, used = info["MemTotal"], info["MemTotal"] - info["MemAvailable"]
         ours = self._group.limit() if self._group else None
@@ -108,7 +108,7 @@ class Memory:
         }
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class Disk:
@@ -152,11 +152,11 @@ class Disk:
         }
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class Network:
-    """The interfaces of the machine; where there are real ones, the virtual ones above them do not count."""
+    """The network interfaces of the machine; virtual ones count only where there are no physical ones."""
 
     name = "network"
 
@@ -182,7 +182,7 @@ class Network:
         return [name for name in outside if (self._devices / name / "device").exists()] or outside
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class Process:
@@ -197,7 +197,7 @@ class Process:
         self.detail = f"pid {os.getpid()}"
 
     def read(self) -> Reading:
-        """Read memory, threads, open files, and how many cpus' worth of time is used."""
+        """Read memory, threads, open files and CPU use."""
         behind_name = (self._folder / "stat").read_bytes().rpartition(b")")[2].split()
         reading: Reading = {
             "process/rss_bytes": int((self._folder / "statm").read_bytes().split()[1]) * self._page,
@@ -207,16 +207,16 @@ class Process:
         return reading | self._rates.read({"process/cpu_cores": time.process_time()})
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 def _allowed() -> set[int]:
-    """The cpus of the whole process; 0 would mean those of the calling thread."""
+    """The CPUs of the whole process; an argument of 0 would mean those of the calling thread."""
     return os.sched_getaffinity(os.getpid())
 
 
 def _ticks(stat: str, cpus: set[int]) -> tuple[int, int]:
-    """The busy ticks and all ticks of some cpus; guests' time is in that of users already."""
+    """Busy and total ticks of some CPUs; guest time is included in user time."""
     names = {f"cpu{cpu}" for cpu in cpus}
     busy = total = 0
     for line in stat.splitlines():
@@ -246,7 +246,7 @@ def _working_folder() -> str:
 
 
 class Portable:
-    """One probe that asks psutil."""
+    """A probe that uses psutil."""
 
     def __init__(self, name: str, psutil: Any, clock: Callable[[], float]) -> None:
         self.name = name
@@ -256,15 +256,15 @@ class Portable:
         self._rates = Rates(clock)
 
     def read(self) -> Reading:
-        """Read what psutil tells."""
+        """Read the values of psutil."""
         return self._read(self._psutil, self._rates)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 def open_portable(name: str, clock: Callable[[], float] = time.monotonic) -> Portable:
-    """Open the probe of this name; ImportError naming the fix when psutil is missing."""
+    """Open a probe by name; ImportError, with the fix, when psutil is missing."""
     try:
         psutil = import_module("psutil")
     except ImportError:

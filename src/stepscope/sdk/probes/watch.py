@@ -1,4 +1,4 @@
-"""Probes read the machine and the process now and then, in one thread that cannot hurt the run."""
+"""Reads the machine and the process periodically, in one thread that cannot affect the run."""
 
 import os
 import threading
@@ -15,17 +15,17 @@ INTERVAL = 5.0
 
 
 class Probe(Protocol):
-    """Something that can be read again and again, by one thread."""
+    """Something that can be read repeatedly, by one thread."""
 
     name: str
     detail: str
-    """What is read, for people."""
+    """What is read, for display."""
 
     def read(self) -> Reading:
         """Read now; rates are against the reading before, and missing from the first."""
 
     def close(self) -> None:
-        """Let go of what is held; no reading follows."""
+        """Release resources; it is not read again."""
 
 
 def available(*, host: bool = True) -> list[Probe]:
@@ -88,10 +88,10 @@ def _one(open_probe: Callable[[], Probe]) -> list[Probe]:
 
 
 class Probes:
-    """Reads all probes every `interval` seconds and hands the values to `write`, in one daemon thread.
+    """Reads all probes every `interval` seconds and passes the values to `write`, in one daemon thread.
 
-    A probe that raises is not read again, and `notice` hears of it once. The probes are closed by the thread
-    that reads them. After a fork nothing runs in the child, and `stop` does nothing there.
+    A probe that raises is not read again, which is reported once to `notice`. The probes are closed by the thread that
+    reads them. After a fork nothing runs in the child, and `stop` does nothing there.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Probes:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], bool] | None = None,
     ) -> None:
-        """Without `probes` the thread finds those `available`; `wait` sleeps and tells whether to stop."""
+        """Without `probes` the thread opens those `available`; `wait` sleeps and returns whether to stop."""
         self._write = write
         self._interval = interval
         self._probes = probes
@@ -117,7 +117,7 @@ class Probes:
         self._noticed: set[str] = set()
 
     def start(self) -> None:
-        """Begin to read, unless that has begun; where no thread can be started there are no readings."""
+        """Start the thread, unless it is running; where no thread can be started there are no readings."""
         if self._thread is not None and self._pid == os.getpid() and self._thread.is_alive():
             return
         self._pid = os.getpid()
@@ -131,7 +131,7 @@ class Probes:
             self._thread = thread
 
     def stop(self, timeout: float = 1.0) -> bool:
-        """Stop reading; False when a probe that hangs kept the thread alive for longer than `timeout`."""
+        """Stop reading; False when a hanging probe kept the thread alive for longer than `timeout`."""
         if self._thread is None or self._pid != os.getpid():
             return True
         self._stopped.set()
@@ -151,7 +151,7 @@ class Probes:
             self._close(probe)
 
     def _read(self, probes: list[Probe]) -> None:
-        """Read every probe, and take out of the list those that raise."""
+        """Read every probe, and remove those that raise."""
         reading: Reading = {}
         for probe in list(probes):
             try:

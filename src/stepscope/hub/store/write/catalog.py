@@ -1,4 +1,4 @@
-"""The numbers of runs and series: given once, written before the rows that use them, looked up on first use."""
+"""Assigns numbers to runs and series: assigned once, written before the rows that use them, looked up on first use."""
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -19,12 +19,12 @@ from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 WEEK_NS = 7 * 24 * 3600 * 10**9
 MOST_SLOTS = 2_000_000
 MOST_SOURCES = 50_000
-"""Beyond these the catalog starts again from an empty memory."""
+"""When more writers than this are cached, the cache is cleared."""
 
 Labels: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], str]
-"""Attributes in the order of their names, spelled: names, values, types."""
+"""Attributes sorted by name, encoded: names, values, types."""
 Identity: TypeAlias = tuple[str, str, int, Labels, tuple[str, str, int, int, str]]
-"""What makes a series: key, axis, rank, attributes, and the instrument's type, unit, temporality and scope."""
+"""What identifies a series: key, axis, rank, attributes, and the instrument's type, unit, temporality and scope."""
 
 NO_LABELS: Labels = ((), (), "")
 _NO_INSTRUMENT = Instrument(type="", cumulative=False)
@@ -32,17 +32,17 @@ _NO_INSTRUMENT = Instrument(type="", cumulative=False)
 
 @dataclass(slots=True)
 class RunBook:
-    """A run's number and those of its series."""
+    """The number of a run and the numbers of its series."""
 
     number: int
     series: dict[Identity, int] = field(default_factory=dict)
     following: int = 0
-    """The index of the next series."""
+    """The index of the next new series."""
 
 
 @dataclass(slots=True)
 class Source:
-    """A writer as rows know it; `shapes` remembers the series of records that look alike."""
+    """A writer with its numbers; `shapes` caches the series of records with the same keys."""
 
     writer: Writer
     key: int
@@ -69,7 +69,7 @@ class Catalog:
         self._new_series: list[tuple[int, int, Identity, str]] = []
 
     def load(self, runs: Iterable[str]) -> None:
-        """Look up the numbers of these runs and of their series."""
+        """Look up the numbers of these runs and their series."""
         missing = [run for run in dict.fromkeys(runs) if run not in self._books]
         if not missing:
             return
@@ -94,7 +94,7 @@ class Catalog:
             book.following = max(book.following, (series & 0xFFFFFFFF) + 1)
 
     def source(self, writer: Writer) -> Source:
-        """The source of a writer whose run was loaded; ValueError, TypeError or OverflowError for an unfit writer."""
+        """The source of a writer whose run was loaded; ValueError, TypeError or OverflowError for an invalid writer."""
         key = writer_key(writer)
         source = self._sources.get(key)
         if source is None:
@@ -117,14 +117,14 @@ class Catalog:
         return book
 
     def _newest_run(self) -> int:
-        """The highest number ever given; the ledger remembers those of runs that were dropped."""
+        """The highest run number ever assigned; the ledger remembers those of deleted runs."""
         if self._last_run < 0:
             newest = "SELECT max(run) AS run FROM runs UNION ALL SELECT max(run) AS run FROM ledger"
             self._last_run = max(self._engine.query(newest)["run"])
         return self._last_run
 
     def slot(self, source: Source, key: str, axis: str | None, labels: Labels, instrument: Instrument | None) -> int:
-        """Number a series of this process's memory, making it when it is new."""
+        """Return the index of a series in this process's memory, assigning one if it is new."""
         made = instrument or _NO_INSTRUMENT
         how = (made.type, made.unit, int(made.cumulative), int(made.monotonic), made.scope)
         identity: Identity = (key, axis or "", source.writer.rank, labels, how)
@@ -145,13 +145,13 @@ class Catalog:
         return slot
 
     def shape(self, slots: Sequence[int]) -> int:
-        """Remember the slots of records that look alike, under a number."""
+        """Cache the series of records with the same keys under a number."""
         self._shape_slots.extend(slots)
         self._shape_ends.append(len(self._shape_slots))
         return len(self._shape_ends) - 2
 
     def slots_of(self, shapes: Ints) -> tuple[Ints, Ints]:
-        """The number of values of each record, and the slots of all values, by the records' shapes."""
+        """Return the number of values of each record, and the series of all values, by the records' shapes."""
         ends = np.array(self._shape_ends)
         sizes = (ends[1:] - ends[:-1])[shapes]
         shift = ends[shapes] - (np.cumsum(sizes) - sizes)
@@ -161,12 +161,12 @@ class Catalog:
         self, source: Source, category: str | None, keys: Iterable[str], axis: str | None,
         labels: Labels = NO_LABELS, instrument: Instrument | None = None,
     ) -> list[int]:  # fmt: skip
-        """Number the series of a record's values."""
+        """Return the series of a record's values."""
         prefix = f"{category}/" if category is not None else ""
         return [self.slot(source, prefix + key, axis, labels, instrument) for key in keys]
 
     def blocks(self) -> dict[str, Block]:
-        """Make the rows that no table has yet."""
+        """Make the rows that are not in any table yet."""
         found: dict[str, Block] = {}
         if self._new_runs:
             found["runs"] = _runs_block(self._new_runs)
@@ -177,7 +177,7 @@ class Catalog:
         return found
 
     def saved(self) -> None:
-        """Note that the new rows are in their tables."""
+        """Mark the new rows as stored."""
         self._new_runs.clear()
         self._new_writers.clear()
         self._new_series.clear()
@@ -185,7 +185,7 @@ class Catalog:
             self.forget()
 
     def forget(self) -> None:
-        """Look everything up again when it is needed; rows not saved yet are given new numbers."""
+        """Clear the cache; rows not stored yet get new numbers."""
         for memory in (self._books, self._sources, self._slots):
             memory.clear()
         del self.slot_series[:], self.slot_attempts[:], self._shape_slots[:], self._shape_ends[1:]
@@ -195,7 +195,7 @@ class Catalog:
 
 
 def label(values: Attrs) -> Labels:
-    """Spell attributes in the order of their names; exemplars tell of one point, not of its series."""
+    """Encode attributes sorted by name; exemplars belong to a point, not to its series."""
     names = tuple(sorted(name for name in values if name != ATTR_EXEMPLARS)) if values else ()
     if not names:
         return NO_LABELS

@@ -1,4 +1,4 @@
-"""Findings of runs as rows: the whole list of a run is written again whenever it changes."""
+"""Findings of runs as rows: the whole list of a run is rewritten whenever it changes."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.schema import NO_STEP
 
 HAS_VALUE, HAS_BAND = 1, 2
-"""Bits of `given`: what of a finding is not just zero."""
+"""Bits of `given`: which fields of a finding are set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed:
-    """The findings of a run, by which version of the engine, and the last commit they are made of; 0 if unknown."""
+    """The findings of a run, the version of the diagnosis, and the last commit they cover; 0 if unknown."""
 
     run: int
     findings: Sequence[Finding]
@@ -24,7 +24,7 @@ class Diagnosed:
 
 
 def write_findings(engine: Engine, runs: Sequence[Diagnosed], version: int) -> None:
-    """Store the findings of some runs; `version` must be higher than that of what was stored before."""
+    """Store the findings of some runs; `version` must be higher than the one stored before."""
     rows = [(each.run, place, finding) for each in runs for place, finding in enumerate(each.findings)]
     if rows:
         engine.insert("findings", _findings(rows, version))
@@ -32,13 +32,13 @@ def write_findings(engine: Engine, runs: Sequence[Diagnosed], version: int) -> N
 
 
 def finding_id(finding: Finding) -> int:
-    """Number a finding by what tells it from the others of its run."""
+    """Compute a number that identifies a finding in its run."""
     spelled = repr(finding.identity).encode("utf-8", "replace")
     return int.from_bytes(hashlib.md5(spelled, usedforsecurity=False).digest()[:8], "big")
 
 
 def worst(findings: Sequence[Finding]) -> str:
-    """The severity of the worst; empty when there is none."""
+    """The highest severity; empty when there is none."""
     return min((each.severity for each in findings), key=SEVERITIES.index, default="")
 
 

@@ -1,4 +1,4 @@
-"""Many batches as the rows of one commit; records that can never be stored are found and named."""
+"""Many batches as the rows of one commit; records that can never be stored are identified."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
-"""What making a column raises for a value that does not fit."""
+"""What making a column raises for an invalid value."""
 _COUNTED: dict[type, str] = {Log: "logs", Event: "events", Alert: "alerts"}
 
 
 @dataclass(slots=True)
 class Gain:
-    """What a batch brought."""
+    """What a batch added."""
 
     seen: int = 0
     began: int = 0
@@ -34,7 +34,7 @@ class Gain:
 
 
 class Group:
-    """The rows of one commit. With `careful` no metric is believed to hold numbers only."""
+    """The rows of one commit. With `careful`, metrics are checked for values that are not numbers."""
 
     def __init__(self, catalog: Catalog, *, careful: bool = False) -> None:
         self._careful = careful
@@ -46,7 +46,7 @@ class Group:
         self._traces = Traces()
 
     def add(self, source: Source, records: Sequence[Record]) -> Gain:
-        """Take the records of a batch."""
+        """Add the records of a batch."""
         gain = Gain(began=min([record.time for record in records if record.time > 0], default=0))
         only = {Metric}.issuperset(map(type, records))
         metrics = cast(list[Metric], list(records) if only else [each for each in records if type(each) is Metric])
@@ -68,7 +68,7 @@ class Group:
         gain.counts["points"] = len(self._points) - points + len(self._distributions) - distributions
 
     def _numbers(self, source: Source, metric: Metric) -> Metric | None:
-        """Put the distributions and exemplars of a record aside and return what is left, if anything."""
+        """Remove the distributions and exemplars of a record and return the rest, if any."""
         if ATTR_EXEMPLARS in metric.attrs:
             self._exemplars.add(source, metric)
         plain = {key: value for key, value in metric.values.items() if isinstance(value, (int, float))}
@@ -96,7 +96,7 @@ class Group:
         gain.step = max([gain.step, *[record.step for record in others if record.step is not None]])
 
     def facts(self, commit: int) -> dict[str, Block]:
-        """Make the rows, metrics before their totals; one of `UNFIT` when a record does not fit."""
+        """Make the rows, metrics before their totals; one of `UNFIT` when a record is invalid."""
         return {
             **self._points.blocks(commit),
             **self._distributions.blocks(commit),
@@ -106,7 +106,7 @@ class Group:
         }
 
     def traces(self) -> dict[str, Block]:
-        """Make the rows that tell where traces are."""
+        """Make the rows that locate traces."""
         return self._traces.blocks()
 
 
@@ -115,7 +115,7 @@ Part = tuple[Source, Sequence[Record]]
 
 @dataclass(slots=True)
 class Built:
-    """The rows of a commit, what each batch brought, and what had to be refused of it."""
+    """The rows of a commit, what each batch added, and which of its records were rejected."""
 
     facts: dict[str, Block]
     traces: dict[str, Block]
@@ -124,7 +124,7 @@ class Built:
 
 
 def build(catalog: Catalog, parts: Sequence[Part], commit: int) -> Built:
-    """Turn batches into rows, leaving out the records that do not fit."""
+    """Turn batches into rows, without the invalid records."""
     try:
         return _build(catalog, parts, commit, {})
     except UNFIT:
@@ -152,7 +152,7 @@ def _build(
 
 
 def _unfit(catalog: Catalog, source: Source, records: Sequence[Record]) -> dict[int, str]:
-    """Find the records that do not fit, and why."""
+    """Find the invalid records, and why they are."""
     if _reason(catalog, source, records) is None:
         return {}
     reasons = ((index, _reason(catalog, source, [record])) for index, record in enumerate(records))

@@ -15,7 +15,7 @@ Distribution = Histogram | ExponentialHistogram | Summary
 
 HISTOGRAM, EXPONENTIAL, SUMMARY = range(3)
 _TOTAL, _LOW, _HIGH = 1, 2, 4
-"""Bits of `given`: what was not None."""
+"""Bits of `given`: which fields were not None."""
 _LISTS = (("bounds", "Float64"), ("counts", "UInt64"), ("negative", "UInt64"))
 
 
@@ -30,7 +30,7 @@ class Distributions:
         return len(self._rows)
 
     def add(self, source: Source, metric: Metric) -> None:
-        """Take the distributions of a record; its numbers are left to others."""
+        """Add the distributions of a record; its plain numbers are not included."""
         labels = label(metric.attrs)
         for key, value in metric.values.items():
             if isinstance(value, (int, float)):
@@ -114,7 +114,7 @@ FIELDS = (*_NUMBERS, *(name for name, _ in _LISTS))
 
 
 def restore(row: dict[str, Any]) -> Distribution:
-    """Make the distribution of a row of `histograms` again."""
+    """Convert a row of `histograms` to the distribution it was made from."""
     total, low, high = (
         row[name] if row["given"] & bit else None for name, bit in (("total", _TOTAL), ("low", _LOW), ("high", _HIGH))
     )
@@ -139,7 +139,7 @@ def restore(row: dict[str, Any]) -> Distribution:
 
 
 MOST = 64
-"""Of one point; the others are left out. OpenTelemetry's SDKs keep one for each bucket at most."""
+"""The most exemplars of one point. OpenTelemetry's SDKs keep one for each bucket at most."""
 _LATEST = 2**63
 
 
@@ -159,7 +159,7 @@ class Exemplars:
         self._rows: list[tuple[int, int, int, _Exemplar]] = []
 
     def add(self, source: Source, metric: Metric) -> None:
-        """Take the exemplars of a point; what has not their shape is not one, and the point is kept without it."""
+        """Add the exemplars of a point; malformed ones are dropped and the point is kept."""
         found = list(_read(metric.attrs[ATTR_EXEMPLARS], metric.time))
         if not found:
             return
@@ -194,7 +194,7 @@ class Exemplars:
 
 
 def _read(given: Any, time: int) -> Iterator[_Exemplar]:
-    """Read what a receiver left in a record's attributes; one without a time has that of its point."""
+    """Read exemplars from a record's attributes; one without a time gets that of its point."""
     for each in given[:MOST] if isinstance(given, list) else ():
         if not isinstance(each, dict) or not isinstance(value := each.get("value"), (int, float)):
             continue

@@ -1,4 +1,4 @@
-"""The ledger: which batches of which writer are in, and how much came with them."""
+"""The ledger: which batches of each writer are stored, and how many records came with them."""
 
 import hashlib
 from bisect import bisect_right
@@ -12,18 +12,18 @@ from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.ports import Writer
 
 MOST_KNOWN = 100_000
-"""Writers held in memory; beyond it all are looked up again."""
+"""When more writers than this are cached, the cache is cleared."""
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
 
 
 def writer_key(writer: Writer) -> int:
-    """Number a writer by a hash of its run and its id."""
+    """Compute the number of a writer: a hash of its run and its id."""
     digest = hashlib.md5(f"{writer.run}/{writer.id}".encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8], "big")
 
 
 class Ranges:
-    """A set of whole numbers kept as ranges, made for numbers that come in order."""
+    """A set of integers stored as ranges, efficient for numbers that arrive in order."""
 
     __slots__ = ("_firsts", "_lasts")
 
@@ -45,13 +45,13 @@ class Ranges:
         return zip(self._firsts, self._lasts, strict=True)
 
     def copy(self) -> "Ranges":
-        """An independent set of the same numbers."""
+        """Return an independent copy."""
         other = Ranges()
         other._firsts, other._lasts = self._firsts[:], self._lasts[:]
         return other
 
     def add(self, number: int) -> None:
-        """Put a number in that is not in yet."""
+        """Add a number that is not in the set."""
         at = bisect_right(self._firsts, number)
         joins_left = at > 0 and self._lasts[at - 1] == number - 1
         joins_right = at < len(self._firsts) and self._firsts[at] == number + 1
@@ -67,14 +67,14 @@ class Ranges:
             self._lasts.insert(at, number)
 
     def around(self, number: int) -> tuple[int, int]:
-        """The range that holds a number."""
+        """The range that contains a number."""
         at = bisect_right(self._firsts, number) - 1
         return self._firsts[at], self._lasts[at]
 
 
 @dataclass(slots=True)
 class WriterProgress:
-    """Which batches of one writer are stored, its counts and its last record."""
+    """The stored batches of one writer, its counts and its last record."""
 
     run: int
     batches: Ranges = field(default_factory=Ranges)
@@ -87,14 +87,14 @@ class WriterProgress:
 
 @dataclass(slots=True)
 class Entry:
-    """A writer's next progress and the batches that led to it; becomes true when it is inserted."""
+    """The next progress of a writer and the batches that led to it; valid once it is inserted."""
 
     progress: WriterProgress
     added: list[int] = field(default_factory=list)
 
 
 class Ledger:
-    """The progress of the writers met since the store was opened; the others are looked up when they come."""
+    """The progress of the writers seen since the store was opened; others are looked up when needed."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -124,24 +124,24 @@ class Ledger:
             self._known[writer] = WriterProgress(run, batches, seen, step, counted, began)
 
     def seen(self, writer: int, seq: int) -> bool:
-        """Tell whether a batch is in; its writer must have been loaded."""
+        """Return whether a batch is stored; its writer must have been loaded."""
         return seq in self._known[writer].batches
 
     def entry(self, writer: int, run: int) -> Entry:
-        """Begin the next progress of a writer. One that comes back after its run was dropped starts at zero."""
+        """Begin the next progress of a writer; after its run was deleted it starts at zero."""
         known = self._known[writer]
         if known.run != run:
             return Entry(WriterProgress(run, known.batches.copy()))
         return Entry(replace(known, batches=known.batches.copy(), counts=dict(known.counts)))
 
     def accept(self, entries: dict[int, Entry]) -> None:
-        """Take over progress that are stored now."""
+        """Accept progress that is now stored."""
         if len(self._known) > MOST_KNOWN:
             self.forget()
         self._known.update((writer, entry.progress) for writer, entry in entries.items())
 
     def forget(self) -> None:
-        """Look everything up again when it is needed."""
+        """Clear the cache."""
         self._known.clear()
 
 

@@ -1,4 +1,4 @@
-"""Metric values as columns: grouped by series, in the order of steps, with totals per series."""
+"""Metric values as columns: sorted by series and step, with totals per series."""
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,11 +15,11 @@ from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Metric, Value
 
 NAN, ABOVE, BELOW = 1, 2, 4
-"""Flags of values that are not finite: NaN, +Inf, -Inf."""
+"""Flags of non-finite values: NaN, +Inf, -Inf."""
 
 
 class Points:
-    """The points of a commit, gathered column by column and turned into arrays at the end."""
+    """The points of a commit, collected by column and converted to arrays at the end."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -33,7 +33,7 @@ class Points:
         return len(self._values)
 
     def extend(self, source: Source, metrics: Sequence[Metric], *, plain: bool = False) -> None:
-        """Take the values of many records, all numbers; `plain` ones have neither attributes nor instruments."""
+        """Add the values of many records, all numbers; `plain` ones have neither attributes nor instruments."""
         if not metrics:
             return
         held = [metric.values for metric in metrics]
@@ -55,7 +55,7 @@ class Points:
         return cast(list[int], found)
 
     def _find(self, source: Source, metric: Metric) -> int:
-        """The number of a record's shape; records of one shape hold values of the same series."""
+        """Return the number of a record's shape; records of one shape hold values of the same series."""
         shape = _shape(metric)
         number = source.shapes.get(shape)
         if number is None:
@@ -66,7 +66,7 @@ class Points:
         return number
 
     def reach(self, since: int) -> tuple[int, int]:
-        """The latest time and the highest step among the records from the `since`-th on."""
+        """The latest time and the highest step of the records from index `since` on."""
         return max(self._times[since:], default=0), max(self._steps[since:], default=NO_STEP)
 
     def records(self) -> int:
@@ -74,7 +74,7 @@ class Points:
         return len(self._times)
 
     def blocks(self, commit: int) -> dict[str, Block]:
-        """Make the rows of `metrics` and of their totals; OverflowError or TypeError for an unfit value."""
+        """Make the rows of `metrics` and their totals; OverflowError or TypeError for an invalid value."""
         if not self._values:
             return {}
         values = np.frombuffer(array("d", self._values), dtype=np.float64)
@@ -89,7 +89,7 @@ _values: Callable[[Mapping[str, Value]], Iterable[Value]] = dict.values  # type:
 
 
 def _is_one_shape(metrics: Sequence[Metric], held: Sequence[Mapping[str, Value]]) -> bool:
-    """Tell whether plain records all have the same axis, category and keys in the same order."""
+    """Return whether plain records all have the same axis, category and keys in the same order."""
     keys = list(held[0])
     return (
         len(set(map(len, held))) == 1
@@ -116,7 +116,7 @@ def _shape(metric: Metric) -> tuple[object, ...]:
 
 
 class _Sorted:
-    """Points in the order of the table: by series and attempt, then step, then time."""
+    """Points in the sort order of the table: by series and attempt, then step, then time."""
 
     def __init__(
         self, catalog: Catalog, slots: Ints, values: Floats, rest: Rests | None, steps: Ints, times: Ints, starts: Ints
@@ -139,7 +139,7 @@ class _Sorted:
         self.rest = None if rest is None else rest[at]
 
     def _out_of_order(self, steps: Ints, times: Ints) -> bool:
-        """Tell whether within a group a step, or a time at the same step, goes back."""
+        """Return whether, within a group, a step, or a time at the same step, is lower than the one before."""
         back = (steps[1:] < steps[:-1]) | ((steps[1:] == steps[:-1]) & (times[1:] < times[:-1]))
         back[self.firsts[1:] - 1] = False
         return bool(back.any())
@@ -178,7 +178,7 @@ class _Sorted:
         }
 
     def _extremes(self) -> tuple[npt.NDArray[np.uint8], Floats, Floats]:
-        """Flags, least and greatest finite value of each group; +Inf and -Inf where there is none."""
+        """Flags, minimum and maximum of the finite values of each group; +Inf and -Inf where there are none."""
         finite = np.isfinite(self.values)
         if finite.all():
             flags = np.zeros(len(self.firsts), dtype=np.uint8)
@@ -194,6 +194,6 @@ class _Sorted:
 
 
 def flag(values: Floats) -> npt.NDArray[np.uint8]:
-    """Mark each value that is not finite."""
+    """Flag each non-finite value."""
     marks: npt.NDArray[np.int64] = np.isnan(values) * NAN + (values == np.inf) * ABOVE + (values == -np.inf) * BELOW
     return marks.astype(np.uint8)

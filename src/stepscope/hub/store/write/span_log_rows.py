@@ -24,7 +24,7 @@ R = TypeVar("R", bound=Placed)
 
 
 class Rows(Generic[R]):
-    """Records in the order they came, and how many in a row each source gave."""
+    """Records in order, and how many consecutive ones are of each source."""
 
     def __init__(self) -> None:
         self.records: list[R] = []
@@ -32,7 +32,7 @@ class Rows(Generic[R]):
         self._counts: list[int] = []
 
     def extend(self, source: Source, records: Sequence[R]) -> None:
-        """Take records of one source."""
+        """Add records of one source."""
         if records:
             self.records += records
             self._sources.append(source)
@@ -61,21 +61,21 @@ Traced = Span | Log | Event | Alert
 
 
 class Spans:
-    """The spans of a commit, ended and open ones apart."""
+    """The spans of a commit, ended and open ones separately."""
 
     def __init__(self) -> None:
         self._ended: Rows[Span] = Rows()
         self._open: Rows[Span] = Rows()
 
     def extend(self, source: Source, spans: Sequence[Span]) -> None:
-        """Take spans of one source."""
+        """Add spans of one source."""
         ended = [span for span in spans if span.duration is not None]
         self._ended.extend(source, ended)
         if len(ended) < len(spans):
             self._open.extend(source, [span for span in spans if span.duration is None])
 
     def blocks(self, commit: int) -> dict[str, Block]:
-        """Make the rows of `spans` and `open_spans`; ValueError, OverflowError or TypeError for an unfit span."""
+        """Make the rows of `spans` and `open_spans`; ValueError, OverflowError or TypeError for an invalid span."""
         found = {}
         if self._ended.records:
             found["spans"] = _span_block(self._ended, commit)
@@ -127,13 +127,13 @@ def _links(lists: Sequence[tuple[Link, ...]]) -> Block:
 
 
 class Traces:
-    """Where the traces of a commit are to be found."""
+    """Locates the traces of a commit."""
 
     def __init__(self) -> None:
         self._places: set[tuple[bytes, int, int]] = set()
 
     def extend(self, run: int, records: Sequence[Traced]) -> None:
-        """Note at which steps of a run there are records of traces."""
+        """Record the steps of a run at which traces have records."""
         self._places.update(
             {
                 (record.trace_id, run, NO_STEP if record.step is None else record.step)
@@ -171,13 +171,13 @@ class Lines:
         self._life: Rows[Event] = Rows()
 
     def extend(self, source: Source, lines: Sequence[Line]) -> None:
-        """Take records of one source."""
+        """Add records of one source."""
         self._logs.extend(source, [line for line in lines if not isinstance(line, Alert)])
         self._alerts.extend(source, [line for line in lines if isinstance(line, Alert)])
         self._life.extend(source, [line for line in lines if isinstance(line, Event) and line.name.startswith(LIFE)])
 
     def blocks(self, commit: int) -> dict[str, Block]:
-        """Make the rows of `logs`, `alerts` and `lifecycle`; ValueError and its kin for an unfit record."""
+        """Make the rows of `logs`, `alerts` and `lifecycle`; one of `UNFIT` for an invalid record."""
         found = {}
         if self._logs.records:
             found["logs"] = _log_block(self._logs, commit)
