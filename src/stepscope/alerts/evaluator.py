@@ -34,7 +34,7 @@ class Evaluator:
         self.open: dict[str, Alert] = {}
         """By fingerprint: those that are pending or firing."""
         self.known_findings: set[tuple[str, int | None]] = set()
-        """Fingerprint and step of findings that already raised alerts: read again after a restart, they raise no other."""
+        """Fingerprint and step of findings that already raised an alert: read again, they raise no other."""
         self._who = who
         self._runs: dict[str, RunSeries] = {}
         self._awake: dict[str, Watch] = {}

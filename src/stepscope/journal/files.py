@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, synced folders, and locks between processes."""
+"""Atomic replacement of files, syncing of folders, and locks between processes."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: Path, *, fsync: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """Yield a file that takes the place of `path` when the block ends; if it raises, what was there stays.
+    """Yield a file that replaces `path` when the block ends; if the block raises, the old file stays.
 
     Readers see the old or the new content, never a part; with `fsync` also after a power failure.
     """
@@ -31,13 +31,13 @@ def replacing(path: Path, *, fsync: bool = False, mode: int = 0o600) -> Iterator
 
 
 def replace_file(path: Path, data: bytes, *, fsync: bool = False, mode: int = 0o600) -> None:
-    """Replace the content of a file as a whole; OSError leaves it as it was."""
+    """Replace the content of a file atomically; OSError leaves it as it was."""
     with replacing(path, fsync=fsync, mode=mode) as file:
         file.write(data)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power failure, where the file system can."""
+    """Make the names in a folder survive a power failure, where the file system supports it."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -47,11 +47,11 @@ def sync_folder(folder: Path) -> None:
 
 
 class Locked(Exception):
-    """Another process holds the lock; the text is what it signed with."""
+    """Another process holds the lock; the text is what it wrote into the lock file."""
 
 
 class FileLock:
-    """An exclusive lock on a file, which is made when missing; the kernel releases it when the process dies.
+    """An exclusive lock on a file, which is created if missing; the kernel releases it when the process dies.
 
     Raises Locked when another process holds it, unless it may wait. The file stays when the lock is released.
     """
@@ -74,14 +74,14 @@ class FileLock:
         os.write(self.fd, text.encode())  # unbuffered: closing must not repeat what a full disk did not take
 
     def is_at(self, path: Path) -> bool:
-        """Tell whether a path still leads to the locked file."""
+        """Return whether a path still leads to the locked file."""
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(path))
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Release the lock, even if a process forked meanwhile holds the same open file. Again does nothing."""
+        """Release the lock, even if a forked process has the same open file. Repeating it does nothing."""
         if self.fd >= 0:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
             os.close(self.fd)
@@ -97,7 +97,7 @@ class FileLock:
 
 
 def holder(path: Path) -> str | None:
-    """Return what the process that holds a lock signed with; None when nobody holds it."""
+    """Return what the holder of a lock wrote into it; None when the lock is free."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -112,7 +112,7 @@ def holder(path: Path) -> str | None:
 
 
 def lock_folder(path: Path) -> int:
-    """Lock a folder itself, whatever becomes of the files in it; Locked when another process has.
+    """Lock a folder itself, independent of the files in it; Locked when another process has.
 
     Closing the returned descriptor releases it. Where folders cannot be locked, nothing is.
     """

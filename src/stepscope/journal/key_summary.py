@@ -44,7 +44,7 @@ class Curve:
     _open: int = 0
 
     def add(self, value: float) -> None:
-        """Take the next value."""
+        """Add the next value."""
         if value - value != 0:  # true only for NaN and infinities
             value = math.nan
         if not self._open:
@@ -54,7 +54,7 @@ class Curve:
         self._advance(1)
 
     def extend(self, values: Sequence[float]) -> None:
-        """Take the next values, all of them finite: the same as adding one by one, and quicker."""
+        """Add many finite values: the same as one by one, and faster."""
         start = 0
         while start < len(values):
             part = values[start : start + self._stretch - self._open]
@@ -124,7 +124,7 @@ class KeySummary:
             self.curve.add(number)
 
     def extend(self, values: Sequence[Value], stamps: "Stamps", rank: int) -> None:
-        """Take many points: the same as adding one by one, and quicker where all are finite numbers."""
+        """Add many points: the same as one by one, and faster where all are finite numbers."""
         numbers = _finite(values)
         if numbers is None:
             for value, step, time in zip(values, stamps.steps, stamps.times, strict=True):
@@ -157,7 +157,7 @@ class Stamps:
 
 
 def _finite(values: Sequence[Value]) -> Sequence[float] | None:
-    """The same values when all are finite numbers; None when one is not, or they are too large to tell."""
+    """Return the values when all are finite numbers; None when one is not, or their sum overflows."""
     if not _PLAIN.issuperset(map(type, values)):
         return None
     numbers = cast(Sequence[float], values)
@@ -188,7 +188,7 @@ class SpanSummary:
     durations: "array[int]" = field(default_factory=lambda: array("q"))
 
     def add(self, span: Span) -> None:
-        """Take one ended span."""
+        """Add an ended span."""
         self.durations.append(span.duration or 0)
         self.errors += span.status == STATUS_ERROR
 

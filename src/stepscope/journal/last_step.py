@@ -1,4 +1,4 @@
-"""Where the earlier attempts of a run ended, so that its steps go on from there."""
+"""The last step of earlier attempts of a run, from which its steps continue."""
 
 import os
 import time
@@ -12,14 +12,14 @@ from stepscope.model.records import Metric, Record
 from stepscope.wire import frames
 
 END_BYTES = 4 * 1024 * 1024
-"""So much of the end of a segment is read."""
+"""How many bytes at the end of a segment are read."""
 LONGEST_SECONDS = 1.0
-"""No further writer is looked at after this time."""
+"""No further writer is read after this time."""
 _by_attempt = attrgetter("attempt")
 
 
 def last_step(home: Path, run: str, rank: int, *, clock: Callable[[], float] = time.monotonic) -> int | None:
-    """The furthest step at the end of a rank's newest attempt that has one; None when none has."""
+    """The furthest step at the end of a rank's newest attempt that has steps; None without any."""
     deadline = clock() + LONGEST_SECONDS
     names = [name for each in layout.list_writers(home, run) if (name := layout.parse_writer(each)) is not None]
     mine = sorted((name for name in names if name.rank == rank), key=_by_attempt, reverse=True)

@@ -84,10 +84,10 @@ class Quarantine:
         self._most_bytes, self._most_lots = most_bytes, most_lots
         self._lots = self._bytes = -1
         self._notes: dict[tuple[str, str, str], tuple[int, int]] = {}
-        """The notes made here: the run, the writer and the reason; the file, and how many records it is about."""
+        """Notes written by this object: (run, writer, reason) to (file, number of records)."""
 
     def note(self, batch: Batch, reason: str, count: int) -> None:
-        """Note that a sink rejected a number of records without saying which; OSError when that cannot be written.
+        """Record that a sink rejected a number of records without saying which; OSError when that cannot be written.
 
         No record is kept, because the sink accepted the others. There is one note per writer and reason.
         """
@@ -120,7 +120,7 @@ class Quarantine:
                 yield found
 
     def unreadable(self) -> Iterator[Unreadable]:
-        """Yield the lots that are damaged, oldest first: they take room like the others."""
+        """Yield the damaged lots, oldest first; they count toward the limits like the others."""
         for path in self._paths():
             found = _read(path)
             if isinstance(found, Unreadable):

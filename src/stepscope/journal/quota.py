@@ -70,10 +70,10 @@ def enforce(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Counter[str]:
-    """Thin a writer's closed segments, oldest first, until the folder fits; count what went by kind.
+    """Thin a writer's closed segments, oldest first, until the folder fits; count what was dropped by kind.
 
-    Each pass thins every closed segment once more. When that wins nothing more, non-finite values and the
-    only metric of a series go too: nothing but events and alerts keeps a folder above its quota.
+    Each pass thins every closed segment once more. When that gains nothing more, non-finite values and the only metric
+    of a series are dropped too: only events and alerts can keep a folder above its quota.
     """
     sizes = {path: _size(path) for path in layout.list_segments(folder)}
     dropped: Counter[str] = Counter()
@@ -95,7 +95,7 @@ def _size(path: Path) -> int:
 def _thin_once(
     sizes: dict[Path, int], quota: int, current: Path | None, hard: bool, pause: Callable[[float], None]
 ) -> Counter[str]:
-    """Thin the closed segments in turn, as many as need be."""
+    """Thin the closed segments in turn, until the folder fits."""
     turns: Turns = {}
     dropped: Counter[str] = Counter()
     for path in sizes:

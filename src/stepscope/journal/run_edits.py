@@ -85,10 +85,10 @@ class Edits:
         return self._deleted
 
     def covers(self, batch: Batch) -> bool:
-        """Return whether a batch belongs to a run before it was deleted; a new start with the same id does not.
+        """Return whether a batch was written before its run was deleted; a new start with the same id is not affected.
 
-        A process of Stepscope is judged by its start, another client by the time of its records. Does not read the
-        disk: edits of other processes are seen after the next `all`.
+        For a process of Stepscope the time of its start decides, for another client that of its records. Does not read
+        the disk: edits of other processes are seen after the next `all`.
         """
         moment = self._deleted.get(batch.writer.run, 0)
         return moment > 0 and _began(batch.writer, batch) <= moment
@@ -162,7 +162,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 GOING = ("running", "stalled", "importing")
-"""The states of a run that may still write, and so is not deleted."""
+"""The states of a run that may still write, which cannot be deleted."""
 _TRASH = ".deleted-"
 """Prefix of folders whose files are being removed; they are not runs."""
 
@@ -189,7 +189,7 @@ def delete_files(home: Path, run: str, before: int) -> Freed:
 
 
 def has_journals(home: Path, run: str) -> bool:
-    """Tell whether a home holds journals of a run."""
+    """Return whether a home holds journals of a run."""
     return layout.is_safe(run) and (layout.runs_folder(home) / run).is_dir()
 
 

@@ -10,17 +10,17 @@ from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Part, Sums, TokenC
 from stepscope.model.records import Metric, Record, Span
 
 MOST_OPEN = 100_000
-"""Spans whose end is awaited because something below them ended; beyond that the oldest are forgotten."""
+"""The most unfinished spans for which the time of ended children is kept; beyond that the oldest are dropped."""
 _OURS = ("stepscope", "system")
 
 
 class Folding:
-    """Sums up the time of a run by what it was good for; each batch counts once."""
+    """Sums up the time of a run by bucket; each batch counts once."""
 
     def __init__(self, home: Path, run: str) -> None:
         self._reader = RunReader(home, run)
         self._below: dict[bytes, int] = {}
-        """Nanoseconds of bucketed spans by the id of the span right above them, which has not ended."""
+        """Nanoseconds of bucketed spans, by the id of their unfinished parent."""
         self.sums = Sums()
         self._lock = threading.Lock()
 
@@ -41,7 +41,7 @@ class Folding:
             self.take(part, batch.records)
 
     def take(self, part: Part, records: Sequence[Record]) -> None:
-        """Fold records of one writer, in the order they were written."""
+        """Add records of one writer, in the order they were written."""
         for record in records:
             lasted = record.duration or 0 if isinstance(record, Span) else 0
             self.sums.reach(part, record.time, record.time + lasted)

@@ -82,7 +82,7 @@ class WriterSummary:
         self.reach_all(records if kinds <= _STEPPED else [each for each in records if type(each) in _STEPPED])
 
     def reach_all(self, records: Sequence["Stepped"]) -> None:
-        """Note the steps of records, those that have one."""
+        """Note the steps of the records that have one."""
         axes = {record.axis for record in records}
         if len(axes) == 1:
             steps = [record.step for record in records if record.step is not None]

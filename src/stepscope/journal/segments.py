@@ -22,9 +22,9 @@ Unpack = Callable[[memoryview], tuple[int, list[Any], int]]
 class Position(Struct, frozen=True):
     """The next frame to read: segment index and byte offset, and the batches already read before it.
 
-    The offset is good as long as the last frame read still lies at `last` with the checksum `crc`. A segment
-    where it does not (rewritten under the quota, cut, made anew) is read again from its start, and batches
-    numbered below `seq` are passed over. Inodes are not trusted: they are reused, and not stable everywhere.
+    The offset is valid as long as the last frame read is still at `last` with the checksum `crc`. Otherwise the segment
+    was rewritten or truncated: it is read again from its start, and batches with a sequence number below `seq` are
+    skipped. Inodes are not used, because they are reused and not stable everywhere.
     """
 
     segment: Count = 0
@@ -37,8 +37,8 @@ class Position(Struct, frozen=True):
 class Tail:
     """A reader of one writer's folder. `read` returns what is there now; call it again for more.
 
-    No batch is returned twice. Nothing is locked while the writer appends and the quota rewrites segments.
-    `unpack` is for a journal that holds something else than records.
+    No batch is returned twice. Nothing is locked while the writer appends and the quota rewrites segments. `unpack` is
+    for a journal that holds something else than records.
     """
 
     def __init__(self, folder: Path, position: Position | None = None, unpack: Unpack = frames.unpack_batch) -> None:
@@ -52,9 +52,9 @@ class Tail:
         """Records inside whole frames that could not be decoded."""
 
     def read(self, limit: int = READ_BYTES) -> list[Batch]:
-        """Return the next whole batches, at most about `limit` bytes of them; none when at the end.
+        """Return the next complete batches, about `limit` bytes at most; none at the end.
 
-        A segment that is there and cannot be opened or read just now is not passed over.
+        A segment that exists and cannot be opened or read just now is not skipped.
         """
         while True:
             segments = layout.list_segments(self.folder)
@@ -76,7 +76,7 @@ class Tail:
             yield from batches
 
     def _read_segment(self, path: Path, limit: int, *, closed: bool) -> tuple[list[Batch], bool]:
-        """Read on in one segment; the flag is true when its end was reached."""
+        """Read on in one segment; the flag is true at its end."""
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -149,12 +149,12 @@ def read_writer(folder: Path) -> Iterator[Batch]:
 
 
 class RunReader:
-    """Reads the journals of one run side by side, also of writers that start later, and nothing twice."""
+    """Reads the journals of one run side by side, including writers that start later, and nothing twice."""
 
     def __init__(self, home: Path, run: str) -> None:
         self._home, self._run = home, run
         self.tails: dict[str, Tail] = {}
-        """One for each writer, attempt by attempt and rank by rank; put one here to read only part of a writer."""
+        """One for each writer, by attempt and rank; add one to read only part of a writer."""
 
     def look(self) -> dict[str, Tail]:
         """Look for new writers; return the tails of all."""
@@ -213,8 +213,8 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 class Journal:
     """The open journal of one writer. Not thread-safe: one thread appends.
 
-    No number is given to two batches and no index to two segments, even after a failure or when the folder
-    vanished; a folder that holds segments already is continued.
+    No sequence number is used for two batches and no index for two segments, even after a failure or when the folder
+    vanished; a folder that already holds segments is continued.
     """
 
     def __init__(
@@ -241,8 +241,8 @@ class Journal:
     def append(self, records: Sequence[bytes]) -> int:
         """Write packed records as one batch and return its bytes; OSError when nothing was written.
 
-        On return the batch is safe from the death of the process, with `fsync` also from that of the machine.
-        ValueError when the records together are larger than a frame may be.
+        On return the batch survives the death of the process, with `fsync` also that of the machine. ValueError when
+        the records together are larger than a frame may be.
         """
         intact = self._fd < 0 or self._is_intact()
         self.damages += not intact

@@ -1,4 +1,4 @@
-"""Numbers, sizes and durations as text for people: the terminal, reports and findings write them as the page does."""
+"""Numbers, sizes and durations as text: terminal, reports and findings format them as the page does."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,10 +6,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 MISSING = "–"
-"""What stands where there is no value."""
+"""Shown where there is no value."""
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _FULL = 10**6
-"""Whole numbers below this are written in full; from here on numbers have an exponent."""
+"""Integers below this are written in full; larger numbers have an exponent."""
 _SMALLEST = Decimal("0.001")
 """Numbers below this have an exponent."""
 _COUNTS = ("", "k", "M", "G", "T", "P", "E")
@@ -20,9 +20,9 @@ _BYTE_UNITS = frozenset(("By", "B", "bytes", "byte"))
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Write a number with some significant digits: `0.5`, `12,345`, `7.68e10`, `3e-4`, `NaN`, `Inf`.
+    """Format a number with some significant digits: `0.5`, `12,345`, `7.68e10`, `3e-4`, `NaN`, `Inf`.
 
-    Whole numbers below a million keep all their digits. JSON's words for what is not finite are understood.
+    Integers below a million keep all their digits. JSON's words for non-finite numbers are accepted.
     """
     if value is None:
         return MISSING
@@ -44,35 +44,35 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def signed(value: Any, digits: int = 4) -> str:
-    """Write a difference: a number with its sign."""
+    """Format a difference: a number with its sign."""
     text = number(value, digits)
     return f"+{text}" if isinstance(value, (int, float)) and value > 0 else text
 
 
 def count(value: int | None) -> str:
-    """Write how many there are, in full: `1,234,567`."""
+    """Format a count in full: `1,234,567`."""
     return MISSING if value is None else f"{value:,}"
 
 
 def brief(value: float | None, digits: int = 3) -> str:
-    """Write how many there are, shortly: `9,999`, `12.3k`, `1.23M`."""
+    """Format a count briefly: `9,999`, `12.3k`, `1.23M`."""
     if value is None:
         return MISSING
     return number(value, digits) if abs(value) < _BRIEF else _scaled(value, _COUNTS, digits)
 
 
 def ordinal(value: int | None) -> str:
-    """Write a number that names something (a step, a rank, a process): as commands and addresses take it."""
+    """Format a number that identifies something (a step, a rank, a process): as commands and addresses take it."""
     return MISSING if value is None else str(int(value))
 
 
 def size(value: float | None, digits: int = 3) -> str:
-    """Write an amount of bytes in powers of ten: `999 B`, `1.5 kB`, `80 GB`."""
+    """Format bytes in powers of ten: `999 B`, `1.5 kB`, `80 GB`."""
     return MISSING if value is None else _scaled(value, _BYTES, digits)
 
 
 def duration(seconds: float | None) -> str:
-    """Write how long something took: `12.3 ms`, `59.5 s`, `5m 06s`, `3h 04m`, `2d 03h`."""
+    """Format a duration: `12.3 ms`, `59.5 s`, `5m 06s`, `3h 04m`, `2d 03h`."""
     if seconds is None or not math.isfinite(seconds):
         return number(seconds)
     if seconds < 0:
@@ -93,19 +93,19 @@ def duration(seconds: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Write how many times the usual something is: `×1.5`, `×140`."""
+    """Format a ratio to the usual value: `×1.5`, `×140`."""
     return "" if value is None else f"×{number(value, 2)}"
 
 
 def percent(share: float | None) -> str:
-    """Write a share of one: `12.5 %`."""
+    """Format a fraction as a percentage: `12.5 %`."""
     if share is None:
         return MISSING
     return "< 0.1 %" if 0 < share < 0.001 else f"{number(100 * share, 3)} %"
 
 
 def quantity(value: Any, key: str = "", unit: str = "", digits: int = 4) -> str:
-    """Write the value of a metric: bytes as sizes, where its unit or the end of its name says that it is bytes."""
+    """Format the value of a metric: as bytes where its unit or the end of its name means bytes."""
     per = bytes_of(key, unit)
     if per is None or not isinstance(value, (int, float)) or not math.isfinite(value):
         return number(value, digits)
@@ -113,7 +113,7 @@ def quantity(value: Any, key: str = "", unit: str = "", digits: int = 4) -> str:
 
 
 def bytes_of(key: str, unit: str) -> str | None:
-    """Tell whether a metric is bytes: `` for an amount, `/s` for a rate, None for anything else."""
+    """Return whether a metric is in bytes: `` for an amount, `/s` for a rate, None for anything else."""
     plain, _, per = unit.partition("/")
     if plain in _BYTE_UNITS:
         return f"/{per}" if per else ""
@@ -123,7 +123,7 @@ def bytes_of(key: str, unit: str) -> str | None:
 
 
 def ticks(values: Sequence[float], write: Callable[[float, int], str] = number) -> list[str]:
-    """Write the ticks of an axis with as few digits as tell them apart."""
+    """Format the ticks of an axis with as few digits as distinguish them."""
     texts: list[str] = []
     for digits in range(3, 18):
         texts = [write(value, digits) for value in values]
@@ -133,12 +133,12 @@ def ticks(values: Sequence[float], write: Callable[[float, int], str] = number) 
 
 
 def step_ticks(values: Sequence[float]) -> list[str]:
-    """Write steps along an axis: short while that tells them apart, else in full."""
+    """Format steps along an axis: briefly where that distinguishes them, else in full."""
     return ticks(values, lambda value, digits: count(int(value)) if digits > _BRIEF_DIGITS else brief(value, digits))
 
 
 def _scaled(value: float, units: tuple[str, ...], digits: int) -> str:
-    """Write a number in the first unit in which it is below a thousand once rounded, else in the last."""
+    """Format a number in the first unit in which it is below a thousand once rounded, else in the last."""
     if not math.isfinite(value):
         return number(value)
     at = 0
@@ -152,6 +152,6 @@ def _rounded(value: Decimal, digits: int) -> Decimal:
 
 
 def _short(value: Decimal) -> str:
-    """Write a decimal in full, with separators and without zeros at its end."""
+    """Format a decimal in full, with separators and without trailing zeros."""
     text = f"{value:,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

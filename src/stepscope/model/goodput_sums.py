@@ -9,9 +9,9 @@ from stepscope.model import names
 UNACCOUNTED = "unaccounted"
 """The bucket of time outside any bucketed span."""
 TOKEN_KEYS = frozenset(("tokens", "num_tokens", "batch_tokens", "train.tokens"))
-"""Metrics, without their category, that count tokens: of one step, or all so far where they never fall."""
+"""Metrics, without their category, that count tokens: of one step, or cumulative where they never decrease."""
 LEAST_RISES = 9
-"""A metric of tokens that rose so often and never fell is a counter: its values are all tokens so far."""
+"""A token metric that rose this often and never fell is a cumulative counter."""
 
 Part = tuple[int, int]
 """Rank and attempt."""
@@ -30,7 +30,7 @@ class TokenCount:
     last: float | None = None
 
     def add(self, value: float) -> None:
-        """Take a value, in the order of steps."""
+        """Add a value, in the order of steps."""
         if self.last is not None:
             self.rises += value > self.last
             self.falls += value < self.last
@@ -41,7 +41,7 @@ class TokenCount:
 
     @property
     def increase(self) -> float:
-        """How much a counter rose; before its first point it rose as it does on average."""
+        """The increase of a counter; before its first point it is assumed to have risen at its average rate."""
         return (self.high - self.low) * self.points / (self.points - 1) if self.points > 1 else 0.0
 
 
@@ -50,23 +50,23 @@ class Sums:
     """Sums over the records of a run; the same from a journal and from a store."""
 
     spent: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    """Nanoseconds of spans by bucket and name, less those of the bucketed spans right below them."""
+    """Nanoseconds of spans by bucket and name, minus those of their bucketed children."""
     begun: dict[Part, int] = field(default_factory=dict)
     ended: dict[Part, int] = field(default_factory=dict)
     steps: defaultdict[Part, int] = field(default_factory=lambda: defaultdict(int))
-    """How many spans of steps there are."""
+    """The number of step spans."""
     first_step: dict[Part, int] = field(default_factory=dict)
     last_step: dict[Part, int] = field(default_factory=dict)
     tokens: dict[tuple[str, Part], TokenCount] = field(default_factory=dict)
     """Token metrics by key, rank and attempt."""
 
     def reach(self, part: Part, begun: int, ended: int) -> None:
-        """Widen the time of a rank in an attempt."""
+        """Extend the time range of a rank in an attempt."""
         self.begun[part] = min(begun, self.begun.get(part, begun))
         self.ended[part] = max(ended, self.ended.get(part, ended))
 
     def walk(self, part: Part, first: int, last: int) -> None:
-        """Widen the steps of a rank in an attempt."""
+        """Extend the step range of a rank in an attempt."""
         self.first_step[part] = min(first, self.first_step.get(part, first))
         self.last_step[part] = max(last, self.last_step.get(part, last))
 
@@ -75,7 +75,7 @@ class Sums:
 class Goodput:
     """The shares of a run's time, added up over its ranks and attempts.
 
-    Shares are of `seconds`, or of what the spans add up to where that is more: spans of several threads overlap.
+    Shares are of `seconds`, or of the sum of the spans where that is more: spans of several threads overlap.
     """
 
     seconds: float
@@ -86,12 +86,12 @@ class Goodput:
     """Seconds by the name of the spans that have a bucket."""
     steps: int
     steps_per_second: float | None
-    """Steps of the rank that made most, by its own time."""
+    """Steps per second of the rank that made most steps."""
     tokens: float
     tokens_per_second: float | None
-    """Tokens of all ranks, by the time of the rank that ran longest."""
+    """Tokens of all ranks, divided by the time of the rank that ran longest."""
     tokens_counted: bool = False
-    """Whether a metric of tokens was found to be a counter, so that its increase is what counts."""
+    """Whether a token metric was found to be a cumulative counter."""
 
     @property
     def goodput(self) -> float:
@@ -137,7 +137,7 @@ def conclude(sums: Sums) -> Goodput:
 
 
 def _tokens(sums: Sums) -> tuple[float, bool]:
-    """Add up the tokens of all ranks and attempts, and tell whether a counter was among them."""
+    """Add up the tokens of all ranks and attempts, and return whether a counter was among them."""
     counts: defaultdict[str, list[TokenCount]] = defaultdict(list)
     for (key, _part), count in sums.tokens.items():
         counts[key].append(count)
@@ -150,7 +150,7 @@ def _tokens(sums: Sums) -> tuple[float, bool]:
 
 
 def _steps(sums: Sums) -> tuple[int, int]:
-    """The rank that made most steps, and how many: spans of steps where there are some, else the steps of metrics."""
+    """The rank that made most steps, and how many: step spans where there are some, else the steps of metrics."""
     made: defaultdict[int, int] = defaultdict(int)
     for part in sums.begun:
         walked = sums.last_step[part] - sums.first_step[part] + 1 if part in sums.first_step else 0

@@ -1,4 +1,4 @@
-"""Labels of metrics for people: defaults, those a person sets, and how values are shown beside them."""
+"""Display labels of metrics: defaults, those set by users, and the format of values beside them."""
 
 import math
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def parse_labels(text: str) -> dict[str, str]:
 
 
 def label(key: str, labels: Mapping[str, str]) -> str:
-    """Return the label of a key: the one that is set, else its own words with the first letter in upper case."""
+    """Return the label of a key: the one that is set, else the key's own words, capitalised."""
     known = labels.get(key)
     if known is None:
         words = key.replace("_", " ")
@@ -37,7 +37,7 @@ def label(key: str, labels: Mapping[str, str]) -> str:
 
 
 def number(value: Value) -> str:
-    """Write a number with six decimals, or with an exponent when it is very small or large."""
+    """Format a number with six decimals, or with an exponent when it is very small or large."""
     if isinstance(value, (bool, int)):
         return str(int(value))
     if not isinstance(value, float):

@@ -9,7 +9,7 @@ ATTR_RANK = "dl.rank"
 ATTR_WORLD_SIZE = "dl.world_size"
 ATTR_LOCAL_RANK = "dl.local_rank"
 ATTR_BUCKET = "train.bucket"
-"""What a span's own time was good for: one of `BUCKETS`."""
+"""The bucket of a span's self time: one of `BUCKETS`."""
 
 BUCKETS = ("productive", "overhead", "idle", "wasted")
 SPAN_BUCKETS = {
@@ -31,28 +31,28 @@ SPAN_BUCKETS = {
     "data_loading": "idle",
     "feature_engineering": "overhead",
 }
-"""The bucket of spans that say none themselves."""
+"""The default bucket by span name."""
 
 EVENT_STARTED = "train.run.started"
 EVENT_FINISHED = "train.run.finished"
 ATTR_RECEIVED_FROM = "received_from"
-"""On a start: the foreign client it was made for, which sends no heartbeats and may end without a record."""
+"""On a start: the foreign client it was made for, which sends no heartbeats and may end without an exit record."""
 ATTR_HEARTBEAT = "stepscope.heartbeat_seconds"
-"""On a writer's resource and on its start: how often its client says that it is alive, where that is not every 5 s."""
+"""On a writer's resource and its start: the heartbeat interval of its client, where that is not 5 s."""
 EVENT_EDITED = "train.run.edited"
 """A process of a run changed its name, notes or tags; the attributes are those of a `Change`."""
 EVENT_CLOCK = "stepscope.clock_jump"
-"""The clock of a process was set; `seconds` says how far."""
+"""The clock of a process was set; `seconds` is the difference."""
 EVENT_EXCEPTION = "exception"
 ALERT_FINDING = "stepscope.finding"
 """An alert about a finding of the diagnosis in the trainer; `stepscope.finding.kind` and others describe it."""
 
 ATTR_SAMPLE_RATE = "statsd.rate"
-"""On a value of which only some were recorded, by chance: the share that was; a sum is scaled by its inverse."""
+"""On a sampled value: the sampling rate; sums are divided by it."""
 ATTR_SET_MEMBER = "statsd.member"
-"""On a point of a `set`: what was seen, as text; the value is 1."""
+"""On a point of a `set`: the member, as text; the value is 1."""
 ATTR_NAMESPACE = "datadog.namespace"
-"""On a metric whose name has its namespace already, or wants none: a Datadog sink puts no other in front."""
+"""On a metric whose name already has a namespace, or needs none: a Datadog sink adds no other."""
 ATTR_CHECK_STATUS = "datadog.check"
 """Makes an event a service check: OK, WARNING, CRITICAL or UNKNOWN; the event's name is the check's."""
 
@@ -74,12 +74,12 @@ ENDINGS = {
     **dict.fromkeys(("failed", "failure", "error", "crashed", "aborted", "killed"), "failed"),
     **dict.fromkeys(("preempted", "terminated"), "preempted"),
 }
-"""Words for how a run ended, as other trackers have them, and the status each means."""
+"""Words for how a run ended, as other trackers use them, and the state each means."""
 
 _CLEAR_STEPS = ("policy_version", "global_step", "step")
 _VAGUE_STEPS = ("update", "timesteps")
 STEP_FIELDS = (*_CLEAR_STEPS, *_VAGUE_STEPS)
-"""Fields that can be the step of what a loop reports, strongest first; of rust_ppo's two the policy version wins."""
+"""Fields that can be the step of a reported row, in order of precedence; of rust_ppo's two the policy version wins."""
 
 STEP_ALIASES = (
     ATTR_STEP,
@@ -92,7 +92,7 @@ STEP_ALIASES = (
     "rl.iteration",
     *_VAGUE_STEPS,
 )
-"""Attributes that carry the step in all dialects, strongest first: the fields in their order, and those of others."""
+"""Attributes that carry the step in all dialects, in order of precedence."""
 
 CATEGORIES = {
     "trainer": "trainer",
@@ -110,20 +110,20 @@ _WORDS_OF = {prefix: [word for word, each in CATEGORIES.items() if each == prefi
 
 
 def category_of(word: object) -> str:
-    """The key prefix of a category word: the one it is an alias of, else itself in lower case."""
+    """The key prefix of a category word: the one it is an alias of, else the word itself in lower case."""
     text = str(word).strip().strip("/").lower()
     return CATEGORIES.get(text, text or "misc")
 
 
 def canonical_key(key: str) -> str:
-    """A metric's key with its category by its one name: `train/loss` and `trainer/loss` are both `trainer/loss`."""
+    """A metric's key with its canonical category: `train/loss` and `trainer/loss` are both `trainer/loss`."""
     category, slash, rest = key.partition("/")
     prefix = CATEGORIES.get(category.lower()) if slash else None
     return key if prefix is None or not rest else f"{prefix}/{rest}"
 
 
 def spellings(key: str) -> list[str]:
-    """The keys that a metric's name may mean, the likeliest first: in each spelling of its category, or in any."""
+    """The keys that a metric's name may refer to, the likeliest first: in each spelling of its category, or in any."""
     category, slash, rest = canonical_key(key).partition("/")
     if slash and category in _WORDS_OF:
         found = [key, *(f"{word}/{rest}" for word in _WORDS_OF[category]), rest]

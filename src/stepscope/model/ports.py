@@ -1,4 +1,4 @@
-"""What the stages agree on: the writer, the batch, the sink."""
+"""The interfaces between stages: writer, batch, sink."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -37,13 +37,13 @@ class Writer(Struct, frozen=True, kw_only=True):
 
     @property
     def named_host(self) -> str:
-        """The host as its resource names it, which a person may have set; `host` tells the machine itself."""
+        """The host as its resource names it, which users may set; `host` is the machine itself."""
         name = self.resource.get("host.name")
         return name if isinstance(name, str) and name else self.host
 
 
 def run_id_trouble(run: str) -> str:
-    """Say what is wrong with a run id: it is empty, too long, or has control characters; empty when nothing is."""
+    """Return what is wrong with a run id: empty, too long, or with control characters; empty when it is valid."""
     if not run:
         return "the run has no id"
     if len(run) > LONGEST_RUN_ID:
@@ -60,13 +60,13 @@ class Batch(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What tells it from all others: the run, the writer in it, the number."""
+        """Identifies the batch: run, writer, sequence number."""
         return self.writer.run, self.writer.id, self.seq
 
     def part(self, start: int, stop: int) -> "Batch":
-        """Return some of the records under a number of their own, the same whenever the batch is split there.
+        """Return some of the records under their own sequence number, the same whenever the batch is split there.
 
-        So a destination that ignores numbers it has seen takes each part of a batch, and takes it once.
+        So a destination that ignores known sequence numbers stores each part of a batch once.
         """
         digest = blake2b(f"{self.seq}/{start}".encode(), digest_size=8).digest()
         number = 1 << 62 | int.from_bytes(digest) >> 3
@@ -74,7 +74,7 @@ class Batch(NamedTuple):
 
 
 def offer_key(batches: "Sequence[Batch]") -> tuple[object, ...]:
-    """What tells whether batches are the same, and as long, as those offered before."""
+    """Identifies a group of batches and their lengths, to recognise a repeated offer."""
     return tuple((*batch.key, len(batch.records)) for batch in batches)
 
 
@@ -83,25 +83,25 @@ Write = Callable[[Batch], None]
 
 
 class Sink(Protocol):
-    """A destination that takes batches of several writers in one go, for a request each would be too many.
+    """A destination that takes batches of several writers per call, because a request for each would be too many.
 
     A `Reject` counts its indices over the records of all batches, in order.
     """
 
     @property
     def timeout(self) -> float:
-        """No `write` takes longer, in seconds."""
+        """The longest time a `write` takes, in seconds."""
 
     @property
     def divisible(self) -> bool:
-        """Whether a batch may be offered in parts; not where the destination tells batches by their numbers."""
+        """Whether a batch may be sent in parts; not where the destination identifies batches by sequence number."""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Take batches; returning means all are safe, but for how many it refused, by reason, without saying which.
+        """Take batches; returning means all are safe, except the returned counts of rejected records by reason.
 
-        After `Retry` the same batches may be offered again, and what of them was taken is not sent twice; a Retry
-        after 0 seconds says that it went well so far and goes on.
+        After `Retry` the same batches may be offered again, and accepted parts are not sent twice; a Retry after 0
+        seconds means that it went well so far and is to be continued.
         """
 
     def close(self) -> None:
-        """Let go of connections; nothing is waiting in a sink."""
+        """Close connections; a sink holds no records."""

@@ -53,7 +53,7 @@ Value = bool | int | float | Histogram | ExponentialHistogram | Summary
 
 
 class Instrument(Struct, array_like=True, frozen=True, gc=False):
-    """What OpenTelemetry knows of a metric beyond its value; a step metric has none.
+    """OpenTelemetry's metadata of a metric; a step metric has none.
 
     Types are gauge, sum, histogram, exponential_histogram and summary. Three more are StatsD's: `distribution`,
     `timing` and `set`. A plain number under histogram, distribution or timing is one sample, never cumulative.
@@ -139,7 +139,7 @@ class Log(Struct, array_like=True, tag=LOG, frozen=True, gc=False):
     attrs: Attrs = {}
     scope: str = ""
     observed: int = 0
-    """When a collector saw it; 0 when that is not known. Equal to `time` where the source gave no other time."""
+    """When a collector saw it; 0 when unknown. Equal to `time` where the source gave no other time."""
     flags: int = 0
     """The trace flags of its context."""
 

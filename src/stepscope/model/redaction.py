@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.model.secret_text import LONGEST_NAME, MASK, is_masked, is_secret, looks_secret, mask_text
 
 _WORD = re.compile(r"\S{1,64}")
-"""A name, where any text may stand."""
+"""A word that may be a name."""
 
 
 def key_text(key: Any) -> Any:
@@ -16,14 +16,14 @@ def key_text(key: Any) -> Any:
 
 
 def hides(key: Any) -> bool:
-    """Tell whether a key of any type names a secret."""
+    """Return whether a key of any type names a secret."""
     if type(key) is not str:
         key = key_text(key)
     return isinstance(key, str) and is_secret(key)
 
 
 def masked(value: Any) -> Any:
-    """Mask the value of a secret; one that somebody masked before us, such as `****` or `REDACTED`, stays as it is."""
+    """Mask the value of a secret; one that is masked already, such as `****` or `REDACTED`, is left as it is."""
     if value is None or value is True or value is False or value == "":
         return value
     if isinstance(value, str) and is_masked(value):
@@ -34,16 +34,16 @@ def masked(value: Any) -> Any:
 
 
 def mask_bytes(value: bytes) -> bytes:
-    """Mask the secrets in bytes that are a text."""
+    """Mask the secrets in bytes that are text."""
     text = value.decode("latin-1")
     safe = mask_text(text)
     return value if safe == text else safe.encode("latin-1")
 
 
 def mask_list(values: Iterable[Any]) -> list[Any]:
-    """Copy a list, masking what stands behind the name of a secret in it.
+    """Copy a list, masking each element that follows the name of a secret.
 
-    That is the second of a pair, as lists of headers have them, and what follows an option, as in a command line.
+    That is the second of a pair, as lists of headers have them, and the value after an option, as in a command line.
     """
     found: list[Any] = []
     option = False
@@ -59,12 +59,12 @@ def mask_list(values: Iterable[Any]) -> list[Any]:
 
 
 def _is_option(word: str) -> bool:
-    """Tell whether a word of a command line is an option whose value, a secret, comes next."""
+    """Return whether a word of a command line is an option whose value, the next word, is a secret."""
     return word.startswith("-") and "=" not in word and ":" not in word and _heads_secret(word.lstrip("-"))
 
 
 def _heads_secret(first: Any) -> bool:
-    """Tell it of one word; not remembered, for the first of a pair may be any text and there is no end of them."""
+    """The same for one word; not cached, because the first of a pair may be any text."""
     if not isinstance(first, (str, bytes, bytearray)):
         return False
     name = key_text(first[:LONGEST_NAME])

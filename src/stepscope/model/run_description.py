@@ -14,7 +14,7 @@ Notes = Annotated[str, Meta(max_length=LONGEST_NOTES)]
 TagName = Annotated[str, Meta(min_length=1, max_length=LONGEST_TAG)]
 TagText = Annotated[str, Meta(max_length=LONGEST_TAG)]
 LARGEST_TAG = 2**53
-"""The largest number that is the value of a tag; beyond it JSON is read differently by different programs."""
+"""The largest number that a tag may have; beyond it JSON parsers differ."""
 TagNumber = Annotated[int, Meta(ge=-LARGEST_TAG, le=LARGEST_TAG)]
 TagReal = Annotated[float, Meta(ge=-LARGEST_TAG, le=LARGEST_TAG)]
 TagValue = bool | TagNumber | TagReal | TagText
@@ -95,9 +95,9 @@ def undo(recorded: Description, before: Description, change: Change) -> Change:
 
 
 def read_tags(given: Any) -> dict[str, Any]:
-    """Read tags as a script, a variable or a foreign client gives them: a mapping, a list, or text with commas.
+    """Read tags as scripts, variables and foreign clients give them: a mapping, a list, or comma-separated text.
 
-    `name=value` is a tag with a value. What is blank is left out; values that are no number or text become text.
+    `name=value` is a tag with a value. Blank ones are left out; values that are not numbers or text become text.
     """
     if given is None:
         return {}
@@ -122,5 +122,5 @@ def _value(given: Any) -> Any:
 
 
 def spell_tag(name: str, value: Any) -> str:
-    """Write a tag for people: its name, and its value where it has one."""
+    """Format a tag: its name, and its value where it has one."""
     return name if value is True else f"{name}={value}"

@@ -10,7 +10,7 @@ STEMS = (
     r"key|auth|pass|secret|token|cookie|credential|bearer|pwd|jwt|pat(?![ht])|dsn|hook|conn|account|signature|sas|mnemonic"
     r"|seed_phrase|netrc|kubeconfig"
 )
-"""One of these is in the name of every secret; most names have none, which is a quick test."""
+"""One of these is in the name of every secret; most names have none, so this is a fast first test."""
 _STEM = re.compile(STEMS)
 _ANYWHERE = re.compile(
     r"(?:api|access|private|session|auth)[-_. ]?key|authorization|auth[-_. ]?header|passw(?:or)?d|passphrase|passcode"
@@ -34,13 +34,13 @@ _AT_END = re.compile(
     r"|dsn|conn(?:ection)?[-_. ]?(?:str(?:ing)?|uri)|sas|sas[-_. ]?(?:url|uri)|(?:amz|goog)[-_. ]?signature"
     r"|web[-_. ]?hooks?(?:[-_. ]?(?:urls?|uris?|endpoints?|address))?)$"
 )
-"""Words such as `pass`, `key` and `tokens` belong to training too, so they need one beside them that does not."""
+"""Words such as `pass`, `key` and `tokens` are common in training, so they count only beside certain others."""
 _VARIABLE = re.compile(r"(?:^|[-. /])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_KEY$")
 _NO_SECRET_VARIABLE = re.compile(
     r"(?:^|[-_. /])(?:PRIMARY|FOREIGN|SORT|CACHE|GROUP|PARTITION|SHARD|PUBLIC|QUERY|JOIN|INDEX|LOOKUP|ROUTING|HASH"
     r"|DICT|IMAGE|TEXT|LABEL|INPUT|OUTPUT|DATA|METRIC|LOSS|FIELD|COLUMN|STATE|MAP|OBJECT|RANDOM|RNG|PRNG)_KEY$"
 )
-"""A variable of the environment that ends with _KEY is a secret, unless a word of data or databases precedes it."""
+"""An environment variable that ends with _KEY is a secret, unless a word of data or databases precedes it."""
 _OF_TEXT = re.compile(
     r"(?:^|[-_. /])(?:bos|eos|pad|padding|unk|unknown|mask|masked|sep|separator|cls|class|boi|eoi|boa|eoa|img|image"
     r"|video|audio|speech|vision|visual|text|word|lang|language|timestamp|begin|start|stop|end|next|prev|previous"
@@ -49,18 +49,18 @@ _OF_TEXT = re.compile(
     r"|sampled|predicted|target|label|draft|assistant|human|num|n|max|min|avg|mean|per|each|every|single|multi)"
     r"[-_. ]?token$"
 )
-"""The tokens of a tokenizer, and what is counted by them; any other single token is a secret."""
+"""Special tokens of a tokenizer, and token counts; any other single token is a secret."""
 _TAIL = 64
-"""Characters at the end of a name in which those look; what they look for is shorter by far."""
+"""Characters at the end of a name that these patterns search."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MEMO_LIMIT = 10_000
 LONGEST_NAME = 256
-"""Characters of a name that is remembered; there may be long texts among them."""
+"""The longest name that is cached."""
 _memo: dict[str, bool] = {}
 
 
 def is_secret(key: str) -> bool:
-    """Tell whether a key names a secret; counts such as `max_tokens` or `tokens` do not."""
+    """Return whether a key names a secret; counts such as `max_tokens` or `tokens` do not."""
     known = _memo.get(key)
     if known is None:
         known = looks_secret(key)
@@ -70,11 +70,11 @@ def is_secret(key: str) -> bool:
 
 
 _REFERENCES = (".arn", "_arn", "-arn")
-"""The name of a resource of a cloud, not what is in it."""
+"""Names of cloud resources, not their contents."""
 
 
 def looks_secret(key: str) -> bool:
-    """Tell the same without remembering it, for names without end."""
+    """The same without caching, for unbounded sets of names."""
     if _STEM.search(key.lower()) is None:
         return False
     words = _CAMEL.sub("_", key).lower().strip()
@@ -90,7 +90,7 @@ def looks_secret(key: str) -> bool:
 
 
 SHORTEST = 6
-"""No secret with what gives it away is shorter."""
+"""The shortest text that can hold a secret together with its name."""
 
 _MASKED = re.compile(
     r"[\[<({]*(?:redacted|filtered|masked|hidden|removed|scrubbed|sanitized|obfuscated)[\])}>]*"
@@ -100,37 +100,39 @@ _MASKED = re.compile(
 _PLACEHOLDER = re.compile(
     r"\$\{?[A-Z][A-Z0-9_]*\}?|\$?\{+[\w. ]*\}*|<[\w -]{1,32}>?|%\(\w+\)s|%[sr]|(?i:none|null|nil|true|false)"
 )
-"""What stands for a value in templates, and what is none."""
+"""Placeholders in templates, and empty values."""
 _CALL = re.compile(r"[a-z_][\w.]*[(\[].*", re.IGNORECASE)
-"""Code that makes a value, as tracebacks show it."""
+"""Code that computes a value, as tracebacks show it."""
 _NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?%?")
 _WEAK = re.compile(r"(?:token|pass|auth|cookie|jwt|pat)s?", re.IGNORECASE)
-"""Names that count things as often as they guard them: a number behind one is no secret."""
+"""Names that are often counts: a number after one is not a secret."""
 
 _PROSE = re.compile(r"[a-z]+(?:=.*)?")
-"""A word behind `pass:` or `auth:`, which stand in any sentence."""
+"""A word after `pass:` or `auth:`, which occur in prose."""
 
 _ARN = re.compile(r"arn:aws[\w-]*:[\w-]+:[\w-]*:\d*:[\w:/.*-]{1,256}")
-"""The name of a resource of Amazon's, which may be a secret's name."""
+"""The name of an Amazon resource, which may be the name of a secret."""
 _LOGIN = re.compile(r"(?<=://)(?:[^\s/?#\"'<>@]*?:(?!\d{1,5}[/?#])[^\s/?#\"'<>]*|[^\s/?#\"'<>@:]{16,})(?=@)")
-"""The name and password in an address, or a token in their place; a name alone, as in ssh://git@host, is none."""
+"""User name and password in a URL, or a token in their place; a user name alone, as in ssh://git@host, is not secret.
+
+"""
 _ODD_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}:(?!\d{1,5}[/?#])[^\s\"'<>@]{1,256}(?=@[\w.-]+(?:[:/]|$))")
 """The same where the password has a character that should have been escaped."""
 _BARE_LOGIN = re.compile(
     r"(?<![\w.@/:-])[\w.-]{1,64}:[^\s:@/\"']{3,128}"
     r"(?=@(?:tcp\(|unix\(|localhost\b|\d{1,3}(?:\.\d{1,3}){3}\b|[\w.-]{1,253}:\d{2,5}\b))"
 )
-"""NAME:PASSWORD@HOST without a scheme, as drivers of databases take it."""
+"""NAME:PASSWORD@HOST without a scheme, as database drivers accept it."""
 _LOGIN_OPTION = re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[\s=]+[^\s:\"']{1,64}:)[^\s\"']+")
 _HOOK = re.compile(
     r"(?<=://)((?:[\w-]{1,63}\.){0,4}hooks\.[\w.-]{1,253}(?::\d+)?/|[\w.-]{1,253}\.webhook\.office\.com/"
     r"|api\.telegram\.org/bot|[\w.:-]{1,253}(?:/[\w.-]{1,64}){0,4}/(?:webhooks?|hooks?|webhookb2)/)"
     r"(?=[^\s\"'<>]{0,256}\d)[^\s\"'<>]{16,}"
 )
-"""A webhook: whoever knows its path may post."""
+"""A webhook, whose path is a credential."""
 
 _LONG_WORD = 20
-"""No word that holds one of the keys below is shorter."""
+"""The shortest word that can hold one of the keys below."""
 _BEGINNINGS = (
     "sk-", "k_live_", "k_test_", "k_prod_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
     "gldt-", "glrt-", "glsoat-", "glcbt-", "glptt-", "glsa_", "glc_", "hf_", "api_org_", "wandb_v1_", "AKIA", "ASIA",
@@ -140,7 +142,7 @@ _BEGINNINGS = (
     "rpa_", "tvly-", "NRAK-", "rnd_", "dp.pt.", "dp.st.", "dp.ct.", "figd_", "sbp_", "EAA", "PMAK-", "LTAI", "SK",
     "Q~",
 )  # fmt: skip
-"""How those keys begin: in a text that is not short, looking for these is quicker than the pattern."""
+"""Prefixes of those keys: in a long text, searching for these is faster than the pattern."""
 _SHORT_TEXT = 128
 _KEYS = re.compile(
     r"(?<![A-Za-z0-9_-])(?:"
@@ -156,7 +158,7 @@ _KEYS = re.compile(
     r"|NRAK-\w{20,}|rnd_\w{24,}|tgp_v1_[\w-]{20,}|dp\.(?:pt|st|ct)\.[\w.-]{20,}|figd_[\w-]{20,}|sbp_\w{20,}|EAA\w{40,}"
     r"|PMAK-[\w-]{20,}|LTAI\w{12,}|SK[0-9a-f]{32}(?!\w)|[\w~.-]{3}\dQ~[\w~.-]{31,34})"
 )
-"""Keys that services begin with letters of their own, long enough to be no word."""
+"""Keys with a prefix that identifies the service, long enough not to be a word."""
 _PEM = re.compile(
     r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?!\[redacted\]).*?(?=-----END |\Z)", re.DOTALL
 )
@@ -165,25 +167,25 @@ _QUERY = re.compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>]{0,256}\d)
 
 _STEM_IN_TEXT = re.compile(STEMS + r"|sig=|code=|basic ")
 _GIVEN = re.compile(r"""(?<![\w.+-])([\w.+-]++)(\\{0,4}["']?\]?\s{0,8}(?:=>|:=|[:=])\s{0,8})""")
-"""A name with its value behind it: assignments, Hydra's `key=value`, headers, parameters of addresses, JSON, YAML."""
+"""A name and its value: assignments, Hydra's `key=value`, headers, URL parameters, JSON, YAML."""
 _OPTION = re.compile(r"""(?<![\w-])--?([A-Za-z][\w.-]*+)["',]*\s{1,8}(?!-)""")
-"""An option of a command line, its value being the next word."""
+"""A command-line option whose value is the next word."""
 _ELEMENT = re.compile(r"<([\w.:-]{1,64})>([^<]+)(?=</)")
 _NETRC = re.compile(r"(\blogin\s{1,8}\S{1,256}\s{1,8}password\s{1,8})\S+")
 _QUOTE = re.compile(r"""[bru]?(\\*["'])""")
 _WORD = re.compile(r"[^\s,;&\"'<>)}\]|\\]+")
 _LINE = re.compile(r"[^\r\n\"'\\]+")
 _WHOLE_LINE = re.compile(r"authorization|auth[-_]?header|cookie", re.IGNORECASE)
-"""Headers whose values have blanks and semicolons in them."""
+"""Headers whose values contain blanks and semicolons."""
 
 
 def is_masked(value: str) -> bool:
-    """Tell whether a text stands for a secret that somebody has masked."""
+    """Return whether a text is a mask in place of a secret."""
     return len(value) < 64 and _MASKED.fullmatch(value.strip()) is not None
 
 
 def mask_text(text: str) -> str:
-    """Copy a text with the secrets in it masked; one without, as most are, is returned as it is after a quick test."""
+    """Copy a text with its secrets masked; a text without, as most are, is returned as it is after a fast test."""
     if len(text) < SHORTEST or (text.startswith("arn:") and _ARN.fullmatch(text) is not None):
         return text
     given = text
@@ -209,14 +211,14 @@ def _may_hold_key(text: str) -> bool:
 
 
 def _mask_login(found: "re.Match[str]") -> str:
-    """Mask a login whose password somebody has not masked already; the name beside a masked one stays too."""
+    """Mask a login, unless its password is masked already."""
     name, _, password = found.group().partition(":")
     masked = is_masked(password) if password else is_masked(name) or not name
     return found.group() if masked else MASK
 
 
 def _mask_named(text: str) -> str:
-    """Mask what stands behind the name of a secret, in each of the ways to write that."""
+    """Mask what follows the name of a secret, in each of the ways to write that."""
     if "earer" in text or "asic" in text or "EARER" in text or "ASIC" in text:
         text = _SCHEME.sub(_mask_scheme, text)
     if "?" in text or "&" in text:
@@ -231,7 +233,7 @@ def _mask_named(text: str) -> str:
 
 
 def _mask_scheme(found: "re.Match[str]") -> str:
-    """Mask what proves who we are in a header; a word of prose behind `basic` or `bearer` stays."""
+    """Mask the credentials in a header; a word of prose after `basic` or `bearer` stays."""
     word, gap, value = found.groups()
     if word.lower() == "basic":
         try:
@@ -291,7 +293,7 @@ def _closing_bracket(text: str, start: int) -> int:
 
 
 def _is_secret_value(name: str, value: str) -> bool:
-    """Tell a secret from what is none: nothing, a mask, a number that is counted, a piece of code."""
+    """Return whether a value is a secret: not empty, masked, a count, or code."""
     if not value or is_masked(value) or _PLACEHOLDER.fullmatch(value) is not None or _CALL.fullmatch(value) is not None:
         return False
     if _WEAK.fullmatch(name) is not None and _NUMBER.fullmatch(value) is not None:

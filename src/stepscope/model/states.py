@@ -17,7 +17,7 @@ BEAT_SECONDS = 5.0
 STALLED_SECONDS, CRASHED_SECONDS = 20.0, 120.0
 """Silence of a writer that sends a heartbeat every 5 s: a few missed, then too many; in proportion for others."""
 QUIET_SECONDS, GONE_SECONDS = 300.0, 3600.0
-"""The same for a writer without heartbeats, such as an OpenTelemetry exporter, which can end without saying so."""
+"""The same for a writer without heartbeats, such as an OpenTelemetry exporter, which can end without an exit record."""
 
 _ORDER: tuple[WriterState, ...] = (
     *("failed", "crashed", "stalled", "running", "importing", "preempted", "finished", "ended"),
@@ -45,19 +45,19 @@ class WriterFacts:
     touched: float = 0.0
     """When its journal last changed; 0 where there is no journal at hand."""
     alive: bool | None = None
-    """Whether its process exists; None where only silence can tell, such as on another host."""
+    """Whether its process exists; None when unknown, such as on another host."""
     unread: bool = False
     """Whether there are records of it that the reader has not read yet."""
 
 
 def beat_interval(attrs: Mapping[str, Any]) -> float:
-    """How often a client says that it is alive, as its writer or its start says."""
+    """The heartbeat interval of a client, from its writer or its start."""
     given = attrs.get(names.ATTR_HEARTBEAT)
     return min(max(float(given), BEAT_SECONDS), QUIET_SECONDS) if isinstance(given, (int, float)) else BEAT_SECONDS
 
 
 def ending_of(word: object) -> State:
-    """The state that a reported end means; an unknown word is a good end."""
+    """The state that a reported end means; an unknown word means finished."""
     text = str(word).lower()
     state_name = text if text in ENDED else names.ENDINGS.get(text)
     return next((state for state in ENDED if state == state_name), "finished")

@@ -1,1 +1,1 @@
-"""Bytes to records and back, pure: no files, no sockets."""
+"""Bytes to records and back, as pure functions: no files, no sockets."""

@@ -5,7 +5,7 @@
     payload = [0, writer]  the head, first in each segment
             | [1, seq, [record, ...]]  a batch
 
-The prefix has a CRC of its own, so that a frame still being written is told from one whose length is damaged.
+The prefix has a CRC of its own, so that a frame still being written differs from one whose length is damaged.
 """
 
 import struct
@@ -67,7 +67,7 @@ _starts = msgspec.msgpack.Decoder(list[MetricStart | SpanStart | LogStart | Even
 
 
 class Prefix(NamedTuple):
-    """What stands before a payload: where the payload ends, and its checksum."""
+    """The prefix of a payload: where the payload ends, and its checksum."""
 
     end: int
     crc: int
@@ -83,14 +83,14 @@ class Frame(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes between two offsets that are no frame."""
+    """Bytes between two offsets that are not a frame."""
 
     start: int
     end: int
 
 
 def frame(payload: bytes) -> bytes:
-    """Wrap a payload; ValueError when it is larger than a reader would take."""
+    """Wrap a payload; ValueError when it is larger than a reader accepts."""
     if len(payload) > LIMIT:
         raise ValueError(f"a frame of {len(payload)} bytes: no more than {LIMIT} can be read back")
     start = _START.pack(MARK, len(payload), zlib.crc32(payload))
@@ -109,7 +109,7 @@ def pack_batch(seq: int, records: Sequence[bytes | msgspec.Raw]) -> bytes:
 
 
 def is_head(payload: memoryview) -> bool:
-    """Tell a head from a batch."""
+    """Return whether a payload is a head, not a batch."""
     return len(payload) > 1 and payload[0] == 0x92 and payload[1] == 0
 
 
@@ -122,16 +122,16 @@ def unpack_head(payload: memoryview) -> Writer:
 
 
 def batch_seq(payload: memoryview) -> int:
-    """Read the number of a batch without its records; ValueError when it is no batch."""
+    """Read the sequence number of a batch without its records; ValueError when it is not a batch."""
     if len(payload) < BATCH_BYTES or payload[0] != 0x93 or payload[1] != 1:
         raise ValueError("not a batch")
     return int(_BATCH.unpack_from(payload)[3])
 
 
 def unpack_batch(payload: memoryview) -> tuple[int, list[Record], int]:
-    """Read a batch: its number, its records, and how many records could not be read.
+    """Read a batch: its sequence number, its records, and how many records could not be read.
 
-    ValueError when it is no batch.
+    ValueError when it is not a batch.
     """
     seq = batch_seq(payload)
     body = payload[BATCH_BYTES - 5 :]
@@ -166,7 +166,7 @@ def _one_by_one(body: memoryview) -> tuple[list[Record], int]:
 
 
 def raw_records(body: memoryview) -> list[msgspec.Raw]:
-    """Split an array of packed records without reading them; ValueError when it is no array."""
+    """Split an array of packed records without reading them; ValueError when it is not an array."""
     try:
         return _raws.decode(body)
     except RecursionError as error:
@@ -174,7 +174,7 @@ def raw_records(body: memoryview) -> list[msgspec.Raw]:
 
 
 def unpack_record(packed: bytes | msgspec.Raw) -> Record:
-    """Read one record; ValueError when it is none.
+    """Read one record; ValueError for anything else.
 
     The trainer packs a dict of numbers as it is given, so it is here that keys that are no text become text,
     and that truth values among the numbers of a metric become numbers.
@@ -205,7 +205,7 @@ def _with_text_keys(value: Any) -> Any:
 
 
 def _text_key(key: Any, taken: set[str]) -> str:
-    """The text of a key; one that is no text and reads like another says its type, so that neither value is lost."""
+    """The text of a key; one that is not text and collides with another gets its type appended."""
     if isinstance(key, str):
         return key
     name = str(key)

@@ -23,25 +23,25 @@ TRACES = "/v1/traces"
 
 MOST_METRICS, MOST_PARAMS, MOST_TAGS = 1000, 100, 100
 MOST_BYTES = 900_000
-"""Of the million bytes a request may have."""
+"""The most bytes of a request; the server accepts a million."""
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 5000
 
 TAG_RUN = "stepscope.run_id"
 TAG_ATTEMPT = "stepscope.attempt"
 """The newest attempt; a run without it was created and never used."""
 TAG_PRESUMED = "stepscope.presumed_dead"
-"""The attempt that ended without a word, and was ended by whoever found it dead."""
+"""The attempt that died without an exit record, as noticed by another process."""
 TAG_CREATOR = "stepscope.creator"
 TAG_PROJECT = "stepscope.project"
 TAG_HOST = "stepscope.host"
 TAG_WORLD_SIZE = "stepscope.world_size"
 TAG_GROUP, TAG_JOB_TYPE = "stepscope.group", "stepscope.job_type"
 TAG_NOTE, TAG_NAME = "mlflow.note.content", "mlflow.runName"
-"""Where MLflow's page looks for the description and the name of a run."""
+"""The tags that hold the description and the name of a run for MLflow's page."""
 TAG_COMMIT, TAG_BRANCH, TAG_SOURCE = "mlflow.source.git.commit", "mlflow.source.git.branch", "mlflow.source.name"
 
 STATUSES = {"finished": "FINISHED", "preempted": "KILLED", "failed": "FAILED"}
-"""How a process says it ended, mildest first, and what MLflow calls it."""
+"""MLflow's status for each reported end, mildest first."""
 
 _LEGAL = re.compile(r"[\w\-. :/]+")
 _ILLEGAL = re.compile(r"[^\w\-. :/]")
@@ -51,7 +51,7 @@ _memo: dict[str, str] = {}
 
 
 def legal_key(key: str) -> str:
-    """Return a key as MLflow takes it; one that had to be changed ends in a digest, so that no two become one."""
+    """Return a valid MLflow key; a changed one ends in a digest, so that keys stay distinct."""
     known = _memo.get(key)
     if known is None:
         known = key if is_legal(key) else _mend(key)
@@ -61,7 +61,7 @@ def legal_key(key: str) -> str:
 
 
 def is_legal(key: str) -> bool:
-    """Tell whether MLflow takes a key: its letters, its length, and that it is no other path in disguise."""
+    """Return whether MLflow accepts a key: its characters, its length, and that it is a normal path."""
     if len(key) > LONGEST_KEY or _LEGAL.fullmatch(key) is None:
         return False
     return posixpath.normpath(key) == key and key != "." and not key.startswith(("..", "/"))
@@ -77,17 +77,17 @@ def _mend(key: str) -> str:
 
 
 def shorten(text: str, longest: int) -> str:
-    """Cut a text that is too long, and show that it was cut."""
+    """Truncate a text that is too long, with an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def run_mark(run: str) -> str:
-    """Spell a run id so that it stands between quotes in MLflow's filter language; those of `init` stay as they are."""
+    """Escape a run id for MLflow's filter language; ids made by `init` need no escaping."""
     return quote(run, safe="")
 
 
 def params(config: Mapping[str, Any]) -> dict[str, str]:
-    """Flatten a config with `/`, secrets masked; keys and values as MLflow takes them."""
+    """Flatten a config with `/`, with secrets masked and valid keys and values."""
     found: dict[str, str] = {}
     for path, value in _leaves(redact(dict(config)), ""):
         key = legal_key(path)
@@ -112,7 +112,7 @@ def _text(value: Any) -> str:
 
 
 def fresh_params(wanted: Mapping[str, str], known: Mapping[str, str], writer: Writer) -> dict[str, str]:
-    """The params that MLflow does not have yet. It never changes one: a new value gets a key of its own."""
+    """The params that MLflow does not have yet. Params cannot be changed, so a new value gets a new key."""
     found: dict[str, str] = {}
     for key, value in wanted.items():
         if key not in known:
@@ -125,12 +125,12 @@ def fresh_params(wanted: Mapping[str, str], known: Mapping[str, str], writer: Wr
 
 
 def birth_tags(writer: Writer, creator: str) -> dict[str, str]:
-    """The tags a run is created with: they tell whose it is."""
+    """The tags a run is created with, which identify it."""
     return {TAG_RUN: run_mark(writer.run), TAG_CREATOR: creator, TAG_PROJECT: writer.project}
 
 
 def attempt_tags(writer: Writer) -> dict[str, str]:
-    """The tags that a new attempt puts on its run."""
+    """The tags that a new attempt sets on its run."""
     found = {
         TAG_ATTEMPT: str(writer.attempt),
         TAG_RUN: run_mark(writer.run),
@@ -140,7 +140,7 @@ def attempt_tags(writer: Writer) -> dict[str, str]:
 
 
 def source_tags(started: Mapping[str, Any]) -> dict[str, str]:
-    """The program and the commit, as MLflow's page looks for them."""
+    """The program and the commit, for MLflow's page."""
     argv = started.get("argv")
     program = argv[0] if isinstance(argv, (list, tuple)) and argv else None
     pairs = {
@@ -152,7 +152,7 @@ def source_tags(started: Mapping[str, Any]) -> dict[str, str]:
 
 
 def described_tags(description: Mapping[str, Any]) -> dict[str, str]:
-    """What a run says about itself, when it starts or later: its tags, notes as the description, group and name.
+    """The description of a run as tags: its tags, notes, group and name.
 
     A tag that was removed is left as it is: a batch can only set tags.
     """
@@ -169,7 +169,7 @@ def described_tags(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def note_tag(record: Event | Alert) -> tuple[str, str]:
-    """The tag that holds the latest event or alert of a name: when, at which step, how bad, what."""
+    """The tag that holds the latest event or alert of a name: time, step, severity and text."""
     what = "alert" if isinstance(record, Alert) else "event"
     time = datetime.fromtimestamp(record.time / 1e9, UTC).isoformat(timespec="seconds")
     step = "" if record.step is None else f" step {record.step}"
@@ -206,7 +206,7 @@ def points(writer: Writer, record: Metric) -> Iterator[Point]:
 
 
 def number(value: bool | int | float) -> float | str:
-    """Spell a number for MLflow: what is not finite is a word, what is beyond a double is infinite."""
+    """Convert a number for MLflow: non-finite ones are words, those beyond a double are infinite."""
     try:
         return word(float(value))
     except OverflowError:
@@ -252,7 +252,7 @@ class LogBatch(NamedTuple):
 
 
 def metric_batches(run: str, found: Sequence[tuple[int, Point]], most_bytes: int = MOST_BYTES) -> list[LogBatch]:
-    """Write points, each with the index of its record, as few bodies as the limits allow."""
+    """Write points, each with the index of its record, in as few bodies as the limits allow."""
     made: list[LogBatch] = []
     for start in range(0, len(found), MOST_METRICS):
         made += _split(run, found[start : start + MOST_METRICS], most_bytes)
@@ -270,7 +270,7 @@ def _split(run: str, found: Sequence[tuple[int, Point]], most_bytes: int) -> Ite
 
 
 def pair_batches(run: str, kind: str, found: Mapping[str, str]) -> list[bytes]:
-    """Write params or tags (`kind`), a hundred at most in each body, and no body too long."""
+    """Write params or tags (`kind`), at most a hundred in each body, within the size limit."""
     pairs = [{"key": key, "value": value} for key, value in found.items()]
     made, start = [], 0
     while start < len(pairs):

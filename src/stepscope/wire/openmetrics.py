@@ -1,4 +1,4 @@
-"""OpenMetrics text: names, labels and numbers as Prometheus spells them, and families of samples."""
+"""OpenMetrics text: names, labels and numbers in Prometheus's syntax, and families of samples."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS, STEPS
 from stepscope.wire.plain import dumps
 
 LONGEST_VALUE = 1024
-"""Characters of a label's value; what is longer is cut."""
+"""The most characters of a label's value; longer ones are truncated."""
 
 _ODD = re.compile(r"[^a-zA-Z0-9_]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
@@ -23,7 +23,7 @@ _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 @lru_cache(maxsize=10_000)
 def metric_name(key: str, namespace: str = "") -> str:
-    """Spell a key: `trainer/loss` is `ns_trainer_loss`; a namespace it has already stays one."""
+    """Convert a key to a metric name: `trainer/loss` is `ns_trainer_loss`; an existing namespace is not repeated."""
     name = _spell(key)
     prefix = f"{_spell(namespace)}_" if namespace else ""
     name = name if name.startswith(prefix) else prefix + name
@@ -31,7 +31,7 @@ def metric_name(key: str, namespace: str = "") -> str:
 
 
 def label_name(key: str) -> str:
-    """Spell a label's name; two underscores in front are Prometheus's own."""
+    """Convert a name to a label name; a prefix of two underscores is reserved by Prometheus."""
     name = re.sub(r"^_+", "", _spell(key)) or "_"
     return name if not name[:1].isdigit() else f"_{name}"
 
@@ -42,7 +42,7 @@ def _spell(key: str) -> str:
 
 
 def labels_of(attrs: Attrs, reserved: Collection[str] = ()) -> tuple[dict[str, str], int]:
-    """Spell attributes as labels, and count those whose name another one or a reserved label has already.
+    """Convert attributes to labels, and count those whose label name is taken or reserved.
 
     A step is no label, for each value would be a series. The values of attributes that share a label are joined by
     semicolons, in the order of the attributes' names; one with a reserved name is called `exported_...`.
@@ -62,7 +62,7 @@ def labels_of(attrs: Attrs, reserved: Collection[str] = ()) -> tuple[dict[str, s
 
 
 def label_value(value: Any) -> str:
-    """Spell a label's value, unescaped."""
+    """Convert a value to a label value, unescaped."""
     if isinstance(value, bool):
         return str(value).lower()
     text = value if isinstance(value, str) else dumps(value, indent=None)
@@ -114,7 +114,7 @@ class Family(NamedTuple):
 
 
 def sample_names(name: str, type: FamilyType) -> tuple[str, ...]:
-    """The names that a family takes, its own and those of its samples: no other family may have one of them."""
+    """The names used by a family, its own and those of its samples: no other family may use them."""
     bare = name.removesuffix("_total") if type == "counter" else name
     return tuple(bare + suffix for suffix in _SUFFIXES[type])
 
@@ -139,7 +139,7 @@ def expose(families: Iterable[Family], form: Format) -> bytes:
 
 
 def choose(accept: str) -> Format:
-    """Choose by an Accept header what the scraper likes best; the older text when it does not say."""
+    """Choose the format by the Accept header of a scraper; the older text format by default."""
     best: Format = "text"
     most = 0.0
     for part in accept.split(","):

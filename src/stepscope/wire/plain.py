@@ -1,4 +1,4 @@
-"""Anything of ours as JSON: NaN and infinities as words, ids as hex, records with their kind."""
+"""Stepscope's objects as JSON: NaN and infinities as words, ids as hex, records with their kind."""
 
 import dataclasses
 import json
@@ -38,12 +38,12 @@ def plain(value: Any) -> Any:
 
 
 def word(value: float) -> float | str:
-    """Spell a number that JSON has no sign for; others stay."""
+    """Convert a non-finite number to its word; others stay."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def dumps(value: Any, *, indent: int | None = 2) -> str:
-    """Write a value as JSON that every parser reads."""
+    """Write a value as strictly valid JSON."""
     return json.dumps(plain(value), indent=indent, allow_nan=False)

@@ -41,5 +41,5 @@ def signed(value: int) -> int:
 
 
 def text(data: Any) -> str:
-    """Return a string field as text; what is no UTF-8 is replaced, and no string is empty."""
+    """Return a string field as text; invalid UTF-8 is replaced, and a missing string is empty."""
     return data.decode("utf-8", "replace") if isinstance(data, bytes) else ""

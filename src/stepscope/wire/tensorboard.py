@@ -25,9 +25,9 @@ class Value(NamedTuple):
     text: tuple[str, ...] | None = None
     hyperparameters: dict[str, Any] | None = None
     kind: str = ""
-    """What it is when it is none of these, for the count of what was left out."""
+    """The kind of any other value, to count what was left out."""
     plain: bool = False
-    """Whether it is a scalar in TensorBoard's first form, a float at the end of the message."""
+    """Whether it is a scalar in TensorBoard's first format, a float at the end of the message."""
 
 
 class Event(NamedTuple):

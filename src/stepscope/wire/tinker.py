@@ -1,4 +1,4 @@
-"""Records as events of the Tinker service's telemetry, in the shape its own client sends."""
+"""Records as telemetry events of the Tinker service, in the format of its own client."""
 
 import uuid
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from stepscope.wire.plain import plain
 
 PATH = "/api/v1/telemetry"
 MOST_EVENTS = 100
-"""What one request holds at most, as the service's own client has it."""
+"""The most events of one request, as in the service's own client."""
 
 _IDS = uuid.uuid5(uuid.NAMESPACE_URL, "urn:stepscope:tinker")
 _pack = msgspec.msgpack.Encoder().encode
@@ -28,7 +28,7 @@ _SEVERITIES = ((21, "CRITICAL"), (17, "ERROR"), (13, "WARNING"), (9, "INFO"))
 
 
 def session_id(writer: Writer) -> str:
-    """The session of an attempt of a run: the same on all ranks, and a UUID, for the service takes no other."""
+    """The session of an attempt of a run: the same on all ranks, and a UUID, as the service requires."""
     return str(uuid.uuid5(_IDS, f"{writer.project}/{writer.run}/{writer.attempt}"))
 
 
@@ -44,7 +44,7 @@ def session_of(writer: Writer, record: Record) -> str:
 
 
 def has_own_number(record: Record) -> bool:
-    """Tell whether the client numbered the event itself."""
+    """Return whether the client numbered the event itself."""
     return isinstance(record.attrs.get(names.ATTR_EVENT_INDEX), int)
 
 
@@ -95,7 +95,7 @@ def _digest(writer: Writer, record: Record) -> str:
 
 
 def _session_mark(writer: Writer, event: Event) -> dict[str, Any] | None:
-    """The start or end of a session: as a client says, or of the run by its first rank; None for any other event."""
+    """The type of an event that starts or ends a session, of a client or of rank 0 of a run; None for any other."""
     marked = event.attrs.get(names.ATTR_EVENT_TYPE)
     first = writer.main and writer.rank == 0
     if marked == names.SESSION_START or (first and event.name == names.EVENT_STARTED):
@@ -130,14 +130,14 @@ def _exception(event: Event) -> dict[str, Any]:
 
 
 def _name(record: Record) -> str:
-    """Name an event; metrics share one name, for there must not be many."""
+    """Return the name of an event; metrics share one name, to keep names few."""
     if isinstance(record, (Event, Alert, Span)):
         return record.name
     return kind(record)
 
 
 def _data(writer: Writer, record: Record) -> dict[str, Any]:
-    """What an event says: of an event the mapping that was logged, of any other record its content and `attrs`.
+    """The data of an event: the mapping that was logged, or for another record its content and `attrs`.
 
     Run, rank and step stand beside it under names that no client uses; an event of a client's own session is the
     mapping and nothing else.
@@ -160,7 +160,7 @@ def _data(writer: Writer, record: Record) -> dict[str, Any]:
 
 
 def _context(writer: Writer, record: Record, keys: tuple[str, str, str]) -> dict[str, Any]:
-    """Where a record is from: run, rank and step under these keys, its text and its trace."""
+    """The context of a record: run, rank and step under these keys, its text and its trace."""
     run, rank, step = keys
     found: dict[str, Any] = {run: writer.run, rank: writer.rank}
     if record.step is not None:

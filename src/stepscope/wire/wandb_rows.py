@@ -23,7 +23,7 @@ DEEPEST = 40
 
 
 def split_row(row: Mapping[str, Any]) -> tuple[dict[str, Value], dict[str, Any]]:
-    """Part the values of a row into numbers with histograms, nested ones under joined keys, and everything else."""
+    """Split the values of a row into numbers and histograms, nested ones under joined keys, and everything else."""
     values: dict[str, Value] = {}
     others: dict[str, Any] = {}
     _split("", row, values, others, 0)
@@ -48,7 +48,7 @@ def _split(prefix: str, row: Mapping[str, Any], values: dict[str, Value], others
 
 
 def number(value: Any) -> int | float | None:
-    """Return a number, also one that is spelled; None for anything else."""
+    """Return a number, also one given as text; None for anything else."""
     if isinstance(value, float):
         return value
     if isinstance(value, int):
@@ -78,13 +78,13 @@ def read_histogram(value: Mapping[str, Any]) -> Histogram | None:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What `define_metric` said of the metrics whose name matches."""
+    """A definition by `define_metric`, for the metrics whose name matches."""
 
     pattern: str
     step_metric: str
 
     def matches(self, key: str) -> bool:
-        """Tell whether a key is one of them."""
+        """Return whether a key matches."""
         return self.pattern == key or ("*" in self.pattern and fnmatch.fnmatchcase(key, self.pattern))
 
 
@@ -106,7 +106,7 @@ def read_definitions(given: Any) -> tuple[Definition, ...]:
 def parts_by_axis(
     values: Mapping[str, Value], definitions: Sequence[Definition]
 ) -> Iterable[tuple[str | None, int | None, dict[str, Value]]]:
-    """Part the values of one row by the metric that is their axis, each with its whole number in the row.
+    """Split the values of one row by the metric that is their axis, each with the axis value in the row.
 
     Without a definition, or without a whole number for it in the same row, the axis and the number are None.
     """
@@ -119,7 +119,7 @@ def parts_by_axis(
 
 
 def as_step(value: Any) -> int | None:
-    """The whole number that a value is, as a step; None when it is none."""
+    """Convert a value to an integer step; None if it is not one."""
     if isinstance(value, (int, float)) and math.isfinite(value) and value == int(value) and abs(value) < 2**62:
         return int(value)
     return None

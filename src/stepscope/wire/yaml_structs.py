@@ -15,7 +15,7 @@ Kind = TypeVar("Kind")
 
 
 class Mistake(StepscopeError):
-    """The text is not what it should be; `line` and `column` count from 1."""
+    """The text is invalid; `line` and `column` count from 1."""
 
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
         super().__init__(message)
@@ -24,19 +24,19 @@ class Mistake(StepscopeError):
 
 
 class Document(Generic[Kind]):
-    """A text that was read, and where its parts stand in it."""
+    """A parsed text, and the positions of its parts."""
 
     def __init__(self, value: Kind, node: Any) -> None:
         self.value = value
         self._node = node
 
     def mistake(self, message: str, path: str) -> Mistake:
-        """A mistake in the part at a path such as `$.charts[2].keys`, or in the part around it where there is none."""
+        """A mistake in the part at a path such as `$.charts[2].keys`, or in its parent if it does not exist."""
         return Mistake(message, *_place(_find(self._node, path).start_mark))
 
 
 def read(text: str, kind: type[Kind], *, longest: int, what: str, example: str) -> Document[Kind]:
-    """Read a text into a struct; Mistake when it is none. `what` it is and an `example` are for people."""
+    """Read a text into a struct; Mistake if it is invalid, with `what` it should be and an `example`."""
     if len(text) > longest:
         raise Mistake(f"{what} has at most {longest} characters, and this has {len(text)}")
     node = _compose(text)
@@ -54,7 +54,7 @@ def read(text: str, kind: type[Kind], *, longest: int, what: str, example: str) 
 
 
 def _compose(text: str) -> Any:
-    """The nodes of a text. Names for parts of it could make a small text endless, so they are refused."""
+    """The nodes of a text. Anchors could make a small text endless, so they are refused."""
     try:
         for event in yaml.parse(text, Loader=yaml_text.Loader):
             if isinstance(event, yaml.AliasEvent):
@@ -75,7 +75,7 @@ def _place(mark: Any) -> tuple[int, int]:
 
 
 def _value(node: Any, depth: int) -> Any:
-    """What a node says, as plain data."""
+    """The value of a node, as plain data."""
     if depth == 0:
         raise Mistake("this is nested too deeply", *_place(node.start_mark))
     if isinstance(node, yaml.MappingNode):
@@ -117,14 +117,14 @@ def _find(node: Any, path: str) -> Any:
 
 
 def _blamed(node: Any, message: str) -> Any:
-    """The node to point at: of names with values the one that is not known, where that is the mistake."""
+    """The node to report: in a mapping the unknown key, where that is the mistake."""
     unknown = re.search(r"unknown field `(.*)`", message)
     keys = node.value if unknown and isinstance(node, yaml.MappingNode) else ()
     return next((key for key, _ in keys if unknown and key.value == unknown[1]), node)
 
 
 def _choices(kind: Any, path: str, node: Any) -> str:
-    """What may stand at a path, where that is one of some words and another one stands there."""
+    """The allowed words at a path, if another word is there."""
     info: Any = msgspec.inspect.type_info(kind)
     for name, index in _STEP.findall(path.removeprefix("$")):
         options = [info, *getattr(info, "types", ())]

@@ -6,7 +6,7 @@ import yaml
 
 LONGEST = 1024 * 1024
 DEEPEST = 30
-"""Lists and mappings inside one another; PyYAML takes the square of the depth for each character."""
+"""The deepest nesting; PyYAML's time per character grows with the square of the depth."""
 
 
 class Loader(yaml.SafeLoader):
@@ -29,7 +29,7 @@ class Loader(yaml.SafeLoader):
 
 
 def load(text: str) -> Any:
-    """Read a text; yaml.YAMLError when it is no YAML, too long, or nested too deeply."""
+    """Read a text; yaml.YAMLError when it is invalid, too long, or nested too deeply."""
     if len(text) > LONGEST:
         raise yaml.YAMLError(f"there are more than {LONGEST} characters")
     try:

@@ -1,4 +1,4 @@
-"""Events of a Chrome trace, the fields of ours in them, and how spans nest."""
+"""Events of a Chrome trace, Stepscope's own fields in them, and the nesting of spans."""
 
 import base64
 import re
@@ -20,7 +20,7 @@ Place = tuple[Any, Any]
 
 @dataclass(slots=True)
 class Document:
-    """A trace file, read but not judged."""
+    """A parsed trace file; its events are not validated yet."""
 
     events: list[Any]
     title: str = ""
@@ -32,7 +32,7 @@ class Document:
     threads: dict[Place, str] = field(default_factory=dict)
 
     def rank_of(self, pid: Any) -> int:
-        """The rank of a process: the file's own, or the one its name tells."""
+        """The rank of a process: from the file's metadata, or from the process name."""
         if self.rank is not None:
             return self.rank
         found = _RANK.search(self.processes.get(pid, ""))
@@ -40,13 +40,13 @@ class Document:
 
 
 def is_chrome(data: bytes) -> bool:
-    """Tell whether bytes look like a trace file of this format rather than one of OTLP."""
+    """Return whether bytes look like a trace file of this format rather than OTLP."""
     head = data[:4096].lstrip()
     return head.startswith(b"[") or b'"traceEvents"' in data
 
 
 def parse(data: bytes) -> Document:
-    """Read a trace file; BadRequest when it is none. A list may lack its end, as Chrome's own readers allow."""
+    """Parse a trace file; BadRequest for anything else. A list may lack its end, as Chrome's own readers allow."""
     found = _json(data)
     if isinstance(found, list):
         document = Document(found)
@@ -99,17 +99,17 @@ def _name(document: Document, event: dict[str, Any]) -> None:
 
 
 def key(given: Any) -> Any:
-    """An id that can be looked up: a number or a word; anything else is its text."""
+    """A hashable id: a number or a string; anything else becomes its text."""
     return given if isinstance(given, (int, str)) else "" if given is None else str(given)
 
 
 OWN_FIELDS = "stepscope"
-"""The argument."""
+"""The argument that holds Stepscope's fields."""
 _STATUSES = ("unset", "ok", "error")
 
 
 def span_fields(span: Span) -> Attrs:
-    """Collect the fields of a span; those that are unset are left out."""
+    """Collect the fields of a span, without unset ones."""
     found = {
         "trace_id": span.trace_id.hex(),
         "span_id": span.span_id.hex(),
@@ -130,7 +130,7 @@ def span_fields(span: Span) -> Attrs:
 
 
 def attr_args(attrs: Attrs) -> Attrs:
-    """Write attributes for JSON; with them as bytes where JSON cannot hold a value, such as NaN."""
+    """Write attributes for JSON, and packed as bytes where JSON cannot hold a value, such as NaN."""
     shown = plain(attrs)
     found: Attrs = {"attrs": shown} if attrs else {}
     if shown != attrs:
@@ -139,7 +139,7 @@ def attr_args(attrs: Attrs) -> Attrs:
 
 
 def read_attrs(shown: Any, packed: Any) -> Attrs:
-    """Read attributes back; those that JSON has, where there is nothing better."""
+    """Read attributes: the packed ones where present, else those of JSON."""
     if isinstance(packed, str):
         try:
             return msgspec.msgpack.decode(base64.b64decode(packed, validate=True), type=dict[str, Any])
@@ -149,17 +149,17 @@ def read_attrs(shown: Any, packed: Any) -> Attrs:
 
 
 def status_number(given: Any) -> int:
-    """Read a status; 0 when it is none."""
+    """Read a status; 0 if invalid."""
     return _STATUSES.index(given) if isinstance(given, str) and given in _STATUSES else 0
 
 
 def small_number(given: Any, most: int) -> int:
-    """Read a whole number from 0 to `most`; 0 when it is none."""
+    """Read an integer from 0 to `most`; 0 if invalid."""
     return given if type(given) is int and 0 <= given <= most else 0
 
 
 def text_of(given: Any) -> str:
-    """Read a text; empty when it is none."""
+    """Read a text; empty if invalid."""
     return given if isinstance(given, str) else ""
 
 
@@ -176,7 +176,7 @@ def read_links(given: Any) -> tuple[Link, ...]:
 
 
 def id_of(given: Any, width: int) -> bytes | None:
-    """Read an id in hexadecimal; None when it is none."""
+    """Read an id in hexadecimal; None if invalid."""
     if not isinstance(given, str) or len(given) != 2 * width:
         return None
     try:
@@ -188,7 +188,7 @@ def id_of(given: Any, width: int) -> bytes | None:
 
 @dataclass(slots=True)
 class Draft:
-    """A span in the making. `apart` ones overlap others of their thread; `instant` ones belong to what is around."""
+    """A span under construction. `apart` ones overlap others of their thread; an `instant` is inside a span."""
 
     name: str
     place: tuple[Any, Any]
@@ -199,7 +199,7 @@ class Draft:
     apart: bool = False
     instant: bool = False
     known: bool = False
-    """Its ids were told, so its parent is not to be found by time; an instant's parent is the span that has it."""
+    """Whether its ids are given, so that its parent is not inferred from times."""
     trace_id: bytes = b""
     parent: bytes | None = None
     step: int | None = None
@@ -214,7 +214,7 @@ class Draft:
 
 
 def nest(drafts: Sequence[Draft]) -> list[Draft]:
-    """Give drafts their parents and steps; an instant inside a span becomes an event of it and is left out."""
+    """Assign parents and steps to drafts; an instant inside a span becomes an event of it and is removed."""
     owners = {(draft.trace_id, draft.id): draft for draft in drafts if not draft.instant}
     threads: dict[tuple[Any, Any], list[Draft]] = {}
     inside: set[int] = set()
@@ -258,12 +258,12 @@ def _end(draft: Draft) -> int:
 
 
 def _order(draft: Draft) -> tuple[int, int, int]:
-    """The outer before the inner, also where both begin together; an instant after what it is in."""
+    """Sort key: outer spans before inner ones, also where both start together; instants after the span around them."""
     return draft.time, int(draft.instant), -_end(draft)
 
 
 def threads_of(spans: Iterable[Span]) -> list[int]:
-    """Number threads so that on each, spans nest: the first on which a span is inside all that go on."""
+    """Assign threads so that spans nest on each: the first thread on which a span is inside all open ones."""
     ordered = sorted(enumerate(spans), key=lambda each: (each[1].time, -(each[1].duration or 0)))
     stacks: list[list[int]] = []
     found = [0] * len(ordered)

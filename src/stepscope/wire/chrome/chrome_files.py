@@ -35,7 +35,7 @@ BAD_TIME = "the event has no usable time"
 NEVER_BEGAN = "the event ends what never began"
 YEAR_2000 = 946_684_800 * 10**9
 SHIFTED = "stepscope.import.shifted_ns"
-"""On the resource: how far the times of a file were moved whose clock did not begin in 1970."""
+"""On the resource: how far the times of a file were shifted whose clock did not start in 1970."""
 
 _LATEST = 2**62
 _SILENT = frozenset("MstfNODPvVRpc()=")
@@ -45,7 +45,7 @@ _STEP = re.compile(r"ProfilerStep\s*#(\d{1,18})")
 
 
 class Imported(NamedTuple):
-    """What a file holds; `ignored` counts events that have no place among records, by phase."""
+    """The content of a file; `ignored` counts events that cannot become records, by phase."""
 
     groups: list[Group]
     rejections: Rejections
@@ -53,9 +53,9 @@ class Imported(NamedTuple):
 
 
 def read(data: bytes, now: int, *, run: str = "", project: str = "imports") -> Imported:
-    """Read a trace file; BadRequest when it is none. The same bytes give the same ids.
+    """Read a trace file; BadRequest for anything else. The same bytes give the same ids.
 
-    Times that are not since 1970 are moved so that the file ends at `now`.
+    Times that are not since 1970 are shifted so that the file ends at `now`.
     """
     document = parse(data)
     trace_id = hashlib.blake2b(data, digest_size=16).digest()
@@ -75,7 +75,7 @@ def read(data: bytes, now: int, *, run: str = "", project: str = "imports") -> I
 
 @dataclass(slots=True)
 class _Reading:
-    """Turns events into drafts, one after the other."""
+    """Turns events into drafts."""
 
     document: Document
     trace_id: bytes
@@ -86,7 +86,7 @@ class _Reading:
     _begun: dict[Any, list[Draft]] = field(default_factory=dict)
 
     def take(self, event: Any) -> None:
-        """Take one event."""
+        """Add an event."""
         phase = event.get("ph") if isinstance(event, dict) else None
         if not isinstance(phase, str) or len(phase) != 1:
             self.ignored["unknown"] += 1
@@ -148,14 +148,14 @@ class _Reading:
         self.counters.append((time, key(event.get("pid")), values))
 
     def finish(self) -> None:
-        """Name processes and threads on the drafts, take what they say of themselves, and find their parents."""
+        """Set the names of processes and threads on the drafts, apply Stepscope's fields, and infer parents."""
         for draft in self.drafts:
             _describe(draft, self.document, self.trace_id)
         self.drafts = nest(self.drafts)
 
 
 def _describe(draft: Draft, document: Document, trace_id: bytes) -> None:
-    """Take what our own files say of a span; name process and thread on those of others."""
+    """Apply Stepscope's own fields of a span; for other files set the names of process and thread."""
     attrs, (pid, tid) = draft.attrs, draft.place
     draft.trace_id = trace_id
     if (fields := attrs.pop(OWN_FIELDS, None)) is not None:
@@ -174,7 +174,7 @@ def _describe(draft: Draft, document: Document, trace_id: bytes) -> None:
 
 
 def _restore(draft: Draft, fields: Attrs) -> None:
-    """Make a draft the span, or the event of a span, that it was."""
+    """Restore the span, or the event of a span, that a draft was written from."""
     trace_id, span_id = id_of(fields.get("trace_id"), 16), id_of(fields.get("span_id"), 8)
     if trace_id is None or span_id is None:
         return
@@ -248,7 +248,7 @@ def _shift(reading: _Reading, now: int) -> int:
 
 
 def _nanoseconds(given: Any) -> int | None:
-    """Microseconds, perhaps as text, in ns; None when they are no time."""
+    """Convert microseconds, possibly as text, to ns; None if invalid."""
     if isinstance(given, str):
         try:
             given = float(given)
@@ -261,7 +261,7 @@ def _nanoseconds(given: Any) -> int | None:
 
 
 def _double(value: int | float) -> float:
-    """A number as a double; an integer beyond all of them is infinite."""
+    """A number as a double; an integer beyond the range is infinite."""
     try:
         return float(value)
     except OverflowError:
@@ -269,7 +269,7 @@ def _double(value: int | float) -> float:
 
 
 def _pair(event: dict[str, Any], phase: str) -> Any:
-    """What a beginning and its end have in common."""
+    """The key that a begin event and its end event share."""
     if phase == "B":
         return phase, key(event.get("pid")), key(event.get("tid"))
     inner = event.get("id2")
@@ -330,7 +330,7 @@ def _event(span: Span, pid: int, tid: int, base: int) -> dict[str, Any]:
 
 
 def _args(attrs: Attrs, fields: Attrs) -> Attrs:
-    """Write the arguments of an event: the attributes as they are, and beside them what Chrome does not know."""
+    """Write the arguments of an event: the attributes as they are, and Stepscope's fields beside them."""
     written = attr_args(attrs)
     packed = {"packed": written["packed"]} if "packed" in written else {}
     return {**written.get("attrs", {}), OWN_FIELDS: {**fields, **packed}}

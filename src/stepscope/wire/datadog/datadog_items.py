@@ -1,4 +1,4 @@
-"""Datadog's items: points, service checks, events and logs, and how names and tags are spelled."""
+"""Datadog's items: points, service checks, events and logs, and the spelling of names and tags."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ class Check(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """A line of a log, with attributes beside it."""
+    """A log line with attributes."""
 
     where: int
     message: str
@@ -74,22 +74,22 @@ class LogLine(NamedTuple):
 Item = Point | Notice | Check | LogLine
 
 OLDEST: dict[type[Item], float] = {Point: HOUR, Notice: 18 * HOUR, Check: HOUR / 6, LogLine: 18 * HOUR}
-"""Seconds after which Datadog takes an item no more."""
+"""Age in seconds beyond which Datadog drops an item."""
 FUTURE = HOUR / 6
-"""Seconds by which a time may be ahead."""
+"""How many seconds a time may be in the future."""
 
 
 def is_timely(item: Item, now: float) -> bool:
-    """Tell whether Datadog would take an item now; what is too old or too far ahead it drops without a word."""
+    """Return whether Datadog would accept an item now; it silently drops what is too old or too far in the future."""
     age = now - item.time / 1e9
     return -FUTURE <= age <= OLDEST[type(item)]
 
 
 LONGEST = 200
-"""Characters of a metric's name, and of a tag; Datadog cuts or refuses what is longer."""
+"""The most characters of a metric's name and of a tag; Datadog truncates or rejects longer ones."""
 
 WRITER_TAGS = frozenset(("project", "rank", "run_id"))
-"""Tags that say who wrote a record; it has one of each."""
+"""Tags that identify the writer of a record; each occurs once."""
 _ODD = re.compile(r"[^A-Za-z0-9_.]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 _DOTS = re.compile(r"\.{2,}")
@@ -104,7 +104,7 @@ _OUR_PREFIXES = ("datadog.", "statsd.")
 
 @lru_cache(maxsize=10_000)
 def metric_name(key: str, namespace: str = "") -> str:
-    """Spell a key as Datadog's metric: `trainer/loss` is `ns.trainer.loss`; a namespace it has already stays one."""
+    """Convert a key to a metric name: `trainer/loss` is `ns.trainer.loss`; an existing namespace is not repeated."""
     name = _FOREIGN.sub(_code, key.replace("/", "."))
     name = _DOTS.sub(".", _ODD.sub("_", name)).strip(".")
     if namespace and name != namespace and not name.startswith(namespace + "."):
@@ -120,7 +120,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def tag(key: str, value: Any = None) -> str:
-    """Spell a tag; letters of any language stay, what would part tags or lines becomes an underscore."""
+    """Convert a key and a value to a tag; letters of any language stay, separators become underscores."""
     if isinstance(value, bool):
         value = str(value).lower()
     bare = value is None or value == ""
@@ -128,7 +128,7 @@ def tag(key: str, value: Any = None) -> str:
 
 
 def joined(tags: tuple[str, ...], record_tags: Iterable[str]) -> tuple[str, ...]:
-    """Put a record's own tags behind those of its writer; its own project, rank and run take the writer's place."""
+    """Add a record's tags to those of its writer; its own project, rank and run replace the writer's."""
     record_tags = tuple(record_tags)
     replaced = {key for each in record_tags if (key := each.partition(":")[0]) in WRITER_TAGS}
     kept = tags if not replaced else [each for each in tags if each.partition(":")[0] not in replaced]
@@ -136,7 +136,7 @@ def joined(tags: tuple[str, ...], record_tags: Iterable[str]) -> tuple[str, ...]
 
 
 def tags_of(attrs: Attrs, *, run_tag: bool) -> Iterator[str]:
-    """Spell attributes as tags: never the step, a run's id only when asked for; a list is one tag for each element."""
+    """Convert attributes to tags: never the step, the run id only if requested; a list becomes one tag per element."""
     for key, value in attrs.items():
         if key in _STEPS or key in _OURS or key.startswith(_OUR_PREFIXES) or (key in _RUNS and not run_tag):
             continue
@@ -153,7 +153,7 @@ def _text(value: Any) -> Any:
 
 
 LONGEST_TITLE, LONGEST_TEXT, LONGEST_KEY, LONGEST_MESSAGE = 100, 4000, 100, 500
-"""Characters that Datadog takes of an event's title and text, its aggregation key, a check's message."""
+"""The most characters of an event's title, text and aggregation key, and of a check's message."""
 STATUSES = {"OK": 0, "WARNING": 1, "WARN": 1, "CRITICAL": 2, "UNKNOWN": 3}
 ALERT_TYPES = ("error", "warning", "info", "success")
 ATTR_ALERT_TYPE = "datadog.alert_type"
@@ -185,7 +185,7 @@ def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...])
 
 
 def check_of(writer: Writer, where: int, event: Event, tags: tuple[str, ...], run_tag: bool) -> Check:
-    """Write an event with a check's status as a service check; a status nobody knows is UNKNOWN."""
+    """Convert an event with a check's status to a service check; an unknown status is UNKNOWN."""
     given = event.attrs[names.ATTR_CHECK_STATUS]
     status = STATUSES.get(given.upper(), _UNKNOWN) if isinstance(given, str) else given
     if status not in (0, 1, 2, _UNKNOWN):
@@ -198,7 +198,7 @@ def check_of(writer: Writer, where: int, event: Event, tags: tuple[str, ...], ru
 
 
 def log_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...], service: str) -> LogLine | None:
-    """Write a log line; run, rank and step are attributes, which cost nothing. None for other kinds."""
+    """Convert a log line; run, rank and step are attributes, which cost nothing. None for other kinds."""
     if not isinstance(record, Log):
         return None
     message = record.body if isinstance(record.body, str) else dumps(redact(record.body), indent=None)
@@ -214,7 +214,7 @@ def log_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...], se
 
 
 def cut(text: str, longest: int) -> str:
-    """Cut a text to so many characters, and show that it was."""
+    """Truncate a text, with an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
@@ -225,7 +225,7 @@ def _tags(tags: tuple[str, ...], record: Event | Alert, run_tag: bool) -> tuple[
 
 
 def _notice_tags(writer: Writer, tags: tuple[str, ...], record: Event | Alert) -> tuple[str, ...]:
-    """The tags of an event on the stream, which cost nothing: the run and the step are always among them."""
+    """The tags of an event on the event stream, where tags are free: run and step are always included."""
     found = _tags(joined(tags, (tag("run_id", writer.run),)), record, run_tag=True)
     return found if record.step is None else (*found, tag("step", record.step))
 

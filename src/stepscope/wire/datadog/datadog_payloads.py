@@ -11,16 +11,16 @@ from stepscope.wire.datadog.datadog_items import Check, Item, LogLine, Notice, P
 from stepscope.wire.plain import plain
 
 UDP_BYTES, UNIX_BYTES = 1432, 8192
-"""What fits a network packet, and what the Agent reads at once."""
+"""The size of a network packet, and of the Agent's read buffer."""
 LONGEST_LINE = 8192
 LATE_SECONDS = 10.0
-"""The Agent stamps a gauge when it comes, every ten seconds; one that is later carries its own time."""
+"""The Agent timestamps gauges on arrival, every ten seconds; older ones carry their own time."""
 
 _PLAIN_TYPES = {"h": "ms", "d": "ms"}
 
 
 def write_line(item: Item, now: float) -> bytes | None:
-    """Write an item as DogStatsD has it; None for what it has no place for."""
+    """Convert an item to a DogStatsD line; None for items without one."""
     if isinstance(item, Point):
         return _metric(item, now)
     if isinstance(item, Notice):
@@ -29,7 +29,7 @@ def write_line(item: Item, now: float) -> bytes | None:
 
 
 def write_plain_line(item: Item) -> bytes | None:
-    """Write a point as every StatsD daemon reads it: without tags and times, each sample a timing."""
+    """Convert a point to plain StatsD: without tags and times, each sample a timing."""
     if not isinstance(item, Point):
         return None
     point = item if item.type in ("c", "ms", "h", "d") else item._replace(rate=1.0)
@@ -42,7 +42,7 @@ def write_plain_line(item: Item) -> bytes | None:
 
 
 def pack(lines: Iterable[bytes], most: int) -> Iterator[tuple[bytes, int]]:
-    """Join lines to datagrams of at most so many bytes, a longer line alone; with how many lines are in each."""
+    """Join lines into datagrams of at most this many bytes, a longer line alone; with the number of lines in each."""
     held: list[bytes] = []
     size = 0
     for line in lines:
@@ -123,14 +123,14 @@ Decoded = Any
 
 
 class Route(NamedTuple):
-    """One path of the intake: what it takes at once."""
+    """One path of the intake and its limits per request."""
 
     path: str
     encode: Callable[[Sequence[Any]], Decoded]
     most_items: int
     most_bytes: int = 4_800_000
     most_compressed: int = 480_000
-    """Zero: this path reads no compressed bodies."""
+    """0 if this path accepts no compressed bodies."""
 
 
 def series(points: Sequence[Point]) -> Decoded:
@@ -153,7 +153,7 @@ def series(points: Sequence[Point]) -> Decoded:
 
 
 def distributions(points: Sequence[Point]) -> Decoded:
-    """Samples for /api/v1/distribution_points, those of one second together, weighed by their rate."""
+    """Samples for /api/v1/distribution_points, grouped by second and weighted by their rate."""
     found: dict[tuple[Any, ...], dict[int, list[float]]] = {}
     for point in points:
         times = found.setdefault((point.name, point.tags, point.host), {})
@@ -223,18 +223,18 @@ ROUTES = {
     "checks": Route("/api/v1/check_run", checks, 500, most_compressed=0),
     "logs": Route("/api/v2/logs", logs, 1000),
 }
-"""By what is sent there, in the order in which it is sent."""
+"""Routes by item type, in the order in which they are sent."""
 
 
 def route_of(item: Item) -> str | None:
-    """Name the route of an item; None for a set."""
+    """The route of an item; None for a set."""
     if isinstance(item, Point):
         return None if item.type == "s" else "series" if item.type in ("g", "c") else "distributions"
     return "event" if isinstance(item, Notice) else "checks" if isinstance(item, Check) else "logs"
 
 
 class Body(NamedTuple):
-    """A request's body, and how many items from the front are in it."""
+    """The body of a request, and how many of the first items are in it."""
 
     held: int
     content: bytes
@@ -242,7 +242,7 @@ class Body(NamedTuple):
 
 
 def next_body(route: Route, items: Sequence[Item]) -> Body:
-    """Write as many items from the front as one request may hold; one alone is written whatever its size."""
+    """Write as many of the first items as fit into one request; a single one is written whatever its size."""
     count = min(len(items), route.most_items)
     while True:
         raw = _encode(route.encode(items[:count]))

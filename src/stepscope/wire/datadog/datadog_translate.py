@@ -1,4 +1,4 @@
-"""Records to what Datadog knows, with the guard against tags that cost a series each."""
+"""Converts records to Datadog items, and limits tags that would each create a series."""
 
 import math
 from collections import Counter
@@ -29,19 +29,19 @@ from stepscope.wire.otlp.encode.metric_points import Temporality
 NOT_FINITE = "NaN or infinite: Datadog has no place for it"
 STEP_KEY = "train.step"
 DEFAULT_PROJECT = "default"
-"""The project of a run that nobody gave one; it is no tag."""
+"""The default project, which gets no tag."""
 NON_FINITE_KEY = "non_finite"
-"""Counts, by metric, the values that Datadog does not take, so that they are seen there all the same."""
+"""Counts, by metric, the non-finite values that Datadog rejects, so that they are visible there."""
 
 _SAMPLES: dict[str, PointType] = {"histogram": "h", "distribution": "d", "timing": "ms", "set": "s"}
 
 
 _Axis = tuple[str, tuple[str, ...]]
-"""Who counts steps: a writer, and the tags its steps are sent with."""
+"""A writer, and the tags its steps are sent with."""
 
 
 class Spelling(Struct, frozen=True, kw_only=True):
-    """How a person wants things called."""
+    """How names and tags are spelled."""
 
     namespace: str = ""
     tags: tuple[str, ...] = ()
@@ -51,14 +51,14 @@ class Spelling(Struct, frozen=True, kw_only=True):
 
 
 class Translated(NamedTuple):
-    """Items in the order of their records, and how many values have no place in Datadog, by reason."""
+    """Items in the order of their records, and counts of values that cannot be converted, by reason."""
 
     items: list[Item]
     refused: Counter[str]
 
 
 class Translator:
-    """Turns batches into items. What it learns of steps and sums counts only once it is committed."""
+    """Converts batches to items. State about steps and sums is kept only after `commit`."""
 
     def __init__(self, spelling: Spelling, *, logs: bool = True) -> None:
         self._spelling, self._logs = spelling, logs
@@ -67,7 +67,7 @@ class Translator:
         self._fresh: dict[_Axis, int] = {}
 
     def translate(self, batches: Sequence[Batch]) -> Translated:
-        """Translate batches; spans, and without `logs` log lines, are passed over."""
+        """Convert batches; spans, and without `logs` log lines, are skipped."""
         self._temporality.rewind()
         self._fresh = {}
         done = Translated([], Counter())
@@ -81,7 +81,7 @@ class Translator:
         return done
 
     def commit(self) -> None:
-        """Keep what was learnt: the destination has it."""
+        """Keep the state: the destination has accepted the items."""
         self._temporality.commit()
         self._steps.update(self._fresh)
         self._fresh = {}
@@ -143,7 +143,7 @@ class Translator:
     def _step(
         self, writer: Writer, tags: tuple[str, ...], where: int, record: Metric, step: int, done: Translated
     ) -> None:
-        """Send the step as a gauge, for Datadog has no other way to show it, whenever it changed."""
+        """Send the step as a gauge whenever it changed, because Datadog cannot show it otherwise."""
         if record.axis:
             tags = (*tags, tag("axis", record.axis))
         key = writer.id, tags
@@ -155,14 +155,14 @@ class Translator:
 
 
 def _adds_up(record: Metric, instrument: Instrument) -> bool:
-    """Tell whether a record is a sum or holds histograms; samples stand for themselves."""
+    """Return whether a record is a sum or holds histograms; samples are sent as they are."""
     if instrument.type == "sum":
         return True
     return not all(isinstance(value, (int, float)) for value in record.values.values())
 
 
 def _parts(record: Metric, value: Value) -> Iterator[tuple[str, PointType, float | str, tuple[str, ...]]]:
-    """Yield the points of a value: suffix of the name, type, number, further tags."""
+    """Yield the points of a value: name suffix, type, number, additional tags."""
     if isinstance(value, (int, float)):
         kind = _kind(record.instrument)
         if kind == "s":

@@ -29,18 +29,18 @@ RUN_ALIASES = (
     "mlflow.run_id",
     "wandb.run_id",
 )
-"""Attributes of a record or a resource that name the run, strongest first; TuFT has three for one id."""
+"""Attributes of a record or a resource that name the run, in order of precedence; TuFT has three for one id."""
 
 RESOURCE_RUN_ALIASES = (*RUN_ALIASES, "run.id", "run_id", "slurm.job.id")
-"""On a resource these name it too; on a record `run_id` may be one call of an agent."""
+"""On a resource these name the run too; on a record `run_id` may be one call of an agent."""
 
 HEADER_RUN = "x-mlflow-run-id"
 HEADER_EXPERIMENT = "x-mlflow-experiment-id"
 ATTR_EXPERIMENT = "mlflow.experiment_id"
-"""Where the experiment header is kept among the resource attributes: only the hub knows what it is called."""
+"""The resource attribute that holds the experiment header; only the hub knows its name."""
 
 STEPS = STEP_ALIASES
-"""Attributes that carry the step, strongest first."""
+"""Attributes that carry the step, in order of precedence."""
 
 PLAIN_STEPS = frozenset({"train.step", "step"})
 """Steps whose axis has no name of its own."""
@@ -55,7 +55,7 @@ ATTR_EXEMPLARS = "otel.exemplars"
 """A point's exemplars, [{value, time, trace_id, span_id, attrs}], ids in hex; not part of the series."""
 
 ATTR_SCOPE = "otel.scope."
-"""What a scope says beyond its name rides on its records: version, schema_url, its own attributes."""
+"""Prefix of record attributes that hold a scope's version, schema_url and attributes."""
 
 ATTR_SCOPE_NAME = ATTR_SCOPE + "name"
 """On events and alerts, which have no field for it."""
@@ -82,7 +82,7 @@ ATTR_ALERT = "alert.rule.name"
 
 
 def encoding_of(content_type: str) -> Encoding | None:
-    """Tell which encoding a Content-Type asks for; None when it is neither (415)."""
+    """Return the encoding of a Content-Type; None when it is neither (415)."""
     media = content_type.partition(";")[0].strip().lower()
     if media == "application/x-protobuf":
         return "protobuf"

@@ -35,7 +35,7 @@ def delimited(tag: bytes, payload: bytes) -> bytes:
 
 
 def text(tag: bytes, value: str) -> bytes:
-    """Write a string field; nothing when it is empty. What UTF-8 cannot say becomes a question mark."""
+    """Write a string field; nothing when it is empty. Lone surrogates become question marks."""
     return delimited(tag, value.encode("utf-8", "replace")) if value else b""
 
 

@@ -1,4 +1,4 @@
-"""What an OTLP server rejects and replies: rejected items by reason, partial success, Status."""
+"""Replies of an OTLP server: rejected items by reason, partial success, Status."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +14,12 @@ _NOUNS: dict[Signal, str] = {"traces": "spans", "metrics": "data points", "logs"
 
 
 class BadRequest(StepscopeError, ValueError):
-    """The bytes are no OTLP request of this signal; the only exception that decoding raises."""
+    """The bytes are not an OTLP request of this signal; the only exception that decoding raises."""
 
 
 @dataclass(slots=True)
 class Rejections:
-    """What of one request was not taken, items and parts of items, for `partial_success` and the hub's counters."""
+    """The rejected items and parts of items of one request, for `partial_success` and the hub's counters."""
 
     signal: Signal
     reasons: dict[str, int] = field(default_factory=dict)
@@ -27,15 +27,15 @@ class Rejections:
     examples: dict[str, list[str]] = field(default_factory=dict)
     """The first few of each."""
     warnings: dict[str, int] = field(default_factory=dict)
-    """How often something was left out of an item that was taken, by what it was."""
+    """Counts of parts that were left out of accepted items."""
 
     def warn(self, reason: str, name: str = "", count: int = 1) -> None:
-        """Count what was left out of items that are taken; the first few names are remembered."""
+        """Count parts left out of accepted items; the first few names are kept."""
         self.warnings[reason] = self.warnings.get(reason, 0) + count
         self._remember(reason, name)
 
     def add(self, reason: str, name: str = "", count: int = 1) -> None:
-        """Count items refused for one reason; the first few names are remembered."""
+        """Count items rejected for one reason; the first few names are kept."""
         self.reasons[reason] = self.reasons.get(reason, 0) + count
         self._remember(reason, name)
 
@@ -51,7 +51,7 @@ class Rejections:
 
     @property
     def message(self) -> str:
-        """Say what was refused or left out and why, in one line; empty when nothing was."""
+        """Describe in one line what was rejected or left out, and why; empty when nothing was."""
         noun = _NOUNS[self.signal]
         parts = []
         if self.reasons:
@@ -83,7 +83,7 @@ _FOREVER = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class PartialSuccess:
-    """What a server did not take of a request it accepted; nothing and no message is a full success."""
+    """What a server rejected of a request it accepted; zero and no message is full success."""
 
     rejected: int = 0
     message: str = ""
@@ -91,7 +91,7 @@ class PartialSuccess:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Why a server refused a whole request, and when it wants it again, in seconds."""
+    """Why a server rejected a whole request, and after how many seconds to retry."""
 
     code: int = 0
     message: str = ""
@@ -128,7 +128,7 @@ def write_status(encoding: Encoding, status: Status) -> bytes:
 
 
 def read_reply(signal: Signal, encoding: Encoding, body: bytes) -> PartialSuccess:
-    """Read the body of a 2xx; one that cannot be read says nothing, for the request was accepted all the same."""
+    """Read the body of a 2xx; an unreadable one is ignored, because the request was accepted."""
     try:
         if encoding == "protobuf":
             return _partial_success(_last(body, 1, b""))
@@ -140,7 +140,7 @@ def read_reply(signal: Signal, encoding: Encoding, body: bytes) -> PartialSucces
 
 
 def read_status(encoding: Encoding, body: bytes) -> Status:
-    """Read the body of a refusal; one that is no Status becomes its message, cut short."""
+    """Read the body of an error; one that is not a Status becomes the message, truncated."""
     try:
         return _status(body) if encoding == "protobuf" else _status_json(body)
     except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):

@@ -50,7 +50,7 @@ BAD_END = "an end time before the start"
 
 
 def take_spans(raws: Iterable[RawSpan], scope: Scope, place: Place, refused: Rejections) -> None:
-    """Put spans where they belong; one without valid ids or start is refused.
+    """Sort spans by origin; one without valid ids or start is rejected.
 
     A span without an end is still open; one that ends before it starts has no duration, and one with a parent that
     is no id has none: both are taken, with a warning.
@@ -104,7 +104,7 @@ BAD_CONTEXT = "a trace or span id that is of the wrong length, or alone"
 def take_logs(
     raws: Iterable[RawLog], scope: Scope, place: Place, refused: Rejections, clock: Callable[[], int]
 ) -> None:
-    """Put log records where they belong; none is refused.
+    """Sort log records by origin; none is rejected.
 
     Invalid ids unlink a record, with a warning. Without a time of its own it has the time it was observed, else the
     clock's.
@@ -139,7 +139,7 @@ def take_logs(
 
 
 def _is_unfit(data: bytes, none: bytes) -> bool:
-    """Tell an id that is set and can not be kept, for it is not as long as one that means none."""
+    """Return whether an id is set and invalid: its length is wrong."""
     return data != b"" and any(data) and len(data) != len(none)
 
 
@@ -176,7 +176,7 @@ _OFFSETS = range(-(2**31), 2**31)
 
 
 def take_points(raws: Iterable[RawMetric], scope: Scope, place: Place, refused: Rejections) -> int:
-    """Put points where they belong, one record each; return how many said that nothing was recorded."""
+    """Sort points by origin, one record each; return how many are flagged "no recorded value"."""
     gaps = 0
     for name, kind, unit, description, temporality, monotonic, points in raws:
         trouble = ""
@@ -216,7 +216,7 @@ def _take(
             made, last = _started(instrument, start), start
         records, step, axis = home, None, None
         if len(attrs) == 1 and type(only := attrs.get(ATTR_STEP)) is int:
-            step, attrs = only, {}  # what our own sinks send, the short way
+            step, attrs = only, {}  # fast path for what our own sinks send
         elif not MARKS.isdisjoint(attrs):
             records, step, axis = place.sort(attrs)
         if scope_attrs:
@@ -226,7 +226,7 @@ def _take(
 
 
 def _started(instrument: Instrument, start: int) -> Instrument | None:
-    """Give the instrument its start; None for a step metric, of which nothing is said but name and value."""
+    """Return the instrument with its start; None for a step metric, which has only name and value."""
     silent = not (start or instrument.unit or instrument.description or instrument.scope)
     if silent and (instrument.type in _STEP_TYPES or (instrument.type != "sum" and not instrument.cumulative)):
         return None
@@ -234,7 +234,7 @@ def _started(instrument: Instrument, start: int) -> Instrument | None:
 
 
 def _fits(value: Value) -> bool:
-    """Tell whether the buckets of a histogram make sense."""
+    """Return whether the buckets of a histogram are consistent."""
     if isinstance(value, Histogram):
         bounds, counts = value.bounds, value.counts
         ordered = not any(map(isnan, bounds)) and all(low < high for low, high in pairwise(bounds))
@@ -245,7 +245,7 @@ def _fits(value: Value) -> bool:
 
 
 class Decoded(NamedTuple):
-    """What a request holds: `gaps` counts points flagged "no recorded value", neither taken nor refused."""
+    """The content of a request; `gaps` counts points flagged "no recorded value", neither accepted nor rejected."""
 
     groups: list[Group]
     rejections: Rejections

@@ -71,9 +71,9 @@ def _load(data: bytes) -> Any:
 
 
 def load_in_parts(data: bytes | msgspec.Raw, most: int = PART_BYTES) -> Any:
-    """Parse JSON in calls that are each short: parsing 10 MB in one call holds Python's lock for a third of a second.
+    """Parse JSON in short calls: parsing 10 MB in one call holds Python's lock for a third of a second.
 
-    What is longer than `most` bytes is taken apart first, which costs a tenth of parsing it.
+    More than `most` bytes are split first, which costs a tenth of parsing them.
     """
     size = memoryview(data).nbytes
     first = bytes(memoryview(data)[:64]).lstrip()[:1]
@@ -108,7 +108,7 @@ def _load_elements(parts: list[msgspec.Raw], size: int, most: int) -> list[Any]:
 
 
 def _quoted(found: re.Match[bytes]) -> bytes:
-    """A bare NaN or Infinity as a text, which means the same; U+FFFD for half a surrogate pair in a text."""
+    """Quote bare NaN and Infinity, and replace lone surrogates in texts by U+FFFD."""
     word = found[0]
     if word[:1] != b'"':
         return b'"' + word + b'"'
@@ -122,7 +122,7 @@ def _paired(found: re.Match[bytes]) -> bytes:
 
 
 def _written(node: Any) -> Any:
-    """The same with U+FFFD for half a surrogate pair, which passes json.loads but could never be written again."""
+    """Replace lone surrogates, which json.loads accepts but which cannot be encoded, by U+FFFD."""
     if type(node) is str:
         return node if node.isascii() else node.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if type(node) is list:
@@ -133,7 +133,7 @@ def _written(node: Any) -> Any:
 
 
 def _is_snake(node: Any, levels: int) -> bool:
-    """Look for snake_case along the first element of each array: cheap, and a client is consistent."""
+    """Look for snake_case in the first element of each array: cheap, and a client is consistent."""
     if levels == 0:
         return False
     if type(node) is list:
@@ -181,7 +181,7 @@ def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
 def _resources(
     signal: otlp_names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]], refused: Rejections
 ) -> Iterator[RawResource[Item]]:
-    """Walk resources and scopes; where these are malformed, so is the whole request."""
+    """Iterate over resources and scopes; malformed ones make the whole request malformed."""
     document = parse(data)
     bound_json(signal, document)
     try:

@@ -11,7 +11,7 @@ from stepscope.wire.otlp.decode.origin import MOST_PAIRS, NO_ID, Item, RawMetric
 from stepscope.wire.otlp.replies import Rejections
 
 MALFORMED = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
-"""What reading a value of the wrong shape raises."""
+"""The exceptions that reading a malformed value raises."""
 
 DEPTH = 32
 """Attributes nested deeper are malformed; protobuf's own limit is about 48."""
@@ -21,7 +21,7 @@ _BASE64 = str.maketrans("-_", "+/")
 
 
 def as_int(value: Any) -> int:
-    """Read a 64-bit integer, signed or not: a number, or a string as the specification asks."""
+    """Read a 64-bit integer, signed or not: a number, or a string as the specification requires."""
     if type(value) is str:
         value = int(value)
     elif type(value) is float:
@@ -101,7 +101,7 @@ def as_object(value: Any) -> dict[str, Any]:
 
 
 def read_each(nodes: Any, read: Callable[[Any], Item], refused: Rejections, name: str = "") -> Iterator[Item]:
-    """Read the elements of an array as they are asked for; one that is malformed is refused alone."""
+    """Read the elements of an array lazily; a malformed one is rejected alone."""
     return _read_each(as_list(nodes), read, refused, name)
 
 
@@ -176,7 +176,7 @@ def _as_bytes(value: Any) -> bytes:
 
 
 def read_metric(metric: Any, refused: Rejections) -> RawMetric:
-    """Read a metric; its points are read, and refused one by one, when they are asked for."""
+    """Read a metric; its points are read lazily and rejected one by one."""
     name = as_text(metric.get("name"))
     unit, description = as_text(metric.get("unit")), as_text(metric.get("description"))
     for field, (kind, value) in _DATA.items():

@@ -17,21 +17,21 @@ from stepscope.wire.otlp.replies import Rejections
 Item = TypeVar("Item")
 
 MOST_PAIRS = 10_000
-"""Key-values that are read of one list; whoever keeps them keeps far fewer."""
+"""The most key-values that are read of one list; the hub's limit is far lower."""
 
 LATEST = 2**63 - 1
-"""No time is later: stores keep nanoseconds as a signed 64-bit number."""
+"""The latest time: stores keep nanoseconds as a signed 64-bit integer."""
 
 NO_TRACE, NO_SPAN = bytes(16), bytes(8)
-"""The ids that mean none."""
+"""The ids that mean unset."""
 
 NO_ID = b"?"
-"""Stands for an id that could not be read: neither one nor none."""
+"""Marks an id that could not be read: neither valid nor unset."""
 
 BAD_LINK = "a link without valid ids"
 
 Scope = tuple[str, Attrs]
-"""The name of a scope, and what else it says as attributes of its records."""
+"""The name of a scope, and its other fields as attributes of its records."""
 
 RawResource = tuple[Attrs, Iterable[tuple[Scope, Iterable[Item]]]]
 """The attributes of a resource, and its scopes with their items."""
@@ -51,13 +51,13 @@ RawLog = tuple[int, int, int, str, str, Any, Attrs, bytes, bytes, int]
 """time, observed time, severity number, severity text, event name, body, attrs, trace id, span id, flags."""
 
 SCOPE_FIELDS = ("name", "version", "schema_url", "dropped_attributes_count")
-"""What a scope has beside its attributes; an attribute of the same name has no place."""
+"""The fields of a scope besides its attributes; attributes of the same names are dropped."""
 
 SCOPE_CLASH = "an attribute of a scope that has the name of one of its fields"
 
 
 def scope_of(name: str, version: str, schema_url: str, attrs: Attrs, dropped: int, refused: Rejections) -> Scope:
-    """Keep what a scope says beyond its name as `otel.scope.*` attributes of its records."""
+    """Return the fields of a scope beyond its name as `otel.scope.*` attributes of its records."""
     if clashes := [field for field in SCOPE_FIELDS if field in attrs]:
         attrs = {key: value for key, value in attrs.items() if key not in clashes}
         refused.warn(SCOPE_CLASH, clashes[0], len(clashes))
@@ -75,7 +75,7 @@ def note_dropped(attrs: Attrs, *counts: tuple[str, int]) -> None:
 
 
 def is_id(data: bytes, size: int) -> bool:
-    """Tell a valid trace or span id: of the right length and not all zero."""
+    """Return whether a trace or span id is valid: of the right length and not all zero."""
     return len(data) == size and any(data)
 
 
@@ -84,7 +84,7 @@ _INT64 = 2**63
 
 
 def take_step(attrs: Attrs) -> tuple[int | None, str | None]:
-    """Remove the strongest step among the attributes and return it with the name of its axis.
+    """Remove the step with the highest precedence from the attributes; return it with the name of its axis.
 
     Only a whole number is a step; anything else under such a name stays an attribute.
     """
@@ -111,14 +111,14 @@ def _name(attrs: Attrs) -> str | None:
 
 
 MARKS = frozenset((*otlp_names.STEPS, *otlp_names.RUN_ALIASES, ATTR_RANK, "rank"))
-"""Attributes of a record that say more about it than about what it measured."""
+"""Attributes of a record that identify its origin, not what it measured."""
 
 _MOST = 2**31
 _pack = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """What a hub must know to make the writer of some records."""
+    """The data from which the hub creates the writer of some records."""
 
     run: str
     project: str
@@ -163,7 +163,7 @@ class Group(NamedTuple):
 
 
 class Place:
-    """Sorts the records of one resource, nearly all of which are at home with the resource's own origin."""
+    """Sorts the records of one resource, nearly all of which have the resource's own origin."""
 
     __slots__ = ("_known", "_origin", "_origins", "_strength", "home")
 
@@ -175,7 +175,7 @@ class Place:
         self.home = origins.records_of(origin)
 
     def sort(self, attrs: Attrs) -> tuple[list[Record], int | None, str | None]:
-        """Tell where a record belongs, and take its step and the step's name out of its attributes."""
+        """Return the origin of a record, and remove its step and the step's name from its attributes."""
         step, axis = take_step(attrs)
         if MARKS.isdisjoint(attrs):
             return self.home, step, axis
@@ -257,7 +257,7 @@ def first_text(attrs: Attrs, keys: tuple[str, ...]) -> str:
 
 
 def small_int(value: Any, default: int) -> int:
-    """Read a small whole number, also from text, as the resource variables carry it."""
+    """Read a small integer, also from text, as in resource variables."""
     if type(value) is str and value.isascii() and value.isdigit() and len(value) < 11:
         value = int(value)
     return value if type(value) is int and 0 <= value < _MOST else default

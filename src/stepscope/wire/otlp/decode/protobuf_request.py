@@ -54,7 +54,7 @@ def any_value(value: Any) -> Any:
 
 
 def read_metrics(metrics: Any) -> Iterator[RawMetric]:
-    """Read metrics; their points are read when they are asked for."""
+    """Read metrics; their points are read lazily."""
     for metric in metrics:
         kind = metric.WhichOneof("data")
         if kind is None:

@@ -1,4 +1,4 @@
-"""How much a request holds, counted before it is parsed: empty messages grow thirtyfold in memory."""
+"""Limits on the content of a request, checked before it is parsed: empty messages grow thirtyfold in memory."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ MOST_VALUES = 2_500_000
 """Values of a JSON document, in whatever place."""
 
 _SMALLEST = 2
-"""Bytes of a message at least, so that a small body cannot hold too many."""
+"""The fewest bytes of a message, so that a small body cannot hold too many."""
 _DEEPEST = 100
-"""Messages inside one another; protobuf's parser refuses more."""
+"""The deepest nesting of messages; protobuf's parser refuses more."""
 
 _LAST_TAG = 32 << 3
-"""No field of ours has a number beyond; of those that have, as many are walked over as there may be items."""
+"""The highest field number of OTLP; fields beyond are skipped, as many as there may be items."""
 _NUMBER = 11
-"""Bytes of a value that is a number, at most."""
+"""The most bytes of a numeric value."""
 
 _LISTS: dict[Signal, tuple[str, str, str]] = {
     "traces": ("resourceSpans", "scopeSpans", "spans"),
@@ -74,7 +74,7 @@ _BARE = {
     else _request(_ITEM)
     for signal in _ITEMS
 }
-"""Items without what is in them, which is quick to walk."""
+"""Items without their content, which is faster to scan."""
 _ALL = {signal: _request(item) for signal, item in _ITEMS.items()}
 
 
@@ -93,7 +93,7 @@ class _Counts:
 
 
 def bound_protobuf(signal: Signal, data: bytes) -> None:
-    """Refuse a body of too many messages; one that cannot be walked is left to the parser to judge."""
+    """Reject a body with too many messages; the parser reports one that cannot be scanned."""
     if len(data) <= MOST_GROUPS * _SMALLEST:
         return
     shape = _GROUPS
@@ -108,7 +108,7 @@ def bound_protobuf(signal: Signal, data: bytes) -> None:
 
 
 def _count(data: bytes, at: int, end: int, fields: dict[int, _Shape], counts: _Counts, depth: int) -> None:
-    """Count the messages between two places; ValueError or IndexError where there is no protobuf."""
+    """Count the messages between two offsets; ValueError or IndexError for invalid protobuf."""
     if depth == 0:
         return
     while at < end:
@@ -142,7 +142,7 @@ def _count(data: bytes, at: int, end: int, fields: dict[int, _Shape], counts: _C
 
 
 def _is_plain(data: bytes, at: int, end: int) -> bool:
-    """Tell, quickly, whether a pair is one key with one text or number, as most are."""
+    """Return whether a pair is one key with one text or number, as most are; a fast check."""
     value = at + 2 + data[at + 1]
     if data[at] != 0x0A or data[at + 1] > 127 or value + 2 > end or data[value] != 0x12:
         return False
@@ -168,13 +168,13 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def bound_values(data: bytes, most: int = MOST_VALUES) -> None:
-    """Refuse a JSON text of too many values before it is parsed; commas and braces inside texts count, too."""
+    """Reject JSON with too many values before it is parsed; commas and braces inside texts count, too."""
     if len(data) > most and data.count(b",") + data.count(b"{") + data.count(b"[") > most:
         raise BadRequest(f"more than {most} values in one document: send less at a time")
 
 
 def bound_json(signal: Signal, document: Any) -> None:
-    """Refuse a document of too many messages; what has the wrong shape is left to the reader to judge."""
+    """Reject a document with too many messages; the reader reports a wrong shape."""
     counts = _Counts()
     for kind, count in _in_json(signal, document):
         counts.add(kind, count)

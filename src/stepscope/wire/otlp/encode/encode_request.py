@@ -14,7 +14,7 @@ from stepscope.wire.otlp.otlp_names import SIGNALS, Signal
 from stepscope.wire.otlp.protobuf_fields import delimited
 
 LIMIT = 4 * 1024 * 1024
-"""No request is larger, unless one record alone is: gRPC servers take no more by default."""
+"""The largest request, unless a single record is larger: the default limit of gRPC servers."""
 
 OPEN_SPAN = "the span is still open"
 BAD_IDS = "the span's ids are not 16 and 8 bytes"
@@ -33,7 +33,7 @@ class Request:
 
 
 class Encoded(NamedTuple):
-    """The requests of some records, and how many records OTLP has no place for, by reason."""
+    """The requests of some records, and counts of records that OTLP cannot represent, by reason."""
 
     requests: list[Request]
     skipped: dict[str, int]
@@ -84,7 +84,7 @@ def encode(
 
 
 def _fit(writer: Writer, record: Record, temporality: Temporality | None) -> tuple[Record | None, str]:
-    """Make a record fit for OTLP, or say why it cannot be."""
+    """Convert a record to one that OTLP can represent, or return why that is impossible."""
     if isinstance(record, Span):
         if record.duration is None:
             return None, OPEN_SPAN

@@ -11,11 +11,11 @@ from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 from stepscope.wire.otlp.protobuf_fields import MASK, delimited, varint, zigzag
 
 _WIDEST = 20_000
-"""Two histograms so far apart were never one; listing the buckets between them would eat the memory."""
+"""Histograms further apart than this are not merged: the buckets between them would use up the memory."""
 
 
 def add(earlier: Value, later: Value) -> Value | None:
-    """Count two spans of time together; None when their shapes differ."""
+    """Merge the counts of two intervals; None when their buckets differ."""
     if isinstance(earlier, (int, float)) and isinstance(later, (int, float)):
         return earlier + later
     if isinstance(earlier, Histogram) and isinstance(later, Histogram):
@@ -29,7 +29,7 @@ def add(earlier: Value, later: Value) -> Value | None:
 
 
 def subtract(later: Value, earlier: Value) -> Value | None:
-    """Count what was added since; None when it cannot have grown from the earlier, so was reset."""
+    """Return the increase since an earlier histogram; None after a reset."""
     if isinstance(earlier, (int, float)) and isinstance(later, (int, float)):
         return None if later < earlier else later - earlier
     if isinstance(earlier, Histogram) and isinstance(later, Histogram):
@@ -48,7 +48,7 @@ _Any = Histogram | ExponentialHistogram
 
 
 def _together(earlier: _Any, later: _Any) -> tuple[float | None, float | None, float | None]:
-    """Sum, least and greatest of both; unknown where either is."""
+    """Sum, minimum and maximum of both; unknown where either is."""
     total = None if earlier.total is None or later.total is None else earlier.total + later.total
     low = None if earlier.low is None or later.low is None else min(earlier.low, later.low)
     high = None if earlier.high is None or later.high is None else max(earlier.high, later.high)
@@ -112,7 +112,7 @@ _EXEMPLAR_DOUBLE = Struct("<cd").pack
 
 
 def write_exemplars(tag: bytes, attrs: Attrs) -> bytes:
-    """Write the exemplars among a point's attributes; what does not look like one is left out."""
+    """Write the exemplars among a point's attributes; malformed ones are left out."""
     exemplars = attrs.get(ATTR_EXEMPLARS)
     if type(exemplars) is not list:
         return b""
@@ -151,7 +151,7 @@ _EXEMPLAR_TAGS = {"histogram": b"\x42", "exponential_histogram": b"\x5a"}
 def write_distribution(
     record: Metric, value: Histogram | ExponentialHistogram | Summary, attrs: Attrs, start: int, steps: bool
 ) -> tuple[str, bytes]:
-    """Write one point, ready to stand among the data points of its metric, and name its type.
+    """Write one data point of a metric, and return its type.
 
     `attrs` are those of the record that are not its scope's.
     """

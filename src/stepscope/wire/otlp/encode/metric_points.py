@@ -25,7 +25,7 @@ class _Series(NamedTuple):
 
 
 class Temporality:
-    """Converts the series that pass through it; what it learnt counts only once it is committed.
+    """Converts series between temporalities; its state is kept only after `commit`.
 
     A batch that is offered again after a failure is converted to the same again: `encode` rewinds first,
     and the sink commits when the destination has taken everything. The series used longest ago are forgotten
@@ -39,11 +39,11 @@ class Temporality:
         self._fresh: dict[bytes, _Series] = {}
 
     def rewind(self) -> None:
-        """Forget what was converted since the last commit."""
+        """Discard the state since the last commit."""
         self._fresh.clear()
 
     def commit(self) -> None:
-        """Keep what was converted: the destination has it."""
+        """Keep the state: the destination has accepted the points."""
         for key, series in self._fresh.items():
             self._known.pop(key, None)
             self._known[key] = series
@@ -52,7 +52,7 @@ class Temporality:
             del self._known[next(iter(self._known))]
 
     def convert(self, writer: Writer, record: Metric) -> Metric | None:
-        """Turn one record; None when it is the first of a series that cannot be told apart from its past."""
+        """Convert one record; None for the first of a series, which has no predecessor."""
         instrument = record.instrument
         if instrument is None or instrument.type in ("gauge", "summary"):
             return record
@@ -125,7 +125,7 @@ Family = tuple[str, bytes, str, str, bool, bool]
 Families = dict[Family, dict[str, list[bytes]]]
 
 _STEP_METRIC = Instrument(cumulative=False)
-"""A distribution logged at a step tells of that step alone."""
+"""A distribution logged at a step is of that step only."""
 
 _STEP_FAMILY: Family = ("gauge", b"", "", "", False, False)
 
@@ -179,7 +179,7 @@ def _number(value: int | float) -> bytes:
 
 
 def _around(record: Metric, instrument: Instrument, attrs: Attrs, steps: bool) -> tuple[bytes, bytes]:
-    """Write what stands before and behind the value of a NumberDataPoint."""
+    """Write the bytes before and after the value of a NumberDataPoint."""
     tail = _ATTRS.write_step(record.step, record.axis) if steps else b""
     if attrs:
         tail += _ATTRS.write(attrs, _ASIDE) + write_exemplars(b"\x2a", attrs)

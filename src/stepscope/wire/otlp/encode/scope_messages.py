@@ -19,7 +19,7 @@ _MOST = 4096
 
 
 class Pairs:
-    """Writes key-values under one tag, and remembers the bytes that repeat from record to record."""
+    """Writes key-values under one tag, and caches bytes that repeat from record to record."""
 
     __slots__ = ("_heads", "_tag", "_texts")
 
@@ -76,7 +76,7 @@ _INNER = Pairs(b"\x0a")
 
 
 def write_value(value: Any) -> bytes:
-    """Write an AnyValue; None is the empty one, and what OTLP has no kind for becomes text."""
+    """Write an AnyValue; None is the empty one, and unsupported types become text."""
     kind = type(value)
     if kind is int and -_INT64 <= value < _INT64:
         return b"\x18" + varint(value & MASK)
@@ -100,7 +100,7 @@ _ASIDE = frozenset((otlp_names.ATTR_RESOURCE_SCHEMA, otlp_names.ATTR_RESOURCE_DR
 
 
 def resource_of(writer: Writer) -> Attrs:
-    """Describe a writer in OpenTelemetry's attributes; what its own resource says of service and host stands.
+    """Describe a writer in OpenTelemetry's attributes; service and host of its own resource have precedence.
 
     Every process has an instance id of its own, or cumulative sums of two would interleave.
     """
@@ -129,7 +129,7 @@ def resource_of(writer: Writer) -> Attrs:
 
 
 def write_resource(attrs: Attrs) -> bytes:
-    """Write a resource with its schema URL, ready to stand in front of its scopes."""
+    """Write a resource with its schema URL, to be followed by its scopes."""
     inside = _ATTRS.write(attrs, _ASIDE)
     if type(dropped := attrs.get(otlp_names.ATTR_RESOURCE_DROPPED)) is int and dropped:
         inside += b"\x10" + varint(dropped & MASK)
@@ -139,11 +139,11 @@ def write_resource(attrs: Attrs) -> bytes:
 
 _SCOPE_ATTRS = Pairs(b"\x1a")
 _plain: set[str] = set()
-"""Names of attributes that stand for no field: a cache, because the same ones come again and again."""
+"""Cache of attribute names that are not fields, because the same ones repeat."""
 
 
 def are_plain(attrs: Attrs) -> bool:
-    """Tell whether no attribute stands for a field of the record or of its scope."""
+    """Return whether no attribute is a field of the record or of its scope."""
     if _plain.issuperset(attrs):
         return True
     if any(key.startswith("otel.") or key == ATTR_TRACE_STATE for key in attrs):
@@ -155,7 +155,7 @@ def are_plain(attrs: Attrs) -> bool:
 
 
 def write_scope(name: str, attrs: Attrs) -> tuple[bytes, Attrs]:
-    """Write the scope of a record with its schema URL, ready to stand in front of the scope's items.
+    """Write the scope of a record with its schema URL, to be followed by the scope's items.
 
     Also return the attributes of the record that are not the scope's: the same dict where none stands for a field.
     """

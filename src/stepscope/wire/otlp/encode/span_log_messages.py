@@ -121,7 +121,7 @@ def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
 
 
 def _times(record: Log | Event | Alert) -> bytes:
-    """Write the time and when it was observed; where only the latter was given, the former stays unset."""
+    """Write the time and the observed time; where only the latter was given, the former stays unset."""
     time = record.time & MASK
     if record.observed == record.time:
         return _LOG_TIME(b"\x59", time)
