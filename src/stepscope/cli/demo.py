@@ -21,14 +21,14 @@ from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.wire.plain import dumps
 
 STORED_SECONDS = 60.0
-"""How long the hub may take to store what was recorded."""
+"""Time limit for the hub to store what was recorded."""
 LEAST_STEPS = 120
 _NEEDS = ("numpy", "chdb", "uvicorn", "starlette", "grpc")
 _ENDED = ("finished", "failed", "crashed", "preempted")
 
 
 class NotStored(StepscopeError):
-    """The hub does not have the whole run in time."""
+    """The hub did not store the whole run in time."""
 
 
 def add(commands: Commands) -> None:
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
 
 
 def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ever()) -> int:
-    """Train under a hub, print what it found, and serve on."""
+    """Train with a hub running, print what it found, and keep serving."""
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"the demo needs more packages: pip install 'stepscope[demo,hub]' (missing: {missing[0]})")
@@ -67,13 +67,13 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
 
 
 def demo_home(args: argparse.Namespace) -> Path:
-    """The folder given, else one of the demo's own beside the usual one."""
+    """The given folder, else the demo's own folder beside the default home."""
     home = home_of(args)
     return home if args.home is not None else home.with_name(f"{home.name}-demo")
 
 
 def train(home: Path, steps: int) -> list[str]:
-    """Train both models, one after the other; the ids of their runs."""
+    """Train both models, one after the other; return the ids of their runs."""
     from stepscope.demo import demo_plan, processes
     from stepscope.sdk.launch import new_run_id
 
@@ -93,7 +93,7 @@ def _part(show: Show, what: str, word: str) -> Callable[[int, int, float], None]
 
 
 def findings(client: HttpClient, run: str, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
-    """Wait until the hub has a whole run, and ask what went wrong in it."""
+    """Wait until the hub has stored a run, and return its findings."""
     deadline = clock() + STORED_SECONDS
     while True:
         rows = client.get("/api/runs", filter=f'id = "{run}"')["runs"]
@@ -106,7 +106,7 @@ def findings(client: HttpClient, run: str, clock: Callable[[], float] = time.mon
 
 
 def summary(run: dict[str, Any]) -> list[str]:
-    """What happened in a run, for people."""
+    """Summarise a run as text."""
     counts = run["counts"]
     head = (
         f"{run['project']}/{run['name']}  {run['status']}  step {formatting.ordinal(run['step'])}, "

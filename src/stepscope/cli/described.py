@@ -137,7 +137,7 @@ def _writers(shown: Shown) -> list[str]:
 
 
 def _beginners(writers: Iterable[WriterSummary]) -> dict[tuple[int, str], str]:
-    """Of all writers that come from one call of `init`, the first: the process that called it."""
+    """The first writer of each call of `init`: the process that called it."""
     found: dict[tuple[int, str], str] = {}
     for each in sorted(writers, key=lambda each: (not each.writer.main, each.writer.wall_ns)):
         found.setdefault(_start(each.writer), each.writer.id)
@@ -150,7 +150,7 @@ def _start(who: Writer) -> tuple[int, str]:
 
 
 def _part(who: Writer, began: Mapping[tuple[int, str], str]) -> str:
-    """Whose process it is: the rank's own, one that joined by calling `init` itself, or one forked from either."""
+    """The kind of a process: the rank's own, one that joined by calling `init` itself, or a fork of either."""
     if who.main:
         return str(who.rank)
     return f"{who.rank} {'joined' if began[_start(who)] == who.id else 'fork'}"

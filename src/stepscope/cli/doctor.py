@@ -92,7 +92,7 @@ def _lines(findings: list[Finding]) -> list[str]:
 
 
 def check_versions(home: Path) -> Iterator[Finding]:
-    """Python, the packages we need, and those we use where they are."""
+    """Python, the required packages, and the optional ones."""
     python = platform.python_version()
     yield Finding(OK, "python", f"{python} on {platform.system()} {platform.machine()}", python)
     yield Finding(OK, "stepscope", __version__, __version__)
@@ -158,7 +158,7 @@ def check_journals(home: Path) -> Iterator[Finding]:
 
 
 def _examine(path: Path) -> tuple[int, int]:
-    """The bytes of a segment and its damaged stretches; an unfinished frame at its end is none."""
+    """The bytes of a segment and its damaged ranges; an unfinished frame at its end does not count."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -181,7 +181,7 @@ def check_delivery(home: Path) -> Iterator[Finding]:
 
 
 def check_quarantine(home: Path) -> Iterator[Finding]:
-    """What sinks have refused, and why."""
+    """What sinks rejected, and why."""
     for sink in quarantined(home):
         notes = [lot.note for lot in Quarantine(home, sink).lots()]
         if notes:

@@ -50,7 +50,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def check_keys(keys: Iterable[str], known: set[str], run: str) -> None:
-    """Refuse a metric the run does not have."""
+    """ConfigError for a metric the run does not have."""
     for key in keys:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=3) or sorted(known)[:3]
@@ -60,7 +60,7 @@ def check_keys(keys: Iterable[str], known: set[str], run: str) -> None:
 
 
 def format_of(name: str) -> str:
-    """The format that the ending of a file's name says."""
+    """The format for a file name extension."""
     ending = {"ndjson": "jsonl", "json": "jsonl"}.get(name.rpartition(".")[2].lower(), name.rpartition(".")[2].lower())
     if ending not in FORMATS:
         raise ConfigError(f"{name!r} does not say in which format: end it in .{', .'.join(FORMATS)} or give --format")
@@ -69,9 +69,9 @@ def format_of(name: str) -> str:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its place when it is complete; what was there stays when it is not.
+    """A file that appears when it is complete; otherwise an existing one stays.
 
-    A link is followed; a pipe or device is written to as it is.
+    A link is followed; a pipe or device is written directly.
     """
     target = path.resolve()
     special = target.exists() and not target.is_file()

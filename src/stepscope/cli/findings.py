@@ -37,7 +37,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def from_journals(home: Path, run: str) -> dict[str, Any]:
-    """Diagnose the journals of a run; the answer is that of a hub."""
+    """Diagnose the journals of a run; the result has the format of a hub's answer."""
     return {
         "run": run,
         "complete": True,
@@ -47,7 +47,7 @@ def from_journals(home: Path, run: str) -> dict[str, Any]:
 
 
 def findings_of(home: Path, run: str) -> list[dict[str, Any]]:
-    """The findings of a run: those of the hub that has the home open and has the whole run, else from its journals."""
+    """The findings of a run: of the hub if it has the home open and the whole run stored, else from its journals."""
     with contextlib.suppress(HubError, StepscopeError, OSError):
         client = open_http_client(home, timeout=5.0)
         answer = client.get(PATH, run=run) if client is not None else None

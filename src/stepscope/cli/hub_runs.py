@@ -1,4 +1,4 @@
-"""Runs as the hub of a home folder knows them, those too that came over the network and have no journals here."""
+"""Runs as the hub of a home folder knows them, including those received over the network without journals here."""
 
 import contextlib
 import sys
@@ -18,7 +18,7 @@ from stepscope.model import formatting
 from stepscope.model.run_description import spell_tag
 
 PROJECTS = 8
-"""So many projects are asked for the keys that lead in them."""
+"""How many projects are searched for their leading keys."""
 _MOST_KEYS = 50
 
 
@@ -33,7 +33,7 @@ def asking(home: Path, text: str) -> Iterator[tuple[HubClient, str]]:
 
 
 def _among_journals(home: Path, text: str) -> str | None:
-    """The run that a text names among the journals of a home folder; None when only the store may know it."""
+    """The run that a text refers to among the journals of a home folder; None when only the store may know it."""
     try:
         return find_run(home, text)
     except UnknownRun:
@@ -41,7 +41,7 @@ def _among_journals(home: Path, text: str) -> str | None:
 
 
 class Known(NamedTuple):
-    """What a hub knows: the ids of all runs, and the latest runs as a list shows them."""
+    """What a hub knows: the ids of all runs, and list rows of the latest ones."""
 
     ids: frozenset[str]
     latest: list[Glance]
@@ -49,7 +49,7 @@ class Known(NamedTuple):
 
 
 def known(home: Path, limit: int, *, archived: bool = False) -> Known | None:
-    """Ask the hub for its runs; None when none has the home open or it does not answer, which is said."""
+    """Query the hub for its runs; None, with a message, when no hub has the home open or it does not answer."""
     client = open_http_client(home)
     if client is None:
         return None
@@ -66,7 +66,7 @@ def known(home: Path, limit: int, *, archived: bool = False) -> Known | None:
 
 
 def _leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
-    """The keys that say most, of the latest run of each of the latest projects: its other runs have the same."""
+    """The most important keys, of the latest run of each of the latest projects: its other runs have the same."""
     latest: dict[str, str] = {}
     for row in rows:
         if row["counts"].get("points"):
@@ -110,7 +110,7 @@ def _share(importing: dict[str, int] | None) -> float | None:
 
 
 def _bytes_here(home: Path, run: str) -> int:
-    """What the journals of a run take on this disk."""
+    """The bytes of a run's journals on this disk."""
     if not layout.is_safe(run):
         return 0
     folders = (layout.writer_folder(home, run, name) for name in layout.list_writers(home, run))
@@ -122,7 +122,7 @@ def _ns(seconds: float | None) -> int | None:
 
 
 def describe(home: Path, run: str) -> dict[str, Any] | None:
-    """All about a run that only the hub knows; None when no hub runs."""
+    """The description of a run that only the hub knows; None when no hub runs."""
     if address_of(home) is None:
         return None
     with open_client(home) as client:
@@ -131,7 +131,7 @@ def describe(home: Path, run: str) -> dict[str, Any] | None:
 
 
 def described_lines(tags: Mapping[str, Any], notes: str, archived: bool) -> Iterator[str]:
-    """What people said about a run, a line each."""
+    """The tags, notes and archived state of a run as lines."""
     if archived:
         yield "archived"
     if tags:
@@ -141,7 +141,7 @@ def described_lines(tags: Mapping[str, Any], notes: str, archived: bool) -> Iter
 
 
 def report(run: dict[str, Any]) -> Iterator[str]:
-    """The same for people."""
+    """Format such a run as text."""
     name = f"{run['project']}/{run['name']}" if run["name"] else run["project"]
     share = _share(run["importing"])
     done = "" if share is None else f" {share:.0%}"

@@ -25,7 +25,7 @@ from stepscope.wire.plain import dumps
 
 TOOLS: tuple[Source, ...] = (TensorBoard(), WandbFiles(), MlflowDatabase(), MlflowFolder(), Trackio())
 TABLES: tuple[Source, ...] = (Csv(), JsonLines())
-"""Tried only where a path holds no files of a tool."""
+"""Tried only where a path holds no files of a known tool."""
 SOURCES = (*TOOLS, *TABLES)
 FOLLOW_SECONDS = 1.0
 

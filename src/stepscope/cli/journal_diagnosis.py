@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 
 
 class _Journal:
-    """One writer's journal: what was read of it and not diagnosed yet."""
+    """One writer's journal: records that were read and not diagnosed yet."""
 
     def __init__(self, folder: Path) -> None:
         self.tail = Tail(folder)
@@ -29,7 +29,7 @@ class _Journal:
         self._latest = 0
 
     def fill(self) -> bool:
-        """Read on where nothing waits; whether anything does."""
+        """Read more records if none are waiting; return whether any are."""
         while not self.waiting:
             batches = self.tail.read(READ_BYTES)
             if not batches:
@@ -42,7 +42,7 @@ class _Journal:
 
 
 class JournalDiagnosis:
-    """Diagnoses a run from its folder. `advance` takes what is new and never reads anything twice."""
+    """Diagnoses a run from its folder. `advance` reads what is new, and nothing twice."""
 
     def __init__(self, home: Path, run: str) -> None:
         self._home, self._run = home, run
@@ -51,7 +51,7 @@ class JournalDiagnosis:
         self._at_end = False
 
     def advance(self, seconds: float = 0.25, clock: Clock = time.monotonic) -> bool:
-        """Diagnose what is there, for about so long; False when there is nothing more for now."""
+        """Diagnose for about this long; False when nothing is left for now."""
         for name in layout.list_writers(self._home, self._run):
             if name not in self._journals:
                 made = self._journals[name] = _Journal(layout.writer_folder(self._home, self._run, name))
@@ -68,7 +68,7 @@ class JournalDiagnosis:
         return not self._at_end
 
     def _merge(self, journals: list[_Journal]) -> None:
-        """Diagnose in the order of writing, until the first journal has nothing more at hand."""
+        """Diagnose in the order of writing, until the first journal has no more records read."""
         until = min(each.waiting[-1].at for each in journals)
         some = []
         for journal in journals:
@@ -79,7 +79,7 @@ class JournalDiagnosis:
             self._diagnosis.feed(rank, record, attempt, host)
 
     def findings(self) -> list[Finding]:
-        """What went wrong so far, worst first; processes count as dead only when all that they wrote is read."""
+        """The findings so far, worst first; a process counts as dead only when all it wrote was read."""
         if self._at_end:
             self._bury()
         return worst_first(self._diagnosis.findings())

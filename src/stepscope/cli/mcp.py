@@ -53,7 +53,7 @@ def server(home: Path) -> Any:
 
 
 def _plainly(question: Callable[..., Any], refusal: type[Exception]) -> Callable[..., Any]:
-    """The same question, answered with JSON that wastes no room, and refused in our words."""
+    """Wrap a question: answer with compact JSON, and report errors as text."""
 
     @functools.wraps(question)
     def call(**given: Any) -> str:
@@ -70,7 +70,7 @@ _COMPARED = ("id", "name", "status", "step", "duration")
 
 
 class Questions:
-    """Everything that can be asked of one home folder. A run is named by its id, the beginning of one, or its name."""
+    """The tools for one home folder. A run is identified by its id, a prefix of it, or its name."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -213,7 +213,7 @@ class Questions:
 
 
 class _Asking:
-    """The client, open for one question: an engine in this process cannot be opened twice."""
+    """Open the client for one question: an engine in this process cannot be opened twice."""
 
     def __init__(self, home: Path, lock: threading.Lock) -> None:
         self._lock = lock
@@ -235,12 +235,12 @@ class _Asking:
 
 
 def _truth(given: bool | None) -> str | None:
-    """A yes or no as the API spells it."""
+    """A boolean as the API spells it."""
     return None if given is None else str(given).lower()
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The settings that are not the same, each with both values; None where it is missing."""
+    """The settings that differ, each with both values; None where one is missing."""
     keys = sorted({*one, *other})
     return {key: [one.get(key), other.get(key)] for key in keys if one.get(key) != other.get(key)}
 

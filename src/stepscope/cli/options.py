@@ -18,7 +18,7 @@ def add_command(
     command: Callable[[argparse.Namespace], int],
     home: str = "STEPSCOPE_HOME, ~/.stepscope",
 ) -> argparse.ArgumentParser:
-    """Register a command with the options that all have; `home` says which folder is taken when none is given."""
+    """Register a command with the common options; `home` describes the default folder."""
     made = commands.add_parser(name, help=text, description=text)
     made.add_argument("--home", type=Path, help=f"the folder of all journals ({home})")
     made.add_argument("--json", action="store_true", help="print JSON")
@@ -27,7 +27,7 @@ def add_command(
 
 
 def integer(least: int = 0) -> Callable[[str], int]:
-    """A reader of whole numbers from some number up, as far as a step goes."""
+    """Return a parser of integers that are not below `least`."""
 
     def read(text: str) -> int:
         try:
@@ -42,13 +42,13 @@ def integer(least: int = 0) -> Callable[[str], int]:
 
 
 def add_to_verbs(verbs: Commands) -> None:
-    """Let each verb of a command take the options of the command too; what is said behind a verb goes first."""
+    """Let each verb of a command accept the options of the command too; those after the verb take precedence."""
     for verb in verbs.choices.values():
         verb.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="the folder of all journals")
         verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
 def home_of(args: argparse.Namespace) -> Path:
-    """The home folder: the option, else where a run started here would write to."""
+    """The home folder: the option, else the default of a run started here."""
     given: Path | None = args.home
     return settings.load({}).home if given is None else given.expanduser().absolute()

@@ -17,7 +17,7 @@ from stepscope.sinks import registry
 
 EVENT = "stepscope.probe"
 SOON, PATIENCE = 2.0, 8.0
-"""A sink that asks to be asked again so soon is asked again, for so long."""
+"""A sink that requests a retry within the first time is retried, for at most the second."""
 _ADVICE = (
     ("HTTP 401", "show a token or key that the server knows"),
     ("HTTP 403: Invalid Host header", "the server does not know itself by this name: mlflow server --allowed-hosts"),
@@ -40,7 +40,7 @@ _ADVICE = (
 
 
 class Outcome(NamedTuple):
-    """What came of a probe."""
+    """The outcome of a probe."""
 
     ok: bool
     sink: str
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 def probe(name: str) -> Iterator[Outcome]:
     """Send a record to each sink of that name in the settings, or to one with default options.
 
-    ConfigError when that is none.
+    ConfigError when there is none.
     """
     configured = [each for each in settings.load({}).sinks if each.name == name]
     found = configured or registry.parse(name)
@@ -79,7 +79,7 @@ def _try(chosen: registry.Chosen) -> tuple[bool, str, str]:
 
 
 def _offer(sink: Sink, batch: Batch) -> Mapping[str, int]:
-    """Write, again where the sink asks for it within a moment."""
+    """Write, and retry where the sink requests it soon."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -91,13 +91,13 @@ def _offer(sink: Sink, batch: Batch) -> Mapping[str, int]:
 
 
 def advise(reason: str) -> str:
-    """Add what to do to why it failed."""
+    """Append the fix to an error message."""
     advice = next((advice for sign, advice in _ADVICE if reason.startswith(sign)), "")
     return f"{reason}; {advice}" if advice else reason
 
 
 def _batch(kinds: Sequence[str]) -> Batch:
-    """A batch with a record of each of some kinds; one with metrics ends its run."""
+    """A batch with one record of each kind; one with metrics ends its run."""
     now = time.time_ns()
     host = layout.host_name()
     made = _writer_id(host)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 Show = Callable[[str, int, int, str], None]
-"""Called with the task, how much is done, the total, and a short remark."""
+"""Called with the task, how much is done, the total, and a short note."""
 PLAIN_SECONDS = 2.0
 
 
@@ -41,7 +41,7 @@ def _bars(shown: object) -> Show:
 
 
 def plain(out: TextIO, clock: Callable[[], float]) -> Show:
-    """A line every few seconds, and one at the end."""
+    """Print a line every few seconds, and one at the end."""
     shown = -PLAIN_SECONDS
 
     def show(what: str, done: int, total: int, word: str) -> None:

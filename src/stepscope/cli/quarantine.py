@@ -23,7 +23,7 @@ from stepscope.sinks.registry import Chosen
 from stepscope.wire.plain import dumps
 
 STORE = "store"
-"""The quarantine of the hub's own store."""
+"""The quarantine of the hub's store."""
 
 
 def add(commands: Commands) -> None:
@@ -139,7 +139,7 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
 
 
 def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
-    """The sinks that can be reached, by id: those used so far, and of the settings where these are needed."""
+    """The reachable sinks, by id: those used so far, and those of the settings where needed."""
     requests = sorted(sink_requests.list_requests(home), key=lambda request: request.since)
     known = sink_requests.kept_sinks(home) | {each.id: each for request in requests for each in request.sinks}
     if not given or set(given) & set(quarantined(home)):
@@ -148,7 +148,7 @@ def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
 
 
 def _resolve_sinks(home: Path, given: list[str], known: dict[str, Chosen]) -> set[str]:
-    """The ids of the sinks that were named; those given with options are remembered."""
+    """The ids of the named sinks; those given with options are kept."""
     found, ids = set(), {STORE, *quarantined(home), *known}
     for each in given:
         if each in ids:
@@ -161,7 +161,7 @@ def _resolve_sinks(home: Path, given: list[str], known: dict[str, Chosen]) -> se
 
 
 def _refused_by(sinks: set[str], lots: list[tuple[str, Quarantine, Lot]]) -> list[tuple[str, Quarantine, Lot]]:
-    """Keep what these very sinks refused; ConfigError names the others when that is nothing."""
+    """Keep the lots that these sinks rejected; ConfigError names the others when there are none."""
     found = [each for each in lots if each[0] in sinks]
     others = sorted({name for name, _, _ in lots})
     if others and not found:
@@ -201,7 +201,7 @@ def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
 
 
 def _retry(sink: Sink, name: str, quarantine: Quarantine, lot: Lot) -> str:
-    """Offer a lot, which is gone when it was taken; why it was not, or nothing."""
+    """Deliver a lot and delete it when it was accepted; return why it was not, else nothing."""
     if not lot.batch.records:
         return "the sink did not say which records it refused, so none is kept to be offered again"
     batch = _renumbered(lot) if name == STORE else lot.batch
@@ -220,12 +220,12 @@ def _retry(sink: Sink, name: str, quarantine: Quarantine, lot: Lot) -> str:
 
 
 def _renumbered(lot: Lot) -> Batch:
-    """A batch as the store has not seen it: it knows the old number. A lot offered twice is stored once."""
+    """Return the batch under a new sequence number, because the store has seen the old one; a lot is stored once."""
     return lot.batch._replace(seq=int(lot.id) | 1 << 63)
 
 
 def _refused(name: str, quarantine: Quarantine, lot: Lot, error: Reject | ServerError) -> str:
-    """Keep what was refused, as a separate lot where the rest was accepted or its number was used."""
+    """Keep what was rejected, as a separate lot where the rest was accepted or its sequence number was used."""
     count = len(lot.batch.records)
     records = [lot.batch.records[index] for index in error.where if index < count]
     if name == STORE or len(records) < count:

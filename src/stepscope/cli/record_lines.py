@@ -12,7 +12,7 @@ from stepscope.wire.plain import dumps, plain
 
 
 def line(writer: Writer, record: Record) -> str:
-    """Show when, which rank, which step, which kind, and what."""
+    """Format time, rank, step, kind and content."""
     step = "" if record.step is None else f"{record.axis or 'step'} {record.step}"
     front = f"{clock(record.time)} r{writer.rank} {step:<12} {kind(record):<6}"
     return text.clean(f"{front} {_WHAT[type(record)](record)}")
@@ -33,7 +33,7 @@ def clock(ns: int) -> str:
 
 
 def pairs(attrs: Mapping[str, Any]) -> str:
-    """Show attributes as key=value."""
+    """Format attributes as key=value."""
     return " ".join(f"{key}={_short(value)}" for key, value in attrs.items())
 
 

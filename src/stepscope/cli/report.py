@@ -15,7 +15,7 @@ from stepscope.model import formatting
 from stepscope.wire.plain import dumps
 
 MOST_KEYS = 120
-"""Metrics that are drawn; those that say most first."""
+"""How many metrics are drawn; the most important first."""
 MOST_STEPS = 10
 AT_ONCE = 16
 LOGS = 200
@@ -42,7 +42,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def write(client: HubClient, run: str, points: int) -> str:
-    """Ask for everything a report shows, and put it on a page."""
+    """Query everything a report shows, and render the page."""
     about = {**client.get("/api/runs/{run}", run=run), **client.get("/api/runs/{run}/findings", run=run)}
     rows = client.get("/api/runs/{run}/keys", run=run)["keys"]
     stepped = [row["key"] for row in rows if row["first_step"] is not None and not row["key"].startswith("stepscope/")]

@@ -18,7 +18,7 @@ _RUN = f"{RUNS}/{{run}}"
 
 
 class StillRunning(StepscopeError):
-    """A run that still runs is not deleted."""
+    """A running run cannot be deleted."""
 
 
 class Editor(Protocol):
@@ -27,18 +27,18 @@ class Editor(Protocol):
     run: str
 
     def describe(self) -> Description:
-        """What people call it and say about it now."""
+        """Its description now."""
 
     def edit(self, change: Change) -> Description:
-        """Change it, and tell what it is called then."""
+        """Change it, and return the new description."""
 
     def delete(self) -> dict[str, int]:
-        """Delete it, and tell the bytes freed by what held them; StepscopeError while it runs."""
+        """Delete it, and return the bytes freed by place; StepscopeError while it runs."""
 
 
 @contextlib.contextmanager
 def editing(home: Path, text: str) -> Iterator[Editor]:
-    """Find a run by id, name or `latest`; without a hub, one that only the hub's store has is found there."""
+    """Find a run by id, name or `latest`; without a hub, also in the hub's store."""
     remote = open_http_client(home)
     if remote is not None:
         yield _Asked(remote, resolve_run(remote, home, text))
@@ -61,15 +61,15 @@ class _Asked:
         self._client, self.run = client, run
 
     def describe(self) -> Description:
-        """What people call it and say about it now."""
+        """Its description now."""
         return _description(self._client.get(_RUN, run=self.run))
 
     def edit(self, change: Change) -> Description:
-        """Change it, and tell what it is called then."""
+        """Change it, and return the new description."""
         return _description(self._client.change("PATCH", _RUN, msgspec.to_builtins(change), run=self.run)["run"])
 
     def delete(self) -> dict[str, int]:
-        """Delete it, and tell the bytes freed."""
+        """Delete it, and return the bytes freed."""
         found: dict[str, int] = self._client.change("DELETE", _RUN, run=self.run)["freed"]
         return found
 
@@ -81,17 +81,17 @@ class _OnDisk:
         self._home, self.run = home, run
 
     def describe(self) -> Description:
-        """What people call it and say about it now."""
+        """Its description now."""
         seen = glance(self._home, self.run)
         return Description(seen.name, seen.notes, seen.tags, seen.archived)
 
     def edit(self, change: Change) -> Description:
-        """Change it, and tell what it is called then."""
+        """Change it, and return the new description."""
         Edits(self._home).append(self.run, user(), change, after=glance(self._home, self.run).edited)
         return self.describe()
 
     def delete(self) -> dict[str, int]:
-        """Delete it, and tell the bytes freed; stored rows that cannot be reached here go when the hub starts next."""
+        """Delete it, and return the bytes freed; rows in a closed store are deleted when the hub starts next."""
         state = glance(self._home, self.run).status
         if state in GOING:
             raise StillRunning(f"the run {self.run} is {state}: end it before you delete it")

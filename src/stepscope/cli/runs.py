@@ -48,7 +48,7 @@ def command(args: argparse.Namespace) -> int:
 def _look(home: Path, most: int | None, *, archived: bool) -> tuple[list[Glance], int, int]:
     """The latest runs, how many there are, and how many archived ones are left out.
 
-    They are as the hub knows them, and from journals what it does not know yet.
+    Rows come from the hub, and from journals for what it does not have yet.
     """
     names = runs_by_age(home)
     found = known(home, MOST if most is None else most, archived=archived)
@@ -71,7 +71,7 @@ def _archived(home: Path, runs: list[str]) -> int:
 
 
 def as_json(seen: Glance) -> dict[str, Any]:
-    """A run for programs."""
+    """A run as JSON."""
     times = {
         "started": text.iso(seen.started),
         "ended": text.iso(seen.ended),
@@ -92,7 +92,7 @@ def _lines(shown: list[Glance], width: int) -> list[str]:
 
 
 def _limits(rows: list[list[str]], width: int) -> dict[str, int]:
-    """Share what the other columns leave between the id, which comes first, and the name."""
+    """Divide the remaining width between the id, which has priority, and the name."""
     cells = [[name.lstrip(">") for name in _HEAD], *rows]
     run, name, *others = (max(len(row[column]) for row in cells) for column in range(len(_HEAD)))
     room = width - sum(others) - 2 * (len(_HEAD) - 1)

@@ -23,7 +23,7 @@ class HubFailed(StepscopeError):
 
 @contextlib.contextmanager
 def serving(home: Path, say: Callable[[str], None]) -> Iterator[str]:
-    """The address of the hub of a home folder: the one that runs, else one that is started and stopped again."""
+    """The address of the hub of a home folder: of a running one, else of one that is started and stopped again."""
     running = address_of(home)
     if running is not None:
         say(f"a hub has {home} open already: it is used")
@@ -40,7 +40,7 @@ def serving(home: Path, say: Callable[[str], None]) -> Iterator[str]:
 
 
 def _free(port: int) -> int:
-    """The port, or 0, which means any, when it is in use."""
+    """Return the port, or 0 (any) when it is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -102,7 +102,7 @@ def chosen_sinks(given: list[str] | None) -> tuple[registry.Chosen, ...]:
 
 
 def line_of(report: Report) -> str:
-    """Write a report in one line."""
+    """Format a report in one line."""
     counts = (
         ", ".join(f"{formatting.count(number)} {outcome}" for outcome, number in sorted(report.counts.items()))
         or "nothing yet"
@@ -112,7 +112,7 @@ def line_of(report: Report) -> str:
 
 
 def _printer(*, quiet: bool) -> Callable[[list[Report]], None]:
-    """Show progress on a terminal, and only there."""
+    """Show progress on a terminal only."""
     printed = time.monotonic()
 
     def show(reports: list[Report]) -> None:

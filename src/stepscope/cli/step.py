@@ -45,7 +45,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def nearest(view: dict[str, Any], findings: list[dict[str, Any]]) -> dict[str, Any]:
-    """The nearest steps before and after at which something was wrong: what the step tells, and what findings name."""
+    """The nearest steps before and after with an anomaly, of the step's own data and of findings."""
     here = view["step"]
     places = [
         {"step": each["step"], "reason": each["kind"].replace("_", " ")}
@@ -60,7 +60,7 @@ def nearest(view: dict[str, Any], findings: list[dict[str, Any]]) -> dict[str, A
 
 
 def of_rank(view: dict[str, Any], rank: int) -> dict[str, Any]:
-    """What one rank did in a step; ConfigError when it recorded nothing there."""
+    """The data of one rank at a step; ConfigError when it recorded nothing there."""
     parts = ("ranks", "open_spans", "logs", "alerts", "system")
     found = {part: [each for each in view[part] if each["rank"] == rank] for part in parts}
     metrics = [
@@ -77,7 +77,7 @@ def of_rank(view: dict[str, Any], rank: int) -> dict[str, Any]:
 
 
 def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
-    """A step for people."""
+    """Format a step as text."""
     begin = view["begin"]
     run = f"{view['name']} ({view['run']})" if view.get("name") else view["run"]
     yield text.clean(f"{run}  step {view['step']}  {text.moment(int(begin * 1e9)) if begin else 'no records'}")
@@ -130,7 +130,7 @@ def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
 
 
 def open_spans(spans: list[dict[str, Any]]) -> Iterator[str]:
-    """The spans that are still open, those of one name in one line with all their ranks."""
+    """The spans that are still open, one line for each name with all ranks."""
     ranks: dict[str, list[int]] = {}
     for span in spans:
         ranks.setdefault(span["name"], []).append(span["rank"])
@@ -163,7 +163,7 @@ def _system(readings: list[dict[str, Any]]) -> Iterator[str]:
 
 
 BESIDE = 8
-"""So many ranks are shown side by side: those that took longest."""
+"""How many ranks are shown side by side: the slowest ones."""
 SHOWN = 20
 PATH = 6
 
@@ -188,7 +188,7 @@ def side_by_side(lanes: Sequence[Lane]) -> Iterator[str]:
 
 
 def merged(lanes: Sequence[Lane]) -> dict[tuple[tuple[str, int], ...], dict[int, dict[str, Any]]]:
-    """The spans of all lanes by their place in the tree: names from the root down, counted where they repeat."""
+    """The spans of all lanes by their path in the tree: names from the root down, numbered where they repeat."""
     order: dict[tuple[tuple[str, int], ...], dict[int, dict[str, Any]]] = {}
     for lane in lanes:
         above: list[tuple[str, int]] = []
@@ -203,7 +203,7 @@ def merged(lanes: Sequence[Lane]) -> dict[tuple[tuple[str, int], ...], dict[int,
 
 
 def _first(path: tuple[tuple[str, int], ...], rows: dict[Any, dict[int, dict[str, Any]]]) -> list[Any]:
-    """Where a row belongs: behind its parent, in the order in which spans began."""
+    """The index of a row: after its parent, in the order in which spans began."""
     begins = []
     for depth in range(1, len(path) + 1):
         cells = rows.get(path[:depth], {})
@@ -219,7 +219,7 @@ def _cell(span: dict[str, Any] | None) -> str:
 
 
 def critical_path(lanes: Sequence[Lane]) -> Iterator[str]:
-    """What the end of the step waited for, on the rank that ends last."""
+    """The critical path on the rank that ends last."""
     for lane in lanes:
         if lane["critical"]:
             waited = [span for span in lane["spans"] if span["critical_ms"]]
@@ -231,7 +231,7 @@ def critical_path(lanes: Sequence[Lane]) -> Iterator[str]:
 
 
 def in_detail(lane: Lane) -> Iterator[str]:
-    """One rank: when each span began, how long it took, how long is usual, how long all waited for it."""
+    """One rank: start, duration, usual duration and critical time of each span."""
     yield ""
     head = (f"SPANS OF RANK {lane['rank']}", ">AT", ">TOOK", ">USUAL", ">CRITICAL", "")
     yield from text.table(head, [_span(span) for span in lane["spans"]])
@@ -246,5 +246,5 @@ def _span(span: dict[str, Any]) -> list[str]:
 
 
 def ms(milliseconds: float | None) -> str:
-    """A duration."""
+    """Format a duration."""
     return formatting.duration(None if milliseconds is None else milliseconds / 1e3)

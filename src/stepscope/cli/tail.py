@@ -47,13 +47,13 @@ def command(args: argparse.Namespace, pause: Callable[[float], None] = time.slee
 
 
 class Reader(Protocol):
-    """Where records come from."""
+    """A source of records."""
 
     def last(self, count: int) -> list[Row]:
-        """The last records there are, by time."""
+        """The last records, by time."""
 
     def read(self) -> list[Row]:
-        """The records that came since, by time."""
+        """The records since the last call, by time."""
 
 
 def _reader(home: Path, text: str, only_kind: str | None) -> Reader:
@@ -68,7 +68,7 @@ def _reader(home: Path, text: str, only_kind: str | None) -> Reader:
 
 
 def _for_people() -> Callable[[Writer, Record], str]:
-    """Lines as wide as the terminal; whole ones where the output is no terminal."""
+    """Lines as wide as the terminal; unlimited where the output is not a terminal."""
     if not sys.stdout.isatty():
         return line
     columns = text.width()
@@ -91,14 +91,14 @@ class Follower:
         self._kind = only_kind
 
     def last(self, count: int) -> list[Row]:
-        """The last records there are, by time; each writer is read from its newest segment backwards."""
+        """The last records, by time; each writer is read from its newest segment backwards."""
         rows: list[Row] = []
         for name in layout.list_writers(self._home, self._run):
             rows += self._last_of(name, count)
         return sorted(rows, key=_written)[-count:] if count else []
 
     def read(self) -> list[Row]:
-        """The records that came since, by time."""
+        """The records since the last call, by time."""
         return sorted((row for batch in self._reader.read() for row in self._rows(batch)), key=_written)
 
     def _last_of(self, name: str, count: int) -> list[Row]:
@@ -115,7 +115,7 @@ class Follower:
         return list(rows)
 
     def _part(self, tail: Tail, below: int | None, count: int) -> tuple[deque[Row], int | None]:
-        """The last rows of the batches numbered below one, and the number of the first batch."""
+        """The last rows of the batches with lower sequence numbers, and the number of the first batch."""
         rows: deque[Row] = deque(maxlen=count)
         first = below
         for batch in tail.read_all():
@@ -132,7 +132,7 @@ class Follower:
 
 
 def _written(row: Row) -> int:
-    """When a record was made: a span at its end."""
+    """The time of a record: for a span its end."""
     record = row[1]
     return record.time + (record.duration or 0) if isinstance(record, Span) else record.time
 
@@ -148,7 +148,7 @@ def watch(home: Path, text: str, only_kind: str | None) -> "Watcher | None":
 
 
 class Watcher:
-    """One run, watched over HTTP. `read` waits for news."""
+    """One run, followed over HTTP. `read` waits for new records."""
 
     def __init__(self, client: HttpClient, run: str, only_kind: str | None = None) -> None:
         self._client, self._run, self._kind = client, run, only_kind
@@ -157,7 +157,7 @@ class Watcher:
         self._shown: set[tuple[object, ...]] = set()
 
     def last(self, count: int) -> list[Row]:
-        """The last records there are, by time: spans, logs, events, alerts, and the newest value of each metric."""
+        """The last records, by time: spans, logs, events, alerts, and the newest value of each metric."""
         if not count:
             return []
         rows = sorted(self._stored(min(count, _MOST)), key=_written)[-count:]
@@ -165,7 +165,7 @@ class Watcher:
         return rows
 
     def read(self) -> list[Row]:
-        """The records that come next, by time; none when the hub has nothing to tell but that it lives."""
+        """The next records, by time; empty for a heartbeat of the hub."""
         name, data = next(self._events, ("end", {}))
         if name == "end":
             self._events = self._client.events("/api/live", run=self._run, kind=self._kind)
@@ -189,7 +189,7 @@ class Watcher:
 
 
 def _values(run: str, keys: list[dict[str, Any]]) -> Iterator[Row]:
-    """The newest value of each key, those of one moment together."""
+    """The newest value of each key, grouped by time."""
     moments: dict[tuple[int | None, float], dict[str, Any]] = {}
     for each in keys:
         if each["last"] is not None:

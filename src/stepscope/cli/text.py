@@ -25,23 +25,23 @@ def width() -> int:
 
 
 def number(value: Any) -> str:
-    """Show a number, marked with `!` when it is not finite."""
+    """Format a number, marked with `!` when it is not finite."""
     return value_of("", value)
 
 
 def value_of(key: str, value: Any, unit: str = "") -> str:
-    """Show the value of a metric, bytes as such, marked with `!` when it is not finite."""
+    """Format the value of a metric, bytes as such, marked with `!` when it is not finite."""
     odd = isinstance(value, str) or (isinstance(value, float) and not math.isfinite(value))
     return "!" * odd + clean(quantity(value, key, unit))
 
 
 def moment(ns: int | None) -> str:
-    """Show a time of day with its date, in local time."""
+    """Format a date and time, in local time."""
     return MISSING if not ns else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns / 1e9))
 
 
 def iso(ns: int | None) -> str | None:
-    """Write a time for programs, in UTC."""
+    """Format a time as ISO 8601, in UTC."""
     if not ns:
         return None
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ns // 10**9)) + f".{ns % 10**9 // 1000:06d}Z"
@@ -58,7 +58,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, limits: dict[str, int] | None = None) -> list[str]:
-    """Align rows under their headings, right under those that begin with `>`; cut columns with a limit."""
+    """Align rows under their headings, to the right under those that begin with `>`; truncate columns with a limit."""
     names = [name.lstrip(">") for name in head]
     bounds = [(limits or {}).get(name, 1000) for name in names]
     body = [[cut(clean(cell), bound) for cell, bound in zip(row, bounds, strict=True)] for row in rows]
@@ -71,7 +71,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, limits: dict[st
 
 
 def spark(points: list[float], columns: int = 24) -> str:
-    """Draw values as bars, the highest of each stretch; `!` where one was not finite."""
+    """Draw values as bars, the maximum of each interval; `!` where one was not finite."""
     drawn = resample(points, columns)
     finite = [value for value in drawn if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)

@@ -23,9 +23,9 @@ from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 
 ROWS = 40
-"""Lines of one frame where there is no terminal, and no LINES."""
+"""The height of a frame without a terminal and without LINES."""
 READ_SECONDS = 0.25
-"""Before a frame is drawn, records are read and diagnosed for so long each."""
+"""Time for reading and for diagnosing before a frame is drawn."""
 
 
 def add(commands: Commands) -> None:
@@ -55,7 +55,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _sheet() -> tuple[int, int]:
-    """The columns and lines of a frame where there is no terminal: COLUMNS and LINES, as for other programs."""
+    """The size of a frame without a terminal: COLUMNS and LINES."""
     return shutil.get_terminal_size((WIDTH, ROWS))
 
 
@@ -103,7 +103,7 @@ def _live(watched: Watched, diagnosis: JournalDiagnosis, console: Any, interval:
 
 @contextlib.contextmanager
 def keyboard() -> Iterator[Callable[[float], str]]:
-    """A function that waits at most so long for keys and returns them; the terminal is as before at the end."""
+    """Return a function that waits at most this long for keys; the terminal is restored at the end."""
     number = sys.stdin.fileno()
     before = termios.tcgetattr(number)
     tty.setcbreak(number)

@@ -27,7 +27,7 @@ _SESSION_SECONDS = 30 * 24 * 3600
 
 
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """Put the application of a hub together; `routes` are those of the JSON API."""
+    """Build the ASGI application of a hub; `routes` are those of the JSON API."""
     receivers = open_receivers(hub)
     received = [Route(route.path, route.answer, methods=list(route.methods)) for _, route in ordered_routes(receivers)]
     inner = Starlette(
@@ -41,7 +41,7 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
 
 
 class JsonApi:
-    """The access policy of what no receiver answers: the JSON API and the page."""
+    """The access policy of the JSON API and the page."""
 
     def __init__(self, larger: Mapping[str, int], small: int) -> None:
         self._larger, self._small = larger, small
@@ -80,7 +80,7 @@ def _own_routes(hub: Hub) -> list[Route]:
 
 def _session(hub: Hub) -> Callable[[Request], Awaitable[Response]]:
     async def session(request: Request) -> Response:
-        """Give a browser its token as a cookie that no script can read, or take it back."""
+        """Set the browser's token as a cookie that scripts cannot read, or delete it."""
         token = ""
         if request.method == "POST":
             try:
@@ -119,12 +119,12 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _retry(request: Request, error: Any) -> Response:
-    """Ask a client to retry: its records could not be journaled now."""
+    """Tell a client to retry: its records could not be journaled now."""
     refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)
     return refusal_response(request.scope, refusal)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    """Turn a bug of ours into something that a client may try again, for nothing was acknowledged."""
+    """Convert an unexpected exception to a retryable error, because nothing was acknowledged."""
     refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the hub failed: {type(error).__name__}", 5.0)
     return refusal_response(request.scope, refusal)

@@ -18,13 +18,13 @@ from stepscope.model.errors import ConfigError, StepscopeError
 
 TOKEN_VARIABLE = "STEPSCOPE_TOKEN"
 USER_HEADER = "X-Stepscope-User"
-"""In which a command says who uses it."""
+"""The header in which a command names its user."""
 CATCH_UP_SECONDS = 600.0
 _CHUNK = 1 << 20
 
 
 def user() -> str:
-    """Who uses this process, for the record of an edit: NAME@HOST."""
+    """The user of this process, for the record of an edit: NAME@HOST."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError, ImportError):  # a user without a name
@@ -33,26 +33,26 @@ def user() -> str:
 
 
 class HubError(StepscopeError):
-    """The hub did not answer the question."""
+    """The hub did not answer."""
 
 
 class HubClient(Protocol):
-    """Where questions are asked; `path` is one of the API's, with its parameters in braces."""
+    """Sends queries; `path` is one of the API's, with its parameters in braces."""
 
     trouble: str
     """Why the answers lack the newest records; empty when they do not."""
 
     def get(self, path: str, **params: Any) -> Any:
-        """Ask for JSON."""
+        """GET JSON."""
 
     def post(self, path: str, body: Any) -> Any:
-        """Ask for JSON with JSON."""
+        """POST JSON and return JSON."""
 
     def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
-        """Change something, with JSON where it takes some."""
+        """Change something, with a JSON body where needed."""
 
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
-        """Write the answer to a file and tell its size."""
+        """Write the answer to a file and return its size."""
 
 
 @contextlib.contextmanager
@@ -67,16 +67,16 @@ def open_client(home: Path, timeout: float = 60.0, only: str | None = None) -> I
 
 
 def open_http_client(home: Path, timeout: float = 60.0) -> "HttpClient | None":
-    """The way to the hub that has a home folder open; None when none does."""
+    """A client of the hub that has a home folder open; None when none does."""
     address = address_of(home)
     return None if address is None else HttpClient(address, os.environ.get(TOKEN_VARIABLE, ""), timeout)
 
 
 class HttpClient:
-    """Asks a hub over HTTP."""
+    """Queries a hub over HTTP."""
 
     trouble = ""
-    """What a hub lacks it tells itself, in its health."""
+    """Empty: a hub reports missing records itself, in its health."""
 
     def __init__(self, address: str, token: str = "", timeout: float = 60.0) -> None:
         self._address = address.rstrip("/")
@@ -84,19 +84,19 @@ class HttpClient:
         self._timeout = timeout
 
     def get(self, path: str, **params: Any) -> Any:
-        """Ask for JSON."""
+        """GET JSON."""
         return self._json(path, params)
 
     def post(self, path: str, body: Any) -> Any:
-        """Ask for JSON with JSON."""
+        """POST JSON and return JSON."""
         return self._json(path, {}, json.dumps(body).encode())
 
     def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
-        """Change something, with JSON where it takes some."""
+        """Change something, with a JSON body where needed."""
         return self._json(path, params, None if body is None else json.dumps(body).encode(), method)
 
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
-        """Write the answer to a file and tell its size."""
+        """Write the answer to a file and return its size."""
         size = 0
         with self._open(path, params) as answer:
             while part := answer.read(_CHUNK):
@@ -149,7 +149,7 @@ class HttpClient:
 
 
 def _complete(answer: Any) -> Any:
-    """Return an answer; HubError when it says that it ended early."""
+    """Return an answer; HubError when it ended early."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict):
         raise HubError(str(error.get("message")))
@@ -161,7 +161,7 @@ def _in(path: str, name: str) -> bool:
 
 
 def _pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The parameters that are given, as text; those of a list one by one."""
+    """The given parameters as text; lists are repeated."""
     pairs = []
     for name, value in params.items():
         values = value if isinstance(value, (list, tuple)) else [value]
@@ -170,25 +170,25 @@ def _pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 class LocalClient:
-    """Asks an engine of this process."""
+    """Queries an engine in this process."""
 
     def __init__(self, reader: Any, trouble: str = "") -> None:
         self._reader, self.trouble = reader, trouble
 
     def get(self, path: str, **params: Any) -> Any:
-        """Ask for JSON."""
+        """GET JSON."""
         return self._json(path, params)
 
     def post(self, path: str, body: Any) -> Any:
-        """Ask for JSON with JSON."""
+        """POST JSON and return JSON."""
         return self._json(path, {}, json.dumps(body).encode(), "POST")
 
     def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
-        """Write the answer to a file and tell its size."""
+        """Write the answer to a file and return its size."""
         return sum(out.write(piece) for piece in self._pieces(path, params))
 
     def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
-        """Change something, with JSON where it takes some."""
+        """Change something, with a JSON body where needed."""
         return self._json(path, params, None if body is None else json.dumps(body).encode(), method)
 
     def _json(self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET") -> Any:
@@ -246,7 +246,7 @@ MOST = 10_000
 
 
 def resolve_run(client: HubClient, home: Path, text: str) -> str:
-    """Find the run that is meant: an id, a part an id begins with, a name, or `latest`."""
+    """Resolve a run: an id, a prefix of one, a name, or `latest`."""
     rows = client.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
     names = {row["id"]: row["name"] for row in sorted(rows, key=lambda row: row["id"] == PROBES)}
     if len(rows) == MOST and text not in names and _knows(client, text):
@@ -255,7 +255,7 @@ def resolve_run(client: HubClient, home: Path, text: str) -> str:
 
 
 def _knows(client: HubClient, id: str) -> bool:
-    """Ask for a run that may be older than all that were listed."""
+    """Look up a run that may be older than all listed ones."""
     try:
         client.get(f"{RUNS}/{{run}}", run=id)
     except HubError:

@@ -1,4 +1,4 @@
-"""HTTP connections: accepted, counted and capped; those that are silent, slow or costly are closed."""
+"""Connections of clients: accepted, counted and limited; silent, slow and expensive ones are closed."""
 
 import asyncio
 import resource
@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from stepscope.hub.limits import Limits
 
 _SLICE = 16 * 1024
-"""So much of a connection is parsed at a time: in chunks of one byte it takes 50 ms."""
+"""Bytes of a connection that are parsed per call: in chunks of one byte it takes 50 ms."""
 _COST_SECONDS = 5.0
 """CPU time that parsing one request may take; 20 MiB in chunks of 64 bytes."""
 _ACCEPTED = 64
@@ -25,7 +25,7 @@ _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0
 
 
 class Stage(IntEnum):
-    """What a connection is doing, in the order in which connections are given up when there are too many."""
+    """The state of a connection, in the order in which connections are closed when there are too many."""
 
     OPENING = 0
     IDLE = 1
@@ -38,7 +38,7 @@ class Connection(Protocol):
 
     @property
     def stage(self) -> Stage:
-        """What it is doing."""
+        """Its state."""
 
     @property
     def peer(self) -> str:
@@ -49,7 +49,7 @@ class Connection(Protocol):
 
 
 class Connections:
-    """All connections; when there are too many, one that waits is closed, of the client that has the most."""
+    """All connections; when there are too many, a waiting one of the client with the most is closed."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -57,17 +57,17 @@ class Connections:
         self._slices: deque[Callable[[], bool]] = deque()
 
     def enter(self, connection: Connection) -> None:
-        """Count a connection; it is the one that goes when all others are being answered."""
+        """Add a connection; it is closed itself when all others are being served."""
         self._open[connection] = None
         if len(self._open) > self._most:
             self.drop_one()
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._open.pop(connection, None)
 
     def drop_one(self) -> bool:
-        """Close the connection that is missed least; False when all are being answered."""
+        """Close the connection that is least important; False when all are being served."""
         counts = Counter(connection.peer for connection in self._open)
         waiting = [connection for connection in self._open if connection.stage is not Stage.ANSWERED]
         if not waiting:
@@ -78,7 +78,7 @@ class Connections:
         return True
 
     def parse_later(self, parse: Callable[[], bool]) -> None:
-        """Call `parse` until it returns False, once in a turn of the event loop and in turn with others."""
+        """Call `parse` until it returns False, once per iteration of the event loop and in turn with others."""
         self._slices.append(parse)
         if len(self._slices) == 1:
             asyncio.get_running_loop().call_soon(self._parse_one)
@@ -94,7 +94,7 @@ class Connections:
 
 
 def most_connections(limits: Limits) -> tuple[int, int]:
-    """How many connections of HTTP and of gRPC leave enough of the open files for the store and the journals."""
+    """How many HTTP and gRPC connections leave enough open files for the store and the journals."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return limits.connections, limits.grpc_connections
@@ -110,9 +110,9 @@ class LimitedProtocol(H11Protocol):
         self._all = connections
         self._unparsed = bytearray()
         self._cost = 0.0
-        """CPU seconds that parsing the request under way has taken."""
+        """CPU seconds spent on parsing the current request."""
         self._unread = 0
-        """Bytes of a body that came after its answer, and were thrown away."""
+        """Bytes of a body that arrived after its response, and were discarded."""
         self._headers_due: asyncio.TimerHandle | None = None
         self._reading_due: asyncio.TimerHandle | None = None
 
@@ -128,7 +128,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def stage(self) -> Stage:
-        """What it is doing."""
+        """Its state."""
         if self._under_way:
             return Stage.SENDING if self.cycle.more_body else Stage.ANSWERED
         return Stage.OPENING if self._headers_due is not None else Stage.IDLE
@@ -138,13 +138,13 @@ class LimitedProtocol(H11Protocol):
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for headers."""
+        """Start waiting for headers."""
         super().connection_made(transport)
         self._await_headers()
         self._all.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget everything about it."""
+        """Remove the connection."""
         self._all.leave(self)
         self._unparsed.clear()
         for timer in (self._headers_due, self._reading_due):
@@ -153,7 +153,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came: all of it where that is cheap, else a slice now and the rest in later turns."""
+        """Parse received data: all of it where that is cheap, else a slice now and the rest later."""
         if self._unparsed:
             self._unparsed += data
             self.transport.pause_reading()
@@ -166,7 +166,7 @@ class LimitedProtocol(H11Protocol):
         self._all.parse_later(self._parse_slice)
 
     def _has_length(self) -> bool:
-        """Tell whether a body of known length is being read, which h11 does not look into."""
+        """Return whether a body of known length is being read, which h11 does not parse."""
         return self._under_way and any(name == b"content-length" for name, _ in self.headers)
 
     def _parse_slice(self) -> bool:
@@ -216,13 +216,13 @@ class LimitedProtocol(H11Protocol):
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the client to read."""
+        """Start waiting for the client to read."""
         super().pause_writing()
         if self._reading_due is None:
             self._reading_due = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on: the client reads."""
+        """Continue: the client reads."""
         super().resume_writing()
         if self._reading_due is not None:
             self._reading_due.cancel()
@@ -230,7 +230,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class Listener:
-    """Accepts connections; it stands where uvicorn has the server of asyncio, which would accept without end."""
+    """Accepts connections; replaces asyncio's server in uvicorn, which would accept without limit."""
 
     def __init__(
         self,
@@ -252,14 +252,14 @@ class Listener:
         self._listen()
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting."""
         self._closed = True
         self._loop.remove_reader(self._socket)
         for task in list(self._tasks):
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return at once: nothing is left to do."""
+        """Return at once: there is nothing to wait for."""
 
     def _listen(self) -> None:
         if not self._closed:
@@ -297,7 +297,7 @@ class Listener:
 
 
 class _Opening:
-    """A connection whose TLS handshake is under way."""
+    """A connection during its TLS handshake."""
 
     stage = Stage.OPENING
 

@@ -1,4 +1,4 @@
-"""Counters of what became of records, as JSON and as metric families for Prometheus."""
+"""Counters of record outcomes, as JSON and as metric families for Prometheus."""
 
 import threading
 from collections import Counter
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from stepscope.wire.openmetrics import Family
 
 OUTCOMES = ("written", "stored", "retried", "rejected", "dropped")
-"""Written is in the hub's journal and acknowledged, stored is in the store."""
+"""`written` is in the hub's journal and acknowledged, `stored` is in the store."""
 
 
 class Label(NamedTuple):
-    """What a count is of."""
+    """The labels of a counter."""
 
     outcome: str
     receiver: str
@@ -70,7 +70,7 @@ _GAUGES = {
 
 
 def outcomes(counts: Mapping[Label, int]) -> dict[str, Any]:
-    """Sort counters by receiver and outcome; those with reasons by reason."""
+    """Group counters by receiver and outcome, and by reason where there is one."""
     found: dict[str, Any] = {}
     for label, count in sorted(counts.items()):
         receiver = found.setdefault(label.receiver, {})

@@ -23,12 +23,12 @@ class Deleted(Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.journals + self.quarantine + self.store
 
 
 def delete_run(home: Path, edits: Edits, run: str, who: str, store: Store | None) -> Deleted:
-    """Delete a run that does not run any more; without a store its rows go when a hub opens it next."""
+    """Delete a run that is not running; without a store its rows are deleted when a hub opens it next."""
     moment = edits.append(run, who, deleted=True).time
     freed = delete_files(home, run, moment)
     rows = [] if store is None else list_runs(store.engine, ids=[run])
@@ -37,7 +37,7 @@ def delete_run(home: Path, edits: Edits, run: str, who: str, store: Store | None
 
 
 def finish_deletions(home: Path, edits: Edits, store: Store) -> None:
-    """Finish what a kill interrupted: files and rows of deleted runs, as they were before they were deleted."""
+    """Finish interrupted deletions: files and rows of deleted runs from before their deletion."""
     deleted = edits.deleted()
     known = list_runs(store.engine, ids=list(deleted)) if deleted else []
     rows = [row for row in known if row.received <= deleted[row.id]]
@@ -48,7 +48,7 @@ def finish_deletions(home: Path, edits: Edits, store: Store) -> None:
 
 
 def _drop(store: Store, rows: Sequence[RunRow]) -> int:
-    """Drop the rows of runs; the bytes that this freed."""
+    """Delete the rows of runs; return the bytes freed."""
     if not rows:
         return 0
     before = info(store.engine).bytes

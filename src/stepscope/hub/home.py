@@ -13,11 +13,11 @@ MARKER = "STEPSCOPE_HUB"
 _TEXT = "This folder belongs to a Stepscope hub. Stop the hub before you move or delete it.\n"
 _OURS = {"runs", "cursors", "hub", "stepscope.yaml", "alerts.yaml"}
 _WITHOUT_MARKER = {"alerts.log", "tokens.json", "lock", "journal", "cursors"}
-"""What may be there before a hub was: tokens, and what another wrote when its folder was deleted under it."""
+"""Files that may exist before the first hub: tokens, and those of a hub whose folder was deleted while it ran."""
 
 
 class HubHome:
-    """The paths below a home, made when missing and locked until `close`; ConfigError says what to do."""
+    """The paths below a home, created if missing and locked until `close`; ConfigError has the fix."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -27,7 +27,7 @@ class HubHome:
         self.tokens = tokens_path(home)
         self._lock: FileLock | None = None
         self._held = -1
-        """The folder itself, locked: a file in it can be removed."""
+        """The descriptor of the locked folder itself, because a file in it can be removed."""
         self._address = ""
         try:
             _claim(home, self.folder)
@@ -44,7 +44,7 @@ class HubHome:
             raise self._unusable(error) from error
 
     def announce(self, address: str) -> None:
-        """Leave the hub's address where other commands find it; ConfigError when that cannot be written."""
+        """Write the hub's address where other commands find it; ConfigError when that fails."""
         if self._lock is not None:
             try:
                 self._address = address
@@ -61,7 +61,7 @@ class HubHome:
         )
 
     def trouble(self) -> str:
-        """Say what is wrong when the folder that was opened is not at its path any more; else nothing."""
+        """Return what is wrong when the opened folder is no longer at its path; else nothing."""
         try:
             if self._held >= 0 and os.path.samestat(os.fstat(self._held), os.stat(self.folder)):
                 self._restore_lock()
@@ -71,7 +71,7 @@ class HubHome:
         return f"{self.folder} was deleted, moved or replaced under the hub: put it back, or restart the hub"
 
     def _restore_lock(self) -> None:
-        """Recreate the file that holds the hub's address, when it was removed."""
+        """Recreate the lock file with the hub's address, if it was removed."""
         lock = self._lock
         if lock is None or lock.is_at(self.folder / "lock"):
             return
@@ -86,12 +86,12 @@ class HubHome:
             raise Retry(trouble, after=10.0)
 
     def forget_cursors(self) -> None:
-        """Make everything be read again, for a store that is new."""
+        """Delete the cursors, so that a new store reads everything again."""
         with contextlib.suppress(FileNotFoundError):
             (self.folder / "cursors" / "store.json").unlink()
 
     def close(self) -> None:
-        """Let another hub open the folder."""
+        """Release the folder."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 self._lock.sign("")
@@ -108,7 +108,7 @@ def tokens_path(home: Path) -> Path:
 
 
 def _claim(home: Path, folder: Path) -> None:
-    """Make the folders; refuse a home that holds something else than ours."""
+    """Create the folders; ConfigError for a home that holds something else."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if (folder / MARKER).is_file():
         return
@@ -129,7 +129,7 @@ def _claim(home: Path, folder: Path) -> None:
 
 
 def _taken(folder: Path) -> str:
-    """Say that another hub has a folder, and which."""
+    """The message that another hub has a folder open."""
     try:
         pid, _, address = (folder / "lock").read_text(encoding="utf-8").strip().partition(" ")
     except OSError:

@@ -1,4 +1,4 @@
-"""The hub's own journal: what receivers take is synced to disk before it is acknowledged, many requests per fsync."""
+"""The intake: accepted records are synced to disk before they are acknowledged, many requests per fsync."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ _SPACE_SECONDS = 1.0
 
 
 class Intake:
-    """Takes packed batches from any thread; one thread of its own writes and syncs them in groups."""
+    """Accepts packed batches from any thread; its own thread writes and syncs them in groups."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Intake:
     ) -> None:
         self.folder = folder
         self._check = check
-        """Raises Retry when the folder is not ours to write to any more."""
+        """Raises Retry when the folder was replaced or removed."""
         self.written = written
-        """Called after each group is safe."""
+        """Called after each group is synced."""
         self.progress = StoreProgress(_end_of(folder))
         """How far the journal is written and stored."""
         self._journal = Journal(folder, writer, segment_bytes=min(SEGMENT_BYTES, most_bytes // 8), fsync=True)
@@ -62,7 +62,7 @@ class Intake:
         self._thread.start()
 
     def submit(self, batches: Sequence[bytes]) -> "Future[None]":
-        """Take packed batches; the future ends when they are safe, or with Retry. Never raises."""
+        """Queue packed batches; the future completes when they are synced, or with Retry. Never raises."""
         future: Future[None] = Future()
         size = sum(map(len, batches))
         refusal = self._refusal(size)
@@ -82,7 +82,7 @@ class Intake:
 
     @property
     def waiting(self) -> int:
-        """Bytes taken and not yet written."""
+        """Bytes queued and not yet written."""
         return self._waiting_bytes
 
     def _refusal(self, size: int) -> Retry | None:
@@ -114,7 +114,7 @@ class Intake:
         self.size = size
 
     def close(self) -> None:
-        """Write what waits, take nothing more."""
+        """Write what is queued, accept nothing more."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -126,7 +126,7 @@ class Intake:
             self._write(group)
 
     def _take(self) -> list[tuple[Sequence[bytes], int, "Future[None]"]]:
-        """Wait for requests and take as many as make one group; none when closed and all is written."""
+        """Wait for requests and collect one group; empty when closed and all is written."""
         with self._changed:
             while not self._waiting and not self._closing:
                 self._changed.wait()
@@ -162,7 +162,7 @@ class Intake:
 
 
 def _end_of(folder: Path) -> tuple[int, int]:
-    """Where the journal ends that an earlier process left."""
+    """The end position of the journal of an earlier process."""
     segments = layout.list_segments(folder)
     with contextlib.suppress(OSError):
         return (int(segments[-1].stem), segments[-1].stat().st_size) if segments else (0, 0)
@@ -170,7 +170,7 @@ def _end_of(folder: Path) -> tuple[int, int]:
 
 
 def _frames(batches: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Part batches so that each part fits in a frame."""
+    """Split batches so that each part fits in a frame."""
     part: list[bytes] = []
     size = 0
     for batch in batches:
@@ -184,14 +184,14 @@ def _frames(batches: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Batches that may be divided are not larger."""
+"""The largest size of a batch that may be split."""
 MOST_WRITERS = 20_000
 
 _UNPACKABLE = (ValueError, TypeError, OverflowError, RecursionError)
 
 
 class IntakeBatch(msgspec.Struct, array_like=True, frozen=True):
-    """One batch, and which receiver took it."""
+    """One batch, and the receiver that took it."""
 
     receiver: str
     writer: Writer
@@ -199,7 +199,7 @@ class IntakeBatch(msgspec.Struct, array_like=True, frozen=True):
     records: list[Metric | Span | Log | Event | Alert]
 
     def batch(self) -> Batch:
-        """The batch inside."""
+        """The batch itself."""
         return Batch(self.writer, self.seq, list(self.records))
 
 
@@ -232,7 +232,7 @@ _decode = msgspec.msgpack.Decoder(IntakeBatch).decode
 
 
 def pack(batch: IntakeBatch) -> bytes | None:
-    """Pack a batch; None when a record cannot be packed or all are more than a frame can hold."""
+    """Pack a batch; None when a record cannot be packed or all exceed the size of a frame."""
     try:
         packed = _encode(batch)
     except _UNPACKABLE:
@@ -241,11 +241,11 @@ def pack(batch: IntakeBatch) -> bytes | None:
 
 
 Packed = tuple[list[bytes], int]
-"""Parcels, and how many records cannot be packed."""
+"""Packed batches, and how many records could not be packed."""
 
 
 def pack_parts(receiver: str, writer: Writer, records: list[Record], numbers: SequenceNumbers) -> Packed:
-    """Pack records in as many batches as they need; also count those that cannot be packed."""
+    """Pack records in as many batches as needed; also count those that cannot be packed."""
     packed = pack(IntakeBatch(receiver, writer, numbers.take(writer.id), records))
     if packed is not None and len(packed) <= MOST_BYTES:
         return [packed], 0
@@ -258,7 +258,7 @@ def pack_parts(receiver: str, writer: Writer, records: list[Record], numbers: Se
 
 
 def pack_whole(batch: IntakeBatch) -> tuple[bytes, int]:
-    """Pack a batch that keeps its number, without the records that cannot be packed, and count those."""
+    """Pack a batch under its sequence number without the records that cannot be packed, and count those."""
     packed = pack(batch)
     if packed is not None:
         return packed, 0

@@ -13,9 +13,9 @@ from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 
 MOST_RECORDS = 20_000
-"""Records queued for one subscription at most, and records kept for clients that reconnect."""
+"""The most records queued for one subscription, and kept for clients that reconnect."""
 MOST_SUBSCRIPTIONS, MOST_OF_ONE = 200, 50
-"""Subscriptions at most, and those of one client."""
+"""The most subscriptions, in all and of one client."""
 
 
 class TooMany(StepscopeError):
@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """A subscription to one run, or to all. `wake` is called from the pump's thread when there is news."""
+    """A subscription to one run, or to all. `wake` is called from the pump's thread when there are updates."""
 
     run: str | None
     project: str | None
@@ -46,19 +46,19 @@ class Subscription:
     client: str = ""
     """The client: a token, or an address."""
     number: int = 0
-    """The last moment it has been offered."""
+    """The last update it was offered."""
     waiting: deque[Moment] = field(default_factory=deque)
     records: int = 0
     missed: int = 0
-    """Records it was too slow for; from then on it gets no more."""
+    """Records dropped because it was too slow; from then on it gets no more."""
 
     def concerns(self, run: str, project: str) -> bool:
-        """Tell whether a run is subscribed to and visible."""
+        """Return whether a run is subscribed to and visible."""
         return self.run in (None, run) and self.project in (None, project)
 
 
 class Live:
-    """Distributes what was stored. `take` is a listener of the pump; everything can be called from any thread."""
+    """Distributes what was stored. `take` is a listener of the pump; all methods are thread-safe."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Live:
         cursor: str | None = None,
         client: str = "",
     ) -> tuple[Subscription, bool]:
-        """Subscribe, from a cursor on if one is given; the flag is true when updates since it are not kept any more."""
+        """Subscribe, from a cursor on if given; the flag is true when updates since it are no longer kept."""
         with self._lock:
             if len(self._subscriptions) >= self._most_subscriptions or self.closed:
                 raise TooMany(f"{len(self._subscriptions)} subscriptions are open already")
@@ -142,7 +142,7 @@ class Live:
             return subscription, since is None
 
     def _since(self, cursor: str) -> int | None:
-        """The number of a cursor, None when what came after it is not all remembered."""
+        """The number of a cursor; None when updates after it are no longer complete."""
         life, _, number = cursor.partition("-")
         if life != self._life or not number.isascii() or not number.isdecimal():
             return None
@@ -151,7 +151,7 @@ class Live:
         return since if oldest - 1 <= since <= self._number else None
 
     def drain(self, subscription: Subscription) -> tuple[list[Moment], int, str]:
-        """Take the queued updates of a subscription, how many records it missed, and the cursor after them."""
+        """Return the queued updates of a subscription, how many records it missed, and the next cursor."""
         with self._lock:
             moments = list(subscription.waiting)
             subscription.waiting.clear()
@@ -159,7 +159,7 @@ class Live:
             return moments, subscription.missed, self.cursor(subscription.number)
 
     def cursor(self, number: int) -> str:
-        """Name a moment so that one can come back to it."""
+        """The cursor of an update, with which a client can resume."""
         return f"{self._life}-{number}"
 
     def unsubscribe(self, subscription: Subscription) -> None:

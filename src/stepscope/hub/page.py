@@ -24,15 +24,15 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
-"""What is served; a file of another kind is not there."""
+"""Content types of the served files; others are not served."""
 _PACKED = (".js", ".css", ".svg")
 ASK, KEEP = "no-cache", "public, max-age=31536000, immutable"
-"""Ask whether it changed, so that none has a page of yesterday; or never ask again."""
+"""Cache headers: revalidate the document, keep versioned files forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as it was when it was last changed."""
+    """A file as last read."""
 
     changed: int
     tag: str
@@ -48,17 +48,17 @@ class Files:
         self._folder = folder.resolve()
         self._known: dict[str, _File] = {}
         self.version = ""
-        """A short name for all files as they were when the document was last asked for."""
+        """A digest of all files as of the last request for the document."""
 
     def document(self) -> str:
-        """The document, naming files of the version they have now."""
+        """The document, with the current versions of its files."""
         found = sorted(path for path in self._folder.rglob("*") if path.suffix in _TYPES)
         known = "".join(f"{path}{path.stat().st_mtime_ns}" for path in found)
         self.version = hashlib.sha256(known.encode()).hexdigest()[:12]
         return self._find("index.html").plain.decode().replace('="web/', f'="web/@{self.version}/')
 
     def answer(self, name: str, request: Request, keep: str) -> Response:
-        """Answer with a file; `keep` is what a browser may do with it."""
+        """Respond with a file; `keep` is the cache header."""
         file = self._find(name)
         headers = {"Cache-Control": keep, "ETag": file.tag, "Vary": "Accept-Encoding"}
         if request.headers.get("if-none-match") == file.tag:

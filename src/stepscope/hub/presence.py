@@ -1,4 +1,4 @@
-"""The last record of each writer since the hub started, and how it reported its end."""
+"""The last record of each writer since the hub started, and the end it reported."""
 
 import threading
 import time
@@ -16,10 +16,10 @@ _SELF = "stepscope"
 
 
 class Presence:
-    """Facts about the writers seen since the hub started; `take` listens to the pump, any thread may read.
+    """Facts about the writers seen since the hub started; `take` is a listener of the pump, any thread may read.
 
-    A journal read late says nothing about now, so the time of a record counts and not that of its arrival,
-    unless the record is from the future of this machine's clock.
+    A journal may be read late, so the time of a record counts and not that of its arrival, unless the record is from
+    the future of this machine's clock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -28,7 +28,7 @@ class Presence:
         self._runs: dict[str, dict[str, WriterFacts]] = {}
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
-        """Learn from batches."""
+        """Update the facts from batches."""
         now = self._clock()
         with self._lock:
             for item in items:
@@ -46,12 +46,12 @@ class Presence:
             self._runs.pop(run, None)
 
     def facts(self, run: str) -> dict[str, WriterFacts]:
-        """Copy what is known of a run's writers, by id; empty when nothing came since the hub started."""
+        """Copy the facts about a run's writers, by id; empty when nothing arrived since the hub started."""
         with self._lock:
             return dict(self._runs.get(run, {}))
 
     def runs(self) -> frozenset[str]:
-        """The runs of which something came since the hub started."""
+        """The runs with records since the hub started."""
         with self._lock:
             return frozenset(self._runs)
 
@@ -62,7 +62,7 @@ def _unseen(writer: Writer) -> WriterFacts:
 
 
 def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:
-    """Add what records tell to what is known of their writer."""
+    """Update the facts about a writer from its records."""
     reported_end, reported_at, beats = facts.reported_end, facts.reported_at, facts.beats
     newest = max([record.time for record in records], default=0)
     seen = max(facts.seen, min(newest / 1e9, now))

@@ -29,7 +29,7 @@ class Refusal:
 
 
 class Refused(StepscopeError):
-    """The request must be refused."""
+    """The request is rejected."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -52,17 +52,17 @@ _CODES = {
 
 
 def rpc_code(status: HTTPStatus) -> int:
-    """Name a refusal in the codes of google.rpc."""
+    """The google.rpc code of a rejection."""
     return _CODES.get(status, 3)
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Answer with JSON; NaN and infinities become null."""
+    """Respond with JSON; NaN and infinities become null."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def error_response(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
-    """Refuse in the way of the JSON API."""
+    """Respond with an error of the JSON API."""
     body = {"error": {"code": refusal.code, "message": refusal.message}}
     response = json_response(body, refusal.status)
     response.headers.update({**refusal_headers(refusal), **(headers or {})})
@@ -70,7 +70,7 @@ def error_response(refusal: Refusal, headers: Mapping[str, str] | None = None) -
 
 
 def status_response(encoding: Encoding, refusal: Refusal) -> Response:
-    """Refuse in the way of OTLP, in the request's own encoding."""
+    """Respond with an error of OTLP, in the request's encoding."""
     status = Status(rpc_code(refusal.status), refusal.message, refusal.retry_after)
     return Response(
         write_status(encoding, status),

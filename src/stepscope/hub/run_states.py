@@ -28,7 +28,7 @@ from stepscope.model.states import (
 )
 
 LOOK_SECONDS = 1.0
-"""So long is what was found in a run's folder good."""
+"""How long the list of a run's writers is cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class RunStatus:
 
 
 class Silence(NamedTuple):
-    """Which main processes of a run's newest attempt are gone, and whether those that are left can be heard."""
+    """Which main processes of a run's newest attempt are gone, and whether the others can be observed."""
 
     dead: tuple[tuple[int, int, float], ...]
-    """The rank, the attempt, and the time of the last record of each that is gone without an exit record."""
+    """Rank, attempt and time of the last record of each that died without an exit record."""
     known: frozenset[tuple[int, int]]
-    """The attempts and ranks of which something is known."""
+    """The attempts and ranks of which anything is known."""
     unread: bool
-    """Whether records of them are still to be stored."""
+    """Whether some of their records are not stored yet."""
     here: bool
-    """Whether one of them runs on this machine, and all that it wrote is stored."""
+    """Whether one of them runs on this machine and everything it wrote is stored."""
 
 
 class _Journal(NamedTuple):
@@ -63,7 +63,7 @@ class _Journal(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """The writers in a run's folder, and when that was looked at."""
+    """The writers in a run's folder, and when it was listed."""
 
     looked: float
     changed: int
@@ -71,7 +71,7 @@ class _Folder(NamedTuple):
 
 
 class Journals:
-    """The journals of a home as far as they tell the states of runs; any thread may ask."""
+    """The journals of a home, for the states of runs; thread-safe."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Journals:
         """Writers whose process is known to be gone; it does not come back."""
 
     def writers(self, run: str) -> tuple[tuple[str, layout.WriterName], ...]:
-        """The writers that have a folder, with what their names tell."""
+        """The writers that have a folder, with their parsed names."""
         known = self._folders.get(run)
         now = self._clock()
         if known is not None and now - known.looked < LOOK_SECONDS:
@@ -101,7 +101,7 @@ class Journals:
         return known.writers
 
     def look(self, run: str, name: str) -> _Journal:
-        """Look at one journal."""
+        """Return size and progress of one journal."""
         position = self._cursors.get(f"{run}/{name}")
         end, torn_size = self._torn.get(f"{run}/{name}", (None, 0))
         size = read = waiting = 0
@@ -121,7 +121,7 @@ class Journals:
         return _Journal(size, read, changed, waiting > 0)
 
     def facts(self, run: str, name: str, known: WriterFacts | None) -> WriterFacts:
-        """Add what a journal tells to what was heard of its writer."""
+        """Add what a journal shows to the facts about its writer."""
         key = f"{run}/{name}"
         who = self._writers.get(key)
         if who is None:
@@ -135,7 +135,7 @@ class Journals:
 
 
 class RunStates:
-    """Computes the states of runs on demand; any thread may ask."""
+    """Computes the states of runs on demand; thread-safe."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class RunStates:
         )
 
     def silence(self, run: str, ended: Collection[tuple[int, int]]) -> Silence:
-        """Tell which processes of the newest attempt are gone; `ended` are attempts and ranks with an exit record."""
+        """Return which processes of the newest attempt are gone; `ended` are attempts and ranks with an exit record."""
         now = self._clock()
         behind = self._behind()
         facts = [each for each in self._facts(run, ended, behind) if each.main]
@@ -192,7 +192,7 @@ class RunStates:
         )
 
     def _older(self, run: str, newest: int, ended: Collection[tuple[int, int]], behind: bool) -> Iterable[WriterFacts]:
-        """What is known of the main processes of earlier attempts that have no exit record."""
+        """Facts about the main processes of earlier attempts without an exit record."""
         received = self._presence.facts(run)
         for name, who in self._journals.writers(run):
             known = received.pop(name, None)
@@ -205,7 +205,7 @@ class RunStates:
                 yield replace(each, unread=behind)
 
     def _facts(self, run: str, ended: Collection[tuple[int, int]], behind: bool) -> list[WriterFacts]:
-        """What was heard and what lies on this disk; a stored end needs no look at the disk."""
+        """Facts from received records and from this disk; for a stored end the disk is not read."""
         received = self._presence.facts(run)
         here = self._journals.writers(run)
         newest = max((each.attempt for _, each in here), default=0)
@@ -222,7 +222,7 @@ class RunStates:
 
 
 def _stored(row: RunRow, attempt: int, present: list[WriterFacts], now: float, *, unread: bool) -> list[WriterFacts]:
-    """What the store knows of the ranks of an attempt that nothing else is known of."""
+    """Facts from the store about the ranks of an attempt that are not known otherwise."""
     covered = {each.rank for each in present if each.main}
     ends = [end for end in row.endings if end.attempt == attempt and end.rank not in covered]
     facts = [WriterFacts(attempt, end.time / 1e9, ending_of(end.status), end.time / 1e9, rank=end.rank) for end in ends]
@@ -238,7 +238,7 @@ def _stored(row: RunRow, attempt: int, present: list[WriterFacts], now: float, *
 
 
 def _changed(folder: Path) -> int:
-    """When entries came or went; 0 when the folder is not there, -1 while its stamp cannot be relied on."""
+    """When entries of a folder changed; 0 when it does not exist, -1 while its time stamp is not reliable."""
     try:
         found = os.stat(folder)
     except OSError:
@@ -251,7 +251,7 @@ WAIT_SECONDS = 1.0
 
 
 class StateCounts:
-    """Counts runs by state for those who ask often: the store is asked every ten seconds at most."""
+    """Counts runs by state for frequent requests: the store is queried every ten seconds at most."""
 
     def __init__(
         self,
@@ -265,16 +265,16 @@ class StateCounts:
         self._clock, self._now = clock, now
         self._due = float("-inf")
         self._stored: dict[str, tuple[RunRow, State]] = {}
-        """The runs of the store and their states when it was last asked."""
+        """The runs of the store and their states at the last query."""
         self._gone: set[str] = set()
-        """Runs heard of that the store does not have any more."""
+        """Runs received that the store no longer has."""
         self._looking: threading.Thread | None = None
         self._error: Exception | None = None
 
     def counts(self) -> dict[str, int]:
-        """Count the runs by state; what `runs` raises is raised here, and until the next look counted without them.
+        """Count the runs by state; an error of `runs` is raised, and until the next query counts are without them.
 
-        A store that takes its time is waited for a second; then the counts are those of the last look.
+        A slow store is waited for a second; then the counts are those of the last query.
         """
         if self._clock() >= self._due:
             self._due = self._clock() + STORE_SECONDS

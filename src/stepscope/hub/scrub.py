@@ -1,4 +1,4 @@
-"""What is done to records before they are taken: mask secrets, cut long texts and names, refuse endless keys."""
+"""Limits on incoming records: mask secrets, truncate long texts and names, reject unbounded keys."""
 
 import threading
 from collections import Counter
@@ -26,7 +26,7 @@ _NAMES: dict[type, tuple[str, ...]] = {
     Event: ("name", "axis"),
     Alert: ("name", "message", "axis"),
 }
-"""The texts of records beside their attributes and bodies."""
+"""The text fields of records besides attributes and bodies."""
 Named = TypeVar("Named", bound=Struct)
 _MOST_RUNS = 2_000
 _MOST_NAMES = 10_000
@@ -43,20 +43,20 @@ class Scrubber:
         self._keys: dict[str, set[str]] = {}
         self._lock = threading.Lock()
         self._harmless: set[str] = set()
-        """Names of attributes that are no secrets and not too long."""
+        """Names of attributes that are known not to be secrets and not too long."""
         self._short: set[str] = set()
         """Metric keys that are not too long."""
         self._plain_texts: set[str] = set()
         """Short texts that hold no secret."""
 
     def mask(self, records: list[Record]) -> list[Record]:
-        """Mask and cut without a bound on keys, for records that our own SDK wrote."""
+        """Mask and truncate without a limit on keys, for records of our own SDK."""
         if {Metric}.issuperset(map(type, records)) and self._are_plain(cast(list[Metric], records)):
             return records  # most batches by far
         return self.scrub(None, records, Counter())
 
     def _are_plain(self, metrics: list[Metric]) -> bool:
-        """Tell, quickly, whether metrics have no attributes and nothing that is too long."""
+        """Return whether metrics have no attributes and nothing too long; a fast check."""
         if [True for metric in metrics if metric.attrs or metric.instrument is not None]:
             return False
         names: set[str | None] = set().union(*[metric.values for metric in metrics])
@@ -65,7 +65,7 @@ class Scrubber:
         return max([len(name or "") for name in names], default=0) <= self._limits.text
 
     def scrub(self, run: str | None, records: list[Record], lost: "Counter[str]") -> list[Record]:
-        """Return the records fit to be kept; what was cut or refused is counted by reason in `lost`."""
+        """Return the records to keep; what was truncated or rejected is counted by reason in `lost`."""
         kept: list[Record] = []
         known = self._known(run) if run is not None else None
         for record in records:
@@ -92,7 +92,7 @@ class Scrubber:
         return kept
 
     def _is_known(self, metric: Metric, known: set[str] | None) -> bool:
-        """Tell, quickly, whether a metric has only keys that were looked at before, and no long words about them."""
+        """Return whether a metric has only known keys and short metadata; a fast check."""
         if not (self._short if known is None else known).issuperset(metric.values):
             return False
         size, made = len(metric.axis or "") + len(metric.category or ""), metric.instrument
@@ -101,7 +101,7 @@ class Scrubber:
         return size <= self._limits.text
 
     def scrub_attrs(self, attrs: Attrs, lost: "Counter[str]") -> None:
-        """Mask, cut and bound attributes in place."""
+        """Mask, truncate and limit attributes in place."""
         limits = self._limits
         if self._is_harmless(attrs):
             return
@@ -124,7 +124,7 @@ class Scrubber:
                 attrs[key] = _bounded(value, limits, lost, limits.depth)
 
     def _is_harmless(self, attrs: Attrs) -> bool:
-        """Tell, quickly, whether attributes are few and short under names known to be no secrets."""
+        """Return whether attributes are few and short under known names; a fast check."""
         if len(attrs) > self._limits.attributes or not self._harmless.issuperset(attrs):
             if len(self._harmless) < _MOST_NAMES:
                 longest = self._limits.text
@@ -137,7 +137,7 @@ class Scrubber:
         return True
 
     def _safe(self, text: str) -> str:
-        """Mask the secrets in a text; short ones without any are remembered."""
+        """Mask the secrets in a text; short ones without any are cached."""
         if len(text) < SHORTEST or text in self._plain_texts:
             return text
         safe = mask_text(text)
@@ -157,7 +157,7 @@ class Scrubber:
         return structs.replace(span, events=tuple(self._with_safe_names(event, lost) for event in span.events))
 
     def _with_safe_names(self, record: Named, lost: "Counter[str]") -> Named:
-        """Cut the name, message, scope and axis of a record, as far as it has them, and mask secrets in them."""
+        """Truncate name, message, scope and axis of a record, and mask secrets in them."""
         most = self._limits.text
         changed = {}
         for field in _NAMES[type(record)]:
@@ -169,7 +169,7 @@ class Scrubber:
         return structs.replace(record, **changed) if changed else record
 
     def _with_short_keys(self, metric: Metric, lost: "Counter[str]") -> Metric:
-        """Cut the keys of a metric, its axis and category, and what its instrument says."""
+        """Truncate the keys of a metric, its axis and category, and the texts of its instrument."""
         most = self._limits.text
         if [True for key in metric.values if len(key) > most]:
             values = {key if len(key) <= most else self._cut(key, lost): value for key, value in metric.values.items()}
@@ -186,7 +186,7 @@ class Scrubber:
         return text[: self._limits.text]
 
     def _scrub_line(self, record: Log | Event, lost: "Counter[str]") -> Record:
-        """Cut the names and the body of a log or event."""
+        """Truncate the names and the body of a log or event."""
         record = self._with_safe_names(record, lost)
         return record if record.body is None else self._with_body(record, lost)
 
@@ -221,7 +221,7 @@ class Scrubber:
 
 
 def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> Any:
-    """Mask the secrets of a nested value, cut its long texts, and leave out what lies too deep."""
+    """Mask the secrets of a nested value, truncate long texts, and drop what is nested too deeply."""
     if isinstance(value, (dict, list, tuple)):
         if depth == 0:
             lost[TOO_DEEP] += 1

@@ -27,7 +27,7 @@ from stepscope.model.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
 STOP_SECONDS = 30.0
-"""A hub exits at most this long after a signal."""
+"""Time limit for the exit of a hub after a signal."""
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval, in seconds; with Python's 5 ms, a request of 1 MiB that comes while
 the store is busy waits for many turns."""
@@ -36,7 +36,7 @@ Routes = Callable[[Hub], Sequence[BaseRoute]]
 
 
 def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lambda hub: ()) -> int:
-    """Run a hub until SIGTERM or SIGINT; `say` is told the address once. ConfigError when it cannot start."""
+    """Run a hub until SIGTERM or SIGINT; `say` gets the address once. ConfigError when it cannot start."""
     tokens = check_access(options)
     _check_tls(options)
     listener = _listen(options.host, options.port, "--port")
@@ -54,7 +54,7 @@ def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lamb
 
 
 def check_access(options: HubOptions) -> Tokens:
-    """Refuse to be reachable from other machines without a token."""
+    """ConfigError for a hub that other machines can reach without a token."""
     tokens = Tokens(options.home / "hub" / "tokens.json")
     if not tokens and not is_loopback(options.host):
         raise ConfigError(
@@ -74,7 +74,7 @@ class _Process:
         self._stop = asyncio.Event()
 
     async def run(self, say: Callable[[str], None]) -> int:
-        """Serve until a signal comes."""
+        """Serve until a signal."""
         hub, options = self._hub, self._hub.options
         try:
             http_most, grpc_most = most_connections(options.limits)
@@ -90,7 +90,7 @@ class _Process:
         return 0
 
     async def _serve(self, grpc: OtlpGrpc, port: int, limits: Limits, say: Callable[[str], None]) -> None:
-        """Start both servers, and stop them whatever happens; `port` is that of gRPC."""
+        """Start both servers, and stop them in any case; `port` is that of gRPC."""
         hub, options = self._hub, self._hub.options
         server = _Server(_config(build_app(hub, self._routes), options), limits)
         serving = asyncio.create_task(server.serve([self._listener]))
@@ -111,7 +111,7 @@ class _Process:
 
 
 def _end_within(seconds: float) -> None:
-    """End the process when it has not ended by itself: what was acknowledged is in the journal, synced."""
+    """End the process if it hangs: what was acknowledged is in the journal, synced."""
 
     def end() -> None:
         os.write(2, b"stepscope hub: ended before all work was done; what was acknowledged is in the journal\n")
@@ -123,14 +123,14 @@ def _end_within(seconds: float) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn with our connections and without its own signals: ours end the process with 0."""
+    """Uvicorn with our connections and without its signal handlers: ours exit with 0."""
 
     def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
         super().__init__(config)
         self._limits = limits
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Start listening."""
         connections = Connections(self._limits.connections)
 
         def make() -> LimitedProtocol:
@@ -144,7 +144,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
+        """Install no signal handlers."""
         yield
 
 

@@ -43,7 +43,7 @@ _BEHIND_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubOptions:
-    """How a hub is to run."""
+    """The options of a hub."""
 
     home: Path
     host: str = "127.0.0.1"
@@ -58,7 +58,7 @@ class HubOptions:
     journal_bytes: int = 4096 * MEGA
     limits: Limits = field(default_factory=Limits)
     receivers: Mapping[str, str] = field(default_factory=dict)
-    """What receivers are told, by the names of the options."""
+    """Options of receivers, by name."""
     only_run: str | None = None
     """The one run whose journals are read; None for all."""
 
@@ -89,7 +89,7 @@ class Hub:
         self.workers = Workers("body", threads=2, waiting=256)
         """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
         self.larger_bodies: dict[str, int] = {}
-        """Paths of the JSON API that take larger bodies than the others."""
+        """Paths of the JSON API with their own body limits."""
         cursors = Cursors(home.folder, SINK)
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
@@ -117,9 +117,9 @@ class Hub:
         self.diagnosing.listeners.append(self.alerting.take_findings)
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
-        """What is known to be damaged in the store; that stays until the hub starts again."""
+        """Known damage of the store, until the hub restarts."""
         self.expired = 0
-        """Runs dropped because they were too old or the store too large."""
+        """Runs deleted because they were too old or the store too large."""
         self.closing: list[Callable[[], object]] = []
         """Called once when the hub stops and still answers, to end live streams and queries."""
         self.ending: list[Callable[[], object]] = []
@@ -151,7 +151,7 @@ class Hub:
         return self.options.receivers
 
     def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
-        """Make what masks, packs and journals the records of a receiver, `ours` being the one of our own SDK."""
+        """Create the object that masks, packs and journals the records of a receiver; `ours` for our own SDK."""
         return Ingest(receiver, self.intake, self.scrubber, self.counters, self._numbers, self._owners, ours=ours)
 
     def start(self) -> None:
@@ -164,11 +164,11 @@ class Hub:
             self.upkeep.start()
 
     def end_subscriptions(self) -> None:
-        """End what would wait for ever, live streams for one, while the hub still answers."""
+        """End streams that would wait forever while the hub still answers."""
         _call_once(self.closing)
 
     def close(self, seconds: float = 10.0) -> None:
-        """Journal what was taken, store what can be stored in time, and close everything."""
+        """Journal what was accepted, store what is possible in time, and close everything."""
         self.end_subscriptions()
         self.guard.tokens.close()
         self.workers.close()
@@ -182,14 +182,14 @@ class Hub:
         self.home.close()
 
     def delete_run(self, row: RunRow, who: str) -> Deleted:
-        """Delete a run that does not run any more, and say what that freed."""
+        """Delete a run that is not running, and return what that freed."""
         deleted = delete_run(self.home.home, self.edits, row.id, who, self.store)
         self.presence.forget(row.id)
         self.diagnosing.forget(row.id)
         return deleted
 
     def _ended(self, runs: Sequence[str]) -> list[str]:
-        """Those of some runs that do not go on, or are not known any more."""
+        """Those of some runs that are not running or no longer known."""
         going = {row.id for row in list_runs(self.store.engine, ids=list(runs)) if self.states.state(row) in GOING}
         return [run for run in runs if run not in going]
 
@@ -241,7 +241,7 @@ class Hub:
         return families(self.counters.snapshot(), self.health())
 
     def _is_behind(self) -> bool:
-        """Whether what came over the network has been waiting for the store for longer than usual."""
+        """Whether received records have been waiting for the store for longer than usual."""
         return self.pump.seconds_behind() > _BEHIND_SECONDS and self.intake_reader.bytes_behind() > 0
 
     def _runs_by_state(self) -> dict[str, int]:
@@ -267,7 +267,7 @@ def _call_once(calls: list[Callable[[], object]]) -> None:
 
 
 def _lost(store: Store) -> str:
-    """Say that the engine put parts aside when it started, if it did."""
+    """Describe the parts that the engine set aside when it started, if any."""
     parts = lost(store.engine)
     if not parts:
         return ""
@@ -275,13 +275,13 @@ def _lost(store: Store) -> str:
 
 
 def _writer() -> Writer:
-    """Who writes the hub's journal."""
+    """The writer of the hub's journal."""
     host, now = socket.gethostname(), time.time_ns()
     return Writer(id="hub", run="hub", project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
 
 
 def open_kept(place: HubHome) -> Store:
-    """Open the store of a folder that is ours; a new one makes every journal be read again."""
+    """Open the store of the hub's folder; for a new one, all journals are read again."""
     if not place.store.exists():
         place.forget_cursors()
     with _quiet():
@@ -290,7 +290,7 @@ def open_kept(place: HubHome) -> Store:
 
 @contextlib.contextmanager
 def opened(home: Path) -> Iterator[Store]:
-    """Hold the hub's folder of a home, and its store; ConfigError when there is none or a hub has it open."""
+    """Open the hub's folder of a home, and its store; ConfigError when there is none or a hub has it open."""
     if not (home / "hub" / "store").is_dir():
         raise ConfigError(f"there is no store in {home}: `stepscope hub --home {home}` makes one")
     with contextlib.ExitStack() as undo:
@@ -303,7 +303,7 @@ def opened(home: Path) -> Iterator[Store]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the engine from printing its own words beside ours when it cannot open a store."""
+    """Suppress the engine's own messages while it opens a store."""
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -24,22 +24,22 @@ class ReceivedBatch(NamedTuple):
 
 CURSOR = "intake"
 GROUP_RECORDS = 50_000
-"""A group is full with so many records, or a little more."""
+"""The size of a group in records, approximately."""
 SAVE_SECONDS = 2.0
-"""Between two saves of the cursors; the store passes over what is read again after a crash."""
+"""Seconds between two saves of the cursors; the store skips what is read again after a crash."""
 
 
 class Source(Protocol):
-    """Where batches come from."""
+    """A source of batches."""
 
     def read(self, limit: int) -> list[ReceivedBatch]:
-        """Return some batches, at most about `limit` bytes of them; none when there is nothing more now."""
+        """Return some batches, about `limit` bytes at most; none when there is nothing more now."""
 
     def settle(self) -> bool:
-        """Take note that all that was read is stored; tell whether that is news."""
+        """Mark everything read as stored; return whether anything changed."""
 
     def rewind(self) -> None:
-        """Forget what was read since the last `settle`."""
+        """Discard what was read since the last `settle`; it is read again."""
 
 
 class GroupReader:
@@ -57,9 +57,9 @@ class GroupReader:
         is_deleted: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
         self._check = check
-        """Raises Retry when the folder of the cursors is not there any more."""
+        """Raises Retry when the folder of the cursors is gone."""
         self._is_deleted = is_deleted
-        """Tells a batch of a deleted run, which is dropped and counted."""
+        """Returns whether a batch is of a deleted run; such a batch is dropped and counted."""
         self._sources, self._cursors, self._counters = sources, cursors, counters
         self._group_records, self._clock = group_records, clock
         self._receivers: dict[tuple[str, str, int], str] = {}
@@ -69,7 +69,7 @@ class GroupReader:
         """Whether the last group was full, so that more may be waiting."""
 
     def read(self, limit: int) -> list[Batch]:
-        """Return the next group; the error of a source only when no other has anything."""
+        """Return the next group; raise the error of a source only when no other has anything."""
         batches: list[Batch] = []
         error: Exception | None = None
         count, lively = 0, list(self._sources)
@@ -97,11 +97,11 @@ class GroupReader:
         return batches
 
     def receiver(self, batch: Batch) -> str:
-        """Name the receiver that took a batch of the group under way."""
+        """The receiver of a batch of the current group."""
         return self._receivers.get(batch.key, "")
 
     def settle(self) -> None:
-        """Take note that the group is stored; OSError when the cursors could not be saved, and will be again."""
+        """Mark the group as stored; OSError when the cursors could not be saved, which the next call retries."""
         self._receivers.clear()
         for source in self._sources:
             self._unsaved |= source.settle()
@@ -109,13 +109,13 @@ class GroupReader:
             self.save()
 
     def rewind(self) -> None:
-        """Forget the group under way; it is read again."""
+        """Discard the current group; it is read again."""
         self._receivers.clear()
         for source in self._sources:
             source.rewind()
 
     def save(self) -> None:
-        """Save the cursors if they moved; Retry when their folder is gone, and is not recreated."""
+        """Save the cursors if they moved; Retry when their folder is gone."""
         if self._unsaved:
             self._check()
             self._cursors.save()
@@ -146,18 +146,18 @@ class IntakeReader:
         return Tail(self._folder, self._cursors.get(CURSOR), unpack)
 
     def read(self, limit: int = READ_BYTES) -> list[ReceivedBatch]:
-        """Return the next batches, at most about `limit` bytes of them; none at the end."""
+        """Return the next batches, about `limit` bytes at most; none at the end."""
         found: list[Any] = [parcel for batch in self._tail.read(limit) for parcel in batch.records]
         return [ReceivedBatch(parcel.receiver, parcel.batch()) for parcel in found]
 
     def rewind(self) -> None:
-        """Forget what was read since the last `settle`; it is read again."""
+        """Discard what was read since the last `settle`; it is read again."""
         self._tail = self._tail_from_cursor()
 
     def settle(self) -> bool:
-        """Move the cursor, and remove segments that hold nothing unread; tell whether the cursor moved.
+        """Move the cursor, and remove segments without unread batches; return whether the cursor moved.
 
-        The newest segment stays: its batches' numbers are continued from.
+        The newest segment stays, because sequence numbers continue from its batches.
         """
         damage = self._tail.damaged + self._tail.unreadable
         self._counters.add("dropped", "intake", damage, "damaged in the hub's journal")

@@ -1,4 +1,4 @@
-"""How far the store has taken what the intake journaled, and a future for when it has passed a position."""
+"""How far the store has stored what the intake journaled, with futures for positions."""
 
 import threading
 from concurrent.futures import Future
@@ -22,15 +22,15 @@ class StoreProgress:
         return self._written
 
     def is_stored(self, mark: Mark) -> bool:
-        """Tell whether everything before a position is in the store."""
+        """Return whether everything before a position is stored."""
         return self._stored >= mark
 
     def wrote(self, mark: Mark) -> None:
-        """Note how far the intake has written."""
+        """Set how far the intake has written."""
         self._written = mark
 
     def store(self, mark: Mark) -> None:
-        """Note how far the store is; ends the futures of positions before."""
+        """Set how far the store is; completes the futures of earlier positions."""
         with self._lock:
             self._stored = max(mark, self._stored)
             done = [future for wanted, future in self._waiting if wanted <= self._stored]
@@ -40,7 +40,7 @@ class StoreProgress:
                 future.set_result(None)
 
     def after(self, mark: Mark) -> "Future[None]":
-        """Return a future that ends when everything before a position is stored."""
+        """Return a future that completes when everything before a position is stored."""
         future: Future[None] = Future()
         with self._lock:
             if self._stored < mark:

@@ -15,17 +15,17 @@ from stepscope.model.ports import Batch, Sink
 from stepscope.pump import Progress, Pump
 
 GROUP_BYTES = 256 * 1024 * 1024
-"""More than a full group of records has: their number bounds it."""
+"""More than a full group of records has, which is limited by their number."""
 PACE_SECONDS = 0.5
 HOPELESS_SECONDS = 2.0
-"""A store that is left alone for so long after it refused is not waited for at the end: the journals hold the rest."""
+"""At shutdown, a store whose next retry is this far away is not waited for: the journals keep the rest."""
 _RATE_SECONDS = 30.0
 _STORED = {"written": "stored"}
 """In the hub, written means acknowledged."""
 
 
 class StorePump:
-    """Drives one pump from the journals into the store; it survives every refusal, and the journals hold the rest."""
+    """Drives one pump from the journals into the store; it survives every error, and the journals keep the rest."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class StorePump:
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that there is something to move."""
+        """Wake the thread: there is something to store."""
         self._wake.set()
 
     def stop(self, seconds: float = 10.0) -> None:
-        """Move what is there, for so long at most, save the cursors and end."""
+        """Store what is there within the time limit, save the cursors and stop."""
         self._deadline = time.monotonic() + seconds
         self._halt.set()
         self._wake.set()
@@ -67,15 +67,15 @@ class StorePump:
 
     @property
     def trouble(self) -> str:
-        """Why the store takes nothing just now; empty when it does."""
+        """Why the store accepts nothing just now; empty when it does."""
         return self._pump.trouble
 
     def is_busy(self) -> bool:
-        """Tell whether more was waiting than one group holds."""
+        """Return whether more was waiting than one group holds."""
         return self._groups.full
 
     def seconds_behind(self) -> float:
-        """Tell how long it has been since everything that was read was stored."""
+        """Seconds since everything that was read was stored."""
         return max(time.monotonic() - self._caught_up_at - 2 * PACE_SECONDS, 0.0)
 
     def rate(self) -> float:
@@ -107,7 +107,7 @@ class StorePump:
         return progress
 
     def _rest(self, seconds: float) -> None:
-        """Wait so long, leave time between two commits, for each makes parts that must be merged; then for news."""
+        """Wait this long, keep a distance between commits, because each makes parts to merge; then wait for records."""
         self._halt.wait(max(seconds, self._began + self._pace - time.monotonic()))
         self._wake.wait(min(self._idle(), self._pace))
         self._wake.clear()
@@ -144,22 +144,22 @@ class StorePump:
 SINK = "store"
 """Names its cursors and its quarantine."""
 MOST_TRIES = 5
-"""So often a group is offered to an engine in trouble before one of its batches is blamed."""
+"""How often a group is retried on a failing engine before one of its batches is blamed."""
 MOST_BLAMED = 8
-"""So many batches are blamed in a row; then it is the engine, and everything waits."""
+"""How many batches are blamed in a row; beyond that it is the engine, and everything waits."""
 
 Outcome = Retry | Reject | None
 
 
 class BatchStore(Protocol):
-    """What keeps batches: the store."""
+    """The store, as a destination of batches."""
 
     def write_many(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
         """Store batches; None or Reject for one means it is safe."""
 
 
 class StoreSink:
-    """Offers groups to a store that somebody else opened and will close."""
+    """A sink for a store that is opened and closed elsewhere."""
 
     divisible = False
     timeout = 600.0
@@ -167,13 +167,13 @@ class StoreSink:
     def __init__(self, store: BatchStore, check: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._check = check
-        """Raises Retry when the folder of the store is not there any more."""
+        """Raises Retry when the folder of the store is gone."""
         self._tries = self._blamed = 0
         self._refused: dict[tuple[str, str, int], Reject] = {}
-        """Refusals of batches that a group holds which was not taken whole yet; the store names them once."""
+        """Rejections of batches in a group that was not completely stored yet; the store reports them once."""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Store batches in one commit; what was stored before is passed over."""
+        """Store batches in one commit; those stored before are skipped."""
         self._check()
         try:
             outcomes = self._store.write_many(batches)
@@ -197,7 +197,7 @@ class StoreSink:
         return {}
 
     def _refusals(self, batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> tuple[list[int], set[str]]:
-        """The indices of all refused records, and why they were."""
+        """The indices of all rejected records, and the reasons."""
         where: list[int] = []
         start = 0
         reasons = set()

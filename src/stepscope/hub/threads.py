@@ -14,23 +14,23 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 _AHEAD = 4
-"""Pieces of a stream that wait for a slow client."""
+"""Chunks of a stream that wait for a slow client."""
 
 
 class Workers:
-    """Runs calls on threads of its own; the event loop alone may use it."""
+    """Runs calls on its own threads; only the event loop may use it."""
 
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         self._pool = ThreadPoolExecutor(threads, f"stepscope-{name}")
         self._most = threads + waiting
         self._under_way = 0
         self.large = threading.Lock()
-        """Held by the call that needs much memory, so that there is one at a time."""
+        """Held by a call that needs much memory, so that there is one at a time."""
 
     async def run(self, call: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-        """Run a call on a thread; Refused with 503 when too many wait already.
+        """Run a call on a thread; Refused with 503 when the queue is full.
 
-        A caller that is cancelled leaves its call to finish, and the call goes on counting until then.
+        A caller that is cancelled leaves its call to finish, and the call counts until then.
         """
         if self._under_way >= self._most:
             raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", 1.0))
@@ -41,9 +41,9 @@ class Workers:
         return await asyncio.shield(asyncio.wrap_future(future))
 
     async def stream(self, make: Callable[[], Iterator[bytes]]) -> AsyncIterator[bytes]:
-        """Yield what a generator yields; one thread runs it to its end, a few pieces ahead of the consumer.
+        """Yield what a generator yields; one thread runs it, a few items ahead of the consumer.
 
-        Refused with 503 when too many wait already. When this is closed, so is the generator, at its next piece.
+        Refused with 503 when the queue is full. Closing this closes the generator, at its next item.
         """
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -77,7 +77,7 @@ class Workers:
         self._under_way -= 1
 
     def close(self, *, wait: bool = True) -> None:
-        """Take no more calls and drop those that wait; `wait` for those under way."""
+        """Accept no more calls and drop queued ones; `wait` for those running."""
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
 
@@ -95,7 +95,7 @@ EVERY_SECONDS = 600.0
 
 
 class Periodic:
-    """A thread that calls some work again and again; a failure is remembered and does not end it."""
+    """A thread that repeats some work; a failure is recorded and does not end it."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Periodic:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, waiting for work under way."""
+        """Stop the thread, waiting for running work."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()

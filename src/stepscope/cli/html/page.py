@@ -41,7 +41,7 @@ def page(run: dict[str, Any], lines: Sequence[dict[str, Any]], steps: Sequence[d
 
 
 def _(value: Any) -> str:
-    """Text that cannot be anything else."""
+    """Escape text for HTML."""
     return escape(text.clean(str(value)))
 
 

@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 66, 6, 8, 18
 
 
 class Mark(NamedTuple):
-    """What is drawn at one place: extremes and mean of the finite values, None where there are none."""
+    """One mark of a chart: minimum, maximum and mean of the finite values, None where there are none."""
 
     x: float
     low: float | None
@@ -21,7 +21,7 @@ class Mark(NamedTuple):
     mean: float | None
     flags: int = 0
     end: float | None = None
-    """Where its stretch of x ends, when it is one."""
+    """Where its interval of x ends, for a bucket."""
 
 
 def marks(line: dict[str, Any]) -> list[Mark]:
@@ -37,7 +37,7 @@ def marks(line: dict[str, Any]) -> list[Mark]:
 
 
 def last_value(line: dict[str, Any]) -> Any:
-    """The value that was logged last, a word where it is not finite; None when there is none."""
+    """The last logged value, a word if it is not finite; None without one."""
     values = line["columns"]["last" if line["shape"] == "buckets" else "value"]
     return values[-1] if values else None
 
@@ -71,7 +71,7 @@ def chart(drawn: Sequence[Mark], flags: Iterable[int] = (), key: str = "", unit:
 
 
 class _Place:
-    """Where values lie on the drawing."""
+    """Maps values to coordinates."""
 
     def __init__(self, drawn: Sequence[Mark], good: Sequence[Mark]) -> None:
         self.first = min(mark.x for mark in drawn)
@@ -92,7 +92,7 @@ class _Place:
 
 
 def _runs(drawn: Sequence[Mark]) -> Iterable[list[Mark]]:
-    """Marks beside each other that have values: a line has a hole where it has none."""
+    """Groups of consecutive marks with values: a line has gaps where there are none."""
     run: list[Mark] = []
     for mark in drawn:
         if mark.low is not None:

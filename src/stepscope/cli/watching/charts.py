@@ -24,7 +24,7 @@ def chart(trend: KeyTrend, columns: int, rows: int, *, log: bool = False) -> lis
 
 
 def extremes(parts: list[Part]) -> tuple[float | None, float | None]:
-    """The lowest and the highest finite value."""
+    """The minimum and maximum of the finite values."""
     good = [part for part in parts if part.good]
     if not good:
         return None, None
@@ -48,7 +48,7 @@ def _body(trend: KeyTrend, parts: dict[int, Part], columns: int, rows: int, *, l
 
 
 def _columns(trend: KeyTrend, parts: dict[int, Part], wide: int) -> tuple[dict[int, tuple[float, float]], set[int]]:
-    """The lowest and highest value of each column of dots, and the columns with values that are no numbers."""
+    """Minimum and maximum of each column of dots, and the columns with non-finite values."""
     first, last = trend.extent
     count = max(last - first, 1)
     bands: dict[int, tuple[float, float]] = {}
@@ -64,7 +64,7 @@ def _columns(trend: KeyTrend, parts: dict[int, Part], wide: int) -> tuple[dict[i
 
 
 def _joined(bands: dict[int, tuple[float, float]]) -> dict[int, tuple[float, float]]:
-    """Bands that reach to the one before, so that a line has no holes; empty columns between take its place."""
+    """Extend bands to the previous one, so that a line has no gaps."""
     made: dict[int, tuple[float, float]] = {}
     before: int | None = None
     for x in sorted(bands):
@@ -79,7 +79,7 @@ def _joined(bands: dict[int, tuple[float, float]]) -> dict[int, tuple[float, flo
 
 
 class _Scale:
-    """Where a value lies between the lowest (0) and the highest (1)."""
+    """The position of a value between the minimum (0) and the maximum (1)."""
 
     def __init__(self, values: list[float], log: bool) -> None:
         low, high = min(values, default=0.0), max(values, default=1.0)

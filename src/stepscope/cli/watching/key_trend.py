@@ -3,11 +3,11 @@
 import math
 
 MOST = 512
-"""Stretches; when there would be more, each becomes twice as long."""
+"""The most intervals; when there would be more, their length is doubled."""
 
 
 class Part:
-    """A stretch of steps that still grows."""
+    """An interval of steps that still grows."""
 
     __slots__ = ("bad", "bad_step", "flags", "good", "high", "high_step", "last_bad_step", "low", "low_step")
 
@@ -17,7 +17,7 @@ class Part:
         self.good = self.bad = self.flags = 0
 
     def add(self, step: int, value: float) -> None:
-        """Take a value."""
+        """Add a value."""
         if value - value != 0:  # only so for NaN and infinities
             self.bad_step = step if not self.bad else min(self.bad_step, step)
             self.last_bad_step = step if not self.bad else max(self.last_bad_step, step)
@@ -31,7 +31,7 @@ class Part:
             self.high, self.high_step = value, step
 
     def merge(self, other: "Part") -> None:
-        """Take all of another stretch."""
+        """Merge another interval."""
         if other.bad:
             self.bad_step = other.bad_step if not self.bad else min(self.bad_step, other.bad_step)
             self.last_bad_step = other.last_bad_step if not self.bad else max(self.last_bad_step, other.last_bad_step)
@@ -43,7 +43,7 @@ class Part:
 
 
 class KeyTrend:
-    """A metric over its steps: one row of stretches for each rank, all as long as each other."""
+    """A metric over its steps: one row of intervals for each rank, all of the same length."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -55,7 +55,7 @@ class KeyTrend:
         self._low = self._high = 0
 
     def add(self, rank: int, step: int, value: float) -> None:
-        """Take a point."""
+        """Add a point."""
         at = step // self.width
         parts = self._ranks.setdefault(rank, {})
         part = parts.get(at)
@@ -83,11 +83,11 @@ class KeyTrend:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The first and the last stretch."""
+        """The first and the last interval."""
         return self._low, self._high
 
     def drawn(self) -> dict[int, Part]:
-        """The stretches with all ranks together."""
+        """The intervals of all ranks merged."""
         made: dict[int, Part] = {}
         for parts in self._ranks.values():
             for at, part in parts.items():

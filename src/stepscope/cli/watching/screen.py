@@ -15,7 +15,7 @@ from stepscope.model.records import Alert, Event, Log
 LEAST_COLUMNS, LEAST_ROWS = 40, 10
 _CHART_COLUMNS = 38
 _CHART_ROWS = 5
-"""Of one chart, with the line that names it."""
+"""The height of a chart, with its title."""
 _LOUD = {"FATAL": "bold red", "ERROR": "red", "WARN": "yellow"}
 _STATUS = {"running": "bold green", "finished": "green", "crashed": "bold red", "failed": "bold red"}
 
@@ -30,7 +30,7 @@ class Styled:
 
 @dataclass(slots=True)
 class View:
-    """What the person at the keyboard chose."""
+    """The display options chosen by the user."""
 
     page: int = 0
     log: bool = False

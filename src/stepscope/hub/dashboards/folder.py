@@ -23,17 +23,17 @@ class Source:
 
 
 class Full(OSError):
-    """There are as many dashboards as there may be."""
+    """The limit on the number of dashboards is reached."""
 
 
 class Folder:
-    """The dashboards of a home. A name that could be a path is no name: ValueError."""
+    """The dashboards of a home; ValueError for a name that could be a path."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "dashboards"
 
     def names(self) -> list[str]:
-        """Name all dashboards, the built-in ones first."""
+        """List all dashboards, the built-in ones first."""
         try:
             paths = sorted(self._folder.iterdir())
         except OSError:
@@ -42,7 +42,7 @@ class Folder:
         return [*BUILTIN, *(name for name in saved if name not in BUILTIN)]
 
     def read(self, name: str) -> Source | None:
-        """Read a dashboard; None when there is none. What is too long is cut and so will not parse."""
+        """Read a dashboard; None when there is none. A text that is too long is truncated and so will not parse."""
         if name in BUILTIN:
             return Source(name, builtin(name), builtin=True)
         try:
@@ -52,7 +52,7 @@ class Folder:
             return None
 
     def write(self, name: str, text: str) -> None:
-        """Keep a dashboard, whole or not at all; OSError when it cannot be kept."""
+        """Save a dashboard atomically; OSError when it cannot be saved."""
         path = self._path(name)
         if not path.exists() and len(self.names()) >= MOST:
             raise Full(f"there are {MOST} dashboards already: delete some")
@@ -74,7 +74,7 @@ class Folder:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text can be the name of a dashboard."""
+    """Return whether a text can be the name of a dashboard."""
     return _NAME.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a dashboard is, read from YAML; a mistake is told with its line."""
+"""The format of a dashboard in YAML; mistakes are reported with their line."""
 
 import math
 from typing import Literal
@@ -14,7 +14,7 @@ Axis = Literal["step", "time", "relative"]
 
 
 class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"low": "from", "high": "to"}):
-    """A stretch of y that means something; without an end it goes on."""
+    """A range of y that is highlighted; without an end it is open."""
 
     low: float | None = None
     high: float | None = None
@@ -23,13 +23,13 @@ class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"low
 
 
 class Chart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One chart. `keys` are metrics and `spans` names of spans, whose durations are drawn; `*` stands for anything."""
+    """One chart. `keys` are metrics and `spans` span names, whose durations are drawn; `*` matches anything."""
 
     title: str = ""
     keys: list[str] = []
     spans: list[str] = []
     quantiles: list[float] = []
-    """Draw these quantiles of stretches of x, 0.5 being the median, instead of the values."""
+    """Draw these quantiles of intervals of x, 0.5 being the median, instead of the values."""
     text: str = ""
     unit: str = ""
     scale: Literal["linear", "log"] = "linear"
@@ -39,7 +39,7 @@ class Chart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dashboard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Charts in the order in which they stand, two beside each other where there is room."""
+    """Charts in order, two beside each other where there is room."""
 
     title: str
     charts: list[Chart]
@@ -48,18 +48,18 @@ class Dashboard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _READY = msgspec.json.Decoder(Dashboard)
-"""Made here so that msgspec knows the types before threads do: two that teach it at once lock each other out (0.22)."""
+"""Created at import so that msgspec knows the types before threads do: two threads at once deadlock (0.22)."""
 
 
 def parse(text: str) -> Dashboard:
-    """Read a dashboard; Mistake when it is none."""
+    """Read a dashboard; Mistake when it is invalid."""
     document = read(text, Dashboard, longest=LONGEST, what="a dashboard", example="a title and a list of charts")
     _check(document)
     return document.value
 
 
 def _check(document: Document[Dashboard]) -> None:
-    """What types alone do not say."""
+    """Check what types alone do not."""
     if len(document.value.charts) > MOST_CHARTS:
         raise document.mistake(f"a dashboard has at most {MOST_CHARTS} charts", "$.charts")
     for number, chart in enumerate(document.value.charts):

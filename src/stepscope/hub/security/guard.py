@@ -1,4 +1,4 @@
-"""Access control: may this request pass, and as whom. Synchronous and free of any framework."""
+"""Access control: whether a request may pass, and as which client. Synchronous and independent of any framework."""
 
 import base64
 import ipaddress
@@ -19,17 +19,17 @@ _OPEN = ("/healthz", "/api/session")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who passed; no token where none is needed."""
+    """An admitted client; without a token where none is needed."""
 
     token: Token | None = None
 
     @property
     def project(self) -> str | None:
-        """The only project this one may touch; None for all."""
+        """The only project this client may access; None for all."""
         return self.token.project if self.token is not None else None
 
     def allows(self, scope: Scope) -> bool:
-        """Tell whether this one may do something, where a path is for more than one thing."""
+        """Return whether the client has a scope, for paths that serve several purposes."""
         return self.token is None or self.token.allows(scope)
 
 
@@ -40,13 +40,13 @@ class RequestHead(NamedTuple):
     path: str
     headers: Mapping[str, str]
     query: str = ""
-    """What follows the question mark."""
+    """The query string."""
 
 
 class Guard:
-    """Checks Host, Origin, token, scope and rate; `foreign` are origins of pages allowed by name.
+    """Checks Host, Origin, token, scope and rate; `foreign` are allowed origins of other pages.
 
-    A token is needed when it is `required` or once there was one: taking the last back opens nothing.
+    A token is needed when it is `required`, or once one was created: revoking the last opens nothing.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Guard:
         self._scheme = scheme
 
     def check(self, head: RequestHead, needed: "Scope | tuple[Scope, ...] | None", shown: str) -> Access | Refusal:
-        """Decide about an HTTP request that needs a scope, or one of several, and shows a token, empty for none."""
+        """Check an HTTP request that needs a scope, or one of several, and carries a token, empty for none."""
         headers = head.headers
         token = self.tokens.find(shown) if shown else None
         # A page in a browser that was led here under another name cannot know a token.
@@ -85,7 +85,7 @@ class Guard:
         return self.admit(shown, needed)
 
     def admit(self, shown: str, needed: "Scope | tuple[Scope, ...]") -> Access | Refusal:
-        """Decide by the token alone, as gRPC does."""
+        """Check the token alone, for gRPC."""
         if not self._needs_token():
             return Access()
         token = self.tokens.find(shown) if shown else None
@@ -101,7 +101,7 @@ class Guard:
         return Access(token)
 
     def still_valid(self, access: Access) -> bool:
-        """Tell whether who passed would pass again: a token may have been revoked, or one be needed now."""
+        """Return whether an admitted client would be admitted again: its token may be revoked, or one be needed now."""
         if access.token is None:
             return not self._needs_token()
         return self.tokens.knows(access.token)
@@ -111,7 +111,7 @@ class Guard:
         return self._required
 
     def allows_origin(self, origin: str) -> bool:
-        """Tell whether a page from elsewhere was allowed by name."""
+        """Return whether the origin of another page is allowed."""
         return origin.rstrip("/").lower() in self._foreign
 
     def _foreign_page(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
@@ -136,13 +136,13 @@ def api_scope(method: str, path: str) -> Scope | None:
 
 
 def bearer(header: str) -> str:
-    """The token of an Authorization header; empty when there is none."""
+    """The token of a Bearer Authorization header; empty without one."""
     kind, _, text = header.strip().partition(" ")
     return text.strip() if kind.lower() == "bearer" else ""
 
 
 def basic_password(header: str) -> str:
-    """The password of an Authorization header with a name and a password; empty when there is none."""
+    """The password of a Basic Authorization header; empty without one."""
     kind, _, text = header.strip().partition(" ")
     if kind.lower() != "basic":
         return ""
@@ -153,7 +153,7 @@ def basic_password(header: str) -> str:
 
 
 def cookie(header: str) -> str:
-    """The token of a browser that logged in."""
+    """The token in the cookie of a browser."""
     for part in header.split(";"):
         name, _, value = part.strip().partition("=")
         if name == COOKIE:
@@ -165,7 +165,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address to bind can be reached from this machine only."""
+    """Return whether an address to bind is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -173,7 +173,7 @@ def is_loopback(host: str) -> bool:
 
 
 def known_hosts(host: str, extra: Iterable[str] = ()) -> frozenset[str]:
-    """The names under which a hub may be spoken to: loopback, the address it binds, this machine's names."""
+    """The host names of a hub: loopback, the address it binds, this machine's names."""
     names = {*_LOOPBACK, *(name.lower() for name in extra)}
     if not is_loopback(host):
         names |= {host.lower(), socket.gethostname().lower()}
@@ -181,7 +181,7 @@ def known_hosts(host: str, extra: Iterable[str] = ()) -> frozenset[str]:
 
 
 def host_name(header: str) -> str:
-    """The name in a Host header, without its port, lower case; empty when there is none."""
+    """The name in a Host header, without its port, in lower case; empty without one."""
     text = header.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]
@@ -189,13 +189,13 @@ def host_name(header: str) -> str:
 
 
 def is_known_host(header: str, known: frozenset[str]) -> bool:
-    """Tell whether a Host header names this hub; an address in another loopback network does too."""
+    """Return whether a Host header names this hub; any loopback address does."""
     name = host_name(header)
     return name in known or (name[:4] == "127." and is_loopback(name))
 
 
 def is_same_origin(origin: str, host_header: str, scheme: str) -> bool:
-    """Tell whether a page's origin is the hub itself."""
+    """Return whether a page's origin is the hub itself."""
     try:
         parts = urlsplit(origin.strip().lower())
     except ValueError:

@@ -1,4 +1,4 @@
-"""ASGI middleware: access control and safe headers, and bounds on the bytes and seconds of request bodies."""
+"""ASGI middleware: access control, security headers, and limits on the size and duration of request bodies."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from stepscope.hub.security.guard import Access, Guard, RequestHead
 from stepscope.hub.security.tokens import Scope as TokenScope
 
 ACCESS, RULE, HEAD = "stepscope.access", "stepscope.rule", "stepscope.head"
-"""Where a request's scope says who sent it, which rule it is under, and its head."""
+"""Keys of the ASGI scope: the admitted client, the rule of the request, and its head."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -33,29 +33,29 @@ _STRICT = (b"strict-transport-security", b"max-age=31536000")
 
 
 class AccessPolicy(Protocol):
-    """How the clients of some routes authenticate and are refused."""
+    """How the clients of some routes authenticate, and how errors are written for them."""
 
     def credential(self, head: RequestHead) -> str:
-        """The token that a request shows; empty for none."""
+        """The token of a request; empty without one."""
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write a refusal as they understand it."""
+        """Write an error in the format of these clients."""
 
 
 class AccessRule(NamedTuple):
-    """What a request needs and may bring."""
+    """What a request needs, and its limits."""
 
     policy: AccessPolicy
     scope: TokenScope | tuple[TokenScope, ...] | None
-    """The scope that its token needs, or several of which one is enough; None for none."""
+    """The scope that its token needs, or several of which one suffices; None for none."""
     body: int
-    """Bytes of its body at most, before and after decompression."""
+    """The most bytes of its body, before and after decompression."""
     stream: bool = False
-    """Whether its body passes through in parts, without that limit."""
+    """Whether its body is streamed, without that limit."""
 
 
 class AccessMiddleware:
-    """ASGI middleware that asks the rule of each request what it needs, and the guard whether it has it."""
+    """ASGI middleware that checks each request against its rule with the guard."""
 
     def __init__(self, app: ASGIApp, guard: Guard, rule_of: Callable[[RequestHead], AccessRule]) -> None:
         self._app = app
@@ -63,7 +63,7 @@ class AccessMiddleware:
         self._rule_of = rule_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer it here."""
+        """Pass a request on, or reject it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -86,7 +86,7 @@ class AccessMiddleware:
 
 
 class _Answer:
-    """Sends with our headers added; no page from elsewhere is allowed but by name."""
+    """Add our headers to responses; only listed origins of other pages are allowed."""
 
     def __init__(self, send: Send, path: str, scheme: str, foreign: str) -> None:
         self._send = send
@@ -122,23 +122,23 @@ def most_body(scope: Scope) -> int:
 
 
 def refusal_response(scope: Scope, refusal: Refusal) -> Response:
-    """Refuse a request that passed the guard, as its sender understands it."""
+    """Reject a request that passed the guard, in the format of its client."""
     rule: AccessRule = scope[RULE]
     return rule.policy.refuse(scope[HEAD], refusal)
 
 
 def access_of(scope: Scope) -> Access:
-    """Tell who sent the request of a scope that passed the gate."""
+    """The client of a request that passed the guard."""
     found: Access = scope[ACCESS]
     return found
 
 
 _DRAINED = 4
-"""So many times the limit is read and thrown away, so that the sender can read our refusal."""
+"""Multiple of the limit that is read and discarded, so that the sender can read the error."""
 
 
 class BodyLimits:
-    """ASGI middleware behind the other, for the rule of a request says how large its body may be."""
+    """ASGI middleware after access control, because the rule of a request has the limit of its body."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app = app
@@ -147,7 +147,7 @@ class BodyLimits:
         """Bytes of bodies in memory."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with a `receive` that raises Refused where the body goes beyond a limit."""
+        """Pass a request on with a `receive` that raises Refused where the body exceeds a limit."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -159,7 +159,7 @@ class BodyLimits:
             self.held -= body.held
 
     def hold(self, size: int) -> None:
-        """Count bytes that stay in memory; Refused when all requests together have too many."""
+        """Count bytes in memory; Refused when all requests together hold too many."""
         if self.held + size > self._limits.bodies:
             raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many request bodies at once", 1.0))
         self.held += size
@@ -171,7 +171,7 @@ class BodyLimits:
 
 
 class _Stream:
-    """A request body that is passed on as it comes: only the time between its parts is limited."""
+    """A streamed request body: only the time between its parts is limited."""
 
     held = 0
 
@@ -181,7 +181,7 @@ class _Stream:
         self._complete = False
 
     async def receive(self) -> Message:
-        """The next message; Refused with 408 when it does not come."""
+        """The next message; Refused with 408 on timeout."""
         if self._complete:
             return await self._receive()
         try:
@@ -194,7 +194,7 @@ class _Stream:
 
 
 class _Body:
-    """One request body that is held until it is answered."""
+    """One request body that is kept in memory until the response."""
 
     def __init__(self, bodies: BodyLimits, receive: Receive, most: int) -> None:
         self._bodies = bodies
@@ -242,5 +242,5 @@ def _too_slow(seconds: float) -> Refusal:
 
 
 def too_large(limit: int) -> Refusal:
-    """Refuse a body for its size."""
+    """Reject a body for its size."""
     return Refusal(HTTPStatus(413), f"the body is larger than {limit} bytes; send less at a time")

@@ -22,7 +22,7 @@ _LOOK_SECONDS = 1.0
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a token; its secret has 256 random bits, so one round of SHA-256 hides it."""
+    """A token as stored; its secret has 256 random bits, so one round of SHA-256 suffices."""
 
     id: str
     hash: str
@@ -34,11 +34,11 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """Requests per second; None for the hub's default."""
 
     def allows(self, scope: Scope) -> bool:
-        """Tell whether its holder may do something; an admin may do everything."""
+        """Return whether it grants a scope; an admin token grants all."""
         return scope in self.scopes or "admin" in self.scopes
 
     def reaches(self, project: str) -> bool:
-        """Tell whether its holder may touch a project."""
+        """Return whether it grants access to a project."""
         return self.project is None or self.project == project
 
 
@@ -46,7 +46,7 @@ _decode = msgspec.json.Decoder(list[Token]).decode
 
 
 class Tokens:
-    """The tokens of a hub, in a file for its owner alone; a running hub sees changes within a second."""
+    """The tokens of a hub, in a file readable only by its owner; a running hub sees changes within a second."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -59,12 +59,12 @@ class Tokens:
         self._refresh()
 
     def watch(self) -> None:
-        """Look for changes on a thread from now on, so that no request waits for the disk; `close` ends it."""
+        """Check for changes on a thread, so that no request waits for the disk; `close` ends it."""
         self._watched = True
         threading.Thread(target=self._follow, name="stepscope-tokens", daemon=True).start()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop the thread."""
         self._ended.set()
 
     def _follow(self) -> None:
@@ -77,7 +77,7 @@ class Tokens:
         return sorted(self._tokens.values(), key=lambda token: token.created)
 
     def find(self, text: str) -> Token | None:
-        """Find the token that a client shows; None when it is none of ours."""
+        """Find a token by the text that a client sent; None when it is unknown."""
         self._refresh()
         prefix, _, rest = text.partition("_")
         token_id, _, secret = rest.partition("_")
@@ -87,7 +87,7 @@ class Tokens:
         return token if same else None
 
     def knows(self, token: Token) -> bool:
-        """Tell whether a token is as it was when it was found."""
+        """Return whether a token is unchanged since it was found."""
         self._refresh()
         return self._tokens.get(token.id) == token
 
@@ -99,7 +99,7 @@ class Tokens:
         name: str = "",
         requests: float | None = None,
     ) -> tuple[Token, str]:
-        """Make a token; the text is shown to its holder once and kept nowhere."""
+        """Create a token; its text is shown once and not stored."""
         secret = secrets.token_hex(32)
         token = Token(
             id=secrets.token_hex(4),
@@ -160,11 +160,11 @@ def _hash(secret: str) -> str:
 
 _BURST_SECONDS = 2.0
 _SHORTEST, _LONGEST = 0.001, 3600.0
-"""Bounds of what a client is told to wait, in seconds: it must neither spin nor give up."""
+"""Limits of the Retry-After that clients get, in seconds."""
 
 
 class RateLimits:
-    """The buckets of all tokens. Not thread-safe: the event loop asks."""
+    """The token buckets of all tokens. Not thread-safe: used by the event loop."""
 
     def __init__(self, default: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._default = default
@@ -172,9 +172,9 @@ class RateLimits:
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def take(self, token: str, rate: float | None = None) -> float:
-        """Take one request; 0 when it may pass, else the seconds until the next may.
+        """Count one request; return 0 when it may pass, else the seconds until the next may.
 
-        None means the default. A rate that is not above 0 lets nothing pass: clients are told to retry in an hour.
+        None means the default rate. A rate of 0 or less admits nothing: clients get a Retry-After of an hour.
         """
         rate = self._default if rate is None else rate
         if not rate > 0:
