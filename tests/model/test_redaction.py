@@ -12,6 +12,7 @@ SECRETS = """
 api_key apiKey API-KEY openai.api_key x-api-key private_key sessionKey Authorization auth bearer credentials
 password passwd db_password passphrase secret client_secret aws_secret_access_key cookie Set-Cookie
 token access_token accessToken refresh-token id_token csrf_token HF_TOKEN GITHUB_TOKEN wandb_token headers/token
+sessionid PHPSESSID JSESSIONID otp recovery_codes RABBITMQ_DEFAULT_PASS client-key-data
 pass db_pass dbPass PGPASS smtp/pass jwt session.jwt ssh_key sshKey signing_key encryption_key account_keys github_pat
 dsn SENTRY_DSN database_dsn connection_string connectionString AZURE_STORAGE_CONNECTION_STRING conn_str slack_webhook
 slack_webhook_url webhookUrl service_account_json serviceAccountKey sas_url DD_APP_KEY STRIPE_KEY MY_KEY
@@ -23,6 +24,7 @@ eos_token bos_token pad-token unkToken mask_token image_token next_token stop.to
 loss lr author authored keyboard key step monkey batch_size
 special_token new_token drop_token prev_token num_token max_token per_token loss_per_token time_per_output_token
 n_tokens total_tokens cache_read_tokens user_tokens valid_tokens
+session session_id sessionId sessions assess hotpath pin_memory code barcode FORWARD_PASS NUM_PASS
 bypass pass_rate pass@1 pass_k pass_at_1 compass forward_pass backward_pass first_pass low_pass eval/pass num_passes
 webhook_timeout webhooks_sent connection connections connected service_account_name CACHE_KEY RNG_KEY KEY_DIM sas_loss
 primary_key sort_key key_dim query.key public_key path pat pattern attn_pattern compat dispatch jwt_algorithm oauth

@@ -56,6 +56,11 @@ def test_masking_twice_changes_nothing(text: str) -> None:
         "?key=",
         "a:bcd",
         "-u a:",
+        "mysql -p",
+        "mysql a ",
+        "token is a1",
+        "token a1b2c3d4e5f6a7b8.",
+        "redis-cli -a ",
     ],
 )
 def test_the_time_grows_with_the_length(piece: str) -> None:

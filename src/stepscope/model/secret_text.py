@@ -8,7 +8,7 @@ MASK = "[redacted]"
 
 STEMS = (
     r"key|auth|pass|secret|token|cookie|credential|bearer|pwd|jwt|pat(?![ht])|dsn|hook|conn|account|signature|sas|mnemonic"
-    r"|seed_phrase|netrc|kubeconfig"
+    r"|seed_phrase|netrc|kubeconfig|sess|otp|(?:recovery|backup)[-_. ]?code|security_answer|wallet_seed|pin_?code"
 )
 """One of these is in the name of every secret; most names have none, so this is a fast first test."""
 _STEM = re.compile(STEMS)
@@ -19,7 +19,8 @@ _ANYWHERE = re.compile(
     r"|service[-_. ]?account[-_. ]?(?:json|key|info|file)|shared[-_. ]?access[-_. ]?signature|connection[-_. ]?string"
 )
 _AT_END = re.compile(
-    r"^(?:auth|pass)$|(?:^|[-_. /])(?:pwd|jwt|pgpass|netrc|kubeconfig|mnemonic|seed_phrase"
+    r"^(?:auth|pass)$|(?:^|[-_. /])(?:pwd|jwt|pgpass|netrc|kubeconfig|mnemonic|seed_phrase|wallet_seed|otp|pin_?code"
+    r"|(?:php|j|aspx?)?sess(?:ion)?id|(?:recovery|backup)[-_. ]?codes?|security_answer|client[-_]key[-_]data"
     r"|(?:ssh|gpg|pgp|rsa|aes|hmac|tls|ssl|sign(?:ing)?|encrypt(?:ion)?|decrypt(?:ion)?|cipher|crypto|fernet|deploy"
     r"|master|account|admin|root|app|application|consumer|service|shared|integration|ingest(?:ion)?|licen[cs]e"
     r"|subscription|webhook|github|gitlab|slack|neptune|sentry|stripe|twilio|sendgrid|mailgun|pinecone|weaviate|qdrant"
@@ -35,12 +36,13 @@ _AT_END = re.compile(
     r"|web[-_. ]?hooks?(?:[-_. ]?(?:urls?|uris?|endpoints?|address))?)$"
 )
 """Words such as `pass`, `key` and `tokens` are common in training, so they count only beside certain others."""
-_VARIABLE = re.compile(r"(?:^|[-. /])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_KEY$")
+_VARIABLE = re.compile(r"(?:^|[-. /])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|PASS)$")
 _NO_SECRET_VARIABLE = re.compile(
     r"(?:^|[-_. /])(?:PRIMARY|FOREIGN|SORT|CACHE|GROUP|PARTITION|SHARD|PUBLIC|QUERY|JOIN|INDEX|LOOKUP|ROUTING|HASH"
     r"|DICT|IMAGE|TEXT|LABEL|INPUT|OUTPUT|DATA|METRIC|LOSS|FIELD|COLUMN|STATE|MAP|OBJECT|RANDOM|RNG|PRNG)_KEY$"
+    r"|(?:^|[-_. /])(?:FORWARD|BACKWARD|FIRST|SECOND|LAST|ONE|TWO|SINGLE|MULTI|NUM|PER|LOW|HIGH|BAND|ALL|TEST)_PASS$"
 )
-"""An environment variable that ends with _KEY is a secret, unless a word of data or databases precedes it."""
+"""An environment variable that ends with _KEY or _PASS is a secret, unless a word of data or training precedes it."""
 _OF_TEXT = re.compile(
     r"(?:^|[-_. /])(?:bos|eos|pad|padding|unk|unknown|mask|masked|sep|separator|cls|class|boi|eoi|boa|eoa|img|image"
     r"|video|audio|speech|vision|visual|text|word|lang|language|timestamp|begin|start|stop|end|next|prev|previous"
@@ -120,9 +122,15 @@ _ODD_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}:(?!\d{1,5}[/?#])[^\s\"'<
 """The same where the password has a character that should have been escaped."""
 _BARE_LOGIN = re.compile(
     r"(?<![\w.@/:-])[\w.-]{1,64}:[^\s:@/\"']{3,128}"
-    r"(?=@(?:tcp\(|unix\(|localhost\b|\d{1,3}(?:\.\d{1,3}){3}\b|[\w.-]{1,253}:\d{2,5}\b))"
+    r"(?=@(?:tcp\(|unix\(|localhost\b|\d{1,3}(?:\.\d{1,3}){3}\b|[\w.-]{1,253}:(?:\d{2,5}\b|[/~])))"
 )
 """NAME:PASSWORD@HOST without a scheme, as database drivers accept it."""
+_SHORT_OPTION = re.compile(
+    r"(\b(?:(?:mysql|mariadb)[\w-]{0,16}\s(?:[^|;\n]{0,256}\s)?-p|sshpass\s{1,8}-p\s{0,8}"
+    r"|redis-cli\s(?:[^|;\n]{0,256}\s)?-a\s{1,8}|(?:docker|podman|az|skopeo|oras|crane)\s{1,8}login\s"
+    r"(?:[^|;\n]{0,256}\s)?-p\s{1,8})[\"']?)(?!\[redacted\])[^\s\"']+"
+)
+"""The password of a command whose option for it is one letter."""
 _LOGIN_OPTION = re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[\s=]+[^\s:\"']{1,64}:)[^\s\"']+")
 _HOOK = re.compile(
     r"(?<=://)((?:[\w-]{1,63}\.){0,4}hooks\.[\w.-]{1,253}(?::\d+)?/|[\w.-]{1,253}\.webhook\.office\.com/"
@@ -165,6 +173,13 @@ _PEM = re.compile(
 _SCHEME = re.compile(r"\b(bearer|basic)(\s+)([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
 _QUERY = re.compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>]{0,256}\d)[^\s&#\"'<>]{16,}", re.IGNORECASE)
 
+_SENTENCE = re.compile(
+    r"\b((?:api[ -]?key|access key|token|password|passphrase|secret)(?: (?:is|was|of|provided|given|supplied|used))?"
+    r"(?: ?[:=])?\s{1,8}[\"'`]?)"
+    r"(?=[^\s\"'`]{0,128}\d)(?=[^\s\"'`]{0,128}[A-Za-z])([\w+/=.~!#$%^&*-]{16,})",
+    re.IGNORECASE,
+)
+"""A secret in a sentence, as exceptions have them: a long word of letters and digits behind what it is."""
 _STEM_IN_TEXT = re.compile(STEMS + r"|sig=|code=|basic ")
 _GIVEN = re.compile(r"""(?<![\w.+-])([\w.+-]++)(\\{0,4}["']?\]?\s{0,8}(?:=>|:=|[:=])\s{0,8})""")
 """A name and its value: assignments, Hydra's `key=value`, headers, URL parameters, JSON, YAML."""
@@ -199,6 +214,8 @@ def mask_text(text: str) -> str:
         text = _HOOK.sub(rf"\1{MASK}", text)
     if "-u" in text:
         text = _LOGIN_OPTION.sub(rf"\1{MASK}", text)
+    if " -p" in text or " -a " in text:
+        text = _SHORT_OPTION.sub(rf"\1{MASK}", text)
     if _STEM_IN_TEXT.search(text.lower()) is not None and ("=" in text or ":" in text or " " in text or "<" in text):
         text = _mask_named(text)
     return given if text == given else text
@@ -221,6 +238,8 @@ def _mask_named(text: str) -> str:
     """Mask what follows the name of a secret, in each of the ways to write that."""
     if "earer" in text or "asic" in text or "EARER" in text or "ASIC" in text:
         text = _SCHEME.sub(_mask_scheme, text)
+    if " " in text:
+        text = _SENTENCE.sub(_mask_sentence, text)
     if "?" in text or "&" in text:
         text = _QUERY.sub(rf"\1{MASK}", text)
     if "=" in text or ":" in text:
@@ -243,6 +262,13 @@ def _mask_scheme(found: "re.Match[str]") -> str:
     else:
         proof = any(each.isdigit() for each in value) or len(value) >= 32
     return f"{word}{gap}{MASK}" if proof else found.group()
+
+
+def _mask_sentence(found: "re.Match[str]") -> str:
+    """Mask a word that mixes letters and digits; names of files and dates, with points and dashes, stay."""
+    words = re.split(r"[.=/_-]", found[2])
+    mixed = any(len(each) >= 12 and re.search(r"\d", each) and re.search(r"[A-Za-z]", each) for each in words)
+    return found[1] + MASK if mixed else found.group()
 
 
 def _mask_element(found: "re.Match[str]") -> str:
