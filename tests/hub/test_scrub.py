@@ -6,6 +6,7 @@ import pytest
 
 from stepscope.hub.limits import Limits
 from stepscope.hub.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MANY_KEYS, Scrubber
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Instrument, Link, Log, Metric, Record, Span, SpanEvent
 from stepscope.model.secret_text import MASK
 from tests.model.secret_corpus import Planted, planted
@@ -25,6 +26,25 @@ def test_secrets() -> None:
     kept = Scrubber(Limits()).scrub("r", [span, log], Counter())
     assert not [text for text in ("x1", "x2", "x3", "x4", "x5", "x6") if text in repr(kept)]
     assert "'max_tokens': 5" in repr(kept)
+
+
+ADDRESS = "postgres://bob:Zq7kV9xTr4@db/x"
+
+
+def test_keys_and_names_of_runs() -> None:
+    """Secrets in the keys of attributes and metrics, and in what a run is called, are masked each time they come."""
+    scrubber = Scrubber(Limits())
+    for _ in range(2):
+        lost: Counter[str] = Counter()
+        writer = Writer(id="w", run="r", project=ADDRESS, name=ADDRESS, resource={ADDRESS: 1})
+        metrics: list[Record] = [Metric(1, 1, None, None, {ADDRESS: 1.0, "loss": 2.0})]
+        log = Log(1, None, None, None, None, 9, {ADDRESS: 1}, {ADDRESS: 1, "n": {ADDRESS: 2}})
+        kept = scrubber.scrub("r", [*metrics, log], lost)
+        batch = scrubber.mask_batch(Batch(writer, 1, metrics))
+        assert "Zq7kV9xTr4" not in repr((kept, batch))
+        assert repr((kept, batch)).count(MASK) == 8
+    plain = Writer(id="w", run="r", project="p", name="n")
+    assert scrubber.safe_writer(plain, Counter()) is plain
 
 
 def test_headers() -> None:

@@ -91,3 +91,17 @@ def test_the_order_of_reading_does_not_matter() -> None:
     ]
     assert {apply(Description(), order).name for order in permutations(made)} == {"c"}
     assert all(apply(Description(), order).tags == {"y": True, "x": 3} for order in permutations(made))
+
+
+def test_secrets_in_edits_are_masked(tmp_path: Path) -> None:
+    """A password in a new name, a note, a tag or the name of who made the edit is in no file."""
+    address = "postgres://bob:Zq7kV9xTr4@db/x"
+    tags = {address: True, "db": address, "api_key": "Zq7kV9xTr4", "team": "blue"}
+    edit = Edits(tmp_path).append("r", address, Change(name=address, notes=f"see {address}", tags=tags))
+    assert edit.change.tags == {
+        "postgres://[redacted]@db/x": True,
+        "db": "postgres://[redacted]@db/x",
+        "api_key": "[redacted]",
+        "team": "blue",
+    }
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"Zq7kV9xTr4" in path.read_bytes()]

@@ -58,6 +58,25 @@ def test_attributes_of_the_resource(tmp_path: Path) -> None:
     assert (found["api_key"], found["team"], found["service.name"]) == (MASK, "blue", "trainer")
 
 
+def test_names_tags_and_keys_are_masked(tmp_path: Path) -> None:
+    """A password in the name of a project, run, tag, logger or attribute reaches no file."""
+    address = "postgres://bob:Zq7kV9xTr4@db/{}"
+    run = stepscope.init(
+        project=address.format(1), name=address.format(2), tags=[address.format(3)], home=tmp_path, otel=False
+    )
+    logging.getLogger(address.format(4)).warning("a line")
+    run.tag(address.format(5))
+    run.rename(address.format(6))
+    run.event("counted", {address.format(7): 1, "by": {address.format(8): 2}})
+    with run.span("ask", **{address.format(9): 1}):
+        pass
+    run.finish()
+    assert run.project == "postgres://[redacted]@db/1"
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert [number for number in range(1, 10) if f"[redacted]@db/{number}".encode() not in written] == []
+    assert b"Zq7kV9xTr4" not in written
+
+
 def test_what_is_cut_says_so() -> None:
     """Lists, dicts and texts end with what is left out, and are within their bounds with it."""
     found = clean({"list": list(range(1000)), "dict": dict.fromkeys(map(str, range(300))), "text": "x" * 100_000})

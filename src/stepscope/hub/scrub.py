@@ -2,13 +2,15 @@
 
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
 from stepscope.hub.limits import Limits
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
-from stepscope.model.redaction import hides, mask_bytes, mask_list, masked
+from stepscope.model.redaction import hides, mask_bytes, mask_list, masked, safe_key
 from stepscope.model.secret_text import SHORTEST, is_secret, mask_text
 
 CUT = "attribute cut"
@@ -45,9 +47,13 @@ class Scrubber:
         self._harmless: set[str] = set()
         """Names of attributes that are known not to be secrets and not too long."""
         self._short: set[str] = set()
-        """Metric keys that are not too long."""
+        """Metric keys that are not too long and hold no secret."""
         self._plain_texts: set[str] = set()
         """Short texts that hold no secret."""
+
+    def mask_batch(self, batch: Batch) -> Batch:
+        """Mask and cut the records of a trainer's journal, and what it says about its run."""
+        return batch._replace(writer=self.safe_writer(batch.writer, Counter()), records=self.mask(batch.records))
 
     def mask(self, records: list[Record]) -> list[Record]:
         """Mask and truncate without a limit on keys, for records of our own SDK."""
@@ -62,7 +68,23 @@ class Scrubber:
         names: set[str | None] = set().union(*[metric.values for metric in metrics])
         names |= {metric.category for metric in metrics}
         names |= {metric.axis for metric in metrics}
-        return max([len(name or "") for name in names], default=0) <= self._limits.text
+        fresh = [name for name in names - self._short if name]
+        if any(len(name) > self._limits.text or self._safe(name) is not name for name in fresh):
+            return False
+        self._note_short(fresh)
+        return True
+
+    def _note_short(self, names: Iterable[str]) -> None:
+        if len(self._short) < _MOST_KEYS:
+            self._short.update(names)
+
+    def safe_writer(self, writer: Writer, lost: "Counter[str]") -> Writer:
+        """Mask the project and the name of a run, and what its process says about itself."""
+        self.scrub_attrs(writer.resource, lost)
+        project, name = self._safe(writer.project), writer.name and self._safe(writer.name)
+        if project is writer.project and name is writer.name:
+            return writer
+        return structs.replace(writer, project=project, name=name)
 
     def scrub(self, run: str | None, records: list[Record], lost: "Counter[str]") -> list[Record]:
         """Return the records to keep; what was truncated or rejected is counted by reason in `lost`."""
@@ -109,9 +131,10 @@ class Scrubber:
             for key in list(attrs)[limits.attributes :]:
                 del attrs[key]
                 lost[TOO_MANY] += 1
-        for key in [key for key in attrs if len(key) > limits.text]:
+        for key in [key for key in attrs if len(key) > limits.text or self._safe(key) is not key]:
             value = attrs.pop(key)
-            attrs[self._cut(key, lost)] = masked(value) if is_secret(key) else value
+            short = key if len(key) <= limits.text else self._cut(key, lost)
+            attrs[self._safe(short)] = masked(value) if is_secret(key) else value
         for key, value in attrs.items():
             if is_secret(key):
                 attrs[key] = masked(value)
@@ -128,7 +151,9 @@ class Scrubber:
         if len(attrs) > self._limits.attributes or not self._harmless.issuperset(attrs):
             if len(self._harmless) < _MOST_NAMES:
                 longest = self._limits.text
-                self._harmless.update([key for key in attrs if len(key) <= longest and not is_secret(key)])
+                self._harmless.update(
+                    [key for key in attrs if len(key) <= longest and not is_secret(key) and self._safe(key) is key]
+                )
             return False
         known = self._plain_texts
         for value in attrs.values():
@@ -171,11 +196,10 @@ class Scrubber:
     def _with_short_keys(self, metric: Metric, lost: "Counter[str]") -> Metric:
         """Truncate the keys of a metric, its axis and category, and the texts of its instrument."""
         most = self._limits.text
-        if [True for key in metric.values if len(key) > most]:
-            values = {key if len(key) <= most else self._cut(key, lost): value for key, value in metric.values.items()}
-            metric = structs.replace(metric, values=values)
-        if len(self._short) < _MOST_KEYS:
-            self._short.update(metric.values)
+        if [True for key in metric.values if len(key) > most or self._safe(key) is not key]:
+            short = {key if len(key) <= most else self._cut(key, lost): value for key, value in metric.values.items()}
+            metric = structs.replace(metric, values={self._safe(key): value for key, value in short.items()})
+        self._note_short(metric.values)
         if metric.instrument is not None:
             made = self._with_safe_names(metric.instrument, lost)
             metric = metric if made is metric.instrument else structs.replace(metric, instrument=made)
@@ -240,6 +264,6 @@ def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> An
 def _bounded_pair(key: Any, value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> tuple[Any, Any]:
     kept = masked(value) if hides(key) else _bounded(value, limits, lost, depth - 1)
     if not isinstance(key, (str, bytes)) or len(key) <= limits.text:
-        return key, kept
+        return safe_key(key), kept
     lost[NAME_CUT] += 1
-    return key[: limits.text], kept
+    return safe_key(key[: limits.text]), kept

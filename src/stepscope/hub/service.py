@@ -97,7 +97,7 @@ class Hub:
         self.intake_reader = IntakeReader(
             home.journal, cursors, self.counters, self.intake.measure, self.progress.store
         )
-        self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask, only=options.only_run)
+        self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask_batch, only=options.only_run)
         self.edits = Edits(home.home)
         finish_deletions(home.home, self.edits, store)
         store.is_deleted = self.edits.covers

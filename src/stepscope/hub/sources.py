@@ -12,7 +12,6 @@ from stepscope.journal import layout
 from stepscope.journal.following import Cursors, Following, bytes_behind
 from stepscope.journal.segments import READ_BYTES, Position, Tail
 from stepscope.model.ports import Batch
-from stepscope.model.records import Record
 
 
 class ReceivedBatch(NamedTuple):
@@ -196,7 +195,7 @@ class FolderReceiver:
         home: Path,
         cursors: Cursors,
         counters: Counters,
-        mask: Callable[[list[Record]], list[Record]] = lambda records: records,
+        mask: Callable[[Batch], Batch] = lambda batch: batch,
         clock: Callable[[], float] = time.time,
         *,
         only: str | None = None,
@@ -221,7 +220,7 @@ class FolderReceiver:
         """Return the next batches that are due, about `limit` bytes at most; none when none are."""
         batches = self._following.read(limit)
         try:
-            return [ReceivedBatch(FOLDER, batch._replace(records=self._mask(batch.records))) for batch in batches]
+            return [ReceivedBatch(FOLDER, self._mask(batch)) for batch in batches]
         except Exception:  # raised again: without the rewind these batches would count as stored
             self.rewind()
             raise

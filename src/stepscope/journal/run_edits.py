@@ -17,7 +17,8 @@ from stepscope.journal.quarantine import Lot, Quarantine, Unreadable, quarantine
 from stepscope.journal.segments import find_writer
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event
-from stepscope.model.run_description import Change, Edit
+from stepscope.model.run_description import Change, Edit, safe_change
+from stepscope.model.secret_text import mask_text
 from stepscope.wire import frames
 
 _SUFFIX = ".edits"
@@ -72,7 +73,8 @@ class Edits:
             known = _read_all(self._paths()).get(run, ())
             moment = max([self._clock(), after + 1, *(edit.time + 1 for edit in known)])
             id = os.urandom(8).hex()
-            edit = Edit(run=run, time=moment, id=id, who=who, change=change or Change(), deleted=deleted)
+            change = safe_change(change or Change())
+            edit = Edit(run=run, time=moment, id=id, who=mask_text(who), change=change, deleted=deleted)
             _write(lock.fd, frames.frame(_encode(edit)))
             sync_folder(self.folder)
             sync_folder(self.folder.parent)

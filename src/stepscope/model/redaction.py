@@ -71,12 +71,17 @@ def _heads_secret(first: Any) -> bool:
     return _WORD.fullmatch(name) is not None and looks_secret(name)
 
 
+def safe_key(key: Any) -> Any:
+    """Mask the secrets in a key that is a text, as where addresses are counted."""
+    return mask_text(key) if isinstance(key, str) else mask_bytes(key) if isinstance(key, bytes) else key
+
+
 def redact(value: Any) -> Any:
     """Copy nested dicts and lists with every secret in them masked."""
     if isinstance(value, str):
         return mask_text(value)
     if isinstance(value, dict):
-        return {key: masked(inner) if hides(key) else redact(inner) for key, inner in value.items()}
+        return {safe_key(key): masked(inner) if hides(key) else redact(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [redact(inner) for inner in mask_list(value)]
     return mask_bytes(value) if isinstance(value, bytes) else value

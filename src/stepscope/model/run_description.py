@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from stepscope.model.redaction import redact
+
 LONGEST_NAME, LONGEST_NOTES, LONGEST_TAG = 256, 65_536, 256
 MOST_TAGS = 100
 """The most tags of one run."""
@@ -82,6 +84,16 @@ def apply(recorded: Description, edits: Iterable[Edit]) -> Description:
             if value is not None:
                 tags[tag] = value
     return Description(name, notes, tags, archived)
+
+
+def safe_change(change: Change) -> Change:
+    """Copy a change with the secrets in it masked."""
+    return Change(
+        name=redact(change.name) if isinstance(change.name, str) else change.name,
+        notes=redact(change.notes) if isinstance(change.notes, str) else change.notes,
+        tags=redact(change.tags) if isinstance(change.tags, dict) else change.tags,
+        archived=change.archived,
+    )
 
 
 def undo(recorded: Description, before: Description, change: Change) -> Change:

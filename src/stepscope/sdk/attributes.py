@@ -22,7 +22,7 @@ CUT = "…"
 CUT_KEY = "stepscope.cut"
 """Key of the number of entries that were left out of a dict."""
 harmless: set[str] = set()
-"""Cache of keys that do not name a secret."""
+"""Cache of keys that neither name a secret nor hold one."""
 plain_texts: set[str] = set()
 """Cache of short strings without secrets, mostly recurring names and values."""
 LONGEST_PLAIN = 64
@@ -52,7 +52,7 @@ def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
     else:
         return attrs
     if len(harmless) < MOST_HARMLESS:
-        harmless.update(key for key in attrs if not is_secret(key))
+        harmless.update(key for key in attrs if not is_secret(key) and safe_text(key) is key)
     return clean(attrs)
 
 
@@ -95,7 +95,8 @@ class _Copy:
                 copied[CUT_KEY] = len(attrs) - room
                 break
             name = key if type(key) is str else text_of(key_text(key))
-            copied[name] = masked(value) if is_secret(name) else self.value(value, depth)
+            safe = name if name in harmless else safe_text(name)
+            copied[safe] = masked(value) if is_secret(name) else self.value(value, depth)
         return copied
 
     def several(self, values: list[Any], depth: int) -> list[Any]:

@@ -38,7 +38,7 @@ class RunHandler(logging.Handler):
                 severity(record.levelno),
                 safe_text(record.getMessage()),
                 _attrs(record),
-                record.name,
+                safe_text(record.name),
             )
             run.recorder.put(pack_any(line))
         except Exception as error:

@@ -58,8 +58,8 @@ class Run:
         self.settings = settings
         self.launch = launch
         self.id = settings.run_id or launch.run or new_run_id()
-        self.project = settings.project
-        self.name = settings.name
+        self.project = safe_text(settings.project)
+        self.name = None if settings.name is None else safe_text(settings.name)
         self.rank = launch.rank
         self.config = clean(config)
         self.status = "running"

@@ -70,7 +70,7 @@ class Ingest:
             upload.rejected[OTHER_PROJECT] += len(records)
             return OTHER_PROJECT
         lost: Counter[str] = Counter()
-        self._scrubber.scrub_attrs(writer.resource, lost)
+        writer = self._scrubber.safe_writer(writer, lost)
         kept = self._scrubber.scrub(None if self._ours else writer.run, records, lost)
         upload.rejected[TOO_MANY_KEYS] += lost.pop(TOO_MANY_KEYS, 0)
         upload.cut += lost
