@@ -8,7 +8,7 @@ import pytest
 
 from stepscope.cli.main import main
 from stepscope.hub.home import HubHome
-from stepscope.hub.service import open_kept
+from stepscope.hub.home_store import open_home_store
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.schema import UPGRADES
 from stepscope.model.ports import Batch
@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Path:
     """A home whose hub has stored some points and a log."""
     pytest.importorskip("chdb")
     place = HubHome(tmp_path)
-    store = open_kept(place)
+    store = open_home_store(place)
     for seq in range(4):
         points = [
             Metric(T + step, step, None, None, {"k": 0.1 * step}) for step in range(seq * 1000, seq * 1000 + 1000)
@@ -102,7 +102,7 @@ def test_tables_that_can_not_be_loaded_are_told(home: Path, capsys: pytest.Captu
 def test_a_newer_schema_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With both versions and the fix."""
     place = HubHome(home)
-    store = open_kept(place)
+    store = open_home_store(place)
     store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
     store.close()
     place.close()

@@ -16,9 +16,10 @@ from starlette.routing import Route
 
 from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
+from stepscope.hub.home_store import open_home_store
 from stepscope.hub.questions.routes import mount
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.service import Hub, HubOptions, open_kept
+from stepscope.hub.service import Hub, HubOptions
 from tests.hub.conftest import JSON, RunningHub
 
 PROGRAM = str(Path(__file__).with_name("short_limits.py"))
@@ -67,7 +68,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     """Every method and path that the hub's application has a route for."""
     pytest.importorskip("chdb")
     home = HubHome(tmp_path_factory.mktemp("routes") / "home")
-    hub = Hub(HubOptions(home=home.home), home, open_kept(home), Tokens(home.tokens))
+    hub = Hub(HubOptions(home=home.home), home, open_home_store(home), Tokens(home.tokens))
     try:
         app: Any = build_app(hub, mount(hub, "0"))
         while not hasattr(app, "routes"):

@@ -26,6 +26,9 @@ def add(commands: Commands) -> None:
     text = "receive, store and show the records of all runs"
     made = commands.add_parser("hub", aliases=["ui"], help=text, description=text)
     _add_home(made)
+    made.add_argument(
+        "--store", metavar="ADDRESS", help="a ClickHouse server instead of a folder: clickhouse://... (STEPSCOPE_STORE)"
+    )
     made.add_argument("--host", default="127.0.0.1", help="the address to bind; not loopback: needs a token")
     made.add_argument("--port", type=int, default=4318, help="HTTP: OTLP, JSON API and page (4318)")
     made.add_argument("--grpc-port", type=int, default=4317, help="OTLP/gRPC (4317)")
@@ -81,6 +84,7 @@ def _add_tokens(made: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     """Run the hub until SIGTERM or Ctrl-C."""
     try:
+        from stepscope.hub.home_store import store_address
         from stepscope.hub.questions.routes import mount
         from stepscope.hub.serve import serve
         from stepscope.hub.service import HubOptions
@@ -90,6 +94,7 @@ def command(args: argparse.Namespace) -> int:
         raise ConfigError("--tls-cert and --tls-key belong together: give both or none")
     options = HubOptions(
         home=home_of(args),
+        store=store_address(args.store),
         host=args.host,
         port=args.port,
         grpc_port=args.grpc_port,

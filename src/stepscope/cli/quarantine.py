@@ -193,7 +193,7 @@ def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
         undo.callback(sink.close)
         return sink
     try:
-        from stepscope.hub.service import opened
+        from stepscope.hub.home_store import opened
         from stepscope.hub.store_pump import StoreSink
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error

@@ -93,7 +93,7 @@ def compact(args: argparse.Namespace) -> int:
 
 def _opened(args: argparse.Namespace) -> AbstractContextManager["Store"]:
     try:
-        from stepscope.hub.service import opened
+        from stepscope.hub.home_store import opened
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
     return opened(home_of(args))

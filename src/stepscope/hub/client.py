@@ -214,9 +214,10 @@ class LocalClient:
 @contextlib.contextmanager
 def _opened(home: Path, only: str | None) -> Iterator[LocalClient]:
     try:
+        from stepscope.hub.home_store import open_home_store, store_address
         from stepscope.hub.questions.endpoint import Reader
         from stepscope.hub.security.tokens import Tokens
-        from stepscope.hub.service import Hub, HubOptions, open_kept
+        from stepscope.hub.service import Hub, HubOptions
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
     if not home.is_dir():
@@ -224,7 +225,7 @@ def _opened(home: Path, only: str | None) -> Iterator[LocalClient]:
     with contextlib.ExitStack() as undo:
         place = HubHome(home)
         undo.callback(place.close)
-        store = open_kept(place)
+        store = open_home_store(place, store_address())
         undo.callback(store.close)
         hub = Hub(HubOptions(home=home, only_run=only), place, store, Tokens(place.tokens))
         undo.pop_all()

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import secrets
 from pathlib import Path
 
 from stepscope.hub.store.folder import full_disk, is_full
@@ -14,6 +16,8 @@ _TEXT = "This folder belongs to a Stepscope hub. Stop the hub before you move or
 _OURS = {"runs", "cursors", "hub", "stepscope.yaml", "alerts.yaml"}
 _WITHOUT_MARKER = {"alerts.log", "tokens.json", "lock", "journal", "cursors"}
 """Files that may exist before the first hub: tokens, and those of a hub whose folder was deleted while it ran."""
+
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 
 class HubHome:
@@ -85,10 +89,35 @@ class HubHome:
         if trouble := self.trouble():
             raise Retry(trouble, after=10.0)
 
-    def forget_cursors(self) -> None:
-        """Delete the cursors, so that a new store reads everything again."""
-        with contextlib.suppress(FileNotFoundError):
-            (self.folder / "cursors" / "store.json").unlink()
+    @property
+    def read_from(self) -> str:
+        """The store that the cursors belong to, as `forget_cursors` was told; empty when it was not."""
+        try:
+            return (self.folder / "cursors" / "store.of").read_text(encoding="utf-8")
+        except OSError:
+            return ""
+
+    def forget_cursors(self, store: str) -> None:
+        """Make everything be read again, for a store that is new or another than before."""
+        place = self.folder / "cursors"
+        try:
+            (place / "store.json").unlink(missing_ok=True)
+            place.mkdir(exist_ok=True)
+            (place / "store.of").write_text(store, encoding="utf-8")
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def identity(self) -> str:
+        """The id of the hub of this home, the same at every start."""
+        path = self.folder / "identity"
+        try:
+            known = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+            if not _IDENTITY.fullmatch(known):
+                known = secrets.token_hex(8)
+                path.write_text(known + "\n", encoding="utf-8")
+        except OSError as error:
+            raise self._unusable(error) from error
+        return known
 
     def close(self) -> None:
         """Release the folder."""

@@ -17,12 +17,13 @@ from starlette.routing import BaseRoute
 from stepscope.hub.app import build_app
 from stepscope.hub.connections import Connections, LimitedProtocol, Listener, most_connections
 from stepscope.hub.home import HubHome
+from stepscope.hub.home_store import open_home_store
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.receivers.otlp_grpc import OtlpGrpc
 from stepscope.hub.security.guard import is_loopback
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.service import Hub, HubOptions, open_kept
+from stepscope.hub.service import Hub, HubOptions
 from stepscope.model.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
@@ -45,7 +46,7 @@ def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lamb
         undo.callback(listener.close)
         home = HubHome(options.home)
         undo.callback(home.close)
-        store = open_kept(home)
+        store = open_home_store(home, options.store)
         undo.callback(store.close)
         hub = Hub(options, home, store, tokens)
         undo.pop_all()

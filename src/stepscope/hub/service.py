@@ -4,7 +4,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,17 @@ from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.sources import FolderReceiver, GroupReader, IntakeReader
 from stepscope.hub.store.engine import Damaged, Engine, EngineError
-from stepscope.hub.store.maintenance import lost, retain
+from stepscope.hub.store.lease import BEAT_SECONDS
+from stepscope.hub.store.maintenance import info, lost, retain
 from stepscope.hub.store.run_catalog import RunRow, list_runs
-from stepscope.hub.store.store import Store, open_store
+from stepscope.hub.store.store import Store
 from stepscope.hub.store_pump import SINK, StorePump, StoreSink
 from stepscope.hub.threads import Periodic, Workers
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import runs_folder
 from stepscope.journal.quarantine import Quarantine
 from stepscope.journal.run_edits import GOING, Edits, folder_bytes
-from stepscope.model.errors import ConfigError, Retry
+from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer
 from stepscope.wire.openmetrics import Family
 
@@ -46,6 +47,8 @@ class HubOptions:
     """The options of a hub."""
 
     home: Path
+    store: str = field(default="", repr=False)
+    """The address of a ClickHouse server, which may hold a password; empty for the store in the home."""
     host: str = "127.0.0.1"
     port: int = 4318
     grpc_port: int = 4317
@@ -108,6 +111,7 @@ class Hub:
         self.pump = StorePump(StoreSink(store, home.check), groups, aside, self.counters, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
+        self.heartbeat = Periodic(store.renew, first=BEAT_SECONDS, every=BEAT_SECONDS)
         journals = Journals(home.home, cursors, self.folder.torn)
         self.states = RunStates(self.presence, journals, self._is_behind)
         self.alerting = Alerting(home.home, home.folder, self._ended)
@@ -160,6 +164,8 @@ class Hub:
         self.pump.start()
         self.alerting.start()
         self.diagnosing.start()
+        if self.store.folder is None:
+            self.heartbeat.start()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
 
@@ -177,6 +183,7 @@ class Hub:
         self.diagnosing.stop()
         self.alerting.stop()
         self.upkeep.stop()
+        self.heartbeat.stop()
         _call_once(self.ending)
         self.store.close()
         self.home.close()
@@ -213,7 +220,8 @@ class Hub:
     def health(self) -> dict[str, Any]:
         """The hub's health."""
         runs = self._runs_by_state()
-        trouble = self.home.trouble() or self.intake.trouble or self.damage or self.pump.trouble or self.upkeep.trouble
+        parts = (self.intake.trouble, self.damage, self.pump.trouble, self.upkeep.trouble, self.heartbeat.trouble)
+        trouble = self.home.trouble() or next(filter(None, parts), "")
         return {
             "status": "ok" if not trouble else "degraded",
             "trouble": trouble,
@@ -256,7 +264,10 @@ class Hub:
     def _store_bytes(self) -> int:
         now = time.monotonic()
         if now >= self._size[0]:
-            self._size = (now + _SIZE_SECONDS, folder_bytes(self.home.store))
+            held = self._size[1]
+            with contextlib.suppress(EngineError):
+                held = folder_bytes(self.home.store) if self.store.folder is not None else info(self.engine).bytes
+            self._size = (now + _SIZE_SECONDS, held)
         return self._size[1]
 
 
@@ -278,38 +289,3 @@ def _writer() -> Writer:
     """The writer of the hub's journal."""
     host, now = socket.gethostname(), time.time_ns()
     return Writer(id="hub", run="hub", project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
-
-
-def open_kept(place: HubHome) -> Store:
-    """Open the store of the hub's folder; for a new one, all journals are read again."""
-    if not place.store.exists():
-        place.forget_cursors()
-    with _quiet():
-        return open_store(place.store)
-
-
-@contextlib.contextmanager
-def opened(home: Path) -> Iterator[Store]:
-    """Open the hub's folder of a home, and its store; ConfigError when there is none or a hub has it open."""
-    if not (home / "hub" / "store").is_dir():
-        raise ConfigError(f"there is no store in {home}: `stepscope hub --home {home}` makes one")
-    with contextlib.ExitStack() as undo:
-        place = HubHome(home)
-        undo.callback(place.close)
-        store = open_kept(place)
-        undo.callback(store.close)
-        yield store
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the engine's own messages while it opens a store."""
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
+from stepscope.hub.home_store import open_home_store
 from stepscope.hub.receivers import receiver as receivers
 from stepscope.hub.receivers.ingest import Upload
 from stepscope.hub.receivers.receiver import AccessRules, ReceiverPorts, ReceiverRoute, open_receivers
@@ -22,7 +23,7 @@ from stepscope.hub.refusals import Refusal, json_response
 from stepscope.hub.security.guard import RequestHead, basic_password
 from stepscope.hub.security.middleware import AccessRule, access_of
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.service import Hub, HubOptions, open_kept
+from stepscope.hub.service import Hub, HubOptions
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
@@ -97,7 +98,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     """A hub whose pump does not run."""
     pytest.importorskip("chdb")
     home = HubHome(tmp_path / "home")
-    made = Hub(HubOptions(home=home.home), home, open_kept(home), Tokens(home.tokens))
+    made = Hub(HubOptions(home=home.home), home, open_home_store(home), Tokens(home.tokens))
     yield made
     made.close(0.1)
 

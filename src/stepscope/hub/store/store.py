@@ -1,5 +1,8 @@
 """An open store: batches become rows and a ledger entry in one commit, complete or, after a crash, not at all."""
 
+import os
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +13,7 @@ from stepscope.hub.store.columns import Block
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.folder import Folder, full_disk
+from stepscope.hub.store.lease import Lease
 from stepscope.hub.store.schema import FACTS, FOLD
 from stepscope.hub.store.write import ledger as books
 from stepscope.hub.store.write.catalog import Catalog, Source
@@ -44,9 +48,11 @@ class Committer:
     is written.
     """
 
-    def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
+    def __init__(self, engine: Engine, clock: Callable[[], int], allowed: Callable[[], None]) -> None:
         self._engine = engine
         self._clock = clock
+        self._allowed = allowed
+        """Raises EngineError when another process may write to the store."""
         self._ledger = Ledger(engine)
         self._catalog = Catalog(engine, clock)
         self._last = 0
@@ -69,6 +75,7 @@ class Committer:
 
     def _write(self, batches: Sequence[Batch]) -> list[Outcome]:
         try:
+            self._allowed()
             if self._broken:
                 self.recover()
             return self._commit(batches)
@@ -211,16 +218,20 @@ class Store:
         engine: Engine,
         folder: Folder | None = None,
         *,
+        lease: Lease | None = None,
         reserve: int = RESERVE,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.engine = engine
         self.folder = folder
         self.reserve = reserve
+        self._lease = lease
+        if lease is not None:
+            lease.take()
         self.version = schema.prepare(engine)
         self.is_deleted: Callable[[Batch], bool] = lambda batch: False
         """Returns whether a batch belongs to a deleted run; such a batch is skipped like one that was stored before."""
-        self._committer = Committer(engine, clock)
+        self._committer = Committer(engine, clock, self._allowed)
         self._lock = threading.Lock()
         self._committer.recover()
 
@@ -250,14 +261,31 @@ class Store:
     def change(self, work: Callable[[Committer], None]) -> None:
         """Run maintenance that must not overlap a commit, and clear the caches afterwards."""
         with self._lock:
+            self._allowed()
             try:
                 work(self._committer)
             finally:
                 self._committer.forget()
 
-    def close(self) -> None:
-        """Wait for a running commit and release the folder."""
+    @property
+    def created(self) -> int:
+        """When the store was made, in ns."""
+        return int(self.engine.query("SELECT min(time) AS at FROM versions").one("at"))
+
+    def renew(self) -> None:
+        """Keep the store ours while nothing is written; EngineError when it is not any more."""
         with self._lock:
+            self._allowed()
+
+    def _allowed(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
+
+    def close(self) -> None:
+        """Wait for a running commit and release the folder or the lease."""
+        with self._lock:
+            if self._lease is not None:
+                self._lease.release()
             self.engine.close()
             if self.folder is not None:
                 self.folder.close()
@@ -286,9 +314,14 @@ def open_store(
         raise
 
 
-def open_server(url: str, *, clock: Callable[[], int] = time.time_ns) -> Store:
-    """Open the store of a ClickHouse server by its address; ConfigError with what to do when it cannot be used."""
+def open_server(url: str, *, hub: str = "", clock: Callable[[], int] = time.time_ns) -> Store:
+    """Open the store of a ClickHouse server by its address; ConfigError with what to do when it cannot be used.
+
+    `hub` is the id of the hub that opens it: while another one has it open, it is refused.
+    """
     where = address.parse(url)
+    if where.cluster:
+        raise ConfigError("a cluster cannot be the store yet: leave `cluster` out of the address of one server")
     try:
         from stepscope.hub.store.server import Server
     except ImportError as error:
@@ -296,7 +329,8 @@ def open_server(url: str, *, clock: Callable[[], int] = time.time_ns) -> Store:
     engine: Engine | None = None
     try:
         engine = Server(where)
-        return Store(engine, clock=clock)
+        lease = Lease(engine, hub or secrets.token_hex(8), f"{socket.gethostname()}, pid {os.getpid()}")
+        return Store(engine, lease=lease, clock=clock)
     except BaseException as error:
         if engine is not None:
             engine.close()

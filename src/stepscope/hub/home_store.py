@@ -1,0 +1,72 @@
+"""The store of a hub: the one in its home, or the one at the address of a ClickHouse server."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from stepscope.hub.home import HubHome
+from stepscope.hub.store import address
+from stepscope.hub.store.store import Store, open_server, open_store
+from stepscope.model.errors import ConfigError
+
+VARIABLE = "STEPSCOPE_STORE"
+"""Holds the address where no option does, and keeps the password off the command line."""
+
+
+def store_address(given: str | None = None) -> str:
+    """The address of the store: the option, else the variable; empty for the one in the home."""
+    return given or os.environ.get(VARIABLE, "")
+
+
+def open_home_store(place: HubHome, where: str = "") -> Store:
+    """Open the store of a home; one other than before, or a new one, makes every journal be read again."""
+    if where:
+        return _open_server(place, where)
+    if not place.store.exists() or place.read_from not in ("", _EMBEDDED):
+        place.forget_cursors(_EMBEDDED)
+    with _quiet():
+        return open_store(place.store)
+
+
+def _open_server(place: HubHome, where: str) -> Store:
+    store = open_server(where, hub=place.identity())
+    try:
+        known = f"{address.parse(where)} {store.created}"
+        if place.read_from != known:
+            place.forget_cursors(known)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+_EMBEDDED = "embedded"
+
+
+@contextlib.contextmanager
+def opened(home: Path) -> Iterator[Store]:
+    """Hold the hub's folder of a home, and its store; ConfigError when there is none or a hub has it open."""
+    where = store_address()
+    if not where and not (home / "hub" / "store").is_dir():
+        raise ConfigError(f"there is no store in {home}: `stepscope hub --home {home}` makes one")
+    with contextlib.ExitStack() as undo:
+        place = HubHome(home)
+        undo.callback(place.close)
+        store = open_home_store(place, where)
+        undo.callback(store.close)
+        yield store
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the engine from printing its own words beside ours when it cannot open a store."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

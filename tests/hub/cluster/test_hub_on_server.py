@@ -1,0 +1,119 @@
+"""A hub whose store is a real server: what it acknowledged is stored once, whatever dies; one hub writes at a time."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stepscope.hub.store.address import parse
+from stepscope.hub.store.engine import EngineError
+from stepscope.hub.store.lease import Lease
+from stepscope.hub.store.server import Server
+from stepscope.hub.store.store import Store, open_server
+from stepscope.model.errors import ConfigError, Retry
+from stepscope.model.ports import Batch
+from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
+from stepscope.testing.stores import losses, writer
+from tests.hub import otlp_bodies as bodies
+from tests.hub.cluster.conftest import PASSWORD
+from tests.hub.conftest import PACKAGE, StartHub, spawn
+
+Until = Callable[..., None]
+RECEIVER = "otlp_http"
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server that a test may kill."""
+    if program() is None:
+        pytest.skip(f"{PROGRAM} is not installed")
+    with running(ServerProcess(tmp_path / "own", free_port(), PASSWORD)) as server:
+        yield server
+
+
+def test_nothing_is_lost_and_nothing_doubled(
+    start_hub: StartHub, own_server: ServerProcess, until: Until, tmp_path: Path
+) -> None:
+    """The server is killed under the hub, then the hub: what was acknowledged is there once.
+
+    A second hub is refused meanwhile, and nobody is shown the password.
+    """
+    env = {"STEPSCOPE_STORE": own_server.url()}
+    hub = start_hub(env=env)
+    other = spawn(tmp_path / "other", "--port", "0", "--grpc-port", "0", env=env)
+    assert hub.post("/v1/metrics", bodies.points(10)).status == 200
+    hub.wait_stored(RECEIVER, 10)
+    out, err = other.communicate(timeout=60)
+    assert (other.returncode != 0, out) == (True, "")
+    assert "another hub (" in err
+    assert PASSWORD not in err
+    own_server.kill()
+    assert hub.post("/v1/metrics", bodies.points(10, first=10)).status == 200
+    until(lambda: "no server of the store answers" in hub.health()["trouble"], 30)
+    assert PASSWORD not in hub.request("GET", "/api/health").body.decode()
+    own_server.start()
+    hub.wait_stored(RECEIVER, 20, 60)
+    assert hub.post("/v1/metrics", bodies.points(10, first=20)).status == 200
+    hub.kill()
+    hub.start()
+    until(lambda: hub.request("GET", "/api/runs/r").json()["counts"]["points"] == 30, 60)
+    (series,) = hub.request("GET", "/api/runs/r/series?key=loss").json()["series"]
+    assert (series["total"], hub.health()["store"]["bytes"] > 0) == (30, True)
+
+
+def test_commands_use_the_same_store(own_server: ServerProcess, tmp_path: Path) -> None:
+    """`stepscope store info` with the variable tells of the server."""
+    store = open_server(own_server.url())
+    store.write(Batch(writer("r"), 0, losses([(1, 1.0)])))
+    store.close()
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("STEPSCOPE_")}
+    found = subprocess.run(
+        [sys.executable, "-m", "stepscope", "store", "info", "--json", "--home", str(tmp_path / "home")],
+        env={**kept, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_STORE": own_server.url()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert '"points": 1' in found.stdout or '"points":1' in found.stdout, found.stderr
+
+
+class TestLease:
+    def test_a_hub_that_lost_the_store_writes_nothing_more(self, database: str) -> None:
+        """A zombie: its place was taken while it hung; the other's rows stay, its own wait."""
+        zombie = open_server(database, hub="a" * 16)
+        zombie.write(Batch(writer("r"), 0, losses([(1, 1.0)])))
+        later = open_server(database, hub="a" * 16)
+        later.write(Batch(writer("r"), 1, losses([(2, 2.0)])))
+        with pytest.raises(Retry, match="took the store over"):
+            zombie.write(Batch(writer("r"), 2, losses([(3, 3.0)])))
+        with pytest.raises(EngineError, match="took the store over"):
+            zombie.change(lambda committer: None)
+        zombie.close()
+        later.write(Batch(writer("r"), 2, losses([(3, 3.0)])))
+        assert sorted(later.engine.query("SELECT step FROM metrics")["step"]) == [1, 2, 3]
+        later.close()
+
+    def test_another_hub_waits_for_the_end_of_the_lease(self, database: str) -> None:
+        """It is refused until the first has left."""
+        first = open_server(database, hub="b" * 16)
+        with pytest.raises(ConfigError, match="another hub"):
+            open_server(database, hub="c" * 16)
+        first.close()
+        open_server(database, hub="c" * 16).close()
+
+    def test_of_two_that_take_it_at_once_one_stops(self, database: str) -> None:
+        """Both wrote the same epoch; both see the same one of them as its holder."""
+        engine = Server(parse(database))
+        leases = [Lease(engine, hub * 16, hub) for hub in "de"]
+        leases[0].take()
+        leases[1]._epoch = leases[0]._epoch
+        leases[1]._write(30)
+        leases[0].check()
+        with pytest.raises(EngineError, match=r"another hub \(d\)"):
+            leases[1].check()
+        leases[0].release()
+        store = Store(engine, lease=Lease(engine, "f" * 16, "f"))
+        store.close()
