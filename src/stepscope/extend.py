@@ -70,7 +70,7 @@ __all__ = [
 
 
 def number_of(value: Any) -> Any:
-    """Return the number that a value of any library is; Refused, or what the value raises, when it is none.
+    """Return the number that a value of any library holds; Refused, or what the value raises, when it holds none.
 
     A value on a device is returned as something that `measure` and `log` take, and is not waited for.
     """
@@ -83,14 +83,14 @@ def describe_error(error: BaseException) -> str:
 
 
 def meters() -> "MeterProvider":
-    """Return OpenTelemetry's meter provider that writes to the current run, whoever is the process's provider."""
+    """Return OpenTelemetry's meter provider that writes to the current run, independent of the global provider."""
     from stepscope.sdk import self_telemetry
 
     return self_telemetry.meters()
 
 
 def tracers() -> "TracerProvider":
-    """Return OpenTelemetry's tracer provider that writes to the current run, whoever is the process's provider."""
+    """Return OpenTelemetry's tracer provider that writes to the current run, independent of the global provider."""
     from stepscope.sdk import self_telemetry
 
     return self_telemetry.tracers()
@@ -111,7 +111,7 @@ def bounds_for(unit: str, advised: "tuple[float, ...] | None" = None) -> tuple[f
 
 
 def is_ordered(bounds: "tuple[float, ...]") -> bool:
-    """Tell whether bounds are finite numbers in rising order."""
+    """Return whether bounds are finite numbers in increasing order."""
     from stepscope.sdk.otel.aggregate import is_ordered as ordered
 
     return ordered(bounds)

@@ -45,7 +45,7 @@ class Patience:
         return self.failures >= OPEN_AFTER
 
     def fail(self, after: float | None = None) -> float:
-        """Count a failure and return the seconds to wait, as the sink asked or else by backoff; 0 is not a failure."""
+        """Count a failure and return the seconds to wait: the sink's delay, else the backoff; 0 is not a failure."""
         if after is not None and after <= 0:
             return 0.0
         self.failures += 1
@@ -125,7 +125,7 @@ class Pump:
         """Whether the current group was a single failing record: then the next group has full size."""
         self._not_before = float("-inf")
         self._promised = False
-        """Whether the sink said when to retry."""
+        """Whether the sink gave a retry delay."""
         self._at_end = False
         self.counts: Counter[str] = Counter()
         """By outcome, and by `outcome/reason`."""
@@ -159,11 +159,11 @@ class Pump:
         return self._at_end
 
     def is_promising(self, until: float) -> bool:
-        """Whether the sink may accept more before a given time: it works, or asked to be retried by then."""
+        """Whether the sink may accept more before a given time: it works, or its retry delay ends by then."""
         return not self.trouble or (self._promised and self._not_before <= until)
 
     def wake(self) -> None:
-        """Retry at the next step, however long the sink asked to wait."""
+        """Retry at the next step, regardless of the retry delay."""
         self._not_before = float("-inf")
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class Pump:
         return wait
 
     def _regroup(self) -> None:
-        """Give up the current group, of which nothing is settled, to read another."""
+        """Discard the current group, of which nothing is settled, to read another."""
         self._pieces.clear()
         self._source.rewind()
 

@@ -21,9 +21,9 @@ def read(
     """Read a run into a `pyarrow.Table`, or a pandas `DataFrame`: one row for each point, histogram, span, ...
 
     `run` is its id, the beginning of one, its name, or `latest`, as for the commands; `keys` is one metric or several,
-    and all are read without any. The hub is asked when one has the home folder open; else its engine is started here
+    and all are read without any. A hub that has the home folder open is queried; else its engine is started here
     and reads the journals first. Needs `pip install 'stepscope[hub]'`.
-    StepscopeError when there is no such run, or more than one is meant.
+    StepscopeError when no run matches, or more than one does.
     """
     from stepscope.hub.client import open_client, resolve_run
     from stepscope.hub.store import arrow

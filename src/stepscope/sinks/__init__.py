@@ -1,1 +1,1 @@
-"""Where records go from the journal: one file for each destination, all behind one shape."""
+"""Where records go from the journal: one module for each destination, all with the same interface."""

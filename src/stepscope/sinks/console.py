@@ -1,4 +1,4 @@
-"""Readable lines on a terminal, in the manner of `TRAINER - Loss: 0.500000 | Grad norm: 2.300000`."""
+"""Readable lines on a terminal, in the format `TRAINER - Loss: 0.500000 | Grad norm: 2.300000`."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _HEAD = "misc"
 
 
 class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is printed, and how it is called."""
+    """Which records are printed, and the labels of metrics."""
 
     debug: bool = False
     labels: dict[str, str] = {}
@@ -42,16 +42,16 @@ class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def place(self) -> str:
-        """There is one terminal."""
+        """Always the same: there is one terminal."""
         return "console"
 
     @property
     def remote(self) -> bool:
-        """It is served in the trainer, whose terminal it is."""
+        """False: it runs in the trainer, which has the terminal."""
         return False
 
     def open(self) -> "ConsoleSink":
-        """Make the sink; progress that was asked for where rich is missing, or there is no terminal, is left out."""
+        """Make the sink; without rich or a terminal there is no progress line."""
         shows = self.progress is not False and not self.debug and has_terminal()
         return ConsoleSink(self, terminal=Terminal() if shows else None)
 
@@ -78,7 +78,7 @@ class ConsoleSink:
         self._latest = ""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Print the lines of all records that have one; a closed terminal takes nothing and refuses nothing."""
+        """Print the lines of all records that have one; errors of a closed terminal are ignored."""
         lines = [line for batch in batches for record in batch.records for line in self.lines(record)]
         if self._terminal is not None:
             for batch in batches:
@@ -89,7 +89,7 @@ class ConsoleSink:
         return {}
 
     def close(self) -> None:
-        """Take the progress away."""
+        """Remove the progress line."""
         if self._terminal is not None:
             self._terminal.close()
 
@@ -102,7 +102,7 @@ class ConsoleSink:
                     self._latest = f"{label(key, self._labels)}: {number(value)}"
 
     def lines(self, record: Record) -> Iterator[str]:
-        """Write a record as people read it; with `debug` every record, as JSON."""
+        """Format a record for reading; with `debug` every record, as JSON."""
         if self._config.debug:
             yield dumps(plain(record), indent=None)
         elif isinstance(record, Metric):

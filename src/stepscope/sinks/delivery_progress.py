@@ -14,10 +14,10 @@ Part = TypeVar("Part")
 
 
 class Delivery(Generic[Part]):
-    """What of the batches under way is still to be sent, so that a second offer sends only what is left.
+    """What is still to be sent of the current batches, so that a retry sends only the rest.
 
-    For each offer a sink calls `begin`, fills `parts` if the batches are new, sends them and removes those that are
-    settled, and calls `end`. A Retry in between leaves the rest for the next offer. Not thread-safe.
+    For each attempt a sink calls `begin`, fills `parts` if the batches are new, sends them and removes those that are
+    settled, and calls `end`. A Retry in between leaves the rest for the next attempt. Not thread-safe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class Delivery(Generic[Part]):
         self._failure: Retry | None = None
 
     def begin(self, batches: Sequence[Batch], timeout: float = float("inf")) -> bool:
-        """Start an offer that may take so many seconds; tell whether the batches are other ones than before."""
+        """Start an attempt with a time limit in seconds; return whether the batches are new."""
         self._deadline = self._clock() + timeout
         key = offer_key(batches)
         if key == self._key:
@@ -45,7 +45,7 @@ class Delivery(Generic[Part]):
         return True
 
     def time_left(self) -> float:
-        """Return the seconds that are left of this offer; Retry at once when there are none."""
+        """Return the remaining seconds of this attempt; raise Retry when there are none."""
         left = self._deadline - self._clock()
         if left <= 0:
             raise Retry(SLOW, after=0.0)
@@ -58,23 +58,23 @@ class Delivery(Generic[Part]):
             del self.parts[0]
 
     def refuse(self, reason: str, count: int = 1) -> None:
-        """Count what was refused without saying which records."""
+        """Count rejections for which the server did not name the records."""
         if count:
             self._refused[reason] += count
 
     def reject(self, reason: str, where: Iterable[int], *, together: bool) -> None:
-        """Note records that were refused, one by one or as a lot."""
+        """Mark records as rejected, individually or together."""
         self._rejected.update(where)
         self._together |= together
         self._reasons[reason] = None
 
     def fail(self, error: Retry, where: Iterable[int]) -> None:
-        """Note records on which the server failed; the other parts are still sent, and these are offered again."""
+        """Mark records on which the server failed; the other parts are still sent, and these are retried."""
         self._failed.update(where)
         self._failure = error
 
     def end(self) -> Mapping[str, int]:
-        """Finish: return what was refused by count; ServerError or Reject name the records that were not taken."""
+        """Finish: return the counts of rejections; ServerError or Reject name the records that were not accepted."""
         refused, failure = dict(self._refused), self._failure
         rejected, together, reason = sorted(self._rejected), self._together, "; ".join(self._reasons)
         failed = sorted(self._failed | self._rejected)

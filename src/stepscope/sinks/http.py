@@ -23,7 +23,7 @@ from stepscope.model.secret_text import is_secret
 
 
 class Proxy(NamedTuple):
-    """A proxy that takes HTTP, and what it wants to be shown."""
+    """An HTTP proxy and its credentials."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ def find_proxy(scheme: str, host: str, port: int, env: Mapping[str, str]) -> Pro
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         number = parts.port or 80
-    except ValueError:  # its words may hold a part of the password
+    except ValueError:  # the message may hold a part of the password
         raise ConfigError(f"the proxy ({scheme.upper()}_PROXY) cannot be used: only http://HOST:PORT can") from None
     if parts.scheme != "http" or not parts.hostname:
         shown = f"{parts.scheme}://{parts.hostname or ''}"
@@ -56,7 +56,7 @@ def find_proxy(scheme: str, host: str, port: int, env: Mapping[str, str]) -> Pro
 
 
 def is_here(host: str) -> bool:
-    """Tell whether a host is this machine: no proxy is used for it."""
+    """Return whether a host is this machine: no proxy is used for it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -64,7 +64,7 @@ def is_here(host: str) -> bool:
 
 
 def _variable(env: Mapping[str, str], name: str) -> str:
-    """Read a variable in lower or upper case; but under CGI it is a client who sets HTTP_PROXY."""
+    """Read a variable in lower or upper case; under CGI HTTP_PROXY is ignored, because clients set it."""
     upper = "" if name == "http_proxy" and "REQUEST_METHOD" in env else env.get(name.upper(), "")
     return (env.get(name) or upper).strip()
 
@@ -95,13 +95,13 @@ DENIED = frozenset({401, 403, 407})
 SERVER_ERROR = 500
 """The status of a server whose disk or database fails, whatever was sent, or that breaks on one record."""
 RETRYABLE = DENIED | {408, 425, 429, SERVER_ERROR, 502, 503, 504}
-"""The statuses after which a request is sent again: those about us, those that OTLP names, and 500."""
+"""The statuses after which a request is retried: those about credentials, those that OTLP names, and 500."""
 BLAMES_A_RECORD = frozenset({400, 413, 422})
-"""Statuses that one record, or their number, may cause; others are about the address."""
+"""Statuses that a record, or the number of records, may cause; others are about the address."""
 
 
 def is_address(url: str) -> bool:
-    """Tell whether a URL names a web server: http or https, a host, and a port that can be."""
+    """Return whether a URL is that of a web server: http or https, a host, and a valid port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -110,8 +110,8 @@ def is_address(url: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """Write an address without the name and password in it, and without parameters that are called a secret."""
-    if not is_address(url):  # its parts cannot be told apart
+    """Write an address without credentials and without parameters whose names mean secrets."""
+    if not is_address(url):  # it cannot be parsed
         return re.sub(r"^(\w+://)?.*@", r"\1", url, flags=re.DOTALL)
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
@@ -124,13 +124,13 @@ def without_secrets(url: str) -> str:
 
 
 def check_address(what: str, url: str, use: str = "http://HOST:PORT or https://HOST:PORT") -> None:
-    """Raise ConfigError unless a URL names a web server; `use` is what to write instead."""
+    """Raise ConfigError unless a URL is that of a web server; `use` is the suggested fix."""
     if not is_address(url):
         raise ConfigError(f"{what} {without_secrets(url)!r} is not usable; use {use}")
 
 
 def sendable(what: str, text: str | None) -> str | None:
-    """A text that a header can carry, without the line break that a file ends with; ConfigError does not show it."""
+    """A valid header value, without a trailing line break; ConfigError does not show it."""
     trimmed = text.strip() if text is not None else None
     if trimmed and not (trimmed.isascii() and trimmed.isprintable()):
         raise ConfigError(f"{what} cannot be sent: it has a line break or a character that is not ASCII")
@@ -138,7 +138,7 @@ def sendable(what: str, text: str | None) -> str | None:
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom to trust and who we are; all files are PEM."""
+    """CA and client certificates; all files are PEM."""
 
     certificate: str | None = None
     client_key: str | None = None
@@ -147,7 +147,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     """False accepts any certificate."""
 
     def check(self) -> None:
-        """Look whether the files are there; ConfigError names one that is not."""
+        """Check that the files exist; ConfigError names a missing one."""
         for name in (self.certificate, self.client_key, self.client_certificate):
             if name and not os.path.isfile(name):
                 raise ConfigError(f"TLS files: {name} is not there")
@@ -167,7 +167,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(NamedTuple):
-    """What the server said."""
+    """The response of the server."""
 
     status: int
     headers: Mapping[str, str]
@@ -214,7 +214,7 @@ class Connection:
         most: int = MOST_ANSWER,
         once: bool = False,
     ) -> Answer:
-        """Send a request and read at most so much of the answer; with `once` it never leaves here a second time."""
+        """Send a request and read a limited part of the response; with `once` it is never sent twice."""
         deadline = self._clock() + timeout
         if once:
             self._close()
@@ -224,7 +224,7 @@ class Connection:
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
                 # A server may close a connection that was idle just as we use it; a new one tells the truth.
                 reused = self._close()
-                late = self._clock() >= deadline  # then it was we who closed it
+                late = self._clock() >= deadline  # then we closed it ourselves
                 if fresh or not reused or late:
                     reason = explain(TimeoutError()) if late else f"the server closed the connection: {error!r}"
                     raise Retry(reason) from error
@@ -244,7 +244,7 @@ class Connection:
         self._close()
 
     def _close(self) -> bool:
-        """Close; tell whether the connection had been used before."""
+        """Close; return whether the connection had been used before."""
         connection, self._open = self._open, None
         reused, self._used = self._used, False
         if connection is not None:
@@ -298,7 +298,7 @@ class Connection:
         made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _through_proxy(self, path: str) -> tuple[str, Mapping[str, str]]:
-        """What to ask for, and headers for the proxy; through a tunnel, and without a proxy, just the path."""
+        """The request target, and headers for the proxy; through a tunnel, and without a proxy, just the path."""
         if self._proxy is None or self._context is not None:
             return path, {}
         name = f"[{self._host}]" if ":" in self._host else self._host
@@ -314,7 +314,7 @@ def _cut(connection: http.client.HTTPConnection) -> None:
 
 
 def explain(error: BaseException) -> str:
-    """Say in one line why there was no answer."""
+    """Describe in one line why there was no response."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the server's certificate is not trusted ({error.verify_message}); name its CA as `certificate`"
     if isinstance(error, ssl.SSLError):
@@ -335,7 +335,7 @@ def explain(error: BaseException) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
-    """Read Retry-After, in seconds or as a date; None when there is none, or it asks for no wait."""
+    """Read Retry-After, in seconds or as a date; None without one, or when it is in the past."""
     text = headers.get("retry-after", "").strip()
     try:
         if text.isascii() and text.isdigit():

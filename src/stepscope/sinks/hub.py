@@ -32,7 +32,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the hub is, and what it wants to be shown."""
+    """The address of the hub and the token."""
 
     url: str = DEFAULT
     token: str | None = None
@@ -58,7 +58,7 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def remote(self) -> bool:
-        """It is served by the shipper."""
+        """True: the shipper delivers to it."""
         return True
 
     @property
@@ -123,7 +123,7 @@ def pack(batches: Sequence[Batch]) -> bytes:
 
 
 def _rejected(answer: Answer, batches: Sequence[Batch]) -> dict[str, int]:
-    """What the hub refused, by reason; Reject for the batches that it took nothing of."""
+    """What the hub rejected, by reason; Reject for completely rejected batches."""
     try:
         found = msgspec.json.decode(answer.body)
         rejected = {str(reason): int(count) for reason, count in found["rejected"].items() if int(count) > 0}

@@ -1,4 +1,4 @@
-"""The OTLP sink: traces, metrics and logs to any OpenTelemetry server, over HTTP or gRPC as each signal wants."""
+"""The OTLP sink: traces, metrics and logs to any OpenTelemetry server, each over HTTP or gRPC."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ AGENT = "Stepscope OTel-OTLP-Exporter-Python/stepscope"
 
 
 class HttpSend:
-    """One signal's way to its server over HTTP. Not thread-safe."""
+    """Transport of one signal over HTTP. Not thread-safe."""
 
     def __init__(self, target: Target, *, now: Callable[[], float] = time.time) -> None:
         parts = urlsplit(target.url)
@@ -82,7 +82,7 @@ Preference = Literal["cumulative", "delta", "lowmemory"]
 
 
 class Send(Protocol):
-    """One signal's way to its server."""
+    """Transport of one signal."""
 
     def __call__(self, request: Request, timeout: float) -> PartialSuccess:
         """Deliver a request; Retry, or Reject with the request's own `where`."""
@@ -97,7 +97,7 @@ class _Options(OtlpOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Otlp(msgspec.Struct, frozen=True, kw_only=True):
-    """Where each signal goes, and how metrics are spelt."""
+    """The targets of the signals, and options for metrics."""
 
     targets: dict[Signal, Target]
     temporality: Preference = "cumulative"
@@ -129,7 +129,7 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def remote(self) -> bool:
-        """It is served by the shipper."""
+        """True: the shipper delivers to it."""
         return True
 
     def open(self) -> "OtlpSink":

@@ -32,7 +32,7 @@ _BLAMES_A_RECORD = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.
 
 
 class GrpcSend:
-    """One signal's way to its server over gRPC. Not thread-safe."""
+    """Transport of one signal over gRPC. Not thread-safe."""
 
     def __init__(self, signal: Signal, target: Target) -> None:
         self._target = target

@@ -17,7 +17,7 @@ _PORTS = {"grpc": 4317}
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one signal goes, and how."""
+    """The target of one signal and the options of the connection."""
 
     protocol: Protocol
     url: str

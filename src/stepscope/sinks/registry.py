@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OPTIONS = ("include", "exclude")
 """The options that every sink has."""
 SELF_TELEMETRY = ("stepscope/*", "stepscope.*", "system/*")
-"""What Stepscope records by itself of its own work and of the machine."""
+"""Records that Stepscope makes about itself and the machine."""
 OWN_RECORDS = (*SELF_TELEMETRY, EVENT_STARTED, EVENT_FINISHED, EVENT_EDITED)
 """The same and the start of a run, which has the command line, the configuration and the environment; end and edits."""
 _KIND = "kind:"
@@ -102,9 +102,9 @@ def _compiled(pattern: str) -> "re.Pattern[str]":
 
 
 LOCAL = "local"
-"""The journal itself: always there, so naming it asks for nothing more."""
+"""The journal itself: always written, so naming it changes nothing."""
 DEBUG = ("STEPSCOPE_DEBUG", "TUFT_OTEL_DEBUG")
-"""Variables that ask for every record on the console."""
+"""Variables that print every record on the console."""
 SINKS = Plugins(
     "sink",
     "stepscope.sinks",
@@ -147,7 +147,7 @@ class Config(Protocol):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A sink that was asked for, and its options; shown without them, for they may hold secrets."""
+    """A configured sink and its options; its repr omits them, because they may hold secrets."""
 
     name: str
     config: Any
@@ -199,12 +199,12 @@ def parse(given: Any, env: Mapping[str, str] | None = None) -> tuple[Chosen, ...
 
 
 def wants_debug(env: Mapping[str, str]) -> bool:
-    """Tell whether the environment asks for every record on the console, which is a sink then."""
+    """Return whether a variable requests every record on the console."""
     return any(env.get(name, "").strip().lower() in ("1", "true") for name in DEBUG)
 
 
 def with_debug(chosen: tuple[Chosen, ...], env: Mapping[str, str]) -> tuple[Chosen, ...]:
-    """Add the console when the environment asks for it, unless it is there."""
+    """Add the console when a variable requests it, unless it is configured."""
     if not wants_debug(env) or any(each.name == "console" for each in chosen):
         return chosen
     return (*parse(["console"], env), *chosen)

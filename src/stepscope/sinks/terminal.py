@@ -1,4 +1,4 @@
-"""A terminal with rich: lines scroll by, and one line below them tells how far the run has come."""
+"""A terminal with rich: scrolling lines, and one progress line below them."""
 
 import math
 import sys
@@ -10,13 +10,13 @@ from typing import Any
 from stepscope.model import formatting
 
 SHOW_SECONDS = 0.1
-"""The line below is drawn anew no more often."""
+"""Shortest interval between two updates of the progress line."""
 RATE_SECONDS = 30.0
-"""Steps per second are those of the last so many seconds."""
+"""The period over which steps per second are measured."""
 
 
 def has_terminal(stream: Any = None) -> bool:
-    """Tell whether people look at the output, and rich is there to draw on it."""
+    """Return whether the output is a terminal and rich is installed."""
     stream = sys.stdout if stream is None else stream
     try:
         if not stream.isatty():
@@ -28,7 +28,7 @@ def has_terminal(stream: Any = None) -> bool:
 
 
 def printable(text: str, stream: Any) -> str:
-    """Write letters that a stream's encoding lacks as escapes: one of them must not cost the whole text."""
+    """Escape characters that a stream's encoding lacks, so that the rest is printed."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -47,7 +47,7 @@ class Terminal:
         )
 
     def show(self, lines: Iterable[str], progress: str) -> None:
-        """Print lines, and draw the line below; a terminal that was closed takes nothing and refuses nothing."""
+        """Print lines, and draw the progress line; errors of a closed terminal are ignored."""
         try:
             if progress and not self._live.is_started:
                 self._live.start()
@@ -61,7 +61,7 @@ class Terminal:
             pass
 
     def close(self) -> None:
-        """Take the line below away."""
+        """Remove the progress line."""
         try:
             self._live.stop()
         except (OSError, ValueError):
@@ -69,7 +69,7 @@ class Terminal:
 
 
 class Pace:
-    """How far a run is and how fast, from the steps that go by."""
+    """Progress and speed of a run, from its steps."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -78,12 +78,12 @@ class Pace:
         self._shown = float("-inf")
 
     def reach(self, step: int) -> None:
-        """Take note of a step; earlier ones do not turn it back."""
+        """Note a step; lower ones are ignored."""
         if not self._seen or step > self._seen[-1][1]:
             self._seen.append((self._clock(), step))
 
     def is_due(self) -> bool:
-        """Tell whether it is time to show it again; no more than ten times a second."""
+        """Return whether to update the progress line; at most ten times a second."""
         now = self._clock()
         if now - self._shown < SHOW_SECONDS:
             return False
@@ -91,7 +91,7 @@ class Pace:
         return True
 
     def text(self, latest: str = "") -> str:
-        """Say it in one line, with the latest values behind."""
+        """Format progress in one line, followed by the latest values."""
         now = self._clock()
         while len(self._seen) > 2 and now - self._seen[0][0] > RATE_SECONDS:
             self._seen.popleft()

@@ -1,4 +1,4 @@
-"""The sink of a Tinker service, or of a server that speaks its telemetry: events to POST /api/v1/telemetry."""
+"""The Tinker sink: events to POST /api/v1/telemetry of a Tinker service or a compatible server."""
 
 import itertools
 import platform
@@ -37,7 +37,7 @@ _NO_SERVICE = frozenset({404, 405, 501})
 
 
 class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the service is, what it wants to be shown, and which kinds of record it gets."""
+    """Address and key of the service, and the kinds of record to send."""
 
     url: str = "http://127.0.0.1:4318"
     api_key: str | None = None
@@ -68,7 +68,7 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def remote(self) -> bool:
-        """It is served by the shipper."""
+        """True: the shipper delivers to it."""
         return True
 
     def open(self) -> "TinkerSink":
@@ -108,7 +108,7 @@ class TinkerSink:
             self._headers["x-api-key"] = config.api_key
         self._platform, self._version = platform.system(), f"stepscope-{_own_version()}"
         self._numbers: dict[str, int] = {}
-        """Events of each process that are settled; another shipper begins at 0 again, and ids tell repeated ones."""
+        """Settled events of each process; another shipper starts at 0 again, and ids identify repeated ones."""
         self._fresh: dict[str, int] = {}
         self._delivery: Delivery[list[_Waiting]] = Delivery(clock)
 
@@ -125,7 +125,7 @@ class TinkerSink:
         self._connection.close()
 
     def _requests(self, batches: Sequence[Batch]) -> list[list[_Waiting]]:
-        """Write the events of batches, and part them into requests of one session of one process."""
+        """Write the events of batches, and split them into requests of one session of one process."""
         self._fresh = {}
         found: dict[tuple[str, str], list[_Waiting]] = {}
         indices = itertools.count()
@@ -144,7 +144,7 @@ class TinkerSink:
         return [group[start : start + most] for group in found.values() for start in range(0, len(group), most)]
 
     def _send(self, lot: list[_Waiting], timeout: float) -> None:
-        """Send one request; what becomes of its events is noted in the delivery."""
+        """Send one request; the outcome of its events is recorded in the delivery."""
         first, events = lot[0], [each.event for each in lot]
         headers = {**self._headers, "x-idempotency-key": wire.idempotency_key(events)}
         content = wire.body(first.writer, first.session, events, self._platform, self._version)

@@ -18,21 +18,21 @@ from stepscope.hub.threads import Workers
 ENCODINGS = ("identity", "gzip", "deflate", "zstd")
 _WINDOW = 64 * 1024 * 1024
 _PIECE = 1024
-"""A piece of zstd can become 32 KiB per byte, all at once; one of gzip 1 KiB. What follows a member is copied."""
+"""A byte of zstd can expand to 32 KiB at once, one of gzip to 1 KiB. What follows a member is copied."""
 MEMBERS = 10_000
 """Members of a gzip body, frames of a zstd one; bgzip makes one for each 64 KiB."""
 _ZEROS, _NOTHING = re.compile(rb"\0*"), re.compile(b"")
-"""What may stand between two members."""
+"""Padding that is allowed between two members."""
 LARGE = 2 * 1024 * 1024
-"""Bytes of a body that takes much memory to parse: JSON of many small values grows twentyfold."""
+"""Bodies larger than this take much memory to parse: JSON of many small values grows twentyfold."""
 
 
 class TooLarge(ValueError):
-    """There is more inside than the limit."""
+    """The decompressed body exceeds the limit."""
 
 
 class Broken(ValueError):
-    """The bytes are not what their Content-Encoding says."""
+    """The bytes do not match their Content-Encoding."""
 
 
 def inflate(data: bytes, encoding: str, limit: int) -> bytes:
@@ -52,7 +52,7 @@ def inflate(data: bytes, encoding: str, limit: int) -> bytes:
 
 
 def _inflate(data: bytes, begin: Callable[[], Any], limit: int, padding: re.Pattern[bytes] = _NOTHING) -> bytes:
-    """Decompress members or frames one after the other, each with a decompressor of its own."""
+    """Decompress members or frames one after the other, each with its own decompressor."""
     parts: list[bytes] = []
     size = offset = members = 0
     while offset < len(data):
@@ -86,7 +86,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body as it came."""
+    """A body as received."""
 
     data: bytes
     encoding: str

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 SECONDS = 0.5
-"""Between two looks."""
+"""Seconds between two checks."""
 _FILES = "/proc/self/fd"
 _LAST_RECEIVED = struct.Struct("=52xI")
-"""Where Linux's tcp_info holds the milliseconds since the last data came."""
+"""Offset in Linux's tcp_info of the milliseconds since the last received data."""
 
 
 class Accepted(NamedTuple):

@@ -22,7 +22,7 @@ _MOST_RUNS = 50_000
 
 
 class Upload:
-    """What one request brings, being packed; `rejected` counts records by reason, `refused` names whole batches."""
+    """The content of one request while it is packed; `rejected` counts records, `refused` lists whole batches."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -30,7 +30,7 @@ class Upload:
         self.rejected: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
         self.refused: list[tuple[int, str]] = []
-        """The numbers, in the request, of batches of which nothing is taken, and why."""
+        """Indices in the request of completely rejected batches, and why."""
 
 
 class Ingest:
@@ -49,7 +49,7 @@ class Ingest:
     ) -> None:
         self.receiver = receiver
         self._ours = ours
-        """Whether our own SDK sends here: it may use any number of metric keys, as in a folder beside the hub."""
+        """Whether our own SDK sends here: its metric keys are not limited, as in local journals."""
         self._intake = intake
         self._scrubber = scrubber
         self._counters = counters
@@ -59,9 +59,9 @@ class Ingest:
     def add(
         self, upload: Upload, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
     ) -> str:
-        """Pack the records of one writer; without a number of its own the batch is given one.
+        """Pack the records of one writer; a batch without a sequence number is given one.
 
-        A token's project, when it has one, must be that of the run: else nothing is taken, and the answer says why.
+        A token's project, when it has one, must be that of the run: else the batch is rejected with that reason.
         """
         if trouble := run_id_trouble(writer.run):
             upload.rejected[trouble] += len(records)
@@ -85,7 +85,7 @@ class Ingest:
         return ""
 
     def submit(self, upload: Upload) -> "Future[None]":
-        """Give the upload to the intake; the future ends when it is safe, or with Retry."""
+        """Submit the upload to the intake; the future completes when it is synced, or with Retry."""
         self._counters.add_reasons("rejected", self.receiver, +upload.rejected)
         self._counters.add_reasons("dropped", self.receiver, upload.cut)
         future = self._intake.submit(upload.batches)
@@ -93,11 +93,11 @@ class Ingest:
         return future
 
     def reject(self, reason: str, count: int = 1) -> None:
-        """Count what was refused before it could be packed."""
+        """Count what was rejected before it could be packed."""
         self._counters.add("rejected", self.receiver, count, reason)
 
     def repeat(self) -> None:
-        """Count a request that came again though it had been taken."""
+        """Count a repeated request that was accepted before."""
         self._counters.add("retried", self.receiver, reason="taken before")
 
     def _count(self, done: "Future[None]", taken: int) -> None:
@@ -120,9 +120,9 @@ class RunOwners:
         self._projects: dict[str, str] = {}
 
     def admits(self, run: str, project: str, bound: str | None) -> bool:
-        """Tell whether a writer of a project may write to a run, `bound` being the token's only project.
+        """Return whether a writer of a project may write to a run; `bound` is the token's only project.
 
-        A run that nobody owns yet is the writer's from now on.
+        A run without a project gets the writer's from now on.
         """
         if bound is None and not self._matters():
             return True
@@ -158,13 +158,13 @@ class Writers:
 
 SECONDS = 600.0
 MOST = 50_000
-"""So many requests are remembered, for so long: an OTLP client gives up after a minute or two."""
+"""How many requests are remembered, and for how long: an OTLP client gives up after a minute or two."""
 
 Answer = TypeVar("Answer")
 
 
 class Repeats(Generic[Answer]):
-    """What was answered to which request, in the memory of this process. Safe to use from any thread."""
+    """Recent requests and their answers, in memory. Safe to use from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
         self._clock = clock
@@ -173,13 +173,13 @@ class Repeats(Generic[Answer]):
         self._known: dict[bytes, tuple[float, Answer]] = {}
 
     def find(self, key: bytes) -> Answer | None:
-        """The answer to a request that came before; None when it did not, or too long ago."""
+        """The answer to a repeated request; None for a new one, or when it was too long ago."""
         with self._lock:
             until, answer = self._known.get(key, (0.0, None))
             return answer if until > self._clock() else None
 
     def keep(self, key: bytes, answer: Answer) -> None:
-        """Remember an answer; the oldest go when their time is over, or when there are too many."""
+        """Remember an answer; the oldest are dropped after a time, or when there are too many."""
         with self._lock:
             self._known.pop(key, None)
             now = self._clock()
@@ -191,13 +191,13 @@ class Repeats(Generic[Answer]):
         return next(iter(self._known.values()))[0]
 
     def forget(self, key: bytes) -> None:
-        """Take the next one for the first: it was not taken after all."""
+        """Forget a request that was not accepted after all."""
         with self._lock:
             self._known.pop(key, None)
 
 
 def digest(words: Iterable[str], data: bytes) -> bytes:
-    """Tell requests apart: the bytes, and what else their meaning depends on."""
+    """Compute the key of a request: its bytes, and what else its meaning depends on."""
     found = hashlib.blake2b(data, digest_size=16)
     for word in words:
         found.update(b"\0" + word.encode("utf-8", "replace"))

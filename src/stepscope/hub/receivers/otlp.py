@@ -36,7 +36,7 @@ NO_RECORDED_VALUE = "a point without a recorded value"
 
 
 class Taken(NamedTuple):
-    """A request that could be read: when it is safe, and what of it was refused."""
+    """A decoded request: a future for when it is synced, and what was rejected."""
 
     safe: "Future[None]"
     rejections: Rejections
@@ -55,7 +55,7 @@ class OtlpReceiver:
     ) -> Taken:
         """Decode a request and hand it on; BadRequest when it cannot be read.
 
-        One that came before is answered as then, and not taken again: its client lost the answer.
+        A repeated request gets the same answer and is not stored again: its client lost the answer.
         """
         who = access.token.id if access.token is not None else ""
         scope_headers = (headers.get(HEADER_RUN, ""), headers.get(HEADER_EXPERIMENT, ""))
@@ -71,7 +71,7 @@ class OtlpReceiver:
         return taken
 
     def _settle(self, key: bytes, done: "Future[None]", rejections: Rejections) -> None:
-        """Remember of a request that is safe no more than what was refused; of one that is not, nothing."""
+        """Once a request is synced keep only its rejections; on failure forget it."""
         if done.cancelled() or done.exception() is not None:
             self._repeats.forget(key)
         else:
@@ -111,7 +111,7 @@ class OtlpReceiver:
 
 
 class _Clock:
-    """The time, for items that have none; two requests of such items may be alike and yet not the same."""
+    """The time for items that have none; identical requests of such items may be different ones."""
 
     was_read = False
 
@@ -133,7 +133,7 @@ _JSON_NAMES: tuple[tuple[bytes, Signal], ...] = (
 
 
 def guess_signal(encoding: Encoding, data: bytes) -> Signal:
-    """Tell the signal by the first item; traces when there is none."""
+    """Detect the signal from the first item; traces when there is none."""
     if encoding == "json":
         return next((signal for name, signal in _JSON_NAMES if name in data), "traces")
     try:

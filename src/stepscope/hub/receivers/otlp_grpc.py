@@ -24,12 +24,12 @@ from stepscope.wire.otlp.replies import BadRequest, Status, write_reply, write_s
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _UNARY = grpc.unary_unary_rpc_method_handler
 _MOST_CALLS = 64
-"""Calls at once on all connections; each may hold a message in memory before it is worked on."""
+"""Concurrent calls on all connections; each may hold a message in memory before it is processed."""
 _IDLE_SECONDS, _AGE_SECONDS, _GRACE_SECONDS = 120, 3600, 60
 
 
 def _options(limits: Limits) -> list[tuple[str, int]]:
-    """Bound messages, metadata, calls, and connections that are silent, idle, dead or old."""
+    """Options that limit messages, metadata, calls, and silent, idle, dead or old connections."""
     return [
         ("grpc.max_receive_message_length", limits.body),
         ("grpc.max_metadata_size", 16 * 1024),
@@ -63,7 +63,7 @@ class OtlpGrpc:
         self._server.add_generic_rpc_handlers([self._service(signal) for signal in GRPC_METHODS])
 
     def bind(self, address: str, tls: tuple[Path, Path] | None) -> int:
-        """Take a port; ConfigError when it is not free."""
+        """Bind a port; ConfigError when it is in use."""
         try:
             if tls is None:
                 port = self._server.add_insecure_port(address)
@@ -81,13 +81,13 @@ class OtlpGrpc:
         return self._port
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         await self._server.start()
-        most = self._limits.grpc_connections * 3 // 4  # the rest is for those that come between two looks
+        most = self._limits.grpc_connections * 3 // 4  # the rest allows for new ones between two checks
         self._evicting = asyncio.create_task(Eviction(self._port, most, self._busy.keys).run())
 
     async def stop(self, seconds: float) -> None:
-        """Finish the calls under way."""
+        """Finish running calls and stop."""
         if self._evicting is not None:
             self._evicting.cancel()
         await self._server.stop(seconds)
@@ -135,12 +135,12 @@ class OtlpGrpc:
             return self._receiver.take(signal, "protobuf", data, metadata, access)
 
         taken = await self._workers.run(parse, self._workers, data, take)
-        await asyncio.shield(asyncio.wrap_future(taken.safe))  # who goes away cancels for himself only
+        await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that disconnects cancels only its own wait
         return write_reply("protobuf", taken.rejections)
 
 
 async def _refuse(context: Any, refusal: Refusal) -> bytes:
-    """End a call with a code, and with what a client needs to come back at the right time."""
+    """End a call with a code and a retry delay."""
     code = 14 if refusal.retry_after is not None else rpc_code(refusal.status)
     status = Status(code, refusal.message, refusal.retry_after)
     details = (("grpc-status-details-bin", write_status("protobuf", status)),)

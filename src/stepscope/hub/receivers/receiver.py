@@ -35,7 +35,7 @@ BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class ReceiverRoute:
-    """One path of a receiver; parameters stand in braces, `{name}`, or `{name:path}` where slashes belong to it."""
+    """One path of a receiver, with parameters in braces: `{name}`, or `{name:path}` for one with slashes."""
 
     path: str
     answer: Callable[[Request], Awaitable[Response]]
@@ -64,20 +64,20 @@ class Receiver(Protocol):
 
     @property
     def prefixes(self) -> Sequence[str]:
-        """Paths below which it refuses whatever has no route."""
+        """Path prefixes below which it rejects requests without a route."""
 
     def routes(self) -> Sequence[ReceiverRoute]:
         """The paths it answers."""
 
     def credential(self, head: RequestHead) -> str:
-        """The token that a request shows, in whichever header or parameter the dialect has it; empty for none."""
+        """The token of a request, from the header or parameter that the dialect uses; empty for none."""
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write a refusal as clients of the dialect understand it, with when to retry where that is known."""
+        """Write an error in the dialect of the clients, with a retry delay where known."""
 
 
 class ReceiverPorts(Protocol):
-    """What a hub gives a receiver."""
+    """What a hub provides to receivers."""
 
     workers: Workers
     """Threads that decompress and decode bodies."""
@@ -96,14 +96,14 @@ class ReceiverPorts(Protocol):
 
     @property
     def files(self) -> Path:
-        """The folder below which a receiver keeps uploaded files, each receiver in a folder of its own."""
+        """The folder for uploaded files, with a subfolder for each receiver."""
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What the hub was told for its receivers, by the names of its options: `tinker-upstream`, for one."""
+        """Options of receivers, by name, such as `tinker-upstream`."""
 
     def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
-        """Make what masks, packs and journals the records of a receiver."""
+        """Create the object that masks, packs and journals the records of a receiver."""
 
 
 def open_receivers(ports: ReceiverPorts, found: Iterable[EntryPoint] | None = None) -> list[Receiver]:
@@ -130,7 +130,7 @@ def ordered_routes(receivers: Iterable[Receiver]) -> list[tuple[Receiver, Receiv
 
 
 class AccessRules:
-    """Which rule a request is under: that of a receiver's route, else of a receiver's prefix, else the default."""
+    """Finds the rule of a request: of a receiver's route, else of a receiver's prefix, else the default."""
 
     def __init__(
         self, receivers: Iterable[Receiver], limits: Limits, default: Callable[[RequestHead], AccessRule]

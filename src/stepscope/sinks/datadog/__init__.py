@@ -28,7 +28,7 @@ _FROM_ENV = {
 
 
 class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which way, to whom, and how things are called there."""
+    """Transport, destination, and the spelling of names."""
 
     transport: Literal["auto", "dogstatsd", "http"] = "auto"
     host: str | None = None
@@ -73,7 +73,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def remote(self) -> bool:
-        """It is served by the shipper."""
+        """True: the shipper delivers to it."""
         return True
 
     @property
@@ -88,7 +88,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def logs_intake(self) -> str:
-        """Where logs go: a host of their own, unless an address was given."""
+        """The address for logs: a separate host, unless an address was given."""
         return self.logs_url or self.url or f"https://http-intake.logs.{self.site}"
 
     def open(self) -> Sink:
@@ -170,6 +170,6 @@ def _env_tags(env: Mapping[str, str]) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Part tags by commas, else by spaces, as Datadog's variable allows both."""
+    """Split tags at commas, else at spaces, as Datadog's variable allows both."""
     parts = text.split(",") if "," in text else text.split()
     return [part.strip() for part in parts if part.strip()]

@@ -42,11 +42,11 @@ class Agent:
             try:
                 sock.sendall(struct.pack("<I", len(datagram)) + datagram)
             except OSError:
-                self.close()  # half of it may be on its way, and the rest would be read as something else
+                self.close()  # half of it may have been sent, and the rest would be misread
                 raise
             return
         sock.send(datagram)
-        # On this machine a closed port answers at once; it is not to be learnt with the next datagram only.
+        # On this machine a closed port answers at once; report it now and not with the next datagram.
         trouble = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if trouble:
             raise OSError(trouble, "the port answered that nothing listens")
@@ -75,5 +75,5 @@ class Agent:
 
 
 def most_bytes_of(address: Address) -> int:
-    """The size of a datagram that goes through whole."""
+    """The largest datagram that is not fragmented."""
     return UNIX_BYTES if address.socket_path else UDP_BYTES

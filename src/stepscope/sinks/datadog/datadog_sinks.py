@@ -38,7 +38,7 @@ LATE = "too old or too far in the future for Datadog"
 
 
 class ItemDelivery(Delivery[Item]):
-    """The batches under way as Datadog's items, less those that became too old."""
+    """The current batches as Datadog's items, without those that became too old."""
 
     def __init__(
         self, translator: Translator, now: Callable[[], float], clock: Callable[[], float] = time.monotonic
@@ -48,7 +48,7 @@ class ItemDelivery(Delivery[Item]):
         self._points_failed = False
 
     def translate(self, batches: Sequence[Batch], timeout: float) -> None:
-        """Go on where the last offer of the same batches ended, else start."""
+        """Continue where the last attempt on the same batches ended, else start."""
         if self.begin(batches, timeout):
             self._points_failed = False
             self.parts, refused = self._translator.translate(batches)
@@ -60,19 +60,19 @@ class ItemDelivery(Delivery[Item]):
         self.parts = timely
 
     def fail_items(self, error: Retry, items: Sequence[Item]) -> None:
-        """Note items on which the server failed."""
+        """Mark items on which the server failed."""
         self._points_failed |= any(isinstance(item, Point) for item in items)
         self.fail(error, [item.where for item in items])
 
     def finish(self) -> Mapping[str, int]:
-        """Keep what the translator learnt, unless its points come again, and end."""
+        """Commit the translator's state, unless its points are sent again, and finish."""
         if not self._points_failed:
             self._translator.commit()
         return self.end()
 
 
 BURST = 64
-"""Datagrams in a row after which the Agent gets a moment to read: its buffer holds about a hundred."""
+"""Consecutive datagrams after which to pause, so that the Agent can read: its buffer holds about a hundred."""
 PAUSE_SECONDS = 0.005
 TOO_LONG = f"longer than {LONGEST_LINE} bytes as a DogStatsD line"
 _NO_AGENT = (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTCONN, errno.ECONNRESET, errno.EPIPE)
@@ -207,7 +207,7 @@ class IntakeSink:
             connection.close()
 
     def _send(self, name: str, items: list[Item], timeout: float) -> None:
-        """Send the next request of a path and take what was settled off the front."""
+        """Send the next request of a path and remove what was settled."""
         body = next_body(ROUTES[name], items)
         headers = {**self._headers, "content-encoding": "deflate"} if body.compressed else self._headers
         answer = self._connections[name].post(self._paths[name], body.content, headers, timeout)

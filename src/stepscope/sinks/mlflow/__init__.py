@@ -46,15 +46,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A tracking server, and where in it a run goes."""
+    """A tracking server, and the experiment and run to use."""
 
     uri: str
     experiment: str | None = None
     """A name, or an id; None: named after each run's project."""
     known_as: Literal["name", "id"] | None = None
-    """What the experiment surely is; else digits are looked for as an id, then as a name."""
+    """Whether the experiment is an id or a name; by default digits are tried as an id, then as a name."""
     run_id: str | None = None
-    """An MLflow run that is there already, for all that comes."""
+    """An existing MLflow run, for all records."""
     authorization: str | None = None
     tls: Tls = Tls()
     timeout: float = 30.0
@@ -84,7 +84,7 @@ def read_target(options: Mapping[str, Any], env: Mapping[str, str]) -> Target:
 
 
 def _experiment(given: Options, env: Mapping[str, str]) -> tuple[str | None, Literal["name", "id"] | None]:
-    """The experiment and what it surely is: an option before a variable, MLflow's name before its id."""
+    """The experiment and whether it is a name or an id: options before variables, names before ids."""
     if given.experiment is not None and given.experiment_id is not None:
         raise ConfigError("sinks: mlflow: give either `experiment` or `experiment_id`")
     found: tuple[tuple[Any, Literal["name", "id"] | None], ...] = (
@@ -100,7 +100,7 @@ def _experiment(given: Options, env: Mapping[str, str]) -> tuple[str | None, Lit
 
 
 def _address(uri: str) -> tuple[str, tuple[str, str] | None]:
-    """Check an address; without credentials, and without a path of the API that was copied with it."""
+    """Check an address; remove credentials and the path of the API."""
     if not is_address(uri):
         shown = without_secrets(uri)
         raise ConfigError(
@@ -124,7 +124,7 @@ def _authorization(given: Options, credentials: tuple[str, str] | None) -> str |
 
 
 class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A tracking server, and which part of it is meant: runs (metrics, params, tags, status) or traces."""
+    """A tracking server, and which part to deliver: runs (metrics, params, tags, status) or traces."""
 
     target: Target
     part: Literal["runs", "traces"] = "runs"
@@ -151,7 +151,7 @@ class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def remote(self) -> bool:
-        """It is served by the shipper."""
+        """True: the shipper delivers to it."""
         return True
 
     @property

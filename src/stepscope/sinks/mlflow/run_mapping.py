@@ -20,7 +20,7 @@ from stepscope.wire.mlflow import birth_tags, pair_batches
 
 
 class Entry(NamedTuple):
-    """A record, who wrote it, and its index among all that were offered."""
+    """A record, its writer, and its index among all records of the call."""
 
     at: int
     writer: Writer
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 def by_run(batches: Sequence[Batch]) -> dict[str, list[Entry]]:
-    """Part the records of batches by run, in order."""
+    """Group the records of batches by run, in order."""
     found: dict[str, list[Entry]] = {}
     at = 0
     for batch in batches:
@@ -39,9 +39,9 @@ def by_run(batches: Sequence[Batch]) -> dict[str, list[Entry]]:
 
 
 SETTLE_SECONDS = 3.0
-"""After a create without an answer, how long a search has to find nothing before there is another."""
+"""After a create without a response, how long searches must find nothing before it is repeated."""
 FOLLOW_SECONDS = 20.0
-"""How long other hosts leave it to that of rank 0 to create the run."""
+"""How long other hosts wait for the host of rank 0 to create the run."""
 MOST_SIBLINGS = 100
 
 
@@ -62,7 +62,7 @@ class Found:
 
 
 class Runs:
-    """The runs of one server. `find` only looks; `open` creates, and deletes what an interrupted create left."""
+    """The runs of one server. `find` only searches; `open` creates, and deletes what an interrupted create left."""
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class Runs:
         self.experiments = Experiments(server, target)
         self._known: dict[str, Found] = {}
         self._asked_at: dict[str, float] = {}
-        """When the run of another rank was first looked for in vain."""
+        """When the run of another rank was first searched without success."""
         self._doubts: dict[str, float] = {}
-        """When a create was left without an answer."""
+        """When a create got no response."""
 
     def find(self, writer: Writer) -> Found | None:
-        """Find the run of a writer; None when it is not there yet, Retry when the server does not answer."""
+        """Find the run of a writer; None when it does not exist yet, Retry when the server does not respond."""
         known = self._known.get(writer.run)
         if known is None:
             found = self._search(writer)
@@ -94,7 +94,7 @@ class Runs:
         return self._known.get(writer.run)
 
     def open(self, writer: Writer, began: int) -> Found:
-        """Find the run of a writer, or create it with its begin in milliseconds; Retry says why neither could be."""
+        """Find the run of a writer, or create it with its start in milliseconds; Retry when neither succeeds."""
         known = self._known.get(writer.run)
         if known is not None:
             return known
@@ -115,7 +115,7 @@ class Runs:
         return known
 
     def settle(self, writer: Writer) -> Found | None:
-        """Choose among all runs with the tag of ours; delete those that were created here and never used."""
+        """Choose among all runs with our tag; delete those that were created here and never used."""
         found = self._search(writer)
         for other in found[1:]:
             if not other.attempt and other.creator == self._host:
@@ -123,11 +123,11 @@ class Runs:
         return found[0] if found else None
 
     def forget(self, writer: Writer) -> None:
-        """Look it up again: it is not there any more."""
+        """Forget a run that no longer exists."""
         self._known.pop(writer.run, None)
 
     def _search(self, writer: Writer) -> list[Found]:
-        """All runs with the tag, the one to use first: one in use before one that is not, then by age and id."""
+        """All runs with our tag, the one to use first: used ones before unused ones, then by age and id."""
         try:
             if self._target.run_id:
                 return [_read(self._server.get("runs/get", run_id=self._target.run_id)["run"])]
@@ -146,7 +146,7 @@ class Runs:
         return sorted(found, key=lambda each: (not each.attempt, each.start, each.id))
 
     def _await_turn(self, writer: Writer) -> None:
-        """Leave the create to the shipper that has rank 0, and give one without an answer time to show."""
+        """Leave the create to the shipper of rank 0, and wait for one without a response to become visible."""
         now = self._clock()
         if writer.rank and now - self._asked_at.setdefault(writer.run, now) < FOLLOW_SECONDS:
             raise Retry(f"the run {writer.run} is not in MLflow yet: it is for rank 0's host to create it", after=2.0)
@@ -186,13 +186,13 @@ def _read(run: dict[str, Any]) -> Found:
 
 
 LEAVE_SECONDS = 5.0
-"""How long the last words about dead trainers may take."""
+"""Time limit for ending the runs of dead trainers."""
 _SEVERITY = ("RUNNING", *mlflow.STATUSES.values())
-"""Statuses, mildest first: within an attempt the worst that any rank said stands."""
+"""Statuses, mildest first: within an attempt the worst that any rank reported counts."""
 
 
 def is_dead(writer: Writer) -> bool:
-    """Tell whether the process of a writer was on this host and is no more."""
+    """Return whether the process of a writer was on this host and is gone."""
     here = slug(os.uname().nodename).replace(".", "-")
     return writer.host == here and not is_alive(writer.pid, writer.wall_ns)
 
@@ -206,7 +206,7 @@ class Ends:
         """The run, its rank 0 in the newest attempt, and the time of its last record."""
 
     def take(self, run: Found, entries: Sequence[Entry]) -> None:
-        """Set the status that the ranks of the newest attempt give the run: the worst, and well only by rank 0."""
+        """Set the status from the ranks of the newest attempt: the worst, and success only by rank 0."""
         for _, writer, record in entries:
             if not writer.main or writer.attempt < run.attempt:
                 continue

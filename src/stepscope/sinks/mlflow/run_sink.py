@@ -20,7 +20,7 @@ GONE = "the run was deleted in MLflow; the rest goes to a new one"
 
 
 class MetricsSink:
-    """Sends metrics, params and tags to the MLflow run of each run; spans are not its business. Not thread-safe."""
+    """Sends metrics, params and tags to the MLflow run of each run; spans are ignored. Not thread-safe."""
 
     divisible = True
 
@@ -49,7 +49,7 @@ class MetricsSink:
         self._server.close()
 
     def _deliver(self, entries: list[Entry], timeout: float) -> None:
-        """Deliver the records of one run; the server was told how long all of them may take."""
+        """Deliver the records of one run, within the time limit of the call."""
         if not any(isinstance(entry.record, (Metric, Event, Alert)) for entry in entries):
             return
         first = min(entries, key=lambda entry: (entry.writer.rank, entry.writer.attempt)).writer
@@ -68,7 +68,7 @@ class MetricsSink:
             raise Retry(str(error)) from error
 
     def _begin_attempt(self, run: Found, writer: Writer) -> None:
-        """Take a run into use, or open it again; the tag comes last, so that a kill in between repeats it all."""
+        """Mark a run as used, or reopen it; the tag is set last, so that a kill in between repeats it all."""
         if writer.attempt <= run.attempt:
             return
         if run.status != "RUNNING" or run.presumed:
@@ -98,7 +98,7 @@ class MetricsSink:
         run.params.update(fresh)
 
     def _log_params_singly(self, run: Found, fresh: Mapping[str, str]) -> None:
-        """Find out which of them MLflow does not take, perhaps because another host has just set it."""
+        """Find which params MLflow rejects, possibly because another host has just set them."""
         refused = False
         for key, value in fresh.items():
             try:
@@ -148,6 +148,6 @@ class MetricsSink:
 
 
 def _began(entries: Sequence[Entry]) -> int:
-    """When a run began, in milliseconds: as its first process says, else with its first record."""
+    """When a run started, in milliseconds: from its first process, else from its first record."""
     started = [entry.writer.wall_ns for entry in entries if entry.writer.wall_ns > 0]
     return max(min(started or [entry.record.time for entry in entries]) // 1_000_000, 0)

@@ -21,17 +21,17 @@ MOST_SPANS = 500
 SERVER_ERRORS = frozenset({422, SERVER_ERROR})
 """MLflow answers 422 for a locked database as well as for a span it cannot read."""
 LINK_SECONDS, LOOK_SECONDS = 4.0, 10.0
-"""How long spans wait for their run to be created, and how often it is looked for afterwards."""
+"""How long spans wait for their run to be created, and the interval of searches afterwards."""
 AFTERWARDS_SECONDS = 2.0
-"""How long the run of spans that are sent already may be looked for."""
+"""How long the run of already sent spans is searched."""
 LEAVE_SECONDS = 5.0
-"""How long the last links may take."""
+"""Time limit for the last links."""
 MOST_LINKS = 100
 MOST_UNLINKED = 10_000
 
 
 class TracesSink:
-    """Sends spans, by trace; other records are not its business. Not thread-safe.
+    """Sends spans, by trace; other records are ignored. Not thread-safe.
 
     It never creates a run: if there is none after a while, spans are sent without it and linked later. With
     the id of an experiment nothing is looked up before the spans are sent. A server without MLflow's REST API, such as
@@ -47,10 +47,10 @@ class TracesSink:
         self._runs = Runs(self._server, target, clock=clock)
         self._delivery: Delivery[list[Entry]] = Delivery(clock)
         self._waiting: dict[str, float] = {}
-        """When the run of some spans was first looked for in vain."""
+        """When the run of some spans was first searched without success."""
         self._looked: dict[str, float] = {}
         self._unlinked: dict[str, tuple[Writer, list[str]]] = {}
-        """Traces that MLflow has without their run, and who wrote there."""
+        """Traces that MLflow has without their run, and their writers."""
         self._no_rest_api = float("-inf")
         """When the REST API was last found missing."""
 
@@ -70,7 +70,7 @@ class TracesSink:
         return self._delivery.end()
 
     def close(self) -> None:
-        """Link what is not linked yet, if the runs are there by now, and close the connection."""
+        """Link traces that are not linked yet, if their runs exist by now, and close the connection."""
         self._server.allow(LEAVE_SECONDS)
         for writer, _ in list(self._unlinked.values()):
             with contextlib.suppress(Retry):
@@ -80,7 +80,7 @@ class TracesSink:
         self._server.close()
 
     def _deliver(self, entries: list[Entry], timeout: float) -> None:
-        """Deliver the spans of one run; the server was told how long all of them may take."""
+        """Deliver the spans of one run, within the time limit of the call."""
         writer = entries[0].writer
         run, experiment = self._target_of(writer)
         headers = {
@@ -100,7 +100,7 @@ class TracesSink:
             self._look_afterwards(writer)
 
     def _target_of(self, writer: Writer) -> tuple[Found | None, str | None]:
-        """The run and the experiment of spans; neither where the server has no REST API to ask."""
+        """The run and the experiment of spans; neither where the server has no REST API."""
         given = self._runs.experiments.given
         if given is not None:
             return self._runs.known(writer), given
@@ -114,7 +114,7 @@ class TracesSink:
             return None, None
 
     def _look_afterwards(self, writer: Writer) -> None:
-        """Look for the run of spans that were sent without it, now and then, and link them."""
+        """Periodically search the run of spans that were sent without it, and link them."""
         now = self._clock()
         if now - self._looked.get(writer.run, float("-inf")) < LOOK_SECONDS:
             return
@@ -127,7 +127,7 @@ class TracesSink:
         self._server.allow(self.timeout)
 
     def _find(self, writer: Writer) -> Found | None:
-        """Find the run; it may be a moment away, and spans do not wait for it longer than a moment."""
+        """Find the run; it may be created soon, and spans wait for it only briefly."""
         now = self._clock()
         since = self._waiting.setdefault(writer.run, now)
         if now - since >= LINK_SECONDS and now - self._looked.get(writer.run, float("-inf")) < LOOK_SECONDS:
@@ -137,7 +137,7 @@ class TracesSink:
             run = self._runs.find(writer)
         except NoRestApi:
             raise
-        except NoAnswer:  # an outage is not the time in which a run is not created
+        except NoAnswer:  # time of an outage does not count
             del self._waiting[writer.run]
             raise
         except Retry:
@@ -167,7 +167,7 @@ class TracesSink:
                 raise Retry(str(error)) from error
 
     def _link(self, writer: Writer, run: Found | None, traces: Sequence[str] = ()) -> None:
-        """Remember traces without a run; link them once it is there. That it cannot be done now stops nothing."""
+        """Remember traces without a run and link them once it exists; failures are ignored."""
         if run is None:
             waiting = self._unlinked.setdefault(writer.run, (writer, []))[1]
             waiting += traces[: MOST_UNLINKED - len(waiting)]

@@ -1,4 +1,4 @@
-"""Talk to an MLflow server: calls that return, refuse, or ask to wait; and its experiments, found or made."""
+"""Calls of an MLflow server with their errors classified, and its experiments, found or created."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from stepscope.sinks.mlflow import Target
 from stepscope.wire.mlflow import API
 
 MOST_ANSWER = 64 * 1024 * 1024
-"""The answer for a run has all its params and the latest value of every metric."""
+"""Size limit of responses: that for a run has all its params and the latest value of every metric."""
 WAIT = frozenset({429, 503})
 UNCLEAR = frozenset({502, 504})
 """Statuses of a gateway: the server may or may not have processed the request."""
@@ -26,11 +26,11 @@ class NoAnswer(Retry):
 
 
 class NoRestApi(Retry):
-    """The server answered, and MLflow's REST API is not there: it may be a plain collector of traces."""
+    """The server has no MLflow REST API: it may be a plain collector of traces."""
 
 
 class Refused(Exception):
-    """The server refused a request."""
+    """The server rejected a request."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"HTTP {status}: {message[:300]}".rstrip(": "))
@@ -38,22 +38,22 @@ class Refused(Exception):
 
     @property
     def is_absent(self) -> bool:
-        """Whether the thing that was named is not there, or was deleted."""
+        """Whether the named object does not exist, or was deleted."""
         return self.code == "RESOURCE_DOES_NOT_EXIST" or "must be in the 'active'" in self.message
 
     @property
     def is_no_api(self) -> bool:
-        """Whether the path is not served, in words that are not MLflow's."""
+        """Whether the path does not exist and the response is not MLflow's."""
         return self.status in (404, 405, 501) and not self.code
 
     @property
     def blames_a_record(self) -> bool:
-        """Whether it can be about what was sent, rather than about who sent it and where."""
+        """Whether the content may be the cause, rather than credentials or address."""
         return self.status in (400, 413, 422) and not self.is_absent
 
 
 class Server:
-    """One connection to a tracking server. `allow` gives the calls to come so many seconds together."""
+    """One connection to a tracking server. `allow` sets a common time limit for the next calls."""
 
     def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
         self._connection = Connection(target.uri, target.tls)
@@ -64,15 +64,15 @@ class Server:
             self._headers["authorization"] = target.authorization
 
     def allow(self, seconds: float) -> None:
-        """Give the calls to come so much time."""
+        """Set a common time limit for the next calls, in seconds."""
         self._deadline = self._clock() + seconds
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """Ask for something."""
+        """Send a GET request."""
         return _read(self.send("GET", f"{API}{path}?{urlencode(query)}"))
 
     def post(self, path: str, body: Mapping[str, Any] | bytes, *, once: bool = False) -> dict[str, Any]:
-        """Ask for something to be done; with `once` a lost connection never makes it two."""
+        """Send a POST request; with `once` it is never repeated after a lost connection."""
         packed = body if isinstance(body, bytes) else msgspec.json.encode(body)
         return _read(self.send("POST", f"{API}{path}", packed, {"content-type": "application/json"}, once=once))
 
@@ -103,7 +103,7 @@ class Server:
 
 
 def retry_of(error: Refused, more: str = "") -> Retry:
-    """A refusal as something to wait for."""
+    """Convert an error to a Retry."""
     return (NoRestApi if error.is_no_api else Retry)(f"{error}{more}")
 
 
@@ -139,13 +139,13 @@ class Experiments:
 
     @property
     def given(self) -> str | None:
-        """The id that was given, which need not be looked up; digits are taken for one until the server knows none."""
+        """The configured id, which needs no lookup; digits count as an id until the server does not know it."""
         wanted = self._target.experiment
         is_id = wanted is not None and wanted.isdecimal() and int(wanted) < 2**63 and not self._is_name
         return wanted if is_id or self._target.known_as == "id" else None
 
     def find(self, project: str) -> str:
-        """The id of the experiment for a project; Retry says why there is none."""
+        """The id of the experiment for a project; Retry, with the reason, when there is none."""
         if self._target.known_as == "id" and self._target.experiment:
             return self._target.experiment
         wanted = self._target.experiment or project
@@ -157,7 +157,7 @@ class Experiments:
         return self._known[wanted]
 
     def forget(self) -> None:
-        """Look all of them up again; digits that are no experiment's id may be the name of one."""
+        """Look all of them up again; digits that are not an id may be a name."""
         self._known.clear()
         self._is_name = True
 
@@ -182,7 +182,7 @@ class Experiments:
         try:
             return str(self._server.post("experiments/create", {"name": name})["experiment_id"])
         except Refused as error:
-            if error.code == "RESOURCE_ALREADY_EXISTS":  # another was quicker
+            if error.code == "RESOURCE_ALREADY_EXISTS":  # another process created it
                 found = self._by_name(name)
                 if found is not None:
                     return found

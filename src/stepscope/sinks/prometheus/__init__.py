@@ -20,7 +20,7 @@ from stepscope.wire.openmetrics import CONTENT_TYPES, Family, choose, expose
 
 PATH = "/metrics"
 IDLE_SECONDS = 30.0
-"""A scraper that says nothing for so long is let go."""
+"""Time limit for a silent scraper, in seconds."""
 MOST_SCRAPERS = 16
 
 
@@ -30,11 +30,11 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A scraper that hangs up is no news."""
+        """Ignore scrapers that disconnect."""
 
 
 class Exposition:
-    """Serves until it is closed; OSError when the port cannot be had."""
+    """Serves until it is closed; OSError when the port is not available."""
 
     def __init__(self, host: str, port: int, families: Callable[[], list[Family]]) -> None:
         room = threading.BoundedSemaphore(MOST_SCRAPERS)
@@ -73,7 +73,7 @@ class Exposition:
                     self.wfile.write(body)
 
             def log_message(self, *arguments: object) -> None:
-                """Say nothing: the shipper's log is for trouble."""
+                """Log nothing: the shipper's log is for errors."""
 
         self._server = _Server((host, port), Scrape)
         self.port = int(self._server.server_address[1])
@@ -81,7 +81,7 @@ class Exposition:
         self._thread.start()
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(1.0)
@@ -92,7 +92,7 @@ DEFAULT_PORT = 9464
 
 
 class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where it is shown, what it is called, how much of it there may be."""
+    """Address, naming and limits."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -122,7 +122,7 @@ class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def remote(self) -> bool:
-        """It is served by the shipper."""
+        """True: the shipper delivers to it."""
         return True
 
     def open(self) -> "PrometheusSink":
@@ -131,7 +131,7 @@ class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PrometheusSink:
-    """Keeps the latest values and shows them from the first write to `close`."""
+    """Keeps the latest values and serves them from the first write to `close`."""
 
     timeout = 5.0
     divisible = True
@@ -141,7 +141,7 @@ class PrometheusSink:
         self._series = Series(namespace=config.namespace, most=config.max_series, stale_seconds=config.stale)
         self._exposition: Exposition | None = None
         self._shown_on = config.port
-        """The last port it was shown on."""
+        """The last port it was served on."""
         self._refused: Counter[str] = Counter()
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
@@ -157,19 +157,19 @@ class PrometheusSink:
         return dict(refused)
 
     def close(self) -> None:
-        """Stop showing."""
+        """Stop serving."""
         if self._exposition is not None:
             self._exposition.close()
             self._exposition = None
 
     @property
     def place(self) -> str:
-        """The address that scrapers fetch, with the port that was free when any would do."""
+        """The address that scrapers fetch, with the actual port if any was allowed."""
         return msgspec.structs.replace(self._config, port=self._shown_on).place
 
     @property
     def port(self) -> int:
-        """The port it is shown on; 0 before the first write."""
+        """The port it is served on; 0 before the first write."""
         return self._exposition.port if self._exposition is not None else 0
 
     def _show(self) -> None:

@@ -20,7 +20,7 @@ SCOPE_LABEL = "otel_scope_name"
 OWN_LABELS = frozenset(("project", "rank", "run", "le", "quantile", SCOPE_LABEL))
 """Labels that no attribute may have; an attribute of that name is called `exported_...`."""
 SWEEP_SECONDS = 1.0
-"""Between two sweeps for stale series when there is no room for new ones: each sweep visits all of them."""
+"""Seconds between two scans for stale series when there is no room for new ones: each visits all series."""
 _SAMPLES = ("histogram", "distribution", "timing")
 _STEP_METRIC = Instrument(cumulative=False)
 
@@ -28,7 +28,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class _Sample(NamedTuple):
-    """A value on its way to its series."""
+    """A value to add to its series."""
 
     key: str
     type: FamilyType
@@ -48,7 +48,7 @@ class _Known(NamedTuple):
 
 
 class Series:
-    """Takes the metrics of one thread and is read by others. The latest stands, in whatever order records come."""
+    """Written by one thread and read by others. The value with the latest time wins, in whatever order records come."""
 
     def __init__(self, *, namespace: str, most: int, stale_seconds: float) -> None:
         self._namespace, self._most, self._stale = namespace, most, stale_seconds * 1e9
@@ -57,14 +57,14 @@ class Series:
         """The family that has a sample of each name."""
         self._count = 0
         self.clashes = 0
-        """Attributes that had to share a label with another one, or take another name."""
+        """Count of attributes that had to share a label with another one, or take another name."""
         self._swept = float("-inf")
-        """What counted as stale at the last look."""
+        """The time limit for stale series at the last scan."""
         self._temporality = Temporality("cumulative", most)
         self._lock = threading.Lock()
 
     def take(self, writer: Writer, record: Metric, now: float) -> list[str]:
-        """Keep the values of a record unless it is stale; return the reason for each value that is refused."""
+        """Keep the values of a record unless it is stale; return the reason for each rejected value."""
         oldest = now * 1e9 - self._stale
         if record.time < oldest:
             return []
@@ -98,7 +98,7 @@ class Series:
             ]
 
     def _keep(self, sample: _Sample, time: int, labels: Labels, oldest: float) -> str:
-        """Keep a value if it is the latest of its series; return the reason when it is refused."""
+        """Keep a value if it is the latest of its series; return the reason when it is rejected."""
         name = metric_name(sample.key, self._namespace)
         if sample.type == "counter":
             name = name.removesuffix("_total")
@@ -124,7 +124,7 @@ class Series:
         return ""
 
     def _sweep(self, oldest: float) -> None:
-        """Forget series that said nothing for too long."""
+        """Remove stale series."""
         self._swept = oldest
         for name, known in list(self._families.items()):
             for key in [key for key, each in known.series.items() if each.time < oldest]:
@@ -141,7 +141,7 @@ def _as_key(labels: Mapping[str, str]) -> Labels:
 
 
 def _as_sums(record: Metric, instrument: Instrument) -> Metric:
-    """Make what adds up of samples and sampled counts: a sample is a histogram of one value."""
+    """Convert samples and sampled counts to values that can be added: a sample is a histogram of one value."""
     rate = record.attrs.get(names.ATTR_SAMPLE_RATE)
     weight = 1 / rate if isinstance(rate, float) and 0 < rate < 1 else 1.0
     if instrument.type in _SAMPLES:
@@ -162,7 +162,7 @@ def _as_sums(record: Metric, instrument: Instrument) -> Metric:
 
 
 def _samples(instrument: Instrument, key: str, value: Value) -> Iterator[_Sample]:
-    """Tell what a value is to Prometheus. Samples, and histograms without bounds, are a summary of no quantiles."""
+    """Return the Prometheus type of a value; samples, and histograms without bounds, are plain summaries."""
     text = instrument.description
     if isinstance(value, (int, float)):
         is_counter = instrument.type == "sum" and instrument.monotonic
