@@ -8,7 +8,7 @@ from stepscope.model.errors import ConfigError
 
 
 def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) -> Any:
-    """Have an app's requests recorded in the run that is current then, each as one span; the app itself.
+    """Record an app's requests in the run current at that time, each as one span; return the app.
 
     `excluded_urls` are regular expressions of paths that are not recorded, such as one that clients poll. Needs
     opentelemetry-instrumentation-fastapi: ConfigError without it.
@@ -25,7 +25,7 @@ def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) ->
 
 
 def uninstrument(app: Any) -> None:
-    """End that."""
+    """Stop recording an app's requests."""
     _instrumentor().uninstrument_app(app)
 
 

@@ -1,4 +1,4 @@
-"""How a framework's callback comes to a run, which it joins or starts, and to which categories its values go."""
+"""The run of a framework's callback, joined or started, and the categories of its values."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping
@@ -10,16 +10,16 @@ from stepscope.model.names import ATTR_BUCKET
 
 EVALUATE = "train.evaluate"
 CONFIG = "train.config"
-"""The event that tells a configuration which was known only after the run began."""
+"""The event with a configuration that became known only after the run started."""
 Method = Callable[..., None]
 _GOES_ON = ("running", "disabled")
 
 
 class Joined:
-    """The run of a callback. A run that was started here is ended here; one that was joined goes on."""
+    """The run of a callback. A run that was started here is ended here; one that was joined continues."""
 
     _paused: ClassVar["Joined | None"] = None
-    """Whose run goes on only in case more follows."""
+    """The callback whose run is kept open in case more follows."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
@@ -60,7 +60,7 @@ class Joined:
         return run
 
     def enter_step(self, number: int) -> None:
-        """Enter a step, which counts as productive unless a span inside it says otherwise."""
+        """Enter a step, which counts as productive except for spans with another bucket."""
         self.leave_step()
         if self.current is not None:
             self._step = self.current.step(number).__enter__()
@@ -103,7 +103,7 @@ class Joined:
         self.leave_step()
 
     def pause(self) -> None:
-        """End what is open, but let a run that was started here go on, for more may follow.
+        """End what is open, but keep a run that was started here open, because more may follow.
 
         It ends with the process, or when a framework's callback begins something else.
         """
@@ -146,7 +146,7 @@ def counted(method: Method) -> Method:
 
 
 class Categories:
-    """Sorts values into categories by the prefix of their keys, which is then taken off.
+    """Sorts values into categories by the prefix of their keys, which is then removed.
 
     It stays on where it is one of `whole`, and where the short name is taken: a key that had no prefix comes first,
     then the one that had the name in an earlier call, then those of earlier prefixes. Their order in a call counts

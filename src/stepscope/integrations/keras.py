@@ -32,7 +32,7 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
         return self._before + max(self._batch, 0)
 
     def set_params(self, params: Any) -> None:
-        """Take what Keras says as `fit`, `evaluate` or `predict` begins; a validation inside `fit` is none of them."""
+        """Accept the parameters of `fit`, `evaluate` or `predict`; a validation inside `fit` has none."""
         super().set_params(params)
         self._fits = False
 

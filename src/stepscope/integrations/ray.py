@@ -1,4 +1,4 @@
-"""Ray: tasks and actors record into the run of who calls them, each call a span below the caller's."""
+"""Ray: tasks and actors record into the run of their caller, each call a child span of the caller's."""
 
 import functools
 import inspect
@@ -16,7 +16,7 @@ from stepscope.extend import attach, current, detach, environment, extract, inje
 from stepscope.model.errors import ConfigError
 
 ARGUMENT = "_stepscope"
-"""The keyword argument in which a call brings its run and context."""
+"""The keyword argument in which a call carries its run and context."""
 VARIABLE = "STEPSCOPE_CARRIED_RUN"
 RUN_FIELD = "stepscope-run"
 _lock = threading.Lock()
@@ -46,7 +46,7 @@ def carried(target: Any = None, /, *, name: str | None = None) -> Any:
 def runtime_env(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A `runtime_env` for `ray.init` with which every worker joins the current run as it starts, decorated or not.
 
-    What is given is kept. Without a run it is what was given. ConfigError when its setup hook is no function.
+    Given values are kept; without a run nothing is added. ConfigError when its setup hook is not a function.
     """
     env = dict(given or {})
     run = stepscope.current_run()
@@ -72,7 +72,7 @@ def _both(other: Callable[[], object]) -> None:
 
 
 def outgoing() -> dict[str, str]:
-    """What a call brings with it: trace, baggage and keys of the caller, and its run."""
+    """The context that a call carries: trace, baggage and keys of the caller, and its run."""
     carrier = inject()
     run = stepscope.current_run()
     if run is not None:
@@ -121,7 +121,7 @@ def _join(text: str | None) -> None:
 
 
 class _Inside:
-    """The context that a call brought, and a span in it."""
+    """The context that a call carries, and a span in it."""
 
     __slots__ = ("_carrier", "_name", "_span", "_token")
 
@@ -149,7 +149,7 @@ class _Inside:
 
 
 def _send(invocation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Add what a call brings; Ray calls this in the caller's process, wherever its handle came from."""
+    """Add the context to a call; Ray calls this in the caller's process, wherever its handle came from."""
 
     def send(args: Any, kwargs: Any) -> Any:
         return invocation(args, {**(kwargs or {}), ARGUMENT: outgoing()})
@@ -175,7 +175,7 @@ def _wrap(function: Callable[..., Any], name: str) -> Any:
 
 
 def _same_sort(function: Callable[..., Any], name: str) -> Any:
-    """A function of the same sort, for Ray asks which it is, that calls it inside a span."""
+    """Wrap a function in one of the same kind, which Ray inspects, that calls it inside a span."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)

@@ -60,7 +60,7 @@ class StepscopeTrainCallback(UserCallback):  # type: ignore[misc]
             run.log({f"worker_{rank}": values} if rank else values, step, "trainer", axis=axis)
         if checkpoint is not None:
             run.event("train.checkpoint", {"path": str(checkpoint.path)}, step=step)
-        run.flush(FLUSH_SECONDS)  # this process is not told when it ends
+        run.flush(FLUSH_SECONDS)  # this process gets no notice of its end
 
     @counted
     def after_exception(self, run_context: Any, worker_exceptions: Mapping[int, BaseException]) -> None:

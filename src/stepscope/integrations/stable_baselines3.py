@@ -17,7 +17,7 @@ _SAID = ("learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lam
 
 
 class _Writer(KVWriter):  # type: ignore[misc]
-    """Takes what the logger of an algorithm dumps."""
+    """Receives what the logger of an algorithm dumps."""
 
     def __init__(self, run: stepscope.Run) -> None:
         self._run = run
@@ -30,7 +30,7 @@ class _Writer(KVWriter):  # type: ignore[misc]
             self._run.log(values, step, category, axis=AXIS)
 
     def close(self) -> None:
-        """Nothing is open here."""
+        """Does nothing."""
 
 
 class StepscopeCallback(BaseCallback):  # type: ignore[misc]

@@ -47,7 +47,7 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
 
     @counted
     def on_prediction_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Begin the evaluation: the Trainer does not say so earlier."""
+        """Begin the evaluation: the Trainer has no earlier callback."""
         self._joined.enter_evaluation(lambda: _config(args, more.get("model")))
 
     @counted

@@ -1,1 +1,1 @@
-"""The training process: records go in, frames go out, nothing comes back to hurt the loop."""
+"""The training process: records go in, frames go out, and no error reaches the training loop."""

@@ -83,7 +83,7 @@ def init(
 
 
 def _watch(run: Run, rules: "Callable[[Run], TrainerRules] | None", on_alert: OnAlert | None) -> None:
-    """Have rules judged beside the diagnosis of a run, and what fires passed on."""
+    """Evaluate alert rules together with the diagnosis of a run, and pass on what fires."""
     if rules is not None:
         run.diagnosis.rules = rules(run)
     if on_alert is not None:
@@ -102,7 +102,7 @@ def _alert_rules(given: "Given | None") -> "Callable[[Run], TrainerRules] | None
 
 
 def _begin(run: Run) -> None:
-    """Connect a run to its process; the connections come apart in the reverse order when it finishes."""
+    """Connect a run to its process; the connections are removed in reverse order when it finishes."""
     global _current
     _current = run
     run.elsewhere = run_here
@@ -124,7 +124,7 @@ def _begin(run: Run) -> None:
 
 
 def _join_opentelemetry(run: Run) -> Callable[[], None]:
-    """Take what libraries give to OpenTelemetry; imported here, for it is half of OpenTelemetry's API."""
+    """Record what libraries give to OpenTelemetry; imported here because it loads half of OpenTelemetry's API."""
     from stepscope.sdk import otel
 
     return otel.install(run)
@@ -141,7 +141,7 @@ def _start_probes(run: Run) -> Callable[[], object]:
 
 
 def _begin_delivery(run: Run) -> None:
-    """Have the sinks served; imported here, for most runs have none."""
+    """Start delivery to the sinks; imported here because most runs have none."""
     from stepscope.sdk import shipper
 
     shipper.begin(run)
@@ -154,12 +154,12 @@ def _forget(run: Run) -> None:
 
 
 def current_run() -> Run | None:
-    """The run `init` started last and nobody finished."""
+    """The run that `init` started last, unless it is finished."""
     return _current
 
 
 def run_here() -> Run:
-    """The current run of this process, else one that records nothing: what a run sent from elsewhere becomes."""
+    """The current run of this process, else one that records nothing: what an unpickled run becomes."""
     return OffRun() if _current is None else _current
 
 
@@ -190,7 +190,7 @@ def event(name: str | None = None, data: Mapping[str, Any] | None = None, severi
 def alert(
     name: str | None = None, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any
 ) -> None:
-    """Record something a person should be told; see `Run.alert`."""
+    """Record something that needs attention; see `Run.alert`."""
     if _current is not None:
         _current.alert(name, severity, message, step=step, **attrs)
 

@@ -25,16 +25,16 @@ class _Waiter(threading.Event):
 
 
 class Diagnoses(Protocol):
-    """Takes records once they are written, and judges them after the round."""
+    """Receives records once they are written, and evaluates them after the round."""
 
     def take(self, batch: list[bytes], attempt: int) -> None:
-        """Take records that were written."""
+        """Receive records that were written."""
 
     last: bool
     """Whether the run ends: what is found must be written in this round."""
 
     def work(self) -> None:
-        """Judge some of what waits; all of it, if it can, when the run ends."""
+        """Evaluate some of the waiting records; when the run ends, all of them if possible."""
 
 
 class Flusher:

@@ -18,7 +18,7 @@ class Outcomes:
         self.reset()
 
     def reset(self) -> None:
-        """Start again from nothing, with a fresh lock (after a fork the old one may be held for ever)."""
+        """Reset, with a new lock (after a fork the old one may be held forever)."""
         self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
         self._pending: deque[tuple[str, int]] = deque()
@@ -41,12 +41,12 @@ class Outcomes:
             self._lock.release()
 
     def reject(self, key: str, reason: str, count: int = 1) -> None:
-        """Count values that can not be kept, and note it once for their key."""
+        """Count values that cannot be recorded, and warn once for their key."""
         self.add("rejected", "value", reason, count)
         self.notice("rejected", key, f"{key!r} was rejected ({reason}) and counted; training goes on")
 
     def reject_arguments(self, call: str, names: Iterable[str]) -> None:
-        """Count arguments that a call does not know, and note it once for each."""
+        """Count unknown arguments of a call, and warn once for each."""
         for name in names:
             self.reject(f"{call}({name}=...)", "unknown argument")
 
@@ -61,11 +61,11 @@ class Outcomes:
         self.notice("notice", text, text)
 
     def rearm(self, topic: str, about: str) -> None:
-        """Allow a notice again, once what it was about is mended."""
+        """Allow a notice again, once its cause is fixed."""
         self._warned.pop((topic, about), None)
 
     def take_notices(self) -> list[str]:
-        """Hand over the warnings not printed yet."""
+        """Return the warnings not printed yet."""
         return [self._notices.popleft() for _ in range(len(self._notices))]
 
     def snapshot(self) -> dict[str, int]:
@@ -77,7 +77,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """True when all that was asked for is done; otherwise the fields say what is missing."""
+    """True when everything is done; otherwise the fields describe what is missing."""
 
     done: bool
     """For `flush`, that all is in the journal; for `finish(wait=...)`, that every remote sink has taken it too."""

@@ -91,7 +91,7 @@ class Recorder:
         return self._late > 0
 
     def put(self, packed: bytes) -> None:
-        """Take a record."""
+        """Add a record."""
         self.append(packed)
         if len(self.buffer) >= self.limit:
             self.crowded()

@@ -23,7 +23,7 @@ from stepscope.sdk.settings import default_home
 def announce(run: Part, stream: TextIO | None = None) -> None:
     """Print the line on standard error, from rank 0 of a run that is not quiet. Never raises.
 
-    Unless `quiet` says so, it is printed only where standard error is a terminal.
+    By default it is printed only where standard error is a terminal.
     """
     try:
         out = sys.stderr if stream is None else stream

@@ -87,4 +87,4 @@ class AlertingPart(Part, Protocol):
     def alert(
         self, name: str, severity: str = "WARN", message: str = "", *, step: int | None = None, **attrs: Any
     ) -> None:
-        """Record something a person should be told."""
+        """Record something that needs attention."""

@@ -1,4 +1,4 @@
-"""Diagnosis in the trainer: judges what was written, in small slices, records what it finds and calls back."""
+"""Diagnosis in the trainer: processes what was written, in small slices, records findings and calls back."""
 
 import queue
 import threading
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 OnAlert = Callable[["Finding"], object]
 SLICE_SECONDS = 0.0005
-"""So long it works before it lets the loop have the interpreter..."""
+"""How long it works before it releases the interpreter to the loop..."""
 PAUSE_SECONDS = 0.001
-"""... for at least so long."""
+"""... for at least this long."""
 ROUND_SECONDS = 0.01
-"""So long it works in each round of the flusher."""
+"""Time limit in each round of the flusher."""
 LAST_SECONDS = 0.1
-"""So long at the end of the run, if it was loaded by then."""
+"""Time limit at the end of the run, if it is loaded by then."""
 MOST_WAITING = 20_000
-"""Records that wait to be judged; when more come than can be judged, the diagnosis begins anew with the next."""
+"""Limit on waiting records; when it is exceeded, the diagnosis restarts with the next record."""
 SLICE_RECORDS = 16
 LEAST_RECORDS = 16
-"""The diagnosis is loaded, which takes about 0.1 s on a thread of its own, once so much was recorded."""
+"""How much must be recorded before the diagnosis is loaded, which takes about 0.1 s on its own thread."""
 PROGRAM = frozenset(("alert", "error", "crash", "dead_rank"))
 """Findings about what the program itself recorded."""
 
 
 class SelfDiagnosis:
-    """Judges the records of this process. Called by the flusher's thread alone; finds nothing about other ranks."""
+    """Diagnoses the records of this process, not of other ranks. Called by the flusher's thread alone."""
 
     def __init__(
         self,
@@ -46,30 +46,30 @@ class SelfDiagnosis:
         self._run, self._clock, self._pause = run, clock, pause
         self.callback: Callback | None = None
         self.rules: TrainerRules | None = None
-        """The alert rules of `init`, judged with the same records."""
+        """The alert rules of `init`, evaluated on the same records."""
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything; a child does this after a fork."""
+        """Discard all state; called in a child after a fork."""
         self._waiting: deque[bytes] = deque()
         self._diagnosis: Diagnosis | None = None
         self._loading = False
         self._attempt = 1
         self._seen = 0
         self.last = False
-        """Whether the run ends: what can be judged in time is judged before its end is recorded."""
+        """Whether the run ends: waiting records are diagnosed within the time limit before the end is recorded."""
         self._recorded: set[tuple[object, ...]] = set()
         if self.rules is not None:
             self.rules.reset()
 
     @property
     def wanted(self) -> bool:
-        """Whether records are diagnosed here: as the setting says, else when there is a callback to call."""
+        """Whether records are diagnosed here: the setting, else whether there is a callback."""
         chosen = self._run.settings.diagnosis
         return self.callback is not None if chosen is None else chosen
 
     def take(self, batch: list[bytes], attempt: int) -> None:
-        """Take records that were written."""
+        """Receive records that were written."""
         wanted = self.wanted
         if not self._run.main or not (wanted or self.rules):
             return
@@ -92,11 +92,11 @@ class SelfDiagnosis:
 
     @property
     def loaded(self) -> bool:
-        """Whether it can judge."""
+        """Whether it is loaded."""
         return self._diagnosis is not None
 
     def work(self) -> None:
-        """Judge what waits, as long as a round may take, and tell what is new."""
+        """Diagnose waiting records within the time limit of a round, and report new findings."""
         diagnosis, rules = self._diagnosis, self.rules
         waits = diagnosis is None and self.wanted and not self.last
         if waits or not self._waiting or (diagnosis is None and rules is None):
@@ -136,10 +136,10 @@ class SelfDiagnosis:
 
 
 class Callback:
-    """Calls `on_alert` on a thread of its own, one finding after the other; what it raises is counted."""
+    """Calls `on_alert` on its own thread, one finding after the other; what it raises is counted."""
 
     MOST = 256
-    """Findings that wait for a callback that takes long; further ones are counted and not passed on."""
+    """Limit on findings waiting for a slow callback; further ones are counted and not passed on."""
 
     def __init__(self, run: Part, on_alert: OnAlert) -> None:
         self._run, self._on_alert = run, on_alert
@@ -147,7 +147,7 @@ class Callback:
         self._thread: threading.Thread | None = None
 
     def put(self, finding: "Finding") -> None:
-        """Have the callback called; never waits."""
+        """Queue a call of the callback; never waits."""
         try:
             self._findings.put_nowait(finding)
         except queue.Full:
@@ -166,7 +166,7 @@ class Callback:
                 self._run.outcomes.notice("on_alert", type(error).__name__, f"on_alert raised {error!r}")
 
     def close(self, deadline: float, _until: float) -> None:
-        """Wait until the callback has had every finding, at most until the deadline."""
+        """Wait until the callback got every finding, at most until the deadline."""
         if self._thread is None or self._thread is threading.current_thread():
             return
         try:

@@ -196,7 +196,7 @@ class _Threads:
     def leave(self, deadline: float, patient_until: float) -> None:
         """Deliver what is left while there is time; the rest stays in the journal for `stepscope ship`.
 
-        After `patient_until` a failing sink is not waited for, unless it asked to be retried in time.
+        After `patient_until` a failing sink is not waited for, unless its retry delay ends in time.
         """
         self()
         for worker in self._workers:

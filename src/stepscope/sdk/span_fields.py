@@ -116,7 +116,7 @@ def unusual_fields(
 
 
 def _is_aside(key: str) -> bool:
-    """Tell whether a key carries a field of OTLP that is no attribute there."""
+    """Return whether a key holds a field of OTLP that is not an attribute there."""
     return (
         key.startswith((otlp_names.ATTR_SCOPE, "otel.dropped_", otlp_names.ATTR_FLAGS))
         or key == otlp_names.ATTR_TRACE_STATE
@@ -137,6 +137,6 @@ def read_limits(env: Mapping[str, str]) -> Limits | None:
 
 
 def _limit(env: Mapping[str, str], *variables: str) -> int | None:
-    """The first of some variables that is a whole number; others are passed over, as OpenTelemetry asks."""
+    """The first of some variables that is an integer; others are skipped, as OpenTelemetry specifies."""
     texts = (env.get(variable, "").strip() for variable in variables)
     return next((int(text) for text in texts if text.isdecimal()), None)

@@ -133,7 +133,7 @@ def hold_torch(key: str, tensor: Any) -> Any:
 
 
 def hold_jax(key: str, array: Any) -> Any:
-    """Hold a jax array (they never change) and ask for its copy to the host."""
+    """Hold a jax array (they never change) and request its copy to the host."""
     if array.size != 1:
         raise Refused("vector")
     array.copy_to_host_async()

@@ -1,4 +1,4 @@
-"""The run that training code writes to: the current one, or a new one with the sinks that code asked for."""
+"""The run that training code writes to: the current one, or a new one with the requested sinks."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from stepscope.extend import SETTINGS, describe_error, load_settings, safe_run_i
 Wanted = Mapping[str, Mapping[str, Any]]
 """Sinks by name, each with its options."""
 _PROTOCOLS = {4317: "grpc", 4318: "http/protobuf"}
-"""What is spoken at the ports that OTLP has for itself."""
+"""The protocols of OTLP's standard ports."""
 
 
 def begin(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run:
@@ -52,12 +52,12 @@ def begin_quietly(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run
 def otlp(endpoint: Any, otherwise: str | None = None) -> Wanted:
     """The OTLP sink for an endpoint: what is spoken at its port, and `otherwise` at a port that is not OTLP's own.
 
-    None leaves that to OTLP's variables. The path of traces, if somebody copied it, is no part of the address.
+    None leaves that to OTLP's variables. A path of traces in the address is removed.
     """
     address = text_of(endpoint).rstrip("/").removesuffix("/v1/traces")
     try:
         port = urlsplit(address).port
-    except ValueError:  # the sink says what is wrong with it
+    except ValueError:  # the sink reports what is wrong with it
         port = None
     protocol = _PROTOCOLS.get(port or 0, otherwise)
     return {"otlp": {"endpoint": address} if protocol is None else {"endpoint": address, "protocol": protocol}}
@@ -72,7 +72,7 @@ def _join(run: stepscope.Run, wanted: Wanted) -> stepscope.Run:
 
 
 def _requested_sinks(wanted: Wanted, given: Any) -> list[Any]:
-    """All sinks: those given, else those of the settings, and those that are wanted; each name from whom it is due."""
+    """All sinks: those given, else those of the settings, and those requested; options by precedence."""
     listed = list(load_settings({}).sinks) if given is None else _listed(given)
     with_options = {_name(each) for each in listed if isinstance(each, Mapping)}
     return [
@@ -82,7 +82,7 @@ def _requested_sinks(wanted: Wanted, given: Any) -> list[Any]:
 
 
 def _listed(given: Any) -> list[Any]:
-    """The argument `sinks` one by one; what is wrong with one is for `init` to tell."""
+    """The argument `sinks` one by one; `init` reports what is wrong with one."""
     if isinstance(given, str):
         is_json = given.lstrip().startswith("[")
         return list(load_settings({"sinks": given}).sinks) if is_json else given.split(",")
@@ -106,7 +106,7 @@ def _check_names(arguments: Mapping[str, Any]) -> None:
 
 
 def _right(wanted: Wanted, arguments: Mapping[str, Any], notices: list[str]) -> tuple[Wanted, dict[str, Any]]:
-    """What is right of sinks and arguments, each asked by itself; a notice for each of the others."""
+    """The valid sinks and arguments, each checked separately; a notice for each of the others."""
     load_settings({})  # raise now if the settings of the process are wrong, not the arguments
 
     def is_right(key: str, value: Any) -> bool:

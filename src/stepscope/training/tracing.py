@@ -18,7 +18,7 @@ _epoch: ContextVar[int | None] = ContextVar("stepscope_epoch", default=None)
 
 
 class LoopTracerProvider(trace.TracerProvider):
-    """Gives tracers that write to the current run, and can be asked to write it out; it ends what it began."""
+    """Provides tracers that write to the current run, and flushes it; it ends the run that it started."""
 
     def __init__(self, began: stepscope.Run | None, undo: Callable[[], None] | None = None) -> None:
         self._began = began
@@ -164,7 +164,7 @@ def trace_function(tracer: Any = None, func_name: str | None = None) -> Any:
 
 
 class CallContext(TracingContext):
-    """The span of a call, which says how the call ended; a generator that is closed early did not fail."""
+    """The span of a call, with its outcome; a generator that is closed early did not fail."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None

@@ -11,7 +11,7 @@ from stepscope.model.errors import ConfigError
 from stepscope.model.metric_labels import parse_labels
 
 SECTIONS = ("logging", "telemetry")
-"""Parts of a config in which settings may lie as well as at its top."""
+"""Sections of a config that may hold settings, besides its top level."""
 DEEPEST = 16
 """Levels that are read; a config may hold itself."""
 
@@ -71,7 +71,7 @@ def fields_of(config: Any) -> dict[str, Any] | None:
 
 
 def _declared(kind: type) -> list[str]:
-    """The fields that a class declares for its objects; objects with slots have no other way to tell."""
+    """The fields that a class declares for its objects, which is all that objects with slots have."""
     if dataclasses.is_dataclass(kind):
         return [each.name for each in dataclasses.fields(kind)]
     if hasattr(kind, "__attrs_attrs__"):

@@ -50,7 +50,7 @@ EVALUATOR_KEYS = (
 
 
 def summarize(returns: Iterable[float], lengths: Iterable[int], duration_ms: float) -> dict[str, float]:
-    """Sum up episodes under the eight keys; without an episode their figures are NaN."""
+    """Sum up episodes under the eight keys; without an episode their values are NaN."""
     gains, sizes = [float(each) for each in returns], [float(each) for each in lengths]
     return {
         "episodes": len(gains),
@@ -80,7 +80,7 @@ _NO_METRICS = frozenset(("startup", "config_trace"))
 class TrainingContext:
     """The telemetry of a trainer. No method raises; after `finish`, or the end of the run, calls are counted.
 
-    The run is ended by whoever started it: `began` tells whether this context did.
+    The run is ended by the code that started it: `began` is whether this context did.
     """
 
     def __init__(self, run: stepscope.Run, dist: DistInfo, registry: MetricRegistry, *, began: bool = False) -> None:
@@ -195,7 +195,7 @@ class TrainingContext:
         return found
 
     def line(self, category: Any, numbers: Any) -> str:
-        """The numbers of an event as people read them, with their labels; see `MetricRegistry.line`."""
+        """The numbers of an event as text, with their labels; see `MetricRegistry.line`."""
         return self.registry.line(category, numbers if isinstance(numbers, Mapping) else {})
 
     def step(self, n: int, name: str = "step") -> stepscope.Span:

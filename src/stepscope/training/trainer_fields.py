@@ -24,7 +24,7 @@ _KNOWN = frozenset(Category)
 
 
 def known(word: Any) -> Category | None:
-    """The category a word means, in any case, or by its alias (TRAIN, ACT, EVAL); None for any other word."""
+    """The category of a word, in upper or lower case, or of its alias (TRAIN, ACT, EVAL); None if unknown."""
     if not isinstance(word, str):
         return None
     prefix = names.CATEGORIES.get(word.strip().strip("/").lower())
@@ -32,7 +32,7 @@ def known(word: Any) -> Category | None:
 
 
 def normalize(word: Any) -> Category:
-    """The category a word means; MISC for an unknown word."""
+    """The category of a word; MISC if unknown."""
     return known(word) or Category.MISC
 
 
@@ -45,7 +45,7 @@ class Fields(NamedTuple):
 
 
 def sort(given: Mapping[str, Any]) -> Fields:
-    """Sort fields. The step must be an integer; a float of that name is a number, as is a weaker step."""
+    """Sort fields. The step must be an integer; a float of that name, or a second step, is a metric."""
     step, axis = _step(given)
     numbers = {text_of(key): value for key, value in given.items() if key != axis and is_number(value)}
     return Fields(step, axis, numbers)
@@ -64,7 +64,7 @@ def _step(given: Mapping[str, Any]) -> tuple[int | None, str | None]:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a field is exported as a metric: numbers and scalar tensors are; truth values and texts are not."""
+    """Return whether a field is exported as a metric: numbers and scalar tensors are; booleans and texts are not."""
     if isinstance(value, (int, float)):
         return not isinstance(value, bool)
     try:
@@ -77,7 +77,7 @@ def is_number(value: Any) -> bool:
 
 
 class MetricRegistry:
-    """Labels by metric. They change what people read, never a metric's key."""
+    """Labels by metric. They change what is displayed, never a metric's key."""
 
     def __init__(self, labels: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> None:
         env = os.environ if env is None else env
@@ -89,17 +89,17 @@ class MetricRegistry:
             self.register(key, label)
 
     def register(self, key: str, label: str) -> None:
-        """Give a metric its label; an empty one is ignored."""
+        """Set the label of a metric; an empty one is ignored."""
         if key and label:
             self.labels[text_of(key)] = self._set_labels[text_of(key)] = text_of(label)
 
     def configure(self, labels: Mapping[str, str]) -> None:
-        """Take the labels of a config: they override the variables and are overridden by those set in code."""
+        """Add the labels of a config: they override the variables and are overridden by those set in code."""
         self.labels.update({text_of(key): text_of(label) for key, label in labels.items()})
         self.labels.update(self._set_labels)
 
     def label(self, key: str) -> str:
-        """What a metric is called: its label, else its own words with the first letter raised."""
+        """The display name of a metric: its label, else its own words, capitalised."""
         return metric_labels.label(key, self.labels)
 
     def line(self, category: Any, numbers: Mapping[str, Any]) -> str:

@@ -15,15 +15,15 @@ __all__ = ["Window", "instrument", "instrument_once", "profile", "uninstrument"]
 
 
 class Removable(Protocol):
-    """Something that can be taken out of torch again."""
+    """Something that can be removed from torch again."""
 
     def remove(self) -> None:
-        """Take it out."""
+        """Remove it."""
 
 
 @dataclass(slots=True, eq=False)
 class Installed:
-    """What is in torch now."""
+    """What is installed in torch now."""
 
     parts: list[Removable] = field(default_factory=list)
     active: list[bool] = field(default_factory=list)
@@ -71,7 +71,7 @@ def instrument(
 
 def instrument_once() -> Callable[[], None] | None:
     """Time torch as `instrument` does, unless it is timed already; return a function that undoes it."""
-    if _installed:  # maybe with options of somebody's own
+    if _installed:  # possibly with other options
         return None
     instrument()
     ours = _installed[-1]

@@ -24,7 +24,7 @@ _inside = threading.local()
 
 
 class Replaced:
-    """A function of torch with a timed one in its place, in every module that shows it."""
+    """A function of torch replaced by a timed one, in every module that exposes it."""
 
     def __init__(self, name: str, places: list[Any], timed: Callable[[Call], Call]) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class Replaced:
             setattr(place, name, self._ours)
 
     def remove(self) -> None:
-        """Put the function back, unless somebody replaced ours: then ours stays in the chain and only passes on."""
+        """Restore the function, unless ours was wrapped by another: then ours stays in the chain and only passes on."""
         for place, earlier in self._earlier:
             if vars(place).get(self._name) is self._ours:
                 setattr(place, self._name, earlier)

@@ -15,7 +15,7 @@ from stepscope.model.names import ATTR_BUCKET
 
 FORWARD = "train.forward"
 INFERENCE = "inference.forward"
-"""A forward pass without gradients: what it is good for depends on who asks, so it has no bucket."""
+"""A forward pass without gradients: its purpose depends on the caller, so it has no bucket."""
 BACKWARD = "train.backward"
 _DEPTH = 3
 _MOST_OUTPUTS = 16
@@ -84,7 +84,7 @@ class ModuleTiming:
             self._await_backward(output)
 
     def _await_backward(self, output: Any) -> None:
-        """Be told when the gradient of an output is there: the backward pass has begun."""
+        """Register for the gradient of an output: it marks the start of the backward pass."""
         context = contextvars.copy_context()
         begin = self._hooks[3]
 
@@ -96,7 +96,7 @@ class ModuleTiming:
             tensor.register_hook(on_gradient)
 
     def _backward_begins(self, run: stepscope.Run, context: contextvars.Context) -> None:
-        # torch calls back when the whole pass is over; its own DDP and FSDP learn it in the same way.
+        # torch calls back when the whole pass is over; its own DDP and FSDP use the same mechanism.
         engine = torch.autograd.Variable._execution_engine
         self._backward = Phase(self._clock, BACKWARD, {ATTR_BUCKET: "productive"}, context)
         engine.queue_callback(self._hooks[2])
@@ -121,7 +121,7 @@ class ModuleTiming:
             self._handle = None
 
     def remove(self) -> None:
-        """Take every hook out."""
+        """Remove all hooks."""
         self.settle()
         self._waiting.remove()
         self._waiting = None
@@ -164,7 +164,7 @@ class OptimizerTiming:
         self._known: stepscope.Run | None = None
 
     def install(self) -> None:
-        """Hook in."""
+        """Install the hooks."""
         before, after = quietly(self._before), quietly(self._after)
         self._handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
 
@@ -213,7 +213,7 @@ class OptimizerTiming:
             self._open = None
 
     def remove(self) -> None:
-        """Take the hooks out."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._abandon()

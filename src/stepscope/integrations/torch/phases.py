@@ -18,7 +18,7 @@ MOST_ROUNDS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the stream of a device."""
+    """A position in the stream of a device."""
 
     device: int
     event: Any
@@ -43,7 +43,7 @@ class Round:
     stretches: list[Stretch]
 
     def passed(self) -> bool:
-        """Tell whether the device is done with all of it."""
+        """Return whether the device has finished all of it."""
         return all(each.end.event.query() for each in self.stretches)
 
     def log(self) -> None:
@@ -80,7 +80,7 @@ class GpuClock:
             self._open.append(Stretch(phase, begin, end))
 
     def close_round(self, run: stepscope.Run, step: int, axis: str | None) -> None:
-        """Give the phases since the last call to a step, and record the rounds the device is done with."""
+        """Assign the phases since the last call to a step, and record the rounds the device has finished."""
         stretches, self._open = self._open, []
         if stretches:
             self._rounds.append(Round(run, step, axis, stretches))
@@ -89,7 +89,7 @@ class GpuClock:
         self.collect()
 
     def collect(self) -> None:
-        """Record the rounds the device is done with; asks the device, and does not wait."""
+        """Record the rounds the device has finished; queries the device without waiting."""
         if self._rounds and torch.cuda.is_current_stream_capturing():
             return
         while self._rounds and self._rounds[0].passed():
@@ -100,7 +100,7 @@ class GpuClock:
                     self._free.setdefault(mark.device, []).append(mark.event)
 
     def close(self) -> None:
-        """Record what can be, count the rest as dropped: the run ends."""
+        """Record what is finished and count the rest as dropped: the run ends."""
         self.collect()
         while self._rounds:
             self._rounds.popleft().run.count("dropped", "metric", "device")
@@ -148,12 +148,12 @@ def quietly(work: Callable[..., None]) -> Callable[..., None]:
 
 
 def failed(run: stepscope.Run, work: str, error: Exception) -> None:
-    """Count what went wrong in a timing, and name it once; a device in a bad state shows in torch's own call."""
+    """Count an error in a timing, and report it once; a device in a bad state shows in torch's own call."""
     run.count("failed", "torch", type(error).__name__)
     run.warn(f"timing torch failed in {work}: {error!r}", about=f"torch {work}")
 
 
 def in_backward() -> bool:
-    """Tell whether this thread is inside a backward pass."""
+    """Return whether this thread is inside a backward pass."""
     ask = getattr(torch._C, "_current_graph_task_id", None)
     return ask is not None and ask() != -1

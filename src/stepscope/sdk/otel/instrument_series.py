@@ -24,16 +24,16 @@ MOST_SETS = 2000
 MOST_SPELLINGS = 4 * MOST_SETS
 """Remembered ways to write an attribute set: order of keys, masked secrets."""
 MOST_PENDING = 512
-"""Measurements that may wait to be counted, which takes some 50 us; the call that finds more counts them."""
+"""Limit on pending measurements, whose aggregation takes some 50 us; the call that exceeds it aggregates them."""
 SLICE = 128
-"""Points recorded in one go; then other threads may have the interpreter, which some are waiting for."""
+"""Points recorded at a time; then the interpreter is released to waiting threads."""
 OVERFLOW = {"otel.metric.overflow": True}
 _PATIENCE = 0.5
-"""Seconds to wait for another thread that counts; a signal may have stopped it for good below us."""
+"""Seconds to wait for another aggregating thread; a signal handler may have interrupted it below us."""
 
 
 class Point:
-    """One attribute set: measurements not counted yet, and what the counted ones come to."""
+    """One attribute set: pending measurements, and the aggregate of the others."""
 
     __slots__ = ("aggregate", "append", "attrs", "changed", "exemplar", "mark", "nonfinite", "peak", "pending", "plain")
 
@@ -88,7 +88,7 @@ class Series:
         self._bare = self._add(self._scope_attrs)
 
     def measure(self, amount: float, attributes: Attributes = None, context: Context | None = None) -> None:
-        """Take a measurement; never raises."""
+        """Add a measurement; never raises."""
         run = self._current.run
         if run is None:
             return
@@ -114,7 +114,7 @@ class Series:
                 self._lock.release()
 
     def _find(self, run: Part, attributes: Any) -> Point:
-        """Find or make the point of attributes in a spelling not seen before."""
+        """Find or create the point of an attribute set that is not cached."""
         attrs = {**self._scope_attrs, **clean_attributes(run, attributes)}
         key = pack(sorted(attrs.items()))
         point = self._known.get(key)
@@ -140,7 +140,7 @@ class Series:
         return self._known.setdefault(pack(sorted(attrs.items())), point)
 
     def _count(self, run: Part, point: Point) -> None:
-        """Count what is pending. The caller holds the lock; others may append meanwhile."""
+        """Aggregate pending measurements. The caller holds the lock; others may append meanwhile."""
         values = point.pending[:]
         del point.pending[: len(values)]
         if not values:

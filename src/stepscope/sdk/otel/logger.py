@@ -40,7 +40,7 @@ class LoggerProvider(api.LoggerProvider):
         schema_url: str | None = None,
         attributes: Attributes = None,
     ) -> api.Logger:
-        """The logger of a library; one of our own names writes nowhere, so that nothing feeds back."""
+        """The logger of a library; one with our own name records nothing, to prevent feedback."""
         if is_ours(str(name)):
             return api.NoOpLogger(name)
         return Logger(self._current, str(name), attributes_of_scope(version, attributes, schema_url))
@@ -101,7 +101,7 @@ class Logger(api.Logger):
         severity_number: api.SeverityNumber | None = None,
         event_name: str | None = None,
     ) -> bool:
-        """Tell whether a run would record it."""
+        """Return whether a run would record it."""
         return self._current.run is not None
 
     def _put(self, run: Part, record: api.LogRecord) -> None:
@@ -143,7 +143,7 @@ def _ids(record: api.LogRecord) -> tuple[bytes | None, bytes | None]:
 
 
 def _severity(record: api.LogRecord, attrs: dict[str, Any]) -> int:
-    """Read the severity; a word that OpenTelemetry does not know stays as an attribute."""
+    """Read the severity; a word that OpenTelemetry does not know is kept as an attribute."""
     given: Any = record.severity_number
     number = int(getattr(given, "value", given) or 0)
     text = str(record.severity_text or "")

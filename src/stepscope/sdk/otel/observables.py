@@ -20,7 +20,7 @@ _OPTIONS = CallbackOptions(timeout_millis=1000)
 
 
 class Source:
-    """What an observable instrument observes. A callback that raises is counted, and the others go on."""
+    """The callbacks of an observable instrument. One that raises is counted, and the others continue."""
 
     def __init__(self, name: str, instrument: Instrument, scope_attrs: dict[str, Any], start: int) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Source:
         self._last: dict[bytes, Number] = {}
 
     def add(self, callbacks: Any) -> None:
-        """Take more callbacks: functions, or generators to which the options are sent; what is neither is left."""
+        """Add callbacks: functions, or generators to which the options are sent; anything else is ignored."""
         given = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
         for callback in given:
             if isinstance(callback, Generator):
@@ -105,7 +105,7 @@ class Observer:
         self._stopping = False
 
     def ask(self) -> bool:
-        """Have a round done soon, unless one is under way; False when no thread can be had."""
+        """Request a round, unless one is running; False when no thread can be started."""
         if self._thread is None:
             thread = threading.Thread(target=self._loop, name="stepscope-observer", daemon=True)
             try:
@@ -117,7 +117,7 @@ class Observer:
         return True
 
     def stop(self, timeout: float) -> bool:
-        """Have one last round done and wait for it; False when that took too long."""
+        """Request a last round and wait for it; False on timeout."""
         self._done.clear()
         self._stopping = True
         return self.ask() and self._done.wait(timeout)
@@ -134,7 +134,7 @@ class Observer:
 
 
 def _sender(generator: Generator[Any, Any, None]) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    """Make a generator answer like a function; one that has ended observes nothing."""
+    """Make a generator behave like a function; one that has ended observes nothing."""
     started = False
 
     def send(options: CallbackOptions) -> Iterable[Observation]:

@@ -44,7 +44,7 @@ def environment(current: CurrentRun = CURRENT) -> dict[str, str]:
 
 
 def inherited(env: Mapping[str, str]) -> Context:
-    """What the environment carries: a remote span, baggage, both or nothing."""
+    """The context in the environment: a remote span, baggage, both or nothing."""
     if not any(name in env for name in ("TRACEPARENT", "BAGGAGE")) and "OTEL_PROPAGATORS" not in env:
         return Context()
     from opentelemetry import propagate
@@ -55,13 +55,13 @@ def inherited(env: Mapping[str, str]) -> Context:
 
 
 def _variable(field: str) -> str:
-    """Name the environment variable of a header, as OpenTelemetry does."""
+    """The environment variable of a header, as OpenTelemetry names it."""
     return field.upper().replace("-", "_")
 
 
 FIELD = "stepscope-carried"
 MOST = 32
-"""Attributes that are carried at most; further ones are left out."""
+"""The most attributes that are carried; further ones are left out."""
 
 
 def carried(context: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -33,14 +33,14 @@ class Sampler:
     parent_based: bool = True
 
     def samples(self, parent: trace.SpanContext | None, trace_id: int) -> bool:
-        """Tell whether a span is to be recorded; `parent` is None for a root."""
+        """Return whether a span is to be recorded; `parent` is None for a root."""
         if self.parent_based and parent is not None:
             return parent.trace_flags.sampled
         return trace_id & _LOW < self.bound
 
 
 ALWAYS = Sampler()
-"""OpenTelemetry's default: every root, and what is below a sampled span."""
+"""OpenTelemetry's default: every root, and children of sampled spans."""
 
 
 def read_sampler(env: Mapping[str, str]) -> Sampler:
@@ -152,7 +152,7 @@ class QuietSpan(Span):
     fails = True
 
     def fail(self, error: BaseException) -> None:
-        """Record an exception that ends the span as far as that was asked for."""
+        """Record an exception that ends the span, as configured."""
         if self.notes:
             self.record_exception(error)
         if self.fails:
@@ -275,13 +275,13 @@ def _nowhere(context: Context | None) -> trace.Span:
 
 
 def _be(span: Span, kind: Any) -> None:
-    """Give a span its kind, if it is one."""
+    """Set the kind of a span, if it is valid."""
     if isinstance(kind, trace.SpanKind):
         span.kind, span.kind_number = kind, kind.value + 1
 
 
 def _link(run: Part, span: Span, links: Any, above: trace.Span | None) -> None:
-    """Give a span its valid links, and a root one to the span in which the process was started."""
+    """Add the valid links of a span, and for a root one to the span in which the process was started."""
     packed: list[PackedLink] = []
     if above is None and run.above is not None:
         packed.append(link(run.above.get_span_context()))
@@ -295,7 +295,7 @@ def _link(run: Part, span: Span, links: Any, above: trace.Span | None) -> None:
 
 
 def _start_at(run: Part, span: Span, start: Any) -> None:
-    """Give a span a start of its own, if it is a time, and a duration that is counted from there."""
+    """Set an explicit start of a span, if it is valid; its duration is counted from there."""
     try:
         span.start = nanoseconds(start)
         span._began -= max(time_ns() - span.start, 0)

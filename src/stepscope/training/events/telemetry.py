@@ -82,7 +82,7 @@ _ON = ("1", "true", "yes", "on")
 
 
 class QueueState(Enum):
-    """What a server says of the queue a request waits in."""
+    """The state of the queue a request waits in, as the server reports it."""
 
     ACTIVE = "active"
     PAUSED_RATE_LIMIT = "paused_rate_limit"
@@ -117,7 +117,7 @@ class Telemetry:
             starting.begin_quietly(_sinks(os.environ), {"name": self.session_id})
 
     def log(self, event_name: str, event_data: Any = None, severity: str = "INFO") -> bool:
-        """Record an event with a mapping of data; True when it was taken."""
+        """Record an event with a mapping of data; True when it was accepted."""
         run = stepscope.current_run()
         if run is None:
             return False
@@ -152,17 +152,17 @@ class Telemetry:
         return bool(stepscope.flush(timeout))
 
     def start(self) -> "Telemetry":
-        """Say that the session starts, once."""
+        """Record the start of the session, once."""
         self._note(SESSION_START, self._session.start())
         return self
 
     def close(self, timeout: float = FLUSH_SECONDS) -> bool:
-        """Say that the session ends, once and only if it started, and write everything out."""
+        """Record the end of the session, once and only if it started, and flush."""
         self._note(SESSION_END, self._session.end())
         return self.flush(timeout)
 
     def _note(self, name: str, attrs: Mapping[str, Any] | None) -> None:
-        """Record the start or the end of the session, unless there is nothing to say."""
+        """Record the start or the end of the session, unless it is recorded already."""
         if attrs is not None:
             self.log(name, attrs)
 
@@ -236,7 +236,7 @@ class Request:
 
 
 class FuturePolling:
-    """The polling of one future: how often it was asked, and what went wrong."""
+    """The polling of one future: number of requests, and failures."""
 
     NAME = "APIFuture.result_async"
 
@@ -246,15 +246,15 @@ class FuturePolling:
         self._clock = clock
         self._began = clock()
         self.iteration = 0
-        """How often it was asked."""
+        """The number of requests."""
 
     def poll(self) -> int:
-        """Count one more question; its number, from 1."""
+        """Count a request; return its number, from 1."""
         self.iteration += 1
         return self.iteration
 
     def failed(self, error: BaseException, *, should_retry: bool) -> bool:
-        """Record a question that failed, by its kind: a status, a connection, a timeout, the work, the answer."""
+        """Record a failed request, by its kind: a status, a connection, a timeout, the work, the response."""
         data: dict[str, Any] = {
             **self._request,
             "should_retry": bool(should_retry),

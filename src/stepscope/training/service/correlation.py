@@ -24,11 +24,11 @@ KEYS = (
     "model_id",
     "user_id",
 )
-"""Keys that may be said without their prefix."""
+"""Keys that may be given without their prefix."""
 
 
 class Correlation:
-    """What `correlate` gives: a context manager that takes the keys back at its end; or leave it as it is."""
+    """The result of `correlate`: a context manager that removes the keys at its end; using it is optional."""
 
     def __init__(self, attrs: Mapping[str, Any]) -> None:
         self._token = extend.carry(attrs)
@@ -79,7 +79,7 @@ def extract_context(carrier: Any) -> Context:
 
 @contextmanager
 def entered(carrier: Any) -> Iterator[Context]:
-    """Be in the context of a carrier for a block: its trace, baggage and keys."""
+    """Enter the context of a carrier for a block: its trace, baggage and keys."""
     context = extract_context(carrier)
     token = attach(Context({**current(), **context}))
     try:

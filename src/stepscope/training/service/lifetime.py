@@ -29,9 +29,9 @@ class TelemetryConfig:
     enabled: bool = False
     service_name: str = "tuft"
     otlp_endpoint: str | None = None
-    """Where records go by OTLP over gRPC; else what TUFT_OTLP_ENDPOINT says, else OTLP's own default."""
+    """The OTLP/gRPC endpoint; default: TUFT_OTLP_ENDPOINT, else OTLP's own default."""
     resource_attributes: Mapping[str, str] = field(default_factory=dict)
-    """What is attached to everything that is recorded."""
+    """Attributes of every record."""
 
 
 def read_config(source: Any) -> TelemetryConfig:
@@ -114,7 +114,7 @@ def _is_file(source: Any) -> bool:
 
 
 def _section(source: Any) -> tuple[str, Mapping[str, Any]]:
-    """Where a config is from, for messages, and what its part `telemetry` says."""
+    """The source of a config, for messages, and its section `telemetry`."""
     if isinstance(source, TelemetryConfig):
         return "TelemetryConfig", {each.name: getattr(source, each.name) for each in fields(source)}
     where, content = _content(source)

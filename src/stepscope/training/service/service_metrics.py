@@ -73,7 +73,7 @@ def get_metrics() -> ServiceMetrics:
 
 RESOURCE_METER = "tuft.resources"
 FRESH_SECONDS = 0.5
-"""How long a reading serves all gauges."""
+"""How long a reading is cached for all gauges."""
 
 GAUGES: dict[str, tuple[str, str, float]] = {
     "tuft.resource.cpu.utilization_percent": ("cpu/utilization", "%", 100.0),
@@ -92,7 +92,7 @@ GPU_GAUGES: dict[str, tuple[str, str, float]] = {
 
 
 class Machine:
-    """Reads the probes that work here, at most twice a second however many gauges ask."""
+    """Reads the probes that work here, at most twice a second for all gauges."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -103,7 +103,7 @@ class Machine:
         """Whether anything is observed at all."""
 
     def readings(self) -> dict[str, float]:
-        """What all probes say now; a probe that fails this time is left out."""
+        """The values of all probes; one that fails is left out."""
         if self._clock() - self._at >= FRESH_SECONDS:
             self._at, self._read = self._clock(), {}
             for probe in self._probes:
