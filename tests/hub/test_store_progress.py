@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from stepscope.hub.home import HubHome
+from stepscope.hub.home_store import open_home_store
 from stepscope.hub.receivers.ingest import Upload
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.service import Hub, HubOptions, open_kept
+from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.store_progress import StoreProgress
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
@@ -35,7 +36,7 @@ def test_the_store_never_goes_back() -> None:
 
 def _open(home: Path) -> Hub:
     place = HubHome(home)
-    return Hub(HubOptions(home=home), place, open_kept(place), Tokens(place.tokens))
+    return Hub(HubOptions(home=home), place, open_home_store(place), Tokens(place.tokens))
 
 
 def test_a_hub_knows_what_it_has_stored(tmp_path: Path) -> None:
