@@ -1,1 +1,1 @@
-"""Other libraries' interfaces on top of a run, so that existing scripts move by one import."""
+"""Interfaces of other libraries, so that existing scripts need only change an import."""

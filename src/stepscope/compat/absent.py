@@ -13,7 +13,7 @@ class Error(Exception):
 
 
 class CommError(Error):
-    """The server cannot be spoken to."""
+    """The server cannot be reached."""
 
 
 class AuthenticationError(CommError):
@@ -25,7 +25,7 @@ class UsageError(Error):
 
 
 class UnsupportedError(UsageError):
-    """The server is too old for what is asked."""
+    """The server is too old for the request."""
 
 
 class WandbCoreNotAvailableError(Error):
@@ -45,17 +45,17 @@ class WandbAttachFailedError(Error):
 
 
 report: Callable[[str], object] = str
-"""Takes the name of everything absent that a script asks for; the module of the shim puts its own here."""
+"""Called with the name of each missing feature that a script uses; set by the shim's module."""
 
 
 def missing(name: str) -> "Absent":
-    """Stand for something of wandb that is absent, counted and named once."""
+    """Return a placeholder for a feature of wandb that is missing; counted, and named once."""
     report(name)
     return Absent(name)
 
 
 class Absent:
-    """Stands for what wandb has and Stepscope has not: can be called, looked into and looped over, and is empty."""
+    """A placeholder for a feature that Stepscope lacks: can be called, indexed and iterated over, and is empty."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -94,7 +94,7 @@ class Absent:
         return iter(())
 
     def __fspath__(self) -> str:
-        """A path at which nothing lies."""
+        """A path that does not exist."""
         return f"no-{self._name}"
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Absent:
 
 
 class Partly(Absent):
-    """Stands for a module of which a part is here; whatever else is asked of it is absent, and counted."""
+    """A partial module; every other attribute is a placeholder, and counted."""
 
     def __init__(self, name: str, **known: Any) -> None:
         super().__init__(name)
@@ -118,18 +118,18 @@ class Partly(Absent):
 
 
 def text(given: Any) -> str | None:
-    """The text of what was given; None for what is blank or absent."""
+    """The argument as text; None if it is blank or missing."""
     found = "" if given is None or isinstance(given, Absent) else text_of(given)
     return found if found.strip() else None
 
 
 def safe(given: Any) -> str | None:
-    """An id that can be a folder's name."""
+    """An id that is a valid folder name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text(given) or "").strip("-._")[:128] or None
 
 
 def tags_of(given: Any) -> tuple[str, ...]:
-    """Tags as texts: one that is given alone is one."""
+    """Tags as texts; a single one needs no list."""
     if given is None:
         return ()
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))

@@ -15,27 +15,27 @@ from stepscope.compat.wandb_media import Audio, Histogram, Image, Video
 
 
 class Follower(Protocol):
-    """Takes what is written to TensorBoard; a step is None when none was given."""
+    """Receives what is written to TensorBoard; the step is None when none was given."""
 
     def log(self, data: dict[str, Any], step: Any) -> None:
-        """Take numbers, histograms and media by tag."""
+        """Receive numbers, histograms and media by tag."""
 
     def text(self, tag: str, text: str, step: Any) -> None:
-        """Take a text."""
+        """Receive a text."""
 
     def hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Take hyperparameters."""
+        """Receive hyperparameters."""
 
 
 Passing = Callable[[Follower], None]
-"""Passes what one call was given on to a follower."""
+"""Passes the arguments of one call on to a follower."""
 
 _follower: Follower | None = None
 _watching = threading.local()
 
 
 def follow(follower: Follower | None) -> None:
-    """Give everything that is written to TensorBoard from now on to a follower; None ends that.
+    """Pass everything that is written to TensorBoard from now on to a follower; None stops that.
 
     Modules that are imported are patched at once, others when they are imported.
     """
@@ -51,7 +51,7 @@ def follow(follower: Follower | None) -> None:
 
 
 def _after(original: Callable[..., Any], read: Callable[..., Passing]) -> Any:
-    """Make a function that does as before and then passes on what it was given; a second patch changes nothing."""
+    """Wrap a function so that its arguments are passed on afterwards; a second patch changes nothing."""
     if hasattr(original, "_stepscope_original"):
         return original
 
@@ -124,7 +124,7 @@ def _tf_media(kind: Callable[[], Any]) -> Callable[..., Passing]:
 
 
 def _tf_step(step: Any) -> Any:
-    """Read the step as a number: TensorFlow keeps it in a variable, and has a default of its own."""
+    """Read the step as a number: TensorFlow keeps it in a variable, and has its own default."""
     if step is None:
         step = sys.modules["tensorflow"].summary.experimental.get_step()
     return int(step.numpy()) if hasattr(step, "numpy") else step
@@ -176,11 +176,11 @@ _PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "tensorboardX.writer": _patch_writer,
     "tensorflow._api.v2.summary": _patch_tensorflow,
 }
-"""The modules in which the writers live."""
+"""The modules of the writers."""
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of the writers in the usual way, and has them patched once they are loaded."""
+    """An import hook that patches the modules of the writers once they are loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

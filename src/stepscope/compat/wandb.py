@@ -31,7 +31,7 @@ from stepscope.compat.wandb_start import Config, as_dict
 from stepscope.extend import disabled_run, text_of
 
 __version__ = "0.31.0"
-"""The wandb whose interface this is."""
+"""The version of wandb whose interface this is."""
 data_types = wandb_media
 errors: Any = Partly(
     "errors",
@@ -40,13 +40,13 @@ errors: Any = Partly(
 
 _run: Run | None = None
 _early = Config()
-"""The configuration of the next run, as far as it is said before `init`."""
+"""The configuration of the next run, as far as it is set before `init`."""
 _missed: set[str] = set()
 """What was ignored while there was no run to count it."""
 
 
 class Settings:
-    """Takes any settings of wandb; none has a meaning here."""
+    """Accepts any settings of wandb; all are ignored."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self.__dict__.update(settings)
@@ -123,7 +123,7 @@ def _begin(start: wandb_start.Start, config: Any) -> Run:
 
 
 def _live() -> Run | None:
-    """The run that goes on, if one does."""
+    """The active run, if there is one."""
     return None if _run is None or _run.ended else _run
 
 
@@ -143,7 +143,7 @@ def log(data: Any, step: Any = None, commit: bool | None = None, **others: Any) 
 
 
 def define_metric(name: str, step_metric: Any = None, summary: str | None = None, **others: Any) -> Definition:
-    """Say which metric is the axis of others, and how they are summed up; see `Run.define_metric`."""
+    """Define which metric is the axis of others, and how they are summarised; see `Run.define_metric`."""
     run = _live()
     if run is None:
         return Definition(text_of(name), None, None)
@@ -174,38 +174,38 @@ def unwatch(*arguments: Any, **others: Any) -> None:
 
 
 def save(*arguments: Any, **others: Any) -> None:
-    """Do nothing, counted: files are not kept."""
+    """Do nothing, counted: files are not stored."""
     _ignore("save")
 
 
 def log_artifact(given: Any, name: Any = None, type: Any = None, **others: Any) -> Artifact:
-    """Give the artifact back, counted: files are not kept."""
+    """Return the artifact, counted: files are not stored."""
     _ignore("log_artifact")
     return artifact_of(given, name, type)
 
 
 def use_artifact(given: Any, type: Any = None, **others: Any) -> Artifact:
-    """Give an artifact without files, counted: there are none."""
+    """Return an artifact without files, counted: there are none."""
     _ignore("use_artifact")
     return artifact_of(given, given, type)
 
 
 def login(*arguments: Any, **others: Any) -> bool:
-    """Nobody needs to log in."""
+    """Does nothing: no login is needed."""
     return True
 
 
 def setup(*arguments: Any, **others: Any) -> None:
-    """Nothing needs to be set up."""
+    """Does nothing."""
 
 
 def _sync_tensorboard(*arguments: Any, **others: Any) -> None:
-    """Record what is written to TensorBoard as well, in the run that goes on then."""
+    """Record what is written to TensorBoard as well, in the active run."""
     tensorboard_sync.follow(_Board())
 
 
 class _Board:
-    """Gives what is written to TensorBoard to the run that goes on then."""
+    """Records what is written to TensorBoard in the active run."""
 
     def log(self, data: dict[str, Any], step: Any) -> None:
         """Record numbers and histograms; media are counted as rejected, as those that are logged are."""
@@ -218,7 +218,7 @@ class _Board:
             run.log_text(tag, text, step)
 
     def hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Take hyperparameters into the configuration."""
+        """Add hyperparameters to the configuration."""
         run = _live()
         if run is not None:
             run.config.update(values)

@@ -12,7 +12,7 @@ from stepscope.model import records
 MOST_BINS = 512
 """wandb's own limit."""
 DELTA = records.Instrument("histogram", cumulative=False)
-"""Each histogram that is logged stands for itself."""
+"""Logged histograms are not cumulative."""
 
 
 def from_values(sequence: Any, bins: int) -> records.Histogram | None:
@@ -38,7 +38,7 @@ def from_values(sequence: Any, bins: int) -> records.Histogram | None:
 def from_counts(
     counts: Any, edges: Any, low: float | None = None, high: float | None = None, total: float | None = None
 ) -> records.Histogram | None:
-    """Make a histogram of counts and the edges of their bins, as numpy has them; None when they do not fit."""
+    """Make a histogram from counts and bin edges, as numpy has them; None when they do not match."""
     numbers, bounds = tuple(int(count) for count in counts), tuple(float(edge) for edge in edges)
     rising = all(before < after for before, after in pairwise(bounds))
     if not numbers or len(bounds) != len(numbers) + 1 or not rising or min(numbers) < 0:
@@ -48,11 +48,11 @@ def from_counts(
 
 
 class WBValue:
-    """Anything of wandb's that is no number."""
+    """A value of wandb other than a number."""
 
 
 class Media(WBValue):
-    """Holds what it was made of, for the script may look at it."""
+    """Holds its arguments, because the script may read them."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.arguments = arguments
@@ -60,7 +60,7 @@ class Media(WBValue):
         self.__dict__.update(named)
 
     def __getattr__(self, name: str) -> Absent:
-        """What else wandb's media have is absent here, counted."""
+        """Other attributes of wandb's media are missing here, counted."""
         if name.startswith("_"):
             raise AttributeError(name)
         return missing(f"{type(self).__name__}.{name}")
@@ -154,13 +154,13 @@ class Table(Media):
         self.data: list[list[Any]] = [list(row) for row in given]
 
     def add_data(self, *row: Any) -> None:
-        """Take a row."""
+        """Add a row."""
         self.data.append(list(row))
 
     add_row = add_data
 
     def add_column(self, name: Any, data: Any, optional: bool = False) -> None:
-        """Take a column."""
+        """Add a column."""
         values = list(data)
         self.data = self.data or [[None] * len(self.columns) for _ in values]
         for row, value in zip(self.data, values, strict=False):
@@ -178,7 +178,7 @@ class Table(Media):
         return numpy.array(values)
 
     def iterrows(self) -> Iterator[tuple[int, list[Any]]]:
-        """Go through the rows with their numbers."""
+        """Iterate over the rows with their indices."""
         return iter(enumerate(self.data))
 
     def get_index(self) -> list[int]:
@@ -192,7 +192,7 @@ class Table(Media):
         return pandas.DataFrame.from_records(self.data, columns=self.columns)
 
     def add_computed_columns(self, compute: Callable[[int, dict[Any, Any]], dict[Any, Any]]) -> None:
-        """Take columns that a function computes from each row and its number."""
+        """Add columns that a function computes from each row and its index."""
         found = [compute(index, dict(zip(self.columns, row, strict=False))) for index, row in self.iterrows()]
         for name in found[0] if found else ():
             self.add_column(name, [each.get(name) for each in found])
@@ -214,7 +214,7 @@ class Table(Media):
 
 
 class Artifact:
-    """Holds what was said of files; what else wandb's artifacts can do does nothing here."""
+    """Holds the description of files; other methods of wandb's artifacts do nothing here."""
 
     version = "v0"
 
@@ -228,7 +228,7 @@ class Artifact:
         self.aliases: list[str] = []
 
     def wait(self, timeout: float | None = None) -> "Artifact":
-        """Wait for nothing."""
+        """Does nothing."""
         return self
 
     def download(self, root: Any = None, *arguments: Any, **named: Any) -> str:

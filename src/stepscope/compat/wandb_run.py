@@ -31,7 +31,7 @@ class Summary(dict[str, Any]):
         self[key] = value
 
     def take(self, key: str, value: Any, how: str) -> None:
-        """Fold a value in; values on a device are skipped, because reading them would block.
+        """Add a value; values on a device are skipped, because reading them would block.
 
         NaN is the least or the greatest only as long as there is no number.
         """
@@ -45,14 +45,14 @@ class Summary(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What was said of metrics whose name matches."""
+    """A definition by `define_metric`, for the metrics whose name matches."""
 
     name: str
     step_metric: str | None
     summary: str | None
 
     def matches(self, key: str) -> bool:
-        """Tell whether a key is one of them."""
+        """Return whether a key matches."""
         return self.name == key or ("*" in self.name and fnmatch.fnmatchcase(key, self.name))
 
 
@@ -61,7 +61,7 @@ MOST_PREFIX = 1024
 
 
 class AlertLevel(Enum):
-    """How bad it is."""
+    """The severity."""
 
     INFO = "INFO"
     WARN = "WARN"
@@ -89,7 +89,7 @@ class Word:
 class Run:
     """A run. Each `log` is one step further, unless it says `commit=False` or names its step.
 
-    One that was current before is joined, and left running at the end: a run is ended by whoever started it.
+    One that was current before is joined, and left running at the end: a run is ended by the code that started it.
     """
 
     offline = False
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def dir(self) -> str:
-        """A folder for the script's own files, beside the run's journal; made when it is asked for."""
+        """A folder for the script's own files, beside the run's journal; created on first use."""
         folder = run_folder(self._run) / "files"
         try:
             if not self.disabled:
@@ -150,7 +150,7 @@ class Run:
         return attempts(self._run) > 1
 
     def tell(self, what: str, before: Any, value: Any) -> None:
-        """Record what a script says of its run after it began: its name, notes or tags."""
+        """Record changes of a run's description: its name, notes or tags."""
         if what == "name":
             self._run.rename(value)
         elif what == "notes":
@@ -160,7 +160,7 @@ class Run:
             self._run.tag(*value)
 
     def describe(self, start: Start) -> None:
-        """Add what a script wants to say of a run that was begun before it."""
+        """Add a script's description to a run that was started before it."""
         if start.notes:
             self._run.note(start.notes)
         self._run.tag(*start.tags)
@@ -174,12 +174,12 @@ class Run:
         self._run.warn(f"wandb's {what} has no meaning here and is ignored")
 
     def answers(self, start: Start) -> bool:
-        """Tell whether this is the run that is wanted; one from before a fork never is."""
+        """Return whether this is the requested run; one from before a fork never is."""
         is_same = start.id in (None, self.id, self._wanted) and self._pid == os.getpid()
         return is_same and (start.mode not in ("online", "offline") if self.disabled else not start.disabled)
 
     def ignore_other(self, start: Start, *keys: str) -> None:
-        """Count what a script wants of these and this run has not, for it was begun otherwise."""
+        """Count requested settings that this run does not have, because it was started differently."""
         for key in keys:
             if getattr(start, key) and getattr(start, key) != getattr(self, key):
                 self.ignore(f"init.{key}")
@@ -241,7 +241,7 @@ class Run:
     def define_metric(
         self, name: str, step_metric: Any = None, summary: str | None = None, **others: Any
     ) -> Definition:
-        """Say which metric is the axis of those that match, and whether their summary is min, max, last or none."""
+        """Define the axis of the metrics that match, and whether their summary is min, max, last or none."""
         for key in others:
             self.ignore(f"define_metric.{key}")
         chosen = None if summary is None else text_of(summary).split(",")[0]
@@ -260,12 +260,12 @@ class Run:
         self._run.alert(title, word if word in AlertLevel.__members__ else "INFO", text)
 
     def log_artifact(self, given: Any, name: Any = None, type: Any = None, **others: Any) -> Artifact:
-        """Give the artifact back, counted: files are not kept."""
+        """Return the artifact, counted: files are not stored."""
         self.ignore("log_artifact")
         return artifact_of(given, name, type)
 
     def use_artifact(self, given: Any, type: Any = None, **others: Any) -> Artifact:
-        """Give an artifact without files, counted: there are none."""
+        """Return an artifact without files, counted: there are none."""
         self.ignore("use_artifact")
         return artifact_of(given, given, type)
 
@@ -293,7 +293,7 @@ class Run:
             self._run.event("train.summary", self.summary)
 
     def __getattr__(self, name: str) -> Any:
-        """What else wandb's runs have is absent here, counted."""
+        """Other attributes of wandb's runs are missing here, counted."""
         if name.startswith("_"):
             raise AttributeError(name)
         self.ignore(f"run.{name}")
@@ -311,7 +311,7 @@ class Run:
 
 
 def _parted(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], dict[str, Histogram]]:
-    """Part histograms, which are recorded one by one, from the rest."""
+    """Separate histograms, which are recorded one by one, from the rest."""
     rest: dict[str, Any] = {}
     histograms: dict[str, Histogram] = {}
     for key, value in values.items():

@@ -1,4 +1,4 @@
-"""What `wandb.init` is given, by its arguments and by WANDB_* variables, and the configuration of a run."""
+"""The arguments of `wandb.init` and WANDB_* variables, and the configuration of a run."""
 
 import os
 import sys
@@ -22,15 +22,15 @@ VARIABLES = {
     "mode": "WANDB_MODE",
     "resume": "WANDB_RESUME",
 }
-"""Where wandb looks for what `init` is not told."""
+"""The variables for arguments that `init` is not given."""
 _OURS = {"project": "STEPSCOPE_PROJECT", "id": "STEPSCOPE_RUN_ID", "name": "STEPSCOPE_NAME"}
-"""Variables that are stronger than wandb's."""
+"""Variables that take precedence over wandb's."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run as a script wants it; None is what was not given."""
+    """The requested run; None where an argument was not given."""
 
     entity: str | None
     project: str | None
@@ -50,12 +50,12 @@ class Start:
 
     @property
     def resumes(self) -> bool:
-        """Whether the steps of an earlier run with this id are to go on."""
+        """Whether the steps of an earlier run with this id are continued."""
         return self.id is not None and (self.resume or "").lower() in ("allow", "must", "auto", "true")
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run of Stepscope is started with."""
+        """The arguments of `stepscope.init`."""
         found = {"tags": self.tags[:MOST_TAGS], "notes": self.notes, "group": self.group, "job_type": self.job_type}
         return {key: value for key, value in found.items() if value}
 
@@ -76,7 +76,7 @@ def _found(key: str, given: Any, env: Mapping[str, str]) -> Any:
 
 
 def begins_anew(reinit: Any) -> bool:
-    """Tell whether `init` ends a run that goes on; unless told, only in a notebook, where cells run again."""
+    """Return whether `init` ends an active run; by default only in a notebook, where cells are run again."""
     if text(reinit) in (None, "default"):
         return "ipykernel" in sys.modules
     return reinit is True or text(reinit) in ("finish_previous", "create_new")

@@ -6,9 +6,9 @@ from typing import Any
 RANKS = 4
 STEPS = 500
 LEAST_STEPS = 120
-"""With fewer, there would be too few steps around what goes wrong to tell that it is unusual."""
+"""With fewer steps, there would be too few around a fault to detect that it is unusual."""
 PACE = {"train.data_load": 0.003, "train.forward": 0.004, "train.backward": 0.006}
-"""Seconds that each part of a step is held up, as by a larger model: what happens can then be watched."""
+"""Delay of each part of a step in seconds, as of a larger model, so that it can be watched."""
 SLOW_BATCH_SECONDS = 0.5
 STRAGGLER_SECONDS = 0.012
 
@@ -101,5 +101,5 @@ class GamePlan:
 
 
 def game_plan(steps: int) -> GamePlan:
-    """A run of reinforcement learning that is as long as a training of so many steps deserves."""
+    """A run of reinforcement learning whose length fits a training of this many steps."""
     return GamePlan(max(steps * 15 // 100, 30))

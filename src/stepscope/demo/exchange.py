@@ -27,7 +27,7 @@ class Exchange:
             peer.settimeout(PATIENCE_SECONDS)
 
     def average(self, gradient: Array) -> Array:
-        """Give a gradient and get the mean of all ranks' gradients; PeerLost when one of them is gone.
+        """Exchange gradients and return their mean over all ranks; PeerLost when one is gone.
 
         Two slots take turns: when all have met for one, all have read the one before.
         """

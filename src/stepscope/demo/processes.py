@@ -85,7 +85,7 @@ def _attempt(home: Path, run: str, steps: int, progress: Progress, restarts: int
 
 
 def _identity(rank: int) -> dict[str, str]:
-    """What a launcher tells a process of who it is."""
+    """The variables that a launcher sets for a process."""
     return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(demo_plan.RANKS)}
 
 
@@ -108,7 +108,7 @@ def _start(
 
 
 def _follow(process: "subprocess.Popen[bytes]", total: int, progress: Progress) -> None:
-    """Pass on what a process says of its progress, until it says no more."""
+    """Pass on the progress that a process reports, until it ends."""
     stream: IO[bytes] | None = process.stdout
     if stream is None:
         return
@@ -120,7 +120,7 @@ def _follow(process: "subprocess.Popen[bytes]", total: int, progress: Progress) 
 
 @contextlib.contextmanager
 def _ended(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
-    """See to it that none is left when this ends."""
+    """End all processes when the block ends."""
     try:
         yield
     finally:

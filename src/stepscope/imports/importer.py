@@ -1,4 +1,4 @@
-"""Writes what a source holds as the journals of a run; what was imported before is passed over."""
+"""Writes the content of a source as the journals of a run; what was imported before is skipped."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Event
 
 EVENT_POSITION = "stepscope.import.position"
-"""Last in each batch: how far the source was read. A batch is written whole or not at all, so nothing comes twice."""
+"""Last in each batch: how far the source was read. Batches are atomic, so nothing is imported twice."""
 HOST = "import"
 _pack = msgspec.msgpack.Encoder().encode
 _row = msgspec.msgpack.Decoder(list[Any])
@@ -63,7 +63,7 @@ def _import_part(home: Path, run: FoundRun, part: Part, source: str, skip: Skip)
 
 
 def writer_of(home: Path, run: FoundRun, part: Part, source: str) -> tuple[Path, Writer]:
-    """Return who writes the records of a part, and the folder of its journal."""
+    """Return the writer of the records of a part, and the folder of its journal."""
     token = hashlib.sha256(part.name.encode()).hexdigest()[:12]
     id = str(layout.WriterName(0, part.attempt, HOST, 0, token))
     who = Writer(
@@ -92,7 +92,7 @@ def _latest(chunk: Chunk, before: int) -> int:
 
 
 def last_position(folder: Path) -> dict[str, Any] | None:
-    """Return how far a source was read into a writer's folder; None when it was not begun."""
+    """Return how far a source was read into a writer's folder; None when the import was not started."""
     for path in reversed(layout.list_segments(folder)):
         found = None
         for batch in Tail(folder, Position(segment=int(path.stem))).read_all():

@@ -13,9 +13,9 @@ from stepscope.journal import layout
 from stepscope.wire.wandb_rows import number
 
 STEPS = ("step", "_step", "global_step", "Step", "iteration", "iter", "trainer/global_step", "epoch")
-"""Columns that tell the step, the first that a row has."""
+"""Columns that hold the step; the first that a row has counts."""
 TIMES = ("_timestamp", "timestamp", "time", "wall_time", "Wall time")
-"""Columns that tell when, in seconds since 1970."""
+"""Columns that hold the time, in seconds since 1970."""
 _IGNORED = ("_runtime",)
 CHUNK_LINES = 5000
 

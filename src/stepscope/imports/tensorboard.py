@@ -144,7 +144,7 @@ class _Reader:
         return [head + _HEADER for head in heads[: len(sizes)]], sizes, at
 
     def _other(self, data: bytes, body: int, close: int, after: int) -> None:
-        """Read a record of any kind; a plain scalar teaches the short way its tag."""
+        """Read a record of any kind; the tag of a plain scalar is cached for the fast path."""
         try:
             event = parse_event(data[body:close])
         except ValueError:

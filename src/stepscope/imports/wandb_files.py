@@ -58,7 +58,7 @@ def _found(file: Path) -> FoundRun | None:
 
 
 def _about(file: Path) -> dict[str, Any]:
-    """Read what the file says of its run: the first record about it, and how it ended."""
+    """Read the description of the run: the first record about it, and how it ended."""
     found: dict[str, Any] = {}
     for _, record in read_records(file, len(HEADER), lambda reason, count: None):
         try:

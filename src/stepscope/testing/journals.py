@@ -70,7 +70,7 @@ def recorded(
             train()
         assert recording.series("trainer/loss")[-1][1] < 0.1
 
-    Not promised: anything about other settings; they come from the environment, as ever.
+    Not promised: anything about other settings; they come from the environment, as usual.
     """
     with tempfile.TemporaryDirectory(prefix="stepscope-test-") as home:
         run = stepscope.init(

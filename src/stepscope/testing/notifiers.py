@@ -1,4 +1,4 @@
-"""The contract that every notifier passes: delivers, asks to wait, refuses, hides its secrets, closes."""
+"""The contract of every notifier: delivers, retries, rejects, hides its secrets, closes."""
 
 import contextlib
 import time
@@ -14,16 +14,16 @@ from stepscope.model.errors import Reject, Retry
 
 
 class Inbox(Protocol):
-    """The other side of a notifier under test: a real receiver that can be told how to answer."""
+    """The receiving side of a notifier under test: a real receiver with configurable answers."""
 
     def busy(self) -> None:
-        """Answer the next delivery with the wish to be tried again."""
+        """Answer the next delivery with a temporary error."""
 
     def refuse(self) -> None:
-        """Answer the next delivery with a refusal for ever."""
+        """Answer the next delivery with a permanent error."""
 
     def texts(self) -> list[str]:
-        """What was taken, as text, one for each message."""
+        """The accepted messages, as text."""
 
 
 def example(
@@ -57,7 +57,7 @@ class NotifierContract:
     can_be_busy = True
     can_refuse = True
     secret = ""
-    """A text of the options that is never shown."""
+    """A secret among the options that must never be shown."""
 
     @pytest.fixture
     def notifier(self, config: NotifierConfig) -> Iterator[Notifier]:
@@ -73,7 +73,7 @@ class NotifierContract:
         assert "trainer/loss is NaN since step 7" in text
 
     def test_says_that_it_is_over(self, notifier: Notifier, inbox: Inbox) -> None:
-        """A resolved alert is told as such."""
+        """A resolved alert is reported as such."""
         notifier.send(example())
         notifier.send(example("resolved"))
         first, second = inbox.texts()
@@ -88,7 +88,7 @@ class NotifierContract:
         assert len(inbox.texts()) == 1
 
     def test_many_alerts(self, notifier: Notifier, inbox: Inbox) -> None:
-        """A hundred alerts of a run are no trouble."""
+        """A hundred alerts of a run are delivered."""
         notifier.send(example(count=100))
         assert inbox.texts()
 
@@ -120,7 +120,7 @@ class NotifierContract:
         assert not self.secret or self.secret not in config.place
 
     def test_closes(self, notifier: Notifier, inbox: Inbox) -> None:
-        """Closing twice is no trouble, before and after a message."""
+        """Closing twice is allowed, before and after a message."""
         notifier.close()
         notifier.send(example())
         notifier.close()

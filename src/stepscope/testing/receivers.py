@@ -1,4 +1,4 @@
-"""The contract that every receiver passes: takes, stores once, refuses in its dialect, asks to wait, checks tokens."""
+"""The contract of every receiver: accepts, stores once, rejects in its dialect, requests retries, checks tokens."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
@@ -13,7 +13,7 @@ class Reply(NamedTuple):
 
     status: Status
     retry_after: float | None = None
-    """Seconds after which to come again, where the answer says so."""
+    """The retry delay in seconds, where the answer has one."""
 
 
 class Sender(Protocol):
@@ -32,16 +32,16 @@ class Sender(Protocol):
         """Make a request beyond the limit on its size."""
 
     def stored(self, run: str, count: int) -> list[int]:
-        """Wait until so many values of a run are stored; return their steps in order."""
+        """Wait until this many values of a run are stored; return their steps in order."""
 
     def token(self, *scopes: str) -> str:
-        """Make a token; from then on the hub asks for one."""
+        """Create a token; from then on the hub requires one."""
 
     def lose_disk(self) -> None:
-        """Take the hub's folder away, so that it can make nothing safe."""
+        """Move the hub's folder away, so that it cannot store anything."""
 
     def restore_disk(self) -> None:
-        """Put it back."""
+        """Move it back."""
 
 
 class ReceiverContract:
@@ -52,7 +52,7 @@ class ReceiverContract:
 
     can_repeat = True
     can_refuse = True
-    """Whether a client is told that its request was refused."""
+    """Whether a client gets an answer when its request is rejected."""
     has_tokens = True
     can_be_busy = True
 
@@ -71,7 +71,7 @@ class ReceiverContract:
         assert sender.stored("repeated", 6) == list(range(6))
 
     def test_garbage_is_refused_and_blocks_nothing(self, sender: Sender) -> None:
-        """What is not in the dialect is refused for good, never with a failure, and the next request is taken."""
+        """A malformed request is rejected permanently, never with a server error, and the next request is accepted."""
         replies = [sender.send(request) for request in sender.garbage()]
         assert replies
         assert {reply.status for reply in replies} <= {"bad", "ok"}
@@ -82,14 +82,14 @@ class ReceiverContract:
         assert sender.stored("after", 3) == [0, 1, 2]
 
     def test_a_request_that_is_too_large_is_refused(self, sender: Sender) -> None:
-        """It is refused for good, in the dialect's code for that, and the hub goes on."""
+        """It is rejected permanently, with the dialect's code for that, and the hub continues."""
         if not self.can_refuse:
             pytest.skip("nothing is refused")
         assert sender.send(sender.too_large()).status == "too_large"
         assert sender.send(sender.request("small", [0])).status == "ok"
 
     def test_a_token_needs_the_scope(self, guarded: Sender) -> None:
-        """Without a token, with an unknown one, or with one that may only read, nothing is taken."""
+        """Without a token, with an unknown one, or with a read-only one, nothing is accepted."""
         if not self.has_tokens:
             pytest.skip("there are no tokens")
         reading, writing = guarded.token("read"), guarded.token("ingest")
@@ -99,7 +99,7 @@ class ReceiverContract:
         assert guarded.stored("guarded", 2) == [1, 2]
 
     def test_a_hub_that_can_make_nothing_safe_asks_to_wait(self, sender: Sender) -> None:
-        """The client is told to come again, and when; what it sends again is taken, once."""
+        """The client gets a retry delay; what it sends again is stored once."""
         if not self.can_be_busy:
             pytest.skip("there is nobody to ask")
         request = sender.request("waiting", [7])

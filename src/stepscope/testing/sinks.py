@@ -1,4 +1,4 @@
-"""The contract that every sink passes: takes, asks to wait, refuses by index, closes, counts."""
+"""The contract of every sink: accepts, retries, rejects by index, closes, counts."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ WRITERS = tuple(
 
 
 class Peer(Protocol):
-    """The other side of a sink under test: a real server that can be told how to answer."""
+    """The receiving side of a sink under test: a real server with configurable answers."""
 
     def busy(self, seconds: float) -> None:
-        """Answer the next request with the wish to be asked again after some seconds."""
+        """Answer the next request with a retry delay in seconds."""
 
     def refuse(self) -> None:
-        """Answer the next request with a refusal for ever."""
+        """Answer the next request with a permanent error."""
 
     def steps(self) -> list[int]:
         """The steps of the metrics that were accepted, in the order they came."""
@@ -57,17 +57,17 @@ class SinkContract:
     can_refuse = True
 
     def test_takes_everything(self, sink: Sink, peer: Peer) -> None:
-        """Batches of several writers arrive whole, and nothing is counted as refused."""
+        """Batches of several writers arrive completely, and nothing is counted as rejected."""
         assert not sink.write(example_batches())
         assert sorted(peer.steps()) == list(range(10))
 
     def test_takes_nothing(self, sink: Sink, peer: Peer) -> None:
-        """No batches are no trouble."""
+        """Writing no batches is allowed."""
         assert not sink.write([])
         assert not peer.steps()
 
     def test_keeps_its_time(self, sink: Sink) -> None:
-        """It says how long a write may take."""
+        """It has a time limit for a write."""
         assert 0 < sink.timeout < 3600
 
     def test_busy_then_taken_once(self, sink: Sink, peer: Peer) -> None:
@@ -94,7 +94,7 @@ class SinkContract:
         assert set(caught.value.where) <= set(range(size(batches)))
 
     def test_goes_on_after_a_refusal(self, sink: Sink, peer: Peer) -> None:
-        """What comes after a refused batch is taken."""
+        """Batches after a rejected one are accepted."""
         if not self.can_refuse:
             pytest.skip("this destination refuses nothing")
         peer.refuse()
@@ -105,7 +105,7 @@ class SinkContract:
         assert len(peer.steps()) == before + 10
 
     def test_closes(self, sink: Sink, peer: Peer) -> None:
-        """Closing twice is no trouble, before and after a write."""
+        """Closing twice is allowed, before and after a write."""
         sink.write(example_batches())
         sink.close()
         sink.close()

@@ -98,7 +98,7 @@ class WritingContract:
         assert [math.isnan(value) for value in (*few.low, *few.mean)] == [True, True, False, False] * 2
 
     def test_bad_records_are_named_and_the_rest_is_kept(self, store: Store, run: str) -> None:
-        """A Reject says which records can never be stored; the others are."""
+        """A Reject names the records that can never be stored; the others are stored."""
         records: list[Record] = [
             *losses([(1, 1.0), (2**63, 2.0)]),
             Span(T, 1, 1, None, b"short", bytes(8), None, "x"),
@@ -116,7 +116,7 @@ class WritingContract:
         assert (counts["points"], counts["rejected"]) == (2, 4)
 
     def test_an_unfit_writer_is_refused_alone(self, store: Store, run: str) -> None:
-        """A writer that can not be stored does not keep others from it, not even one with nothing to say."""
+        """A writer that cannot be stored does not affect others, not even one without records."""
         refused, taken = store.write_many([Batch(writer(""), 0, losses([(1, 1.0)])), Batch(writer(run), 0, [])])
         assert isinstance(refused, Reject)
         assert taken is None
