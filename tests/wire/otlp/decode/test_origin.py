@@ -197,3 +197,10 @@ def test_a_weaker_alias_serves_when_the_stronger_is_no_number() -> None:
     attrs: dict[str, Any] = {"step": "warmup", "iteration": 8.0}
     assert take_step(attrs) == (8, "iteration")
     assert attrs == {"step": "warmup"}
+
+
+@pytest.mark.parametrize("name", ["train.step", "global_step"])
+def test_the_number_that_means_no_step_is_none(name: str) -> None:
+    """The least of all integers, which stores keep for no step, stays an attribute; the next one is a step."""
+    assert take_step({name: -(2**63)}) == (None, None)
+    assert take_step({name: 1 - 2**63})[0] == 1 - 2**63

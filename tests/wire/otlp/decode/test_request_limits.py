@@ -67,6 +67,21 @@ def test_empty_messages(signal: Signal, body: bytes) -> None:
         decode(signal, "protobuf", body)
 
 
+NUMBERS: dict[str, bytes] = {
+    "varints": b"\xf8\x07\x01" * 30,
+    "of 64 bits": field(1, b"\x19" + bytes(8) + b"\x11" + bytes(8)) * 2 + field(1, (b"\x19" + bytes(8)) * 30),
+    "of 32 bits": field(1, field(2, field(2, (b"\x2d" + bytes(4)) * 30))),
+}
+
+
+@pytest.mark.parametrize("body", NUMBERS.values(), ids=list(NUMBERS))
+def test_numbers_without_end(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers in a message that no message needs count as items: millions of them would take seconds to walk."""
+    monkeypatch.setattr(request_limits, "_FEW_NUMBERS", 5)
+    with pytest.raises(BadRequest, match="smaller batches"):
+        decode("traces", "protobuf", body)
+
+
 def test_many_values_of_json() -> None:
     """A JSON text of too many values is refused before it is parsed."""
     request_limits.bound_values(b"[" + b"1," * 9 + b"1]", 10)

@@ -215,7 +215,7 @@ def _take(
         if start != last and not is_gauge:
             made, last = _started(instrument, start), start
         records, step, axis = home, None, None
-        if len(attrs) == 1 and type(only := attrs.get(ATTR_STEP)) is int:
+        if len(attrs) == 1 and type(only := attrs.get(ATTR_STEP)) is int and only > -(2**63):
             step, attrs = only, {}  # fast path for what our own sinks send
         elif not MARKS.isdisjoint(attrs):
             records, step, axis = place.sort(attrs)

@@ -78,13 +78,25 @@ def load_in_parts(data: bytes | msgspec.Raw, most: int = PART_BYTES) -> Any:
     size = memoryview(data).nbytes
     first = bytes(memoryview(data)[:64]).lstrip()[:1]
     if size > most and first == b"{":
-        return {key: load_in_parts(part, most) for key, part in _fields(data).items()}
+        return _load_fields(_fields(data), size, most)
     if size > most and first == b"[":
         return _load_elements(_elements(data), size, most)
     try:
         return _decode(data)
     except ValueError:
         return _written(json.loads(bytes(data)))
+
+
+_FEW = 64
+"""Fields of an object that are parsed one by one."""
+
+
+def _load_fields(fields: dict[str, msgspec.Raw], size: int, most: int) -> dict[str, Any]:
+    if len(fields) <= _FEW:
+        return {key: load_in_parts(part, most) for key, part in fields.items()}
+    names, parts = list(fields), list(fields.values())
+    fields.clear()
+    return dict(zip(names, _load_elements(parts, size, most), strict=True))
 
 
 _TAKEN = [msgspec.Raw()]

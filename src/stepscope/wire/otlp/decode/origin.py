@@ -89,7 +89,7 @@ def take_step(attrs: Attrs) -> tuple[int | None, str | None]:
     Only a whole number is a step; anything else under such a name stays an attribute.
     """
     step = attrs.get(ATTR_STEP)
-    if type(step) is int:
+    if type(step) is int and step > -_INT64:  # which stores keep for no step
         del attrs[ATTR_STEP]
         return step, _name(attrs) if attrs else None
     for alias, axis in _AXES.items():
@@ -98,7 +98,7 @@ def take_step(attrs: Attrs) -> tuple[int | None, str | None]:
         value = attrs[alias]
         if type(value) is float and value.is_integer() and abs(value) < _INT64:
             value = int(value)
-        if type(value) is int:
+        if type(value) is int and value > -_INT64:
             del attrs[alias]
             return value, axis or _name(attrs)
     return None, None

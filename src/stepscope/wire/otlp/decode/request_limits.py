@@ -22,6 +22,8 @@ _DEEPEST = 100
 
 _LAST_TAG = 32 << 3
 """The highest field number of OTLP; fields beyond are skipped, as many as there may be items."""
+_FEW_NUMBERS = 1000
+"""Numbers in one message that are not counted: no message of ours has as many, unless bounds are not packed."""
 _NUMBER = 11
 """The most bytes of a numeric value."""
 
@@ -111,6 +113,7 @@ def _count(data: bytes, at: int, end: int, fields: dict[int, _Shape], counts: _C
     """Count the messages between two offsets; ValueError or IndexError for invalid protobuf."""
     if depth == 0:
         return
+    numbers = 0
     while at < end:
         tag = data[at]
         at += 1
@@ -135,10 +138,15 @@ def _count(data: bytes, at: int, end: int, fields: dict[int, _Shape], counts: _C
             while data[at] > 127:
                 at += 1
             at += 1
+            numbers += 1
         elif wire in (1, 5):
             at += 8 if wire == 1 else 4
+            numbers += 1
         else:
             raise ValueError("unknown protobuf wire type")
+        if numbers > _FEW_NUMBERS:
+            counts.add("item", numbers)
+            numbers = 0
 
 
 def _is_plain(data: bytes, at: int, end: int) -> bool:
