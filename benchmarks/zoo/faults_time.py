@@ -3,6 +3,7 @@
 import random
 
 from benchmarks.zoo.faults import Made, _middle, fault
+from benchmarks.zoo.healthy import crowded
 from benchmarks.zoo.story import Truth, add_system, around, training
 
 
@@ -39,6 +40,24 @@ def masked_stall(rng: random.Random) -> Made:
     at += at % 50 == 0
     story.spans["train.data_load"][0][at] = story.step_seconds * rng.uniform(3, 8)
     return story, Truth(("data_stall",), at, 1, None, "data_load")
+
+
+@fault
+def stall_on_crowded_machine(rng: random.Random) -> Made:
+    """One rank waits long for data, early in the run, on a machine with other work."""
+    story, at, rank = crowded(rng), rng.randrange(31, 60), rng.randrange(4)
+    story.spans["train.data_load"][rank][at] = story.step_seconds * rng.uniform(6, 20)
+    return story, Truth(("data_stall",), at, 1, (rank,), "data_load")
+
+
+@fault
+def stall_beside_straggler(rng: random.Random) -> Made:
+    """One rank is late now and then; another waits long for data, once."""
+    story, truth = intermittent_straggler(rng)
+    (late,) = truth.ranks or (0,)
+    rank, at = (late + 1) % 4, rng.randrange(500, 800)
+    story.spans["train.data_load"][rank][at] = story.step_seconds * rng.uniform(6, 20)
+    return story, Truth(("data_stall",), at, 1, (rank,), "data_load")
 
 
 @fault

@@ -233,6 +233,27 @@ def jittery_loader(rng: random.Random) -> Story:
     return story
 
 
+def crowded(rng: random.Random) -> Story:
+    """Four ranks on a machine with other work: each is held up now and then, for some steps in a row."""
+    story = training(rng, steps=400, world=4)
+    for rank in range(4):
+        left, times = 0, 1.0
+        for t in range(400):
+            if left == 0 and rng.random() < 0.06:
+                left, times = 1 + min(int(rng.expovariate(0.3)), 8), rng.uniform(1.4, 6.0)
+            if left:
+                left -= 1
+                for name in ("train.data_load", "train.forward", "train.backward"):
+                    story.spans[name][rank][t] *= 1 + (times - 1) * rng.random()
+    return story
+
+
+@healthy
+def crowded_machine(rng: random.Random) -> Story:
+    """Ranks that share their cores with other work."""
+    return crowded(rng)
+
+
 @healthy
 def epochs(rng: random.Random) -> Story:
     """Each epoch begins with a slow batch, and says so."""

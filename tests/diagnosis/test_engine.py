@@ -1,47 +1,17 @@
-"""Diagnosis of whole runs: faults of the zoo are named, healthy runs are left in peace."""
+"""Diagnosis of whole runs: healthy ones are left in peace, and a finding says all that is known."""
 
 import math
 
 import pytest
 
-from benchmarks.zoo.evaluate import FAULTS, HEALTHY, diagnose, names, seeded
+from benchmarks.zoo.evaluate import HEALTHY, diagnose, seeded
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.model.records import Metric, Span
 
 SEED = 1
-QUICK = [
-    "nan_rank_layer",
-    "spike_3x",
-    "spike_early",
-    "slow_divergence",
-    "not_learning",
-    "dead_constant",
-    "vanishing_gradients",
-    "lr_zero",
-    "lr_jump",
-    "bad_resume",
-    "kl_around_zero",
-    "entropy_collapse",
-    "clip_saturated",
-    "reward_hacking",
-    "data_stall",
-    "masked_stall",
-    "hang",
-    "dead_rank",
-    "desync",
-    "config_differs",
-    "clock_skew",
-    "batch_size_differs",
-    "slower_than_before",
-    "memory_creep",
-    "retry_storm",
-    "retries_counted",
-    "new_error",
-    "duplicate_steps",
-    "missing_steps",
-]
 LEFT_ALONE = [
     "plain",
+    "crowded_machine",
     "twenty_steps",
     "converged",
     "to_zero",
@@ -61,14 +31,6 @@ LEFT_ALONE = [
     "settings_of_losses",
     "odd_metrics",
 ]
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_a_fault_is_named(name: str) -> None:
-    """The kind, the step, the rank and the metric or span of a fault are right."""
-    story, truth = FAULTS[name](seeded(name, SEED))
-    found = diagnose(story)
-    assert any(names(each, truth) for each in found), (truth, found)
 
 
 @pytest.mark.parametrize("name", LEFT_ALONE)

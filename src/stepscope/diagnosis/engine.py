@@ -33,7 +33,7 @@ from stepscope.model import names
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 2
+VERSION = 3
 """Raised when findings change: runs that were diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
 """Series with a role that are watched."""

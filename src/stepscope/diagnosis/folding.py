@@ -13,6 +13,10 @@ BEFORE = 3
 """A symptom may be noticed so many steps before its cause began."""
 NEAR = 8
 """Symptoms of others are within so many steps."""
+_STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
+_LATE = frozenset(("straggler", "intermittent_straggler"))
+MILDER = 3.0
+"""Time that a rank lost is not explained by what costs less than this part of it."""
 
 
 def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) -> list[Finding]:
@@ -62,6 +66,8 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return True
     if cause.kind == other.kind == "slow_span" and (cause.step != other.step or _lost(cause) < _lost(other)):
         return False
+    if not _holds_up(cause, other):
+        return False
     if cause.kind == other.kind == "not_finite":
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
     if cause.kind == other.kind == "spike" and _leads(other) and not _leads(cause):
@@ -70,6 +76,17 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
     if other.step < cause.step - window:
         return False
     return _lasts(cause, kinds) or other.step <= (cause.last or cause.step) + NEAR
+
+
+def _holds_up(cause: Finding, other: Finding) -> bool:
+    """Whether time that a rank lost may be due to a cause: one on that rank, or one it waited for in that step."""
+    if cause.kind not in _STALLS | _LATE or other.kind not in _STALLS | _LATE:
+        return True
+    if other.kind in _STALLS and _lost(other) > MILDER * _lost(cause):
+        return False
+    if not set(cause.ranks).isdisjoint(other.ranks):
+        return True
+    return other.kind in _STALLS and other.step == cause.step and _lost(other) <= _lost(cause)
 
 
 def _lost(finding: Finding) -> float:

@@ -63,6 +63,7 @@ class Stalls:
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._names: dict[tuple[str, int], _Name] = {}
+        self._farthest: dict[str, dict[int, float]] = {}
 
     def step(self, times: StepTimes) -> Found:
         """Judge a step of a rank; what was found is told with the next, when it is known what else was at that step."""
@@ -70,7 +71,9 @@ class Stalls:
         for name, took in times.own.items():
             known = self._names.get((name, times.rank))
             if known is None:
-                known = self._names[name, times.rank] = _Name(name, times.rank, several and traits(name).waiting)
+                farthest = self._farthest.setdefault(name, {})
+                known = _Name(name, times.rank, several and traits(name).waiting, farthest)
+                self._names[name, times.rank] = known
             if known.left_out:
                 continue
             if known.usual and took < known.bound and known.held is None:
@@ -86,12 +89,14 @@ class _Name:
     """One span name on one rank."""
 
     __slots__ = (
-        "_farthest", "_logs", "_longest", "_lost", "_name", "_new", "_noise", "_rank", "_renew_after", "_row",
-        "_steps", "bound", "held", "left_out", "usual",
+        "_everywhere", "_farthest", "_logs", "_longest", "_lost", "_name", "_new", "_noise", "_rank", "_renew_after",
+        "_row", "_steps", "bound", "held", "left_out", "usual",
     )  # fmt: skip
 
-    def __init__(self, name: str, rank: int, left_out: bool) -> None:
+    def __init__(self, name: str, rank: int, left_out: bool, everywhere: dict[int, float]) -> None:
         self._name, self._rank, self.left_out = name, rank, left_out
+        self._everywhere = everywhere
+        """The farthest that each rank was above its median in this span: what is usual for one is for the others."""
         self._logs: deque[float] = deque(maxlen=WINDOW)
         self._new: list[float] = []
         """Times that are not yet among the logarithms."""
@@ -131,6 +136,7 @@ class _Name:
     def _reach(self, farthest: float) -> None:
         """Set how far it ever was above its median."""
         self._farthest, self._longest = farthest, self.usual * exp(farthest)
+        self._everywhere[self._rank] = farthest
         self.bound = self.usual * exp(max(min(SIGMAS * self._noise, NOISIEST), 0.5, self._beyond(COSTLY)))
 
     def take(self, step: int, time: int, took: float, run: RunState) -> Finding | None:
@@ -144,9 +150,11 @@ class _Name:
 
     def _beyond(self, steps: float) -> float:
         """How far a stall that costs so many steps must go: much farther than ever, or less where it costs much."""
+        ranks = self._everywhere.values()
+        far = 2.0 * max(ranks)
         if steps < COSTLY:
-            return 2.0 * self._farthest
-        return min(2.0 * self._farthest, self._farthest + math.log(COSTLY_TIMES))
+            return far
+        return min(far, max(self._farthest, median(ranks)) + math.log(COSTLY_TIMES))
 
     def _judge(self, step: int, time: int, took: float, usual_step: float) -> Finding | None:
         if not self.usual:

@@ -40,6 +40,8 @@ LATE = math.log(1.3)
 LATE_SHARE = 0.1
 LATE_WINDOW = 240
 LATE_LEAST = 6
+APART = 3
+"""Late steps that are closer than this are one time that a rank was late: on a busy machine they come in a row."""
 BY_CHANCE = 1e-6
 """A rank is late more often than others when chance alone would make it so this seldom."""
 
@@ -52,7 +54,9 @@ class Stragglers:
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._ratios: dict[tuple[str, int], deque[tuple[int, float, float]]] = defaultdict(lambda: deque(maxlen=STEPS))
-        self._late: dict[tuple[str, int], deque[int]] = defaultdict(lambda: deque(maxlen=64))
+        self._late: dict[tuple[str, int], deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=64))
+        """The steps at which a rank began to be late, and how late it was."""
+        self._latest: dict[tuple[str, int], int] = {}
         self._seen: dict[str, int] = defaultdict(int)
         self._said: set[tuple[str, str, int]] = set()
 
@@ -80,7 +84,9 @@ class Stragglers:
             ratio, lost = math.log(mine / others), (mine - others) / usual
             self._ratios[name, rank].append((step, ratio, lost))
             if ratio > LATE and lost > LATE_SHARE:
-                self._late[name, rank].append(step)
+                if step - self._latest.get((name, rank), -APART) >= APART:
+                    self._late[name, rank].append((step, ratio))
+                self._latest[name, rank] = step
             if ratio > most:
                 slowest, most = rank, ratio
         if most <= SLOWER / 2 or len(self._ratios[name, slowest]) < STEPS:
@@ -92,12 +98,13 @@ class Stragglers:
         ratio, share = median([r for _, r, _ in recent]), median([s for _, _, s in recent])
         if ratio > SLOWER and share > SHARE and sum(r > SLOWER / 2 for _, r, _ in recent) > 0.85 * STEPS:
             return self._say(STRAGGLER, name, rank, recent[0][0], step, time, ratio, took)
-        late = [at for at in self._late[name, rank] if at > step - LATE_WINDOW]
-        if len(late) < LATE_LEAST or late[-1] != step or self._seen[name] < 2 * STEPS:
+        late = [each for each in self._late[name, rank] if each[0] > step - LATE_WINDOW]
+        if len(late) < LATE_LEAST or late[-1][0] != step or self._seen[name] < 2 * STEPS:
             return None
-        everyone = sum(at > step - LATE_WINDOW for other in took for at in self._late[name, other])
+        everyone = sum(at > step - LATE_WINDOW for other in took for at, _ in self._late[name, other])
         if _chance(len(late), everyone, 1 / len(took)) < BY_CHANCE:
-            return self._say(INTERMITTENT, name, rank, late[0], step, time, LATE, took)
+            often = median([ratio for _, ratio in late])
+            return self._say(INTERMITTENT, name, rank, late[0][0], step, time, often, took)
         return None
 
     def _say(

@@ -1,0 +1,91 @@
+"""Every kind of finding: named in a run that has the fault, and silent on the same run without it."""
+
+import itertools
+
+import pytest
+
+from benchmarks.zoo.evaluate import FAULTS, HEALTHY, names, seeded
+from benchmarks.zoo.story import Story, Truth
+from stepscope.diagnosis import registry
+from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.finding import Finding
+
+SECOND = 10**9
+SEEDS = {"plateau": 2}
+"""Of each run, 1 if not given."""
+RUNS = {
+    "spike": ("spike_3x", "spike_early"),
+    "not_finite": ("nan_rank_layer",),
+    "divergence": ("slow_divergence",),
+    "constant": ("dead_constant",),
+    "bad_resume": ("bad_resume",),
+    "lr_schedule": ("lr_jump", "lr_not_scheduled"),
+    "kl_blowup": ("kl_around_zero", "kl_blowup"),
+    "value_function": ("value_function_lost",),
+    "retry_storm": ("retry_storm", "retries_counted"),
+    "data_stall": ("data_stall", "masked_stall", "stall_beside_straggler", "stall_on_crowded_machine"),
+    "checkpoint_growth": ("growing_checkpoint",),
+    "throughput_loss": ("throughput_loss", "slower_steps"),
+    "config_differs": ("batch_size_differs",),
+    **{
+        kind: (kind,)
+        for kind in (
+            *("level_shift", "plateau", "not_learning", "vanishing_gradients", "exploding_gradients", "lr_zero"),
+            *("scaler_collapse", "accuracy_drop", "overfit", "entropy_collapse", "clip_saturated", "clip_zero"),
+            *("dead_environment", "reward_hacking", "memory_creep", "gpu_memory_creep", "disk_filling", "gpu_idle"),
+            *("periodic_stall", "straggler", "intermittent_straggler", "slow_link", "slower_than_before", "desync"),
+            *("clock_skew", "code_differs", "new_error", "log_burst", "hang", "lost_records", "dead_rank"),
+            *("duplicate_steps", "missing_steps"),
+        )
+    },
+}
+"""Runs of the zoo that have a fault of this kind."""
+ELSEWHERE = {"slow_span", "crash", "error", "alert", "detector_failed"}
+"""Kinds that have tests beside their modules."""
+AFTER = 200
+"""Steps after the fault that several ranks tell of."""
+
+
+def told(story: Story, upto: int | None) -> list[Finding]:
+    """Diagnose a run up to a step, or whole with the time going on after its end."""
+    diagnosis, last = Diagnosis(world=story.world, earlier=story.earlier), 0
+    for each in story.told():
+        if upto is not None and each.record.step is not None and each.record.step >= upto:
+            break
+        diagnosis.feed(each.rank, each.record, each.attempt, each.host)
+        last = max(last, each.time)
+    if story.dies is not None:
+        diagnosis.died(story.dies[0], last + SECOND)
+    for second in range(90 if story.hangs is not None else 0):
+        diagnosis.tick(last + second * SECOND)
+    return diagnosis.findings()
+
+
+def healthy_twin(name: str) -> list[Finding]:
+    """What is found in the run of a fault before the fault, or without it where it has no step."""
+    story, truth = FAULTS[name](seeded(name, SEEDS.get(name, 1)))
+    story.hangs = story.dies = None
+    if truth.step:
+        return told(story, truth.step - (0 if truth.window < 3 else 2))
+    story = HEALTHY["plain"](seeded("plain", 1))
+    return told(story, None)
+
+
+def fault(name: str) -> tuple[list[Finding], Truth]:
+    """What is found in the run of a fault."""
+    story, truth = FAULTS[name](seeded(name, SEEDS.get(name, 1)))
+    whole = truth.step is None or story.world == 1 or story.hangs is not None or story.dies is not None
+    return told(story, None if whole else truth.step + AFTER), truth  # type: ignore[operator]
+
+
+def test_every_kind_has_a_run() -> None:
+    """A detector that is added comes with a run that has its fault."""
+    assert RUNS.keys() | ELSEWHERE == set(registry.KINDS)
+
+
+@pytest.mark.parametrize("name", sorted(set(itertools.chain(*RUNS.values()))))
+def test_a_fault_is_named_and_its_healthy_twin_is_not(name: str) -> None:
+    """Its kind, step, rank and metric or span are right; without the fault, the same run has no finding of the kind."""
+    found, truth = fault(name)
+    assert any(names(each, truth) for each in found), (truth, found)
+    assert not [each for each in healthy_twin(name) if each.kind in truth.kinds]

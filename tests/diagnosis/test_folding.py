@@ -1,0 +1,40 @@
+"""Folding: a symptom goes into its cause, and never into a finding of another rank or one that costs less."""
+
+import pytest
+
+from stepscope.diagnosis import registry
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.folding import fold
+
+KINDS = registry.kinds()
+
+
+def finding(kind: str, rank: int, step: int, lost: float, last: int | None = None) -> Finding:
+    """A rank that lost so many seconds."""
+    return Finding(
+        kind, "WARN", f"{kind} on rank {rank}", step=step, last=last, ranks=(rank,), span="load", value=lost + 1.0,
+        expected=(0.5, 1.0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("late", ["straggler", "intermittent_straggler", "periodic_stall"])
+@pytest.mark.parametrize(
+    ("rank", "lost", "folded"), [(1, 2.0, True), (1, 20.0, False), (2, 2.0, False), (2, 20.0, False)]
+)
+def test_a_stall_is_a_symptom_of_its_own_rank_only(late: str, rank: int, lost: float, folded: bool) -> None:
+    """A stall of another rank, or one that cost far more than the rank that is late, is a finding of its own."""
+    kinds = [each.kind for each in fold([finding(late, 1, 10, 1.0), finding("data_stall", rank, 40, lost)], KINDS, {})]
+    assert kinds == ([late] if folded else [late, "data_stall"])
+
+
+@pytest.mark.parametrize(("step", "lost", "folded"), [(40, 0.9, True), (40, 3.0, False), (43, 0.9, False)])
+def test_ranks_that_wait_for_a_stalled_one_are_its_symptoms(step: int, lost: float, folded: bool) -> None:
+    """They wait in the same step, and not longer than it stalls."""
+    found = fold([finding("data_stall", 0, 40, 1.0), finding("slow_span", 3, step, lost)], KINDS, {})
+    assert [each.kind for each in found] == (["data_stall"] if folded else ["data_stall", "slow_span"])
+
+
+def test_a_rank_that_is_late_now_and_then_is_not_folded_into_another_that_always_is() -> None:
+    """Two ranks are two findings."""
+    found = fold([finding("straggler", 1, 10, 1.0), finding("intermittent_straggler", 2, 40, 1.0)], KINDS, {})
+    assert [each.ranks for each in found] == [(1,), (2,)]
