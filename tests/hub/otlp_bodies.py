@@ -54,3 +54,11 @@ def logs(count: int, *, run: str = "r", first: int = 0, text: str = "line") -> b
         record = scope.log_records.add(time_unix_nano=time.time_ns(), severity_number=9)
         record.body.string_value = f"{text} {index}"
     return request.SerializeToString()
+
+
+def child_span(trace: bytes, parent: bytes, *, run: str) -> bytes:
+    """A request of one span of a server that continues a trace."""
+    request = ExportTraceServiceRequest.FromString(spans(1, run=run, name="server work"))
+    span = request.resource_spans[0].scope_spans[0].spans[0]
+    span.trace_id, span.parent_span_id = trace, parent
+    return request.SerializeToString()

@@ -53,6 +53,11 @@ def add(commands: Commands) -> None:
         metavar="URL",
         help="a page elsewhere that may ask the JSON API",
     )
+    made.add_argument(
+        "--tinker-upstream",
+        metavar="URL",
+        help="the service to which requests of Tinker clients are forwarded",
+    )
     made.set_defaults(command=command)
     _add_tokens(made)
 
@@ -104,6 +109,7 @@ def command(args: argparse.Namespace) -> int:
         keep_seconds=args.keep,
         max_bytes=args.max_bytes,
         journal_bytes=args.journal_bytes,
+        receivers={"tinker-upstream": args.tinker_upstream} if args.tinker_upstream else {},
     )
     return serve(options, _say, lambda hub: mount(hub, __version__))
 

@@ -83,6 +83,8 @@ class ReceiverPorts(Protocol):
     """Threads that decompress and decode bodies."""
     progress: StoreProgress
     """How far the hub's journal is written and stored, for dialects whose clients read what they just wrote."""
+    closing: list[Callable[[], object]]
+    """Called once when the hub stops and still takes records."""
     ending: list[Callable[[], object]]
     """Called once before the store closes."""
 

@@ -4,7 +4,6 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -68,7 +67,7 @@ class SessionRecords:
             known = structs.replace(known, project=project)
         self._ingest.add(upload, known, list(records), project, seq)
 
-    def start(self, session: str, asked: Mapping[str, Any], project: str | None) -> "Future[None]":
+    def start(self, upload: Upload, session: str, asked: Mapping[str, Any], project: str | None) -> None:
         """Record that a session was created; `asked` is the body of its request."""
         name = asked.get("display_name")
         writer = session_writer(session, name[:LONGEST_NAME] if isinstance(name, str) and name else None)
@@ -83,17 +82,17 @@ class SessionRecords:
         if asked.get("tags"):
             attrs["tags"] = asked["tags"]
         event = Event(self._clock(), None, None, None, None, 9, names.EVENT_STARTED, attrs)
-        return self._store(writer, [event], project, number_of(session, "start"))
+        self.add(upload, writer, [event], project, number_of(session, "start"))
 
-    def beat(self, session: str, project: str | None) -> "Future[None]":
+    def beat(self, upload: Upload, session: str, project: str | None) -> None:
         """Record a heartbeat, which keeps the run running."""
         if len(self._beats) >= 10_000:
             self._beats.clear()
         count = self._beats[session] = self._beats.get(session, 0) + 1
         values: dict[str, Any] = {"heartbeats": count}
-        return self._store(session_writer(session), [Metric(self._clock(), None, None, CATEGORY, values)], project)
+        self.add(upload, session_writer(session), [Metric(self._clock(), None, None, CATEGORY, values)], project)
 
-    def finish(self, session: str, asked: Mapping[str, Any], project: str | None) -> "Future[None]":
+    def finish(self, upload: Upload, session: str, asked: Mapping[str, Any], project: str | None) -> None:
         """Record how a session ended; `asked` is the body of its request."""
         reason = asked.get("reason")
         word = reason.get("type") if isinstance(reason, dict) else None
@@ -101,14 +100,7 @@ class SessionRecords:
         if asked.get("detail"):
             attrs["detail"] = str(asked["detail"])
         event = Event(self._clock(), None, None, None, None, 9, names.EVENT_FINISHED, attrs)
-        return self._store(session_writer(session), [event], project, number_of(session, "finish"))
-
-    def _store(
-        self, writer: Writer, records: Sequence[Record], project: str | None, seq: int | None = None
-    ) -> "Future[None]":
-        upload = Upload()
-        self.add(upload, writer, records, project, seq)
-        return self._ingest.submit(upload)
+        self.add(upload, session_writer(session), [event], project, number_of(session, "finish"))
 
 
 def read_object(data: bytes) -> dict[str, Any]:

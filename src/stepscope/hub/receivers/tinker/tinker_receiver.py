@@ -10,22 +10,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.ingest import Upload
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.receivers.tinker.operations import Operations
+from stepscope.hub.receivers.tinker.proxy import Proxy
+from stepscope.hub.receivers.tinker.record_queue import RecordQueue
 from stepscope.hub.receivers.tinker.session_records import SessionRecords, new_session, read_object
 from stepscope.hub.receivers.tinker.telemetry import TelemetryReceiver
+from stepscope.hub.receivers.tinker.upstream import Upstream
 from stepscope.hub.refusals import Refusal, Refused, json_response, refusal_headers
-from stepscope.hub.security.guard import Access, RequestHead, bearer
+from stepscope.hub.security.guard import RequestHead, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.security.tokens import PREFIX
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import list_runs
 from stepscope.model.ports import run_id_trouble
 
 TELEMETRY = "/api/v1/telemetry"
-ALL_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+UPSTREAM = "tinker-upstream"
+"""The option that names the service behind the hub."""
+ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ACCEPTED: dict[str, Any] = {"status": "accepted"}
 _FOR_GOOD = frozenset((400, 413, 415))
 """Refusals that another try would not change."""
-
-Take = Callable[[bytes, Access], "Future[None] | None"]
 
 
 class Tinker:
@@ -38,12 +45,22 @@ class Tinker:
         self._ingest = ports.ingest(self.name)
         self._workers = ports.workers
         self._records = SessionRecords(self._ingest)
-        self._events = TelemetryReceiver(self._ingest, self._records, ports.files / self.name / "positions")
+        upstream = ports.settings.get(UPSTREAM)
+        queue = RecordQueue(self._ingest)
+        operations = Operations(self._records, queue, lambda session: _stored_step(ports.engine, session))
+        self._proxy = Proxy(Upstream(upstream), operations) if upstream else None
+        folder = ports.files / self.name / "positions"
+        self._events = TelemetryReceiver(self._ingest, self._records, folder, operations.join)
+        ports.closing.append(queue.flush)
 
     def routes(self) -> list[ReceiverRoute]:
-        """Telemetry, and what a client asks for before it sends any."""
+        """Telemetry, and what a client asks for before it sends any; in front of a service, that and everything."""
+        telemetry = ReceiverRoute(TELEMETRY, self._telemetry)
+        if self._proxy is not None:
+            paths = ("/api/v1/{path:path}", "/oai/{path:path}")
+            return [telemetry, *(ReceiverRoute(path, self._proxy.forward, ALL_METHODS, stream=True) for path in paths)]
         return [
-            ReceiverRoute(TELEMETRY, self._telemetry),
+            telemetry,
             ReceiverRoute("/api/v1/client/config", self._fixed({})),
             ReceiverRoute("/api/v1/client/dynamic_config", self._fixed({})),
             ReceiverRoute("/api/v1/get_server_capabilities", self._fixed({"supported_models": []}), ("GET",)),
@@ -78,34 +95,34 @@ class Tinker:
         return response
 
     async def _telemetry(self, request: Request) -> Response:
-        await self._take(request, lambda data, access: self._events.take(data, access.project))
+        await self._take(request, self._events.take)
         return json_response(_ACCEPTED)
 
     async def _create(self, request: Request) -> Response:
         session = new_session(request.headers.get("x-idempotency-key", ""))
 
-        def take(data: bytes, access: Access) -> "Future[None]":
-            return self._records.start(session, read_object(data), access.project)
+        def add(upload: Upload, data: bytes, project: str | None) -> None:
+            self._records.start(upload, session, read_object(data), project)
 
-        await self._take(request, take)
+        await self._record(request, add)
         return json_response({"type": "create_session", "session_id": session})
 
     async def _beat(self, request: Request) -> Response:
-        def take(data: bytes, access: Access) -> "Future[None] | None":
+        def add(upload: Upload, data: bytes, project: str | None) -> None:
             session = read_object(data).get("session_id")
-            known = isinstance(session, str) and not run_id_trouble(session)
-            return self._records.beat(str(session), access.project) if known else None
+            if isinstance(session, str) and not run_id_trouble(session):
+                self._records.beat(upload, session, project)
 
-        await self._take(request, take)
+        await self._record(request, add)
         return json_response({"type": "session_heartbeat"})
 
     async def _finish(self, request: Request) -> Response:
         session = request.path_params["session"]
 
-        def take(data: bytes, access: Access) -> "Future[None]":
-            return self._records.finish(session, read_object(data), access.project)
+        def add(upload: Upload, data: bytes, project: str | None) -> None:
+            self._records.finish(upload, session, read_object(data), project)
 
-        await self._take(request, take)
+        await self._record(request, add)
         return json_response({})
 
     async def _nothing(self, request: Request) -> Response:
@@ -121,9 +138,22 @@ class Tinker:
 
         return reply
 
-    async def _take(self, request: Request, take: Take) -> None:
+    async def _record(self, request: Request, add: Callable[[Upload, bytes, str | None], None]) -> None:
+        """Read a body, let `add` make records of it, and return when they are safe."""
+
+        def take(data: bytes, project: str | None) -> "Future[None]":
+            upload = Upload()
+            add(upload, data, project)
+            return self._ingest.submit(upload)
+
+        await self._take(request, take)
+
+    async def _take(self, request: Request, take: Callable[[bytes, str | None], "Future[None]"]) -> None:
         """Read a body, give it to `take` on a thread, and return when what that made is safe."""
-        access = access_of(request.scope)
-        safe = await with_body(request, self._workers, lambda data: take(data, access))
-        if safe is not None:
-            await asyncio.shield(asyncio.wrap_future(safe))  # a client that leaves cancels only its own wait
+        project = access_of(request.scope).project
+        safe = await with_body(request, self._workers, lambda data: take(data, project))
+        await asyncio.shield(asyncio.wrap_future(safe))  # a client that leaves cancels only its own wait
+
+
+def _stored_step(engine: Engine, session: str) -> int | None:
+    return next((row.step for row in list_runs(engine, ids=[session])), None)
