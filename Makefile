@@ -11,7 +11,7 @@ frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
 ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-peers)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt check test test-page test-chaos test-pythons bench run lock clean
+.PHONY: help setup fmt check test test-page test-chaos test-all test-pythons bench run lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -32,8 +32,8 @@ check: setup ## lint, types, import contracts, sizes, links; stops at the first 
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
 	@sh tools/page/run.sh check
 
-# The lanes of tests/lanes.py, two files at a time (ARGS=-n0 for one).
-pytest = $(VENV)/bin/python -m pytest -n 2 --dist loadfile
+# The lanes of tests/lanes.py, four files at a time (ARGS=-n0 for one): many tests wait for other processes.
+pytest = $(VENV)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test: setup ## run the tests of the core, with one pass over every view of the page
 	@$(pytest) -m core $(ARGS)
@@ -43,6 +43,9 @@ test-page: setup ## run all tests of the page, in a browser
 
 test-chaos: setup ## run the tests that take patience: kills, outages, attacks, large frameworks
 	@$(pytest) -m chaos $(ARGS)
+
+test-all: setup ## run all of these tests at once, which takes less time than one lane after the other
+	@$(pytest) $(ARGS)
 
 test-pythons: setup ## run the tests of the core on every newer Python found here
 	@$(VENV)/bin/python tools/pythons.py $(ARGS)

@@ -20,7 +20,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Record
 from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
-from tests.lanes import lane_of
+from tests.lanes import LANES, lane_of
 
 LEAVE_SECONDS = 40.0
 """How long a shipper may take to find that nobody needs it any more."""
@@ -74,9 +74,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test with its lane."""
-    for item in items:
-        item.add_marker(lane_of(item.path.relative_to(config.rootpath).as_posix()))
+    """Mark every test with its lane, and put lanes that take longer first."""
+    lanes = {item: lane_of(item.path.relative_to(config.rootpath).as_posix()) for item in items}
+    for item, lane in lanes.items():
+        item.add_marker(lane)
+    items.sort(key=lambda item: LANES.index(lanes[item]))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -27,7 +27,8 @@ CHAOS = (
 """Killed processes, full disks, cut networks, foreign test suites and large frameworks."""
 CORE_ANYWAY = ("tests/web/test_every_view.py", "tests/web/test_node.py")
 """One browser pass over every view, and what needs no browser, are part of `make test`."""
-LANES = ("core", "page", "chaos")
+LANES = ("chaos", "page", "core")
+"""In the order in which they are run: what takes longest begins first, so that no worker is left with it at the end."""
 
 
 def lane_of(path: str) -> str:

@@ -57,7 +57,7 @@ def _passes(version: str, python: str, arguments: list[str]) -> bool:
         "pytest",
         "-q",
         "-n",
-        "2",
+        "4",
         "--dist",
         "loadfile",
         "-p",

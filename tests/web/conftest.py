@@ -121,10 +121,11 @@ def show(browser: Browser) -> Iterator[Opened]:
     assert opened.complaints == []
 
 
-def train(home: Path, first: int, last: int, ranks: int = 4, run: str = "four-ranks") -> None:
-    """Run `training.py` on some ranks at once, to its end."""
+def train(home: Path, first: int, last: int, *, ago: float, ranks: int = 4, run: str = "four-ranks") -> None:
+    """Run `training.py` on some ranks at once, to its end; by its own clock it began some seconds ago."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
     here = {"PYTHONPATH": str(PACKAGE), "STEPSCOPE_HOME": str(home), "STEPSCOPE_RUN_ID": run, "STEPSCOPE_PROBES": "0"}
+    here["TRAINING_BEGAN"] = str(time.time_ns() - int(ago * 1e9))
     line = [sys.executable, str(Path(__file__).with_name("training.py")), str(first), str(last), "0.004"]
     started = [
         subprocess.Popen(line, env={**kept, **here, "RANK": str(rank), "WORLD_SIZE": str(ranks)})
@@ -155,8 +156,8 @@ def until(page: Any, script: str, seconds: float = 180) -> Any:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with a run of four ranks in which things went wrong, crashed and resumed; see training.py."""
     home = tmp_path_factory.mktemp("web") / "home"
-    train(home, 0, 250)
-    train(home, 230, 300)
+    train(home, 0, 250, ago=60)
+    train(home, 230, 300, ago=30)
     hub = RunningHub(home).start()
     wait_for(lambda: hub.request("GET", "/api/runs/four-ranks").json().get("counts", {}).get("spans", 0) >= 8960)
     yield hub
