@@ -91,7 +91,8 @@ class Scrubber:
         kept: list[Record] = []
         known = self._known(run) if run is not None else None
         for record in records:
-            if type(record) is Metric and not record.attrs and self._is_known(record, known):
+            plain = type(record) is Metric and self._is_known(record, known)
+            if plain and (not record.attrs or self._is_harmless(record.attrs)):
                 kept.append(record)  # most records by far
                 continue
             if record.attrs:
@@ -157,7 +158,7 @@ class Scrubber:
             return False
         known = self._plain_texts
         for value in attrs.values():
-            if (value not in known) if type(value) is str else (type(value) not in _PLAIN):
+            if (value not in known and len(value) >= SHORTEST) if type(value) is str else (type(value) not in _PLAIN):
                 return False
         return True
 

@@ -3,7 +3,8 @@
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +28,8 @@ Identity: TypeAlias = tuple[str, str, int, Labels, tuple[str, str, int, int, str
 """What identifies a series: key, axis, rank, attributes, and the instrument's type, unit, temporality and scope."""
 
 NO_LABELS: Labels = ((), (), "")
+_CACHED = frozenset((str, int, bool, type(None)))
+"""Types of attributes whose labels are remembered; -0.0 equals 0.0, and lists have no hash."""
 _NO_INSTRUMENT = Instrument(type="", cumulative=False)
 
 
@@ -196,7 +199,22 @@ class Catalog:
 
 def label(values: Attrs) -> Labels:
     """Encode attributes sorted by name; exemplars belong to a point, not to its series."""
-    names = tuple(sorted(name for name in values if name != ATTR_EXEMPLARS)) if values else ()
+    if not values:
+        return NO_LABELS
+    types = tuple(map(type, values.values()))
+    if _CACHED.issuperset(types):
+        return _known_label(tuple(values), tuple(values.values()), types)
+    return _label(values)
+
+
+@lru_cache(maxsize=20_000)
+def _known_label(names: tuple[str, ...], values: tuple[Any, ...], types: tuple[type, ...]) -> Labels:
+    """Encode attributes, from the cache if seen before; equal values of different types are different labels."""
+    return _label(dict(zip(names, values, strict=True)))
+
+
+def _label(values: Attrs) -> Labels:
+    names = tuple(sorted(name for name in values if name != ATTR_EXEMPLARS))
     if not names:
         return NO_LABELS
     spelled = [attrs.spell(values[name]) for name in names]
