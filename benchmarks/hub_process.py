@@ -27,17 +27,18 @@ class HubError(Exception):
 class HubProcess:
     """A hub on `folder`/home, on free ports of the loopback; close it when done."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.home = folder / "home"
         self._said = (folder / "hub-said").open("w+")
         line = [sys.executable, "-m", "stepscope", "hub", "--port", "0", "--grpc-port", "0"]
         self._process = subprocess.Popen(
-            [*line, "--home", str(self.home)], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL,
+            [*line, "--home", str(self.home), *options], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=self._said, text=True, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None
-        found = _LINE.match(self._process.stdout.readline())
+        self.said = self._process.stdout.readline()
+        found = _LINE.match(self.said)
         if found is None:
             self.close()
             raise HubError(self.last_words())

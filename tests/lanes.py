@@ -21,6 +21,7 @@ CHAOS = (
     "tests/hub/test_sql_limits.py",
     "tests/hub/test_start.py",
     "tests/hub/questions/test_openapi.py",
+    "tests/hub/receivers/datadog/test_restart.py",
     "tests/sinks/test_faults.py",
     "tests/sinks/test_mlflow_faults.py",
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 NAMES = (
-    *("otlp_protobuf", "otlp_json", "native_frames", "tinker_telemetry", "inflate"),
+    *("otlp_protobuf", "otlp_json", "native_frames", "tinker_telemetry", "datadog_lines", "datadog_bodies", "inflate"),
     *("dashboard", "run_filter", "statement"),
 )
 PLANTED = "planted_fault"

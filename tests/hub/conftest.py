@@ -44,6 +44,8 @@ class RunningHub:
     env: dict[str, str] = field(default_factory=dict)
     port: int = 0
     grpc_port: int = 0
+    said: str = ""
+    """The line with which it started."""
     program: tuple[str, ...] = ("-m", "stepscope")
     process: "subprocess.Popen[str] | None" = None
 
@@ -52,7 +54,7 @@ class RunningHub:
         ports = ("--port", str(self.port), "--grpc-port", str(self.grpc_port))
         self.process = spawn(self.home, *ports, *self.arguments, env=self.env, program=self.program)
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        line = self.said = self.process.stdout.readline()
         found = _LINE.match(line)
         assert found is not None, f"{line!r} {self.process.stderr.read() if self.process.stderr else ''}"
         self.port, self.grpc_port = int(found[2]), int(found[3])

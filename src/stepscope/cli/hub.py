@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from stepscope import __version__
@@ -13,6 +14,9 @@ from stepscope.cli.options import Commands, home_of
 from stepscope.model.errors import ConfigError
 from stepscope.model.formatting import size as shown
 from stepscope.wire.plain import dumps
+
+if TYPE_CHECKING:
+    from stepscope.hub.receivers.datadog.sockets import Address
 
 _NEEDED = "the hub needs more packages: pip install 'stepscope[hub]'"
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -58,12 +62,26 @@ def add(commands: Commands) -> None:
         metavar="URL",
         help="the service to which requests of Tinker clients are forwarded",
     )
+    _add_dogstatsd(made)
     made.set_defaults(command=command)
     _add_tokens(made)
 
 
 def _add_home(made: argparse.ArgumentParser) -> None:
     made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
+
+
+def _add_dogstatsd(made: argparse.ArgumentParser) -> None:
+    several: dict[str, Any] = {"action": "append", "default": []}
+    made.add_argument(
+        "--dogstatsd", **several, metavar="HOST:PORT", help="take DogStatsD over UDP here, such as 127.0.0.1:8125"
+    )
+    made.add_argument(
+        "--dogstatsd-socket", **several, metavar="PATH", help="and on a Unix socket; unixstream://PATH for a stream"
+    )
+    made.add_argument(
+        "--dogstatsd-remote", action="store_true", help="take it from other machines, too: it has no tokens"
+    )
 
 
 def _add_tokens(made: argparse.ArgumentParser) -> None:
@@ -110,8 +128,19 @@ def command(args: argparse.Namespace) -> int:
         max_bytes=args.max_bytes,
         journal_bytes=args.journal_bytes,
         receivers={"tinker-upstream": args.tinker_upstream} if args.tinker_upstream else {},
+        dogstatsd=_dogstatsd(args),
+        dogstatsd_remote=args.dogstatsd_remote,
     )
     return serve(options, _say, lambda hub: mount(hub, __version__))
+
+
+def _dogstatsd(args: argparse.Namespace) -> "tuple[Address, ...]":
+    from stepscope.hub.receivers.datadog.sockets import udp_address, unix_address
+
+    try:
+        return (*map(udp_address, args.dogstatsd), *map(unix_address, args.dogstatsd_socket))
+    except ValueError as error:
+        raise ConfigError(f"--dogstatsd: {error}") from error
 
 
 def create_token(args: argparse.Namespace) -> int:

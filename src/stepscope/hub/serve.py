@@ -19,6 +19,9 @@ from stepscope.hub.connections import Connections, LimitedProtocol, Listener, mo
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.limits import Limits
+from stepscope.hub.receivers.datadog.dogstatsd import NAME as DOGSTATSD
+from stepscope.hub.receivers.datadog.dogstatsd import DogStatsd
+from stepscope.hub.receivers.datadog.sockets import Opened, check_remote, close_socket, open_sockets
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.receivers.otlp_grpc import OtlpGrpc
 from stepscope.hub.security.guard import is_loopback
@@ -42,16 +45,20 @@ def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lamb
     _check_tls(options)
     listener = _listen(options.host, options.port, "--port")
     _listen(options.host, options.grpc_port, "--grpc-port").close()
+    check_remote(options.dogstatsd, allowed=options.dogstatsd_remote)
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
         home = HubHome(options.home)
         undo.callback(home.close)
+        opened = open_sockets(options.dogstatsd)
+        for each in opened:
+            undo.callback(close_socket, each)
         store = open_home_store(home, options.store)
         undo.callback(store.close)
         hub = Hub(options, home, store, tokens)
         undo.pop_all()
         sys.setswitchinterval(SWITCH_SECONDS)
-        return asyncio.run(_Process(hub, listener, routes(hub)).run(say))
+        return asyncio.run(_Process(hub, listener, opened, routes(hub)).run(say))
 
 
 def check_access(options: HubOptions) -> Tokens:
@@ -68,9 +75,12 @@ def check_access(options: HubOptions) -> Tokens:
 class _Process:
     """The servers of a hub on one event loop."""
 
-    def __init__(self, hub: Hub, listener: socket.socket, routes: Sequence[BaseRoute]) -> None:
+    def __init__(
+        self, hub: Hub, listener: socket.socket, opened: Sequence[Opened], routes: Sequence[BaseRoute]
+    ) -> None:
         self._hub = hub
         self._listener = listener
+        self._opened = opened
         self._routes = routes
         self._stop = asyncio.Event()
 
@@ -95,17 +105,23 @@ class _Process:
         hub, options = self._hub, self._hub.options
         server = _Server(_config(build_app(hub, self._routes), options), limits)
         serving = asyncio.create_task(server.serve([self._listener]))
+        dogstatsd = DogStatsd(hub.ingest(DOGSTATSD), self._opened) if self._opened else None
         try:
             await grpc.start()
             hub.start()
+            if dogstatsd is not None:
+                dogstatsd.start()
             address = f"{options.scheme}://{_bracketed(options.host)}:{self._listener.getsockname()[1]}"
             hub.home.announce(address)
             hub.alerting.deliver(address)
-            say(f"stepscope hub: {address} (OTLP/gRPC on port {port}), home {options.home}")
+            also = f", DogStatsD on {' and '.join(str(each.address) for each in self._opened)}" if self._opened else ""
+            say(f"stepscope hub: {address} (OTLP/gRPC on port {port}), home {options.home}{also}")
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             _end_within(STOP_SECONDS)
+            if dogstatsd is not None:
+                await asyncio.to_thread(dogstatsd.stop)
             await asyncio.to_thread(hub.end_subscriptions)
             server.should_exit = True
             await asyncio.gather(grpc.stop(DRAIN_SECONDS), serving)

@@ -17,6 +17,7 @@ from stepscope.hub.home import HubHome
 from stepscope.hub.intake import MEGA, Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
 from stepscope.hub.presence import Presence
+from stepscope.hub.receivers.datadog.sockets import Address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
@@ -62,6 +63,10 @@ class HubOptions:
     limits: Limits = field(default_factory=Limits)
     receivers: Mapping[str, str] = field(default_factory=dict)
     """Options of receivers, by name."""
+    dogstatsd: tuple[Address, ...] = ()
+    """Where DogStatsD listens; nowhere unless asked."""
+    dogstatsd_remote: bool = False
+    """Whether it may listen to other machines, for it has no tokens."""
     only_run: str | None = None
     """The one run whose journals are read; None for all."""
 

@@ -96,6 +96,10 @@ class Ingest:
         """Count what was rejected before it could be packed."""
         self._counters.add("rejected", self.receiver, count, reason)
 
+    def drop(self, reason: str, count: int) -> None:
+        """Count what was lost on its way here, or taken and then lost."""
+        self._counters.add("dropped", self.receiver, count, reason)
+
     def repeat(self) -> None:
         """Count a repeated request that was accepted before."""
         self._counters.add("retried", self.receiver, reason="taken before")

@@ -30,6 +30,7 @@ BUILT_IN = {
     "wandb": "stepscope.hub.receivers.wandb.wandb_receiver:Wandb",
     "mlflow": "stepscope.hub.receivers.mlflow.tracking_api:Mlflow",
     "tinker": "stepscope.hub.receivers.tinker.tinker_receiver:Tinker",
+    "datadog": "stepscope.hub.receivers.datadog.intake:Datadog",
 }
 
 

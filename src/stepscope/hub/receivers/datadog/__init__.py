@@ -1,0 +1,1 @@
+"""The receivers of Datadog's clients: DogStatsD over UDP and Unix sockets, and the HTTP intake."""

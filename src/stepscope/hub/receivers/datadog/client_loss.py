@@ -1,0 +1,64 @@
+"""Datagrams that were lost between Datadog's clients and the hub, by what the clients count of themselves."""
+
+import time
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+MOST_CLIENTS = 10_000
+SETTLING_SECONDS = 60.0
+"""A client first seen so soon after the start may have sent datagrams to a hub before this one."""
+
+
+class Loss(NamedTuple):
+    """Datagrams of a client that were lost on the way, and those it dropped itself."""
+
+    lost: int
+    unsent: int
+
+
+class _Client:
+    """What came from one address since it last told what it sent."""
+
+    __slots__ = ("received", "trusted")
+
+    def __init__(self, *, trusted: bool) -> None:
+        self.received = 0
+        self.trusted = trusted
+        """Whether all that it counts was sent to this hub."""
+
+
+class ClientLoss:
+    """Compares what clients say they sent with what came from them, address by address. Not thread-safe.
+
+    From time to time a client tells how many datagrams it has sent since it told so last; the datagram that tells
+    counts for the next time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._clients: dict[Hashable, _Client] = {}
+        self._said: dict[str, float] = {}
+
+    def note(self, name: str, value: float) -> None:
+        """Take one of the counts in the datagram that is read now."""
+        self._said[name] = self._said.get(name, 0) + value
+
+    def came(self, sender: Hashable) -> Loss | None:
+        """Count a datagram that was read, None for a sender without an address; say what it told of loss."""
+        client = self._clients.get(sender)
+        if client is None:
+            while len(self._clients) >= MOST_CLIENTS:
+                del self._clients[next(iter(self._clients))]
+            trusted = sender is not None and self._clock() - self._began >= SETTLING_SECONDS
+            client = self._clients[sender] = _Client(trusted=trusted)
+        loss = self._compare(client, sender) if self._said else None
+        client.received += 1
+        return loss
+
+    def _compare(self, client: _Client, sender: Hashable) -> Loss | None:
+        sent, unsent = (int(self._said.get(name, 0)) for name in ("packets_sent", "packets_dropped"))
+        self._said.clear()
+        lost = max(sent - client.received, 0) if client.trusted else 0
+        client.trusted, client.received = sender is not None, 0
+        return Loss(lost, unsent) if lost or unsent > 0 else None

@@ -1,0 +1,228 @@
+"""The DogStatsD server: one thread reads all sockets, and hands records on four times a second."""
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from stepscope.hub.receivers.datadog.client_loss import ClientLoss, Loss
+from stepscope.hub.receivers.datadog.processes import Processes
+from stepscope.hub.receivers.datadog.samples import Samples
+from stepscope.hub.receivers.datadog.sockets import Opened, close_socket
+from stepscope.hub.receivers.ingest import Ingest, Upload, Writers
+from stepscope.hub.security.guard import is_loopback
+from stepscope.model.records import Instrument, Metric
+from stepscope.wire.datadog.dogstatsd_lines import BAD_TEXT
+
+NAME = "dogstatsd"
+DRAIN_SECONDS, INTERVAL_SECONDS = 0.25, 1.0
+"""How long records wait to be handed on, and for how long counts and sets are summed up."""
+MOST_LINES = 20_000
+"""Lines after which records are handed on at once."""
+BURST = 256
+"""Datagrams that are read from one socket before the others have their turn."""
+DATAGRAM_BYTES = 65_536
+LONGEST_FRAME = 65_536
+MOST_CONNECTIONS = 200
+UNSAFE = "the hub's journal could not take them"
+LOST, UNSENT = "datagrams lost on the way, as their senders count", "datagrams dropped by their senders"
+BAD_FRAME = "a frame larger than 64 KiB on a stream"
+CUT_FRAME = "a frame that was cut off on a stream"
+TOO_MANY_STREAMS = "too many connections to a stream socket"
+_COUNT = Instrument("sum", cumulative=False)
+
+
+class DogStatsd:
+    """Listens until it is stopped; malformed lines are counted by reason and end nothing."""
+
+    def __init__(self, ingest: Ingest, opened: Sequence[Opened], clock: Callable[[], float] = time.monotonic) -> None:
+        self._ingest, self._opened, self._clock = ingest, opened, clock
+        self._loss = ClientLoss(clock)
+        self._samples = Samples(Processes(clock), socket.gethostname(), self._loss.note)
+        self._writers = Writers()
+        self._selector = selectors.DefaultSelector()
+        self._buffer = bytearray(DATAGRAM_BYTES)
+        self._connections = 0
+        self._stopping = threading.Event()
+        self._due = self._interval_due = 0.0
+        self._thread = threading.Thread(target=self._loop, name="stepscope-dogstatsd", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        for address, bound in self._opened:
+            read = self._accept if address.transport == "unixstream" else self._read_datagrams
+            self._selector.register(bound, selectors.EVENT_READ, read)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read what has come, hand it on, and close the sockets."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+        for each in self._opened:
+            close_socket(each)
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            self._turn(DRAIN_SECONDS)
+        while self._turn(0):  # what the kernel holds
+            pass
+        self._samples.end_interval(time.time_ns())
+        done = self._hand_on()
+        with contextlib.suppress(Exception):
+            done.result(5.0)
+
+    def _turn(self, seconds: float) -> bool:
+        """Read what has come; False when nothing has."""
+        try:
+            ready = self._selector.select(seconds)
+            for key, _ in ready:
+                key.data(key.fileobj)
+            self._samples.settle()
+            self._tick(self._clock())
+        except Exception as error:  # a bug must not end the thread: it is counted, and what follows is read
+            self._ingest.reject(f"a failure of the hub: {type(error).__name__}")
+            return False
+        return bool(ready)
+
+    def _tick(self, now: float) -> None:
+        if now >= self._interval_due:
+            self._samples.end_interval(time.time_ns())
+            self._interval_due = now + INTERVAL_SECONDS
+        if now >= self._due or self._samples.lines >= MOST_LINES:
+            self._due = now + DRAIN_SECONDS
+            self._hand_on()
+
+    def _hand_on(self) -> "Future[None]":
+        upload = Upload()
+        for origin, records in self._samples.drain():
+            self._ingest.add(upload, self._writers.same(origin.writer(), records), records, None)
+        upload.rejected += self._samples.malformed
+        self._samples.malformed.clear()
+        done = self._ingest.submit(upload)
+        done.add_done_callback(lambda found: self._count(found, upload.taken))
+        return done
+
+    def _count(self, done: "Future[None]", taken: int) -> None:
+        if not done.cancelled() and done.exception() is not None:
+            self._ingest.drop(UNSAFE, taken)  # there is nobody to ask for them again
+
+    def _read_datagrams(self, bound: socket.socket) -> None:
+        view = memoryview(self._buffer)
+        for _ in range(BURST):
+            try:
+                size, sender = bound.recvfrom_into(self._buffer)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._ingest.reject(f"a datagram that cannot be read: {error.strerror}")
+                return
+            self._take(view[:size], sender or None)
+
+    def _take(self, data: memoryview, sender: Any) -> None:
+        try:
+            text = str(data, "utf-8")
+        except UnicodeDecodeError:
+            text = self._readable(bytes(data))
+        host = sender[0] if isinstance(sender, tuple) and not is_local(sender[0]) else ""
+        self._samples.take(text, time.time_ns(), host)
+        loss = self._loss.came(sender if isinstance(sender, Hashable) else None)
+        if loss is not None:
+            self._report(loss)
+
+    def _readable(self, data: bytes) -> str:
+        """The lines of a datagram that are UTF-8."""
+        kept = []
+        for line in data.split(b"\n"):
+            try:
+                kept.append(line.decode())
+            except UnicodeDecodeError:
+                self._samples.malformed[BAD_TEXT] += 1
+        return "\n".join(kept)
+
+    def _report(self, loss: Loss) -> None:
+        """Count what a client lost, and record it in the run that it sends to."""
+        self._ingest.drop(LOST, loss.lost)
+        self._ingest.drop(UNSENT, loss.unsent)
+        process = self._samples.last
+        if process is not None:
+            values = {"dropped/datagrams": loss.lost, "dropped/unsent_datagrams": loss.unsent}
+            kept: dict[str, Any] = {key: count for key, count in values.items() if count}
+            at = process.track
+            process.records.append(Metric(time.time_ns(), at.step, at.axis, "stepscope", kept, {}, _COUNT))
+
+    def _accept(self, bound: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = bound.accept()
+            if self._connections >= MOST_CONNECTIONS:
+                connection.close()
+                self._ingest.reject(TOO_MANY_STREAMS)
+                return
+            connection.setblocking(False)
+            self._connections += 1
+            self._selector.register(connection, selectors.EVENT_READ, _Frames(self).read)
+
+    def end_connection(self, connection: socket.socket) -> None:
+        """Close a connection of a stream socket."""
+        self._selector.unregister(connection)
+        connection.close()
+        self._connections -= 1
+
+    def take_frame(self, data: memoryview) -> None:
+        """Take the lines of a frame."""
+        self._take(data, None)
+
+    def refuse_frame(self, reason: str) -> None:
+        """Count a frame that cannot be read."""
+        self._ingest.reject(reason)
+
+
+class _Frames:
+    """One connection of a stream socket: frames, each with its length in front."""
+
+    def __init__(self, server: DogStatsd) -> None:
+        self._server = server
+        self._held = bytearray()
+
+    def read(self, connection: socket.socket) -> None:
+        """Read what has come, and take the frames that are whole."""
+        try:
+            data = connection.recv(4 * LONGEST_FRAME)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._held += data
+        whole = self._take_frames()
+        if not data and self._held:
+            self._server.refuse_frame(CUT_FRAME)
+        if not data or not whole:
+            self._server.end_connection(connection)
+
+    def _take_frames(self) -> bool:
+        """Take the whole frames; False when one is too large, for nothing after it can be read."""
+        start, held = 0, memoryview(bytes(self._held))
+        while len(held) - start >= 4:
+            size = int.from_bytes(held[start : start + 4], "little")
+            if size > LONGEST_FRAME:
+                self._server.refuse_frame(BAD_FRAME)
+                self._held.clear()
+                return False
+            if len(held) - start - 4 < size:
+                break
+            self._server.take_frame(held[start + 4 : start + 4 + size])
+            start += 4 + size
+        del self._held[:start]
+        return True
+
+
+def is_local(host: str) -> bool:
+    """Tell whether a datagram came from this machine."""
+    return host.startswith("127.") or is_loopback(host)

@@ -1,0 +1,230 @@
+"""Datadog's HTTP intake: series, distribution points, events, service checks and logs of unmodified clients."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
+
+from msgspec import structs
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.datadog.request_records import RequestRecords, Steps
+from stepscope.hub.receivers.ingest import Repeats, Upload, Writers, digest
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.refusals import Refusal, Refused, json_response, refusal_headers
+from stepscope.hub.security.guard import Access, RequestHead, bearer
+from stepscope.hub.security.middleware import access_of
+from stepscope.wire.datadog.datadog_items import LONGEST_TITLE, Notice
+from stepscope.wire.datadog.datadog_requests import (
+    BadBody,
+    Clock,
+    Reading,
+    read_checks,
+    read_distributions,
+    read_event,
+    read_json,
+    read_logs,
+    read_series,
+)
+
+LOGS = ("/api/v2/logs", "/v1/input")
+_LOG_PARAMETERS = ("ddsource", "ddtags", "hostname", "service")
+_ACCEPTED = int(HTTPStatus.ACCEPTED)
+_DENIED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+Read = Callable[[bytes, Mapping[str, str], Clock], Reading]
+Reply = Callable[["Taken"], Response]
+
+
+class Taken(NamedTuple):
+    """A request that could be read: when it is safe, what of it was refused, and the answer's event if it was one."""
+
+    safe: "Future[None]"
+    refused: Mapping[str, int]
+    event: Mapping[str, Any] | None = None
+
+
+class Datadog:
+    """The receiver of the HTTP intake; the API key is the token."""
+
+    name = "datadog"
+    prefixes = ()
+
+    def __init__(self, ports: ReceiverPorts) -> None:
+        self._ingest = ports.ingest(self.name)
+        self._workers = ports.workers
+        self._writers = Writers()
+        self._steps = Steps()
+        self._repeats: Repeats[Taken] = Repeats()
+
+    def routes(self) -> list[ReceiverRoute]:
+        """The paths of the intake; the API of Tinker shares their first part, so each is named whole."""
+        found = [ReceiverRoute(path, self._taker(path, reply)) for path, (_, reply) in PATHS.items()]
+        return [*found, ReceiverRoute("/api/v1/validate", _validate, methods=("GET",))]
+
+    def credential(self, head: RequestHead) -> str:
+        """The API key in a header or a parameter, or a bearer token."""
+        shown = head.headers.get("dd-api-key", "") or bearer(head.headers.get("authorization", ""))
+        return shown or parse_qs(head.query).get("api_key", [""])[0]
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write a list of errors; a key that is missing or unknown is forbidden, as Datadog has it."""
+        denied = refusal.status in _DENIED
+        message = f"Forbidden: {refusal.message}" if denied else refusal.message
+        status = int(HTTPStatus.FORBIDDEN) if denied else int(refusal.status)
+        listed: list[Any] = [message]
+        if head.path in LOGS:
+            listed = [{"status": str(status), "title": HTTPStatus(status).phrase, "detail": message}]
+        response = json_response({"errors": listed}, status)
+        response.headers.update(refusal_headers(refusal))
+        if "Retry-After" in response.headers:
+            response.headers["X-RateLimit-Reset"] = response.headers["Retry-After"]
+        return response
+
+    def _taker(self, path: str, reply: Reply) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            access, said = access_of(request.scope), _said(request)
+            try:
+                taken = await with_body(request, self._workers, lambda data: self.take(path, data, said, access))
+                await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that leaves cancels only its own wait
+            except BadBody as error:
+                raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
+            return reply(taken)
+
+        return answer
+
+    def take(self, path: str, data: bytes, said: Mapping[str, str], access: Access) -> Taken:
+        """Decode a request and hand it on; BadBody when nothing of it can be taken.
+
+        One that came before is answered as then, and not taken again: its client lost the answer.
+        """
+        who = access.token.id if access.token is not None else ""
+        key = digest((path, who, *(f"{name}={value}" for name, value in sorted(said.items()))), data)
+        if (known := self._repeats.find(key)) is not None:
+            self._ingest.repeat()
+            return known
+        clock = _Clock()
+        try:
+            reading = PATHS[path][0](data, said, clock)
+        except BadBody:
+            self._ingest.reject("unreadable request")
+            raise
+        taken = self._hand_on(reading, access)
+        if not clock.asked:  # two requests without times may be alike and yet not the same
+            self._repeats.keep(key, taken)
+            taken.safe.add_done_callback(lambda done: self._forget_failed(key, done))
+        return taken
+
+    def _hand_on(self, reading: Reading, access: Access) -> Taken:
+        upload = Upload()
+        upload.rejected.update(reading.refused)
+        for origin, records in RequestRecords(self._steps).sort(reading.items):
+            writer = self._writers.same(origin.writer(), records)
+            if access.project is not None:
+                writer = structs.replace(writer, project=access.project)
+            self._ingest.add(upload, writer, records, access.project)
+        if reading.refused and not upload.taken:
+            raise self._refused(upload)
+        event = next((_shown(item) for item in reading.items if isinstance(item, Notice)), None)
+        return Taken(self._ingest.submit(upload), dict(+upload.rejected), event)
+
+    def _refused(self, upload: Upload) -> BadBody:
+        for reason, count in (+upload.rejected).items():
+            self._ingest.reject(reason, count)
+        return BadBody("; ".join(+upload.rejected))
+
+    def _forget_failed(self, key: bytes, done: "Future[None]") -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._repeats.forget(key)
+
+
+class _Clock:
+    """The time, for items that have none."""
+
+    asked = False
+
+    def __call__(self) -> int:
+        self.asked = True
+        return time.time_ns()
+
+
+def _said(request: Request) -> dict[str, str]:
+    """What the address and headers of a request say of its logs."""
+    said = {name: request.query_params[name] for name in _LOG_PARAMETERS if name in request.query_params}
+    return said | {"content_type": request.headers.get("content-type", "").partition(";")[0].strip().lower()}
+
+
+def _series(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
+    _refuse_protobuf(said)
+    return read_series(read_json(data))
+
+
+def _distributions(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
+    return read_distributions(read_json(data))
+
+
+def _event(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
+    return Reading([read_event(read_json(data), clock)])
+
+
+def _checks(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
+    return read_checks(read_json(data), clock)
+
+
+def _logs(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
+    if said["content_type"] == "text/plain":
+        lines = data.decode("utf-8", "replace").splitlines()
+        return read_logs([line for line in lines if line.strip()], said, clock)
+    return read_logs(read_json(data), said, clock)
+
+
+def _refuse_protobuf(said: Mapping[str, str]) -> None:
+    if said["content_type"] == "application/x-protobuf":
+        text = "series are taken as JSON: the Content-Type must be application/json"
+        raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
+
+
+def _status(taken: Taken) -> Response:
+    return json_response({"status": "ok"}, _ACCEPTED)
+
+
+def _errors(taken: Taken) -> Response:
+    return json_response({"errors": [f"{reason} ({count})" for reason, count in taken.refused.items()]}, _ACCEPTED)
+
+
+def _event_reply(taken: Taken) -> Response:
+    return json_response({"status": "ok", "event": taken.event}, _ACCEPTED)
+
+
+def _shown(notice: Notice) -> dict[str, Any]:
+    """An event as the answer has it, without its text and tags: answers are remembered."""
+    return {
+        "id": notice.time,
+        "id_str": str(notice.time),
+        "title": notice.title[:LONGEST_TITLE],
+        "date_happened": notice.time // 1_000_000_000,
+        "priority": "low" if notice.priority == "low" else "normal",
+        "handle": None,
+        "related_event_id": None,
+        "url": None,
+    }
+
+
+PATHS: dict[str, tuple[Read, Reply]] = {
+    "/api/v1/series": (_series, _status),
+    "/api/v2/series": (_series, _errors),
+    "/api/v1/distribution_points": (_distributions, _status),
+    "/api/v1/events": (_event, _event_reply),
+    "/api/v1/check_run": (_checks, _status),
+    "/api/v2/logs": (_logs, lambda taken: json_response({}, _ACCEPTED)),
+    "/v1/input": (_logs, lambda taken: json_response({})),
+}
+"""How the bodies of each path are read, and how it answers."""
+
+
+async def _validate(request: Request) -> Response:
+    return json_response({"valid": True})

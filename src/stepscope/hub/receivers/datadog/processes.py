@@ -1,0 +1,209 @@
+"""The processes that send samples: the run, step and series of each, and what waits to be recorded."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from stepscope.model.names import ATTR_SAMPLE_RATE
+from stepscope.model.records import Attrs, Instrument, Metric, Record
+from stepscope.wire.datadog.datadog_items import PointType
+from stepscope.wire.otlp.decode.origin import Origin
+
+TOO_MANY_RUNS = "too many runs and processes at once"
+TOO_MANY_SERIES = "too many series: combinations of a metric and its tags"
+MOST_PROCESSES = 1_000
+MOST_SERIES = 20_000
+"""Of one process."""
+MOST_SERIES_IN_ALL = 200_000
+IDLE_SECONDS = 600.0
+"""A process silent for so long makes room for others."""
+NO_STEP_YET = 99
+SAMPLES: dict[PointType, Instrument] = {
+    "h": Instrument("histogram", cumulative=False),
+    "d": Instrument("distribution", cumulative=False),
+    "ms": Instrument("timing", "ms", cumulative=False),
+}
+
+
+class Track:
+    """The step that one rank of a run is at, shared by all that send for it."""
+
+    __slots__ = ("axis", "members", "step", "strength")
+
+    def __init__(self) -> None:
+        self.step: int | None = None
+        self.axis: str | None = None
+        self.strength = NO_STEP_YET
+        """How surely the metric that gave the step is one; a weaker one does not move it."""
+        self.members: list[Process] = []
+
+    def advance(self, step: int, axis: str | None, strength: int, now: int) -> None:
+        """Go to a step, unless a stronger metric decides; what came before stays at the step before."""
+        if strength <= self.strength and (step, axis) != (self.step, self.axis):
+            for process in self.members:
+                process.close_values()
+                process.end_interval(now)
+            self.step, self.axis, self.strength = step, axis, strength
+
+
+class Process:
+    """One process of a run: the series it has sent, and the records that wait."""
+
+    __slots__ = ("counting", "origin", "records", "seen", "series", "track", "waiting")
+
+    def __init__(self, origin: Origin, track: Track) -> None:
+        self.origin, self.track = origin, track
+        self.series: set[int] = set()
+        """Hashes of the series that were admitted."""
+        self.records: list[Record] = []
+        self.waiting: list[Stream] = []
+        """Streams with values that are in no record yet."""
+        self.counting: list[Stream] = []
+        """Streams with sums or members of sets."""
+        self.seen = 0.0
+
+    def is_busy(self) -> bool:
+        """Whether it has something that is not drained yet."""
+        return bool(self.records or self.waiting or self.counting)
+
+    def close_values(self) -> None:
+        """Make records of the values that wait."""
+        for stream in self.waiting:
+            stream.close()
+        self.waiting.clear()
+
+    def end_interval(self, now: int) -> None:
+        """Make records of the sums, and of the sizes of the sets."""
+        for stream in self.counting:
+            stream.end_interval(now)
+        self.counting.clear()
+
+
+class Stream:
+    """The lines of one process with the same type, rate and tags: metrics that differ in their names only."""
+
+    __slots__ = ("attrs", "axis", "began", "instrument", "keys", "members", "process", "scale", "step",
+                 "sums", "time", "type", "values")  # fmt: skip
+
+    def __init__(self, process: Process, kind: PointType, rate: float, attrs: Attrs) -> None:
+        self.process, self.type, self.attrs = process, kind, attrs
+        self.step: int | None = None
+        """The step that a tag says; None for that of the process."""
+        self.axis: str | None = None
+        self.instrument = SAMPLES.get(kind)
+        self.scale = 1 / rate
+        if rate != 1.0 and self.instrument is not None:
+            self.attrs = {**attrs, ATTR_SAMPLE_RATE: rate}
+        self.keys: dict[str, str] = {}
+        """The key of each metric's name that was admitted."""
+        self.values: dict[str, float] = {}
+        """What the next record holds."""
+        self.time = 0
+        self.sums: dict[str, float] = {}
+        self.members: dict[str, set[str]] = {}
+        self.began = 0
+        """When the interval of its sums began."""
+
+    def put(self, key: str, value: float, now: int) -> None:
+        """Add a value to the next record; a key that it has already begins another, a nanosecond later."""
+        if key in self.values:
+            self.close()
+        if not self.values:
+            self.time = max(now, self.time + 1)
+            self.process.waiting.append(self)
+        self.values[key] = value
+
+    def add(self, key: str, value: float, now: int) -> None:
+        """Add to a sum."""
+        if not self.sums:
+            self._count(now)
+        self.sums[key] = self.sums.get(key, 0.0) + value * self.scale
+
+    def add_member(self, key: str, member: str, now: int) -> None:
+        """Add a member to a set."""
+        if not self.members:
+            self._count(now)
+        self.members.setdefault(key, set()).add(member)
+
+    def record_at(self, at: int, key: str, value: float) -> None:
+        """Record a value that has its own time; a count is not added to others."""
+        made = Instrument("sum", cumulative=False) if self.type == "c" else self.instrument
+        self._record(at, {key: value * self.scale if self.type == "c" else value}, made)
+
+    def close(self) -> None:
+        """Make a record of the values that wait."""
+        if self.values:
+            self._record(self.time, self.values, self.instrument)
+            self.values = {}
+
+    def end_interval(self, now: int) -> None:
+        """Make records of the sums and of the sizes of the sets."""
+        if self.sums:
+            self._record(now, self.sums, Instrument("sum", cumulative=False, start=self.began))
+            self.sums = {}
+        if self.members:
+            self._record(now, {key: float(len(found)) for key, found in self.members.items()}, None)
+            self.members = {}
+
+    def _count(self, now: int) -> None:
+        self.began = now
+        self.process.counting.append(self)
+
+    def _record(self, at: int, values: dict[str, float], instrument: Instrument | None) -> None:
+        track = self.process.track
+        step, axis = (track.step, track.axis) if self.step is None else (self.step, self.axis)
+        self.process.records.append(Metric(at, step, axis, None, values, self.attrs, instrument))  # type: ignore[arg-type]
+
+
+class Processes:
+    """All processes known, within bounds. Not thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[str, Process] = {}
+        self._tracks: dict[tuple[str, int], Track] = {}
+        self._series = 0
+        self.forgot = False
+        """Whether processes were forgotten; who holds references to them must look them up again, and resets this."""
+
+    def __iter__(self) -> Iterator[Process]:
+        return iter(self._known.values())
+
+    def find(self, origin: Origin) -> Process | None:
+        """The process of an origin; None when there are too many."""
+        key = origin.key
+        process = self._known.get(key)
+        if process is None:
+            if len(self._known) >= MOST_PROCESSES and not self._make_room():
+                return None
+            track = self._tracks.setdefault((origin.run, origin.rank), Track())
+            process = self._known[key] = Process(origin, track)
+            track.members.append(process)
+        self.touch(process)
+        return process
+
+    def touch(self, process: Process) -> None:
+        """Note that a process is not silent."""
+        process.seen = self._clock()
+
+    def admits(self, process: Process, series: int) -> bool:
+        """Count a series of a process, given its hash; False when there are too many."""
+        if series in process.series:
+            return True
+        if len(process.series) >= MOST_SERIES or (self._series >= MOST_SERIES_IN_ALL and not self._make_room()):
+            return False
+        process.series.add(series)
+        self._series += 1
+        return True
+
+    def _make_room(self) -> bool:
+        """Forget processes that have been silent for long; False when there is none."""
+        since = self._clock() - IDLE_SECONDS
+        idle = [key for key, process in self._known.items() if process.seen < since and not process.is_busy()]
+        for key in idle:
+            process = self._known.pop(key)
+            self._series -= len(process.series)
+            process.track.members.remove(process)
+            if not process.track.members:
+                del self._tracks[process.origin.run, process.origin.rank]
+        self.forgot = self.forgot or bool(idle)
+        return bool(idle)
