@@ -1,10 +1,8 @@
 """Files that clients upload: kept below the folder of their run or artifact, within bounds, listed and sent back."""
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,19 +12,15 @@ from urllib.parse import unquote
 
 from starlette.concurrency import run_in_threadpool
 
+from stepscope.hub.receivers.file_uploads import PART, keep_file
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns, file_name
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.model.errors import Retry
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text
 
-MOST_BYTES = 20 * 1024**3
-"""Bytes of one file."""
-SPARE_BYTES = 256 * 1024**2
-"""Bytes that stay free on the disk."""
 MOST_FILES = 100_000
 """Files of one run or artifact."""
-_PIECE = 1024 * 1024
 _DEEPEST, _LONGEST = 32, 255
 _MOST_TEXT = 64 * 1024 * 1024
 
@@ -66,7 +60,7 @@ def _walk(folder: Path, prefix: str) -> Iterator[KeptFile]:
         name = f"{prefix}{unquote(entry.name)}"
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(Path(entry.path), f"{name}/")
-        elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(".%part"):
+        elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(PART):
             found = entry.stat()
             yield KeptFile(name, Path(entry.path), found.st_size, found.st_mtime)
 
@@ -83,41 +77,12 @@ class Uploads:
         """Write the parts of a file and return its MD5 in hexadecimal; Refused or Retry when it cannot be kept."""
         path = path_in(folder, name)
         await run_in_threadpool(self._runs.make, path.parent)
-        fresh = path.with_name(f"{secrets.token_hex(8)}.%part")
         digest = hashlib.md5(usedforsecurity=False)
         try:
-            with open(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
-                await _copy(parts, file, digest.update)
-                await run_in_threadpool(_finish, file, mask)
-            os.replace(fresh, path)
+            await keep_file(path, parts, lambda file: _finish(file, mask), digest.update)
         except OSError as error:
             raise Retry(f"an uploaded file cannot be written: {error}", after=10.0) from error
-        finally:
-            with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
         return digest.hexdigest()
-
-
-async def _copy(parts: AsyncIterator[bytes], file: BinaryIO, note: Callable[[bytes], object]) -> None:
-    waiting: list[bytes] = []
-    size = total = 0
-    async for part in parts:
-        waiting.append(part)
-        size, total = size + len(part), total + len(part)
-        if total > MOST_BYTES:
-            raise Refused(Refusal(HTTPStatus(413), f"a file is larger than {MOST_BYTES} bytes"))
-        if size >= _PIECE:
-            await run_in_threadpool(_write, file, b"".join(waiting), note)
-            waiting, size = [], 0
-    await run_in_threadpool(_write, file, b"".join(waiting), note)
-
-
-def _write(file: BinaryIO, data: bytes, note: Callable[[bytes], object]) -> None:
-    found = os.statvfs(file.fileno())
-    if found.f_bavail * found.f_frsize < SPARE_BYTES + len(data):
-        raise Retry("the disk of the hub is full", after=60.0)
-    note(data)
-    file.write(data)
 
 
 def _finish(file: BinaryIO, mask: Callable[[bytes], bytes] | None) -> None:

@@ -1,0 +1,71 @@
+"""Uploaded files: written in parts as they arrive, each complete or not there at all."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import BinaryIO
+
+from starlette.concurrency import run_in_threadpool
+
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.model.errors import Retry
+
+MOST_BYTES = 20 * 1024**3
+"""Bytes of one file."""
+SPARE_BYTES = 256 * 1024**2
+"""Bytes that stay free on the disk."""
+PART = ".%part"
+"""How the name of a file ends that is being written."""
+_PIECE = 1024 * 1024
+
+
+def sync(file: BinaryIO) -> None:
+    """Bring a file to the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+async def keep_file(
+    path: Path,
+    parts: AsyncIterator[bytes],
+    finish: Callable[[BinaryIO], None] = sync,
+    note: Callable[[bytes], object] = len,
+) -> None:
+    """Write the parts of a file whose folder is there; `note` is called with the bytes, `finish` with the open file.
+
+    Refused when it is too large, Retry when the disk is full, OSError when it cannot be written.
+    """
+    fresh = path.with_name(f"{secrets.token_hex(8)}{PART}")
+    try:
+        with open(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
+            await _copy(parts, file, note)
+            await run_in_threadpool(finish, file)
+        os.replace(fresh, path)
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+async def _copy(parts: AsyncIterator[bytes], file: BinaryIO, note: Callable[[bytes], object]) -> None:
+    waiting: list[bytes] = []
+    size = total = 0
+    async for part in parts:
+        waiting.append(part)
+        size, total = size + len(part), total + len(part)
+        if total > MOST_BYTES:
+            raise Refused(Refusal(HTTPStatus(413), f"a file is larger than {MOST_BYTES} bytes"))
+        if size >= _PIECE:
+            await run_in_threadpool(_write, file, b"".join(waiting), note)
+            waiting, size = [], 0
+    await run_in_threadpool(_write, file, b"".join(waiting), note)
+
+
+def _write(file: BinaryIO, data: bytes, note: Callable[[bytes], object]) -> None:
+    found = os.statvfs(file.fileno())
+    if found.f_bavail * found.f_frsize < SPARE_BYTES + len(data):
+        raise Retry("the disk of the hub is full", after=60.0)
+    note(data)
+    file.write(data)
