@@ -5,9 +5,9 @@ from typing import Any
 
 from stepscope.hub.receivers.mlflow import metric_history
 from stepscope.hub.receivers.mlflow.mlflow_errors import SEE_DOCS, missing_value, refused
+from stepscope.hub.receivers.mlflow.mlflow_runs import find_run
 from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.receivers.mlflow.run_search import page_token, read_offset
-from stepscope.hub.receivers.mlflow.tracked_runs import find_run
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
 from stepscope.hub.refusals import Refused
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from stepscope.hub.receivers.mlflow.mlflow_runs import spell
 from stepscope.hub.receivers.mlflow.run_records import MILLION
-from stepscope.hub.receivers.mlflow.tracked_runs import spell
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import run_number

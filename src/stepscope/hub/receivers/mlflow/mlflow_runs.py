@@ -16,7 +16,7 @@ STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
 ENDED = STATUSES[2:]
 
 
-class TrackedRun(Struct, frozen=True):
+class MlflowRun(Struct, frozen=True):
     """A row of runs; times in milliseconds."""
 
     number: int
@@ -33,10 +33,10 @@ class TrackedRun(Struct, frozen=True):
     attempt: int = 1
 
 
-FIELDS = ", ".join(TrackedRun.__struct_fields__)
+FIELDS = ", ".join(MlflowRun.__struct_fields__)
 
 
-def create_run(db: sqlite3.Connection, run: TrackedRun, tags: Mapping[str, str], project: str | None) -> TrackedRun:
+def create_run(db: sqlite3.Connection, run: MlflowRun, tags: Mapping[str, str], project: str | None) -> MlflowRun:
     """Create a run in its experiment; a name that is also a tag must be the same."""
     row = find_experiment(db, str(run.experiment), project)
     check_active(row)
@@ -56,10 +56,10 @@ def create_run(db: sqlite3.Connection, run: TrackedRun, tags: Mapping[str, str],
     return run
 
 
-def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active: bool = False) -> TrackedRun:
+def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active: bool = False) -> MlflowRun:
     """Return a run that a token for a project may see; with `active` a deleted one is refused."""
     row = db.execute(f"SELECT {FIELDS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    run = TrackedRun(*row) if row is not None else None
+    run = MlflowRun(*row) if row is not None else None
     if run is None or project not in (None, run.project):
         raise refused(f"Run with id={run_id} not found", MISSING)
     if active and run.stage != ACTIVE:
@@ -67,7 +67,7 @@ def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active
     return run
 
 
-def update_run(db: sqlite3.Connection, run: TrackedRun, status: str, end: int | None, name: str) -> TrackedRun:
+def update_run(db: sqlite3.Connection, run: MlflowRun, status: str, end: int | None, name: str) -> MlflowRun:
     """Change status, end and name of a run, each where it is given; a run that goes on after its end is an attempt."""
     again = status == "RUNNING" and run.status in ENDED
     changed = structs.replace(
@@ -86,12 +86,12 @@ def update_run(db: sqlite3.Connection, run: TrackedRun, status: str, end: int | 
     return changed
 
 
-def move_run(db: sqlite3.Connection, run: TrackedRun, stage: str) -> None:
+def move_run(db: sqlite3.Connection, run: MlflowRun, stage: str) -> None:
     """Delete or restore a run."""
     db.execute("UPDATE runs SET stage = ? WHERE number = ?", (stage, run.number))
 
 
-def set_tags(db: sqlite3.Connection, run: TrackedRun, tags: Mapping[str, str]) -> None:
+def set_tags(db: sqlite3.Connection, run: MlflowRun, tags: Mapping[str, str]) -> None:
     """Set tags; that of the name is also the run's name."""
     rows = [(run.number, key, value) for key, value in tags.items()]
     db.executemany("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", rows)
@@ -99,23 +99,23 @@ def set_tags(db: sqlite3.Connection, run: TrackedRun, tags: Mapping[str, str]) -
         db.execute("UPDATE runs SET name = ? WHERE number = ?", (tags[NAME_TAG], run.number))
 
 
-def delete_tag(db: sqlite3.Connection, run: TrackedRun, key: str) -> None:
+def delete_tag(db: sqlite3.Connection, run: MlflowRun, key: str) -> None:
     """Remove a tag."""
     if not db.execute("DELETE FROM tags WHERE run = ? AND key = ?", (run.number, key)).rowcount:
         raise refused(f"No tag with name: {key} in run with id {run.run_id}", MISSING)
 
 
-def read_params(db: sqlite3.Connection, run: TrackedRun) -> dict[str, str]:
+def read_params(db: sqlite3.Connection, run: MlflowRun) -> dict[str, str]:
     """The params of a run."""
     return dict(db.execute("SELECT key, value FROM params WHERE run = ?", (run.number,)))
 
 
-def read_tags(db: sqlite3.Connection, run: TrackedRun) -> dict[str, str]:
+def read_tags(db: sqlite3.Connection, run: MlflowRun) -> dict[str, str]:
     """The tags of a run."""
     return dict(db.execute("SELECT key, value FROM tags WHERE run = ?", (run.number,)))
 
 
-def set_params(db: sqlite3.Connection, run: TrackedRun, params: Mapping[str, str], *, single: bool = False) -> bool:
+def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str], *, single: bool = False) -> bool:
     """Log params and tell whether any is new; another value for a known one is refused, in words for one or many."""
     known = read_params(db, run) if params else {}
     changed = {key: value for key, value in params.items() if known.get(key, value) != value}
@@ -140,7 +140,7 @@ _NEWER = """INSERT INTO latest VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO 
         > (latest.step, latest.timestamp, coalesce(latest.value, 0))"""
 
 
-def set_latest(db: sqlite3.Connection, run: TrackedRun, points: Iterable[Point]) -> None:
+def set_latest(db: sqlite3.Connection, run: MlflowRun, points: Iterable[Point]) -> None:
     """Keep the newest value of each metric: of the highest step, then of the latest time, then the largest."""
     newest: dict[str, Point] = {}
     for point in points:
@@ -159,7 +159,7 @@ def order(point: Point) -> tuple[int, int, float]:
     return point.step, point.timestamp, 0.0 if math.isnan(point.value) else point.value
 
 
-def describe_info(run: TrackedRun) -> dict[str, Any]:
+def describe_info(run: MlflowRun) -> dict[str, Any]:
     """Write the info of a run as MLflow does."""
     found = {
         "run_uuid": run.run_id,
@@ -183,7 +183,7 @@ def spell(value: float | None) -> float | str:
 
 
 def describe_runs(
-    db: sqlite3.Connection, runs: Sequence[TrackedRun], *, with_outputs: bool = True
+    db: sqlite3.Connection, runs: Sequence[MlflowRun], *, with_outputs: bool = True
 ) -> list[dict[str, Any]]:
     """Write runs with their data as MLflow does."""
     numbers = "(" + ",".join(str(run.number) for run in runs) + ")"

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from stepscope.hub.receivers.mlflow import run_records, tracked_runs
+from stepscope.hub.receivers.mlflow import mlflow_runs, run_records
 from stepscope.hub.receivers.mlflow.experiment_calls import read_view
 from stepscope.hub.receivers.mlflow.experiments import ACTIVE, DELETED, experiment_number
+from stepscope.hub.receivers.mlflow.mlflow_runs import ENDED, STATUSES, MlflowRun, find_run
 from stepscope.hub.receivers.mlflow.names_and_limits import (
     LogBatch,
     checked_param,
@@ -14,7 +15,6 @@ from stepscope.hub.receivers.mlflow.names_and_limits import (
     read_tags,
 )
 from stepscope.hub.receivers.mlflow.run_search import DEFAULT_RUNS, search_runs
-from stepscope.hub.receivers.mlflow.tracked_runs import ENDED, STATUSES, TrackedRun, find_run
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
 from stepscope.model.records import Record
 from stepscope.model.redaction import redact
@@ -24,7 +24,7 @@ def create(tracking: Tracking, call: Call) -> Reply:
     """Create a run."""
     fields = call.fields
     tags = read_tags(fields)
-    wanted = TrackedRun(
+    wanted = MlflowRun(
         number=0,
         run_id=tracking.new_id(),
         experiment=experiment_number(fields.text("experiment_id")),
@@ -38,9 +38,9 @@ def create(tracking: Tracking, call: Call) -> Reply:
         project="",
     )
     with tracking.database.write() as db:
-        run = tracked_runs.create_run(db, wanted, tags, call.project)
+        run = mlflow_runs.create_run(db, wanted, tags, call.project)
         records = tracking.record_start(db, run)
-        described = tracked_runs.describe_runs(db, [run], with_outputs=False)[0]
+        described = mlflow_runs.describe_runs(db, [run], with_outputs=False)[0]
     return Reply({"run": described}, [tracking.submit(run, records, call.project)], run.run_id)
 
 
@@ -49,7 +49,7 @@ def get(tracking: Tracking, call: Call) -> Reply:
     run_id = call.fields.run()
     with tracking.database.read() as db:
         run = find_run(db, run_id, call.project)
-        return Reply({"run": tracked_runs.describe_runs(db, [run])[0]})
+        return Reply({"run": mlflow_runs.describe_runs(db, [run])[0]})
 
 
 def search(tracking: Tracking, call: Call) -> Reply:
@@ -67,7 +67,7 @@ def search(tracking: Tracking, call: Call) -> Reply:
             fields.text("page_token"),
             call.project,
         )
-        body: dict[str, Any] = {"runs": tracked_runs.describe_runs(db, found)} if found else {}
+        body: dict[str, Any] = {"runs": mlflow_runs.describe_runs(db, found)} if found else {}
     return Reply({**body, "next_page_token": token} if token else body)
 
 
@@ -77,11 +77,11 @@ def update(tracking: Tracking, call: Call) -> Reply:
     run_id, end, name = fields.run(), fields.whole("end_time"), str(redact(fields.text("run_name")))
     with tracking.database.write() as db:
         known = find_run(db, run_id, call.project, active=True)
-        run = tracked_runs.update_run(db, known, _status(fields.values.get("status")), end, name)
+        run = mlflow_runs.update_run(db, known, _status(fields.values.get("status")), end, name)
         records = tracking.record_start(db, run) if run.attempt > known.attempt else []
-    records += run_records.edited({tracked_runs.NAME_TAG: name}, tracking.clock()) if name else []
+    records += run_records.edited({mlflow_runs.NAME_TAG: name}, tracking.clock()) if name else []
     records += [run_records.finished(run, tracking.clock())] if run.status in ENDED and run != known else []
-    return Reply({"run_info": tracked_runs.describe_info(run)}, [tracking.submit(run, records, call.project)], run_id)
+    return Reply({"run_info": mlflow_runs.describe_info(run)}, [tracking.submit(run, records, call.project)], run_id)
 
 
 def _status(given: Any) -> str:
@@ -105,7 +105,7 @@ def _move(tracking: Tracking, call: Call, stage: str) -> Reply:
     run_id = call.fields.run()
     with tracking.database.write() as db:
         run = find_run(db, run_id, call.project)
-        tracked_runs.move_run(db, run, stage)
+        mlflow_runs.move_run(db, run, stage)
     records = [run_records.archived(tracking.clock(), archived=stage == DELETED)]
     return Reply({}, [tracking.submit(run, records, call.project)], run_id)
 
@@ -140,6 +140,6 @@ def delete_tag(tracking: Tracking, call: Call) -> Reply:
     run_id, key = call.fields.run(), call.fields.text("key", required=True)
     with tracking.database.write() as db:
         run = find_run(db, run_id, call.project, active=True)
-        tracked_runs.delete_tag(db, run, key)
+        mlflow_runs.delete_tag(db, run, key)
     records: list[Record] = run_records.edited({key: None}, tracking.clock())
     return Reply({}, [tracking.submit(run, records, call.project)], run_id)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stepscope.hub.receivers.mlflow.mlflow_runs import NAME_TAG, MlflowRun
 from stepscope.hub.receivers.mlflow.names_and_limits import Point
-from stepscope.hub.receivers.mlflow.tracked_runs import NAME_TAG, TrackedRun
 from stepscope.model.names import ATTR_RECEIVED_FROM, EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Record
@@ -27,7 +27,7 @@ _STARTED = {
 """MLflow's own tags that say how a run was started, and what we call them."""
 
 
-def writer_of(run: TrackedRun) -> Writer:
+def writer_of(run: MlflowRun) -> Writer:
     """The one writer of a run: its clients are not told apart."""
     return Writer(
         id=f"mlflow-{run.attempt}-{run.run_id}",
@@ -83,7 +83,7 @@ def archived(now: int, *, archived: bool) -> Event:
     return Event(now, None, None, None, None, 9, EVENT_EDITED, {"archived": archived})
 
 
-def finished(run: TrackedRun, now: int) -> Event:
+def finished(run: MlflowRun, now: int) -> Event:
     """The end of a run."""
     time = nanoseconds(run.end_time) if run.end_time else now
     severity = 17 if run.status == "FAILED" else 9

@@ -22,7 +22,7 @@ from stepscope.hub.receivers.mlflow.filter_grammar import (
     parse_order,
 )
 from stepscope.hub.receivers.mlflow.mlflow_errors import BAD_REQUEST, refused
-from stepscope.hub.receivers.mlflow.tracked_runs import FIELDS, TrackedRun
+from stepscope.hub.receivers.mlflow.mlflow_runs import FIELDS, MlflowRun
 
 MOST_RESULTS = 50_000
 DEFAULT_RUNS = 1000
@@ -130,7 +130,7 @@ def search_runs(
     most: int,
     token: str,
     project: str | None,
-) -> tuple[list[TrackedRun], str]:
+) -> tuple[list[MlflowRun], str]:
     """Return a page of runs, and the token of the next one; empty for none."""
     check_count(most)
     clauses = parse_filter(text, RUNS)
@@ -157,7 +157,7 @@ def search_runs(
         f"SELECT {fields} FROM runs AS r {joins} WHERE {' AND '.join(conditions)} ORDER BY {terms} LIMIT ? OFFSET ?",
         [*values, most + 1, offset],
     ).fetchall()
-    return [TrackedRun(*row) for row in rows[:most]], page_token(offset + most) if len(rows) > most else ""
+    return [MlflowRun(*row) for row in rows[:most]], page_token(offset + most) if len(rows) > most else ""
 
 
 def _experiment_condition(clause: Clause) -> Sql:

@@ -11,10 +11,8 @@ import msgspec
 
 from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, digest
 from stepscope.hub.receivers.mlflow import run_records
-from stepscope.hub.receivers.mlflow.names_and_limits import LogBatch
-from stepscope.hub.receivers.mlflow.request_fields import Fields
-from stepscope.hub.receivers.mlflow.tracked_runs import (
-    TrackedRun,
+from stepscope.hub.receivers.mlflow.mlflow_runs import (
+    MlflowRun,
     find_run,
     read_params,
     read_tags,
@@ -22,6 +20,8 @@ from stepscope.hub.receivers.mlflow.tracked_runs import (
     set_params,
     set_tags,
 )
+from stepscope.hub.receivers.mlflow.names_and_limits import LogBatch
+from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store_progress import Mark, StoreProgress
@@ -77,9 +77,7 @@ class Tracking:
         """The time in milliseconds."""
         return self.clock() // run_records.MILLION
 
-    def submit(
-        self, run: TrackedRun, records: Sequence[Record], project: str | None, mended: int = 0
-    ) -> "Future[None]":
+    def submit(self, run: MlflowRun, records: Sequence[Record], project: str | None, mended: int = 0) -> "Future[None]":
         """Hand records of a run to the hub's journal; the future ends when they are safe."""
         upload = Upload()
         if records:
@@ -101,7 +99,7 @@ class Tracking:
         safe = [self._log_points(run, batch, project)]
         return Reply({}, [*safe, self.submit(run, said, project)] if said else safe, run_id)
 
-    def _log_points(self, run: TrackedRun, batch: LogBatch, project: str | None) -> "Future[None]":
+    def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
         """Journal values, once: a client that lost the answer sends them again, and the same value twice is one."""
         if not batch.points:
             return self.submit(run, [], project)
@@ -115,7 +113,7 @@ class Tracking:
         safe.add_done_callback(lambda done: self._repeats.forget(key) if done.exception() is not None else None)
         return safe
 
-    def record_start(self, db: sqlite3.Connection, run: TrackedRun) -> list[Record]:
+    def record_start(self, db: sqlite3.Connection, run: MlflowRun) -> list[Record]:
         """The start of a run as it is now."""
         return [run_records.started(read_params(db, run), read_tags(db, run), self.clock())]
 
