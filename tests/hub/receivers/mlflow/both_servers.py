@@ -9,6 +9,7 @@ from tests.hub.receivers.mlflow.rest_calls import Answer, RestCalls
 
 LARGEST = 1.7976931348623157e308
 _TIMES = ("creation_time", "last_update_time", "creation_timestamp_ms", "last_updated_timestamp_ms")
+_EXPERIMENT = re.compile(r"mlflow-artifacts:/\d+")
 _SETS = re.compile(r"(Valid keys are|not one of|Error:|\(sqlite3\.).*", re.DOTALL)
 """What follows is a set of Python in an order that changes, or the words of a database."""
 
@@ -68,7 +69,7 @@ def comparable(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, str):
         for id in sorted(names, key=len, reverse=True):
             value = value.replace(id, names[id]) if len(id) > 8 or value == id else value
-        return _SETS.sub(r"\1", value)
+        return _SETS.sub(r"\1", _EXPERIMENT.sub("mlflow-artifacts:/", value))
     if isinstance(value, float) and (math.isnan(value) or abs(value) == LARGEST):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -38,7 +38,7 @@ class RestCalls:
         """Send JSON."""
         return self.send("POST", path, json.dumps(body).encode(), **headers)
 
-    def get(self, path: str, **query: Any) -> Answer:
+    def get(self, path: str, /, **query: Any) -> Answer:
         """Ask with a query; a list is a field that comes several times."""
         return self.send("GET", f"{path}?{urlencode(query, doseq=True)}" if query else path)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from stepscope.hub.receivers.mlflow import experiments
 from stepscope.hub.receivers.mlflow.mlflow_errors import wrong_type
-from stepscope.hub.receivers.mlflow.names_and_limits import read_tags
+from stepscope.hub.receivers.mlflow.names_and_limits import read_pairs
 from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.receivers.mlflow.run_search import VIEWS, search_experiments
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
@@ -14,7 +14,7 @@ from stepscope.model.redaction import redact
 def create(tracking: Tracking, call: Call) -> Reply:
     """Create an experiment."""
     fields = call.fields
-    name, location, tags = fields.text("name", required=True), fields.text("artifact_location"), read_tags(fields)
+    name, location, tags = fields.text("name", required=True), fields.text("artifact_location"), read_pairs(fields)
     with tracking.database.write() as db:
         made = experiments.create_experiment(db, name, location, tags, call.project, tracking.now)
     return Reply({"experiment_id": made})

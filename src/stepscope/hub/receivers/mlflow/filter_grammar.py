@@ -1,5 +1,6 @@
 """MLflow's filter strings and order_by: AND-ed comparisons of metrics, params, tags, attributes and datasets."""
 
+import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -22,10 +23,9 @@ _NULLS, _LISTS = ("IS NULL", "IS NOT NULL"), ("IN", "NOT IN")
 _TOKEN = re.compile(
     r"""\s+ | (?P<text>'(?:[^']|'')*') | (?P<list>\((?:[^()'"]|'[^']*'|"[^"]*")*\))
     | (?P<name>(?:[^\W\d]\w*|`[^`]*`|"[^"]*")(?:\.(?:\w+|`[^`]*`|"[^"]*"))*)
-    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) | (?P<operator><=|>=|!=|<>|=|<|>) | (?P<other>\S)""",
+    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) | (?P<operator><=|>=|!=|<>|=|<|>|~) | (?P<other>\S)""",
     re.VERBOSE,
 )
-_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 LONGEST = 100_000
 """Characters of one filter."""
 
@@ -40,6 +40,8 @@ class Subject(NamedTuple):
     lists: Collection[str]
     """Attributes that are compared with a list of texts."""
     kinds: Collection[str] = KINDS
+    valid: str = f"Valid values are {list(KINDS)}"
+    """What MLflow says of another kind."""
 
 
 class Clause(NamedTuple):
@@ -61,19 +63,19 @@ def parse_filter(text: str, subject: Subject) -> list[Clause]:
     if len(text) > LONGEST:
         raise refused(f"Invalid filter. It is longer than {LONGEST} characters.")
     found, strange = [], []
-    tokens = _tokens(text)
+    tokens = [token for token in _tokens(text) if token.text.upper() != "AND"]
+    if any(token.text == ";" for token in tokens[:-1]):
+        raise refused(f"Search filter contained multiple expression {text!r}. Provide AND-ed expression list.")
     at = 0
     while at < len(tokens):
-        clause, size = _comparison(tokens[at:], subject)
+        clause, size = _comparison(tokens[at : at + 3], subject)
         if clause is not None:
             found.append(clause)
         else:
-            strange.append(tokens[at].text)
+            strange.append(f"'{tokens[at].text}'")
         at += size
-        if clause is not None and at < len(tokens) and tokens[at].text.upper() == "AND":
-            at += 1
     if strange:
-        raise refused(f"Invalid clause(s) in filter string: {', '.join(repr(each) for each in strange)}")
+        raise refused(f"Invalid clause(s) in filter string: {', '.join(strange)}")
     return found
 
 
@@ -108,7 +110,7 @@ def _comparison(tokens: Sequence[_Token], subject: Subject) -> tuple[Clause | No
             raise refused(f"IS NULL / IS NOT NULL is only supported for tags and params, not for '{kind}' '{key}'")
         return Clause(kind, key, comparator, None), 2
     if len(tokens) < 3:
-        raise refused(f"Invalid comparison clause. Expected 3 tokens found {len(tokens)}")
+        return None, 1
     value = _value(kind, key, tokens[2], subject)
     _check_comparator(kind, key, comparator, subject)
     return Clause(kind, key, comparator, value), 3
@@ -119,7 +121,7 @@ def _identifier(text: str, subject: Subject) -> tuple[str, str]:
     word, key = (_bare(head), rest) if dot else (ATTRIBUTE, text)
     kind = _KINDS.get(word)
     if kind is None or kind not in subject.kinds:
-        raise refused(f"Invalid entity type '{word}'. Valid values are {list(subject.kinds)}")
+        raise refused(f"Invalid entity type '{word}'. {subject.valid}")
     key = _bare(key)
     if kind == ATTRIBUTE:
         key = _ALIASES.get(key, key)
@@ -162,13 +164,16 @@ def _value(kind: str, key: str, token: _Token, subject: Subject) -> Value:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    found = tuple(single or double for single, double in _QUOTED.findall(text))
-    rest = _QUOTED.sub("", text[1:-1]).replace(",", "").strip()
-    start = "While parsing a list in the query,"
-    if rest:
-        raise refused(f"{start} expected a non-empty list of string values, but got ill-formed list.")
+    start = "While parsing a list in the query, expected"
+    try:
+        read = ast.literal_eval(text)  # one pair of parentheses, so that nothing in it is nested deep
+    except (ValueError, SyntaxError):
+        raise refused(f"{start} a non-empty list of string values, but got ill-formed list.") from None
+    found = read if isinstance(read, tuple) else (read,)
     if not found:
-        raise refused(f"{start} expected a non-empty list of string values, but got empty list")
+        raise refused(f"{start} a non-empty list of string values, but got empty list")
+    if not all(isinstance(each, str) for each in found):
+        raise refused(f"{start} string value, punctuation, or whitespace, but got different type in list: {found}")
     return found
 
 
@@ -198,7 +203,7 @@ def parse_order(text: str, subject: Subject) -> Order:
         raise refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
     word = tokens[1].text.lower() if len(tokens) > 1 else "asc"
     if word not in ("asc", "desc"):
-        raise refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
+        raise refused(f"Invalid ordering key in order_by clause '{text}'.")
     return Order(*_identifier(tokens[0].text, subject), word == "asc")
 
 
@@ -207,9 +212,25 @@ RUNS = Subject(
     ("start_time", "end_time"),
     ("run_id",),
 )
+MODELS = Subject(
+    (
+        *("creation_time", "creation_timestamp", "creation_timestamp_ms", "last_updated_timestamp"),
+        *("last_updated_timestamp_ms", "model_id", "model_type", "name", "source_run_id", "status"),
+    ),
+    (
+        "creation_time",
+        "creation_timestamp",
+        "creation_timestamp_ms",
+        "last_updated_timestamp",
+        "last_updated_timestamp_ms",
+    ),
+    ("model_id", "name", "source_run_id", "status", "model_type"),
+    (METRIC, PARAM, TAG, ATTRIBUTE),
+)
 EXPERIMENTS = Subject(
     ("creation_time", "experiment_id", "last_update_time", "name"),
     ("creation_time", "last_update_time"),
     ("experiment_id",),
     (ATTRIBUTE, TAG),
+    "Valid entity types are ('attribute', 'tag', 'tags')",
 )

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from stepscope.hub.receivers.mlflow.experiments import ACTIVE, check_active, find_experiment
@@ -183,7 +184,7 @@ def spell(value: float | None) -> float | str:
 
 
 def describe_runs(
-    db: sqlite3.Connection, runs: Sequence[MlflowRun], *, with_outputs: bool = True
+    db: sqlite3.Connection, runs: Sequence[MlflowRun], *, with_outputs: bool = True, with_models: bool = False
 ) -> list[dict[str, Any]]:
     """Write runs with their data as MLflow does."""
     numbers = "(" + ",".join(str(run.number) for run in runs) + ")"
@@ -195,8 +196,7 @@ def describe_runs(
     for table in ("params", "tags"):
         for run, key, value in db.execute(f"SELECT run, key, value FROM {table} WHERE run IN {numbers}"):
             data[run].setdefault(table, []).append({"key": key, "value": value})
-    inputs: dict[int, Any] = {}
-    outputs: dict[int, Any] = {}
+    inputs, outputs = _inputs(db, numbers, with_models=with_models)
     return [
         {
             "info": describe_info(run),
@@ -206,3 +206,34 @@ def describe_runs(
         }
         for run in runs
     ]
+
+
+Linked = dict[int, dict[str, list[Any]]]
+
+
+def _inputs(db: sqlite3.Connection, numbers: str, *, with_models: bool) -> tuple[Linked, Linked]:
+    inputs: Linked = {}
+    outputs: Linked = {}
+    for run, kept in db.execute(f"SELECT run, input FROM datasets WHERE run IN {numbers}"):
+        inputs.setdefault(run, {}).setdefault("dataset_inputs", []).append(msgspec.Raw(kept.encode()))
+    query = f"SELECT run, kind, model, step FROM model_links WHERE run IN {numbers} ORDER BY rowid"
+    for run, kind, model, step in db.execute(query):
+        if kind == "output":
+            made = {"model_id": model, "step": step}
+            outputs.setdefault(run, {}).setdefault("model_outputs", []).append(made)
+        elif with_models:
+            inputs.setdefault(run, {}).setdefault("model_inputs", []).append({"model_id": model})
+    return inputs, outputs
+
+
+def set_model_metrics(db: sqlite3.Connection, run: MlflowRun, points: Iterable[Point]) -> None:
+    """Keep the newest value of each metric that belongs to a logged model."""
+    rows = [
+        (
+            *(point.model, run.run_id, point.key, None if math.isnan(point.value) else point.value),
+            *(point.timestamp, point.step, point.dataset, point.digest),
+        )
+        for point in points
+        if point.model
+    ]
+    db.executemany("INSERT OR REPLACE INTO model_metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)

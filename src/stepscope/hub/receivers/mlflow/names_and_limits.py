@@ -56,6 +56,12 @@ def check_name(name: str, path: str) -> None:
         )
 
 
+def check_run_id(run: str) -> None:
+    """Refuse a text that can be the id of no run."""
+    if _RUN.fullmatch(run) is None:
+        raise invalid_value("run_id", run)
+
+
 def check_length(what: str, longest: int, text: str) -> None:
     """Refuse a text that is too long."""
     if len(text) > longest:
@@ -90,12 +96,12 @@ def checked_tag(key: str, value: str, path: str = "") -> tuple[str, str]:
     return key, _masked(key, value[:LONGEST_TAG])
 
 
-def read_tags(fields: Fields) -> dict[str, str]:
-    """Return the tags that an experiment, a run or a model is made with; secrets are masked."""
+def read_pairs(fields: Fields, kind: str = "tags") -> dict[str, str]:
+    """Return the tags or params that an experiment, a run or a model is made with; secrets are masked."""
     return {
-        key: _masked(key, item_text(item, "value", f"tags[{at}]"))
-        for at, item in enumerate(fields.items("tags"))
-        if (key := item_text(item, "key", f"tags[{at}]"))
+        key: _masked(key, item_text(item, "value", f"{kind}[{at}]"))
+        for at, item in enumerate(fields.items(kind))
+        if (key := item_text(item, "key", f"{kind}[{at}]"))
     }
 
 
@@ -116,8 +122,7 @@ def read_batch(fields: Fields) -> tuple[str, LogBatch]:
         _check_given(item, f"metrics[{at}]")
     keys = [item_key(item, f"params[{at}]") for at, item in enumerate(params)]
     names = [item_key(item, f"tags[{at}]") for at, item in enumerate(tags)]
-    if _RUN.fullmatch(run) is None:
-        raise invalid_value("run_id", run)
+    check_run_id(run)
     found = [_read_point(item, f"metrics[{at}]") for at, item in enumerate(metrics)]
     batch = LogBatch(
         [point for point, _ in found],

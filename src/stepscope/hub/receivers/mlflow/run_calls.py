@@ -1,29 +1,33 @@
 """The calls under `runs/`."""
 
+import json
 from typing import Any
 
 from stepscope.hub.receivers.mlflow import mlflow_runs, run_records
 from stepscope.hub.receivers.mlflow.experiment_calls import read_view
 from stepscope.hub.receivers.mlflow.experiments import ACTIVE, DELETED, experiment_number
+from stepscope.hub.receivers.mlflow.mlflow_errors import refused
 from stepscope.hub.receivers.mlflow.mlflow_runs import ENDED, STATUSES, MlflowRun, find_run
 from stepscope.hub.receivers.mlflow.names_and_limits import (
     LogBatch,
     checked_param,
     checked_tag,
     read_batch,
+    read_pairs,
     read_point,
-    read_tags,
 )
 from stepscope.hub.receivers.mlflow.run_search import DEFAULT_RUNS, search_runs
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
 from stepscope.model.records import Record
 from stepscope.model.redaction import redact
 
+MODELS_TAG = "mlflow.log-model.history"
+
 
 def create(tracking: Tracking, call: Call) -> Reply:
     """Create a run."""
     fields = call.fields
-    tags = read_tags(fields)
+    tags = read_pairs(fields)
     wanted = MlflowRun(
         number=0,
         run_id=tracking.new_id(),
@@ -49,7 +53,7 @@ def get(tracking: Tracking, call: Call) -> Reply:
     run_id = call.fields.run()
     with tracking.database.read() as db:
         run = find_run(db, run_id, call.project)
-        return Reply({"run": mlflow_runs.describe_runs(db, [run])[0]})
+        return Reply({"run": mlflow_runs.describe_runs(db, [run], with_models=True)[0]})
 
 
 def search(tracking: Tracking, call: Call) -> Reply:
@@ -133,6 +137,32 @@ def set_tag(tracking: Tracking, call: Call) -> Reply:
     fields = call.fields
     run_id, key, value = fields.run(), fields.text("key", required=True), fields.text("value")
     return tracking.log(run_id, LogBatch((), {}, dict([checked_tag(key, value)])), call.project)
+
+
+def log_model(tracking: Tracking, call: Call) -> Reply:
+    """Add a model to the tag that lists those of a run, as clients before MLflow 3 do."""
+    run_id, text = call.fields.run(), call.fields.text("model_json", required=True)
+    try:
+        model = json.loads(text)
+    except (ValueError, RecursionError):
+        raise refused(f"Malformed model info. \n {text} \n is not a valid JSON.") from None
+    missing = {"artifact_path", "flavors", "utc_time_created", "run_id"} - set(model if isinstance(model, dict) else ())
+    if missing:
+        raise refused(f"Model json is missing mandatory fields: {missing}")
+    entry = {key: value for key, value in model.items() if key not in ("mlflow_version", "saved_input_example_info")}
+    with tracking.database.write() as db:
+        run = find_run(db, run_id, call.project, active=True)
+        before = mlflow_runs.read_tags(db, run).get(MODELS_TAG, "[]")
+        mlflow_runs.set_tags(db, run, dict([checked_tag(MODELS_TAG, json.dumps([*_listed(before), redact(entry)]))]))
+    return Reply({})
+
+
+def _listed(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, list) else []
 
 
 def delete_tag(tracking: Tracking, call: Call) -> Reply:

@@ -21,7 +21,7 @@ from stepscope.hub.receivers.mlflow.filter_grammar import (
     parse_filter,
     parse_order,
 )
-from stepscope.hub.receivers.mlflow.mlflow_errors import BAD_REQUEST, refused
+from stepscope.hub.receivers.mlflow.mlflow_errors import BAD_REQUEST, refused, wrong_type
 from stepscope.hub.receivers.mlflow.mlflow_runs import FIELDS, MlflowRun
 
 MOST_RESULTS = 50_000
@@ -132,6 +132,8 @@ def search_runs(
     project: str | None,
 ) -> tuple[list[MlflowRun], str]:
     """Return a page of runs, and the token of the next one; empty for none."""
+    if most > MOST_RESULTS:
+        raise wrong_type("max_results", most)
     check_count(most)
     clauses = parse_filter(text, RUNS)
     orders = [parse_order(each, RUNS) for each in order_by]

@@ -17,6 +17,7 @@ from stepscope.hub.receivers.mlflow.mlflow_runs import (
     read_params,
     read_tags,
     set_latest,
+    set_model_metrics,
     set_params,
     set_tags,
 )
@@ -92,6 +93,7 @@ class Tracking:
             fresh = set_params(db, run, batch.params, single=single)
             set_tags(db, run, batch.tags)
             set_latest(db, run, batch.points)
+            set_model_metrics(db, run, batch.points)
             config = (read_params(db, run), read_tags(db, run)) if fresh else None
         now = self.clock()
         said: list[Record] = [run_records.started(*config, now)] if config else []

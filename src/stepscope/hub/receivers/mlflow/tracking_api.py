@@ -8,7 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.mlflow import experiment_calls, metric_calls, mlflow_errors, run_calls
+from stepscope.hub.receivers.mlflow import (
+    experiment_calls,
+    logged_models,
+    metric_calls,
+    mlflow_errors,
+    run_calls,
+    run_inputs,
+)
+from stepscope.hub.receivers.mlflow.artifact_calls import ArtifactCalls
+from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles
 from stepscope.hub.receivers.mlflow.experiments import create_default
 from stepscope.hub.receivers.mlflow.request_fields import Fields, read_json, read_query
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
@@ -32,6 +41,8 @@ _READS: dict[str, tuple[str, Answer]] = {
     "/experiments/search": ("GET POST", experiment_calls.search),
     "/runs/get": ("GET", run_calls.get),
     "/runs/search": ("POST", run_calls.search),
+    "/logged-models/{model_id}": ("GET", logged_models.get),
+    "/logged-models/search": ("POST", logged_models.search),
 }
 _HISTORIES: dict[str, Answer] = {
     "/metrics/get-history": metric_calls.get_history,
@@ -54,14 +65,26 @@ _WRITES: dict[str, Answer] = {
     "/runs/log-parameter": run_calls.log_parameter,
     "/runs/set-tag": run_calls.set_tag,
     "/runs/delete-tag": run_calls.delete_tag,
+    "/runs/log-inputs": run_inputs.log_inputs,
+    "/runs/outputs": run_inputs.log_outputs,
+    "/runs/log-model": run_calls.log_model,
+    "/logged-models": logged_models.create,
+    "/logged-models/{model_id}/params": logged_models.log_params,
 }
+_MODEL = "/logged-models/{model_id}"
+_CHANGES: list[tuple[str, str, Answer]] = [
+    ("PATCH", _MODEL, logged_models.finish),
+    ("DELETE", _MODEL, logged_models.delete),
+    ("PATCH", f"{_MODEL}/tags", logged_models.set_tags),
+    ("DELETE", f"{_MODEL}/tags/{{key:path}}", logged_models.delete_tag),
+]
 
 
 class Mlflow:
     """Takes the calls of MLflow's clients; each run of theirs is a run of the hub."""
 
     name = "mlflow"
-    prefixes = ("/api/2.0/", "/api/3.0/", "/ajax-api/")
+    prefixes = ("/api/2.0/", "/api/3.0/", "/ajax-api/", "/get-artifact")
 
     def __init__(self, ports: ReceiverPorts) -> None:
         self._folder = ports.files / self.name
@@ -69,6 +92,7 @@ class Mlflow:
         self._readers = Workers("mlflow", threads=2, waiting=128)
         database = TrackingDatabase(self._folder / "tracking.db")
         self._tracking = Tracking(database, ports.ingest(self.name), lambda: ports.engine, ports.progress)
+        self._artifacts = ArtifactCalls(self._tracking, ArtifactFiles(self._folder / "artifacts", database))
         with database.write() as db:
             create_default(db, self._tracking.now)
         ports.ending += [self._readers.close, database.close]
@@ -79,6 +103,9 @@ class Mlflow:
         for base in _BASES:
             made += [self._route(base + path, ("POST",), "ingest", self._write(call)) for path, call in _WRITES.items()]
             made += [
+                self._route(base + path, (method,), "ingest", self._write(call)) for method, path, call in _CHANGES
+            ]
+            made += [
                 self._route(base + path, tuple(methods.split()), "read", self._read(call))
                 for path, (methods, call) in _READS.items()
             ]
@@ -86,7 +113,7 @@ class Mlflow:
                 self._route(base + path, ("GET",), "read", self._read(call, stored=True))
                 for path, call in _HISTORIES.items()
             ]
-        return made
+        return made + self._artifacts.routes()
 
     @staticmethod
     def _route(

@@ -1,0 +1,115 @@
+"""Files below `mlflow-artifacts:`, kept in one folder of the hub: upload, download, list, delete."""
+
+import errno
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse, Response
+
+from stepscope.hub.receivers.file_uploads import PART, keep_file
+from stepscope.hub.receivers.mlflow.experiments import ARTIFACTS
+from stepscope.hub.receivers.mlflow.logged_models import find
+from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, refused
+from stepscope.hub.receivers.mlflow.mlflow_runs import find_run
+from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
+from stepscope.model.errors import Retry
+
+_UNFIT = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP)
+"""Errors that the name of a file causes: the same name is refused for ever."""
+_DEEPEST = 64
+
+
+def safe_path(text: str) -> str:
+    """Return a path that stays where it is joined to; Refused with MLflow's words for any other, however encoded."""
+    path = text
+    for _ in range(8):
+        decoded = unquote(path)
+        if decoded == path:
+            break
+        path = decoded
+    parts = path.split("/")
+    unfit = ".." in parts or path.startswith(("/", "\\", "file:")) or path[1:3] == ":\\" or "#" in path
+    if unfit or unquote(path) != path or len(parts) > _DEEPEST or any(ord(letter) < 32 for letter in path):
+        raise refused("Invalid path")
+    return "/".join(part for part in parts if part not in ("", "."))
+
+
+class ArtifactFiles:
+    """All artifacts of a hub; a token for one project reaches those of its runs and models only."""
+
+    def __init__(self, folder: Path, database: TrackingDatabase) -> None:
+        self._folder = folder
+        self._database = database
+
+    def admit(self, path: str, project: str | None) -> None:
+        """Refuse a path that belongs to no run or model of a token's project."""
+        if project is None:
+            return
+        parts = path.split("/")
+        with self._database.read() as db:
+            if parts[1:2] == ["models"]:
+                find(db, parts[2] if len(parts) > 2 else "", project, deleted=True)
+            else:
+                find_run(db, parts[1] if len(parts) > 1 else "", project)
+
+    def run_folder(self, uri: str) -> str | None:
+        """Return the path of a run's or model's artifacts; None where they are not kept here."""
+        scheme, _, rest = uri.partition(":")
+        return safe_path(rest.lstrip("/")) if f"{scheme}:" == ARTIFACTS else None
+
+    async def keep(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        """Write a file; one that is there is replaced at once."""
+        target = self._place(path)
+        if target == self._folder or target.name.endswith(PART):
+            raise refused("Artifact path must include a filename (cannot end with '/').")
+        try:
+            await run_in_threadpool(target.parent.mkdir, 0o700, parents=True, exist_ok=True)
+            await keep_file(target, parts)
+        except OSError as error:
+            if error.errno in _UNFIT:
+                raise refused(f"the artifact {path[:200]!r} cannot be written: {error.strerror}") from None
+            raise Retry(f"an artifact cannot be written: {error}", after=10.0) from error
+
+    def send(self, path: str) -> Response:
+        """Return a file, to be saved and never shown by a browser."""
+        target = self._place(path)
+        try:
+            found = target.stat()
+        except (OSError, ValueError):
+            raise refused(f"No such artifact: '{path}'", MISSING) from None
+        if target.is_dir():
+            raise refused(f"Artifact path refers to a directory, not a file: '{path}'")
+        return FileResponse(target, stat_result=found, media_type="application/octet-stream", filename=target.name)
+
+    def list(self, path: str, prefix: str = "") -> list[dict[str, Any]]:
+        """List the files and folders in a folder by name; none when it is not there."""
+        try:
+            entries = sorted(os.scandir(self._place(path)), key=lambda entry: entry.name)
+        except (OSError, ValueError):
+            return []
+        found = []
+        for entry in entries:
+            name = f"{prefix}/{entry.name}" if prefix else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                found.append({"path": name, "is_dir": True})
+            elif not entry.name.endswith(PART):
+                found.append({"path": name, "is_dir": False, "file_size": entry.stat(follow_symlinks=False).st_size})
+        return found
+
+    def delete(self, path: str) -> None:
+        """Remove a file or a folder; one that is not there is no error."""
+        target = self._place(path)
+        if target == self._folder:
+            raise refused("Invalid path")
+        try:
+            shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+        except (OSError, ValueError):
+            raise refused(f"the artifact {path[:200]!r} cannot be removed") from None
+
+    def _place(self, path: str) -> Path:
+        return self._folder.joinpath(*path.split("/")) if path else self._folder

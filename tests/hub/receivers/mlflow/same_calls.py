@@ -1,0 +1,199 @@
+"""Questions that MLflow's server and a hub answer alike: filters, orders, and calls that are refused."""
+
+from typing import Any
+
+T = 1_700_000_000_000
+
+FILTERS = f"""
+metrics.loss < 0.5
+metrics.loss >= 0.5
+metrics.loss = 0.5
+metrics.loss != 0.5
+metric.loss > -2
+metrics.`a/b c` > 4
+metrics."a/b c" <= 4.0
+metrics.none > 1
+metrics.loss < .3
+params.lr = '0.1'
+params.lr = "0.1"
+param.opt != 'x'
+parameters.opt LIKE 'A%'
+params.opt LIKE 'a%'
+params.opt ILIKE 'a%'
+params.opt ilike '%DAM'
+params.opt IS NULL
+params.opt IS NOT NULL
+tags.team = 'Red'
+tag.team != 'Red'
+tags.team LIKE '_ed'
+tags.rare = ''
+tags.rare IS NOT NULL
+tags.`mlflow.runName` = 'a'
+attributes.run_name = 'a'
+run_name LIKE '%'
+run_name != 'a'
+attributes.status = 'FINISHED'
+status != 'RUNNING'
+attr.status = 'FAILED'
+status IN ('FAILED')
+start_time > {T}
+attributes.start_time <= {T + 2}
+end_time = {T + 50}
+created > {T + 3}
+attributes.user_id = 'me'
+attributes.artifact_uri LIKE '%artifacts'
+run_id IN ('$a', '$b')
+attribute.run_id NOT IN ('$a')
+run_id = '$c'
+attributes.run_id IN ('$a',)
+dataset.name = 'train'
+datasets.digest LIKE 'd%'
+dataset.context = 'training'
+dataset.name IN ('train')
+metrics.loss < 1 AND params.lr != '0.0'
+metrics.loss < 1 and tags.team = 'Red' AND status = 'RUNNING'
+metrics.loss > 'a'
+metrics.loss > abc
+params.lr > 1
+params.lr = 1
+params.lr = abc
+tags.team = 5
+foo.bar = 'x'
+foo = 'x'
+status = FINISHED
+start_time = 'x'
+params.lr ~ '1'
+metrics.loss LIKE 'x'
+metrics.loss < 1 OR metrics.loss > 2
+metrics.loss
+<
+'x'
+metrics.loss <
+params.lr IN ('1')
+status IN ()
+run_id IN ()
+run_id IN (1)
+metrics.loss IS NULL
+status IS NULL
+dataset.foo = 'x'
+metrics.loss < 1; metrics.loss > 2
+metrics.loss < 1 metrics.loss > 0
+AND
+tags.team LIKE 5
+""".splitlines()
+
+ORDERS = """
+metrics.loss
+metrics.loss ASC
+metrics.loss DESC
+metric.`a/b c` desc
+metrics.none
+params.lr DESC
+params.opt
+tags.team DESC
+tags.rare
+start_time
+attributes.start_time DESC
+run_name DESC
+status
+end_time
+attributes.end_time DESC
+user_id
+created DESC
+Created
+loss
+metrics.loss UP
+metrics.loss ASC DESC
+foo.bar
+metrics.loss, params.lr
+dataset.name
+""".splitlines()
+
+
+def point(key: str, value: Any, step: int = 0, timestamp: int = T) -> dict[str, Any]:
+    """A value as clients send it."""
+    return {"key": key, "value": value, "timestamp": timestamp, "step": step}
+
+
+def _batch(**fields: Any) -> tuple[str, str, Any]:
+    return "POST", "runs/log-batch", {"run_id": "$a", **fields}
+
+
+def _post(path: str, **fields: Any) -> tuple[str, str, Any]:
+    return "POST", path, fields
+
+
+def _pairs(count: int) -> list[dict[str, str]]:
+    return [{"key": f"k{at}", "value": "1"} for at in range(count)]
+
+
+REFUSED: list[tuple[str, str, Any]] = [
+    *(("GET", f"experiments/get{query}", None) for query in ("", "?experiment_id=x", "?experiment_id=99")),
+    ("GET", "experiments/get-by-name?experiment_name=nope", None),
+    ("GET", "experiments/get-by-name", None),
+    *(_post("experiments/create", name=name) for name in ("both", "", 5, "x" * 501)),
+    _post("experiments/create"),
+    _post("experiments/update", experiment_id="$experiment"),
+    _post("experiments/delete", experiment_id="99"),
+    _post("experiments/restore", experiment_id="$experiment"),
+    _post("experiments/set-experiment-tag", experiment_id="$experiment", key="a?", value="1"),
+    _post("experiments/delete-experiment-tag", experiment_id="$experiment", key="none"),
+    *(_post("runs/create", experiment_id=id) for id in ("99", "x", 5)),
+    _post("runs/create", experiment_id="$experiment", start_time="x"),
+    _post("runs/create", experiment_id="$experiment", run_name="a", tags=[{"key": "mlflow.runName", "value": "b"}]),
+    *(("GET", f"runs/get{query}", None) for query in ("", "?run_id=nope", "?run_uuid=nope")),
+    *(_post("runs/update", **fields) for fields in ({}, {"run_id": "nope"})),
+    _post("runs/update", run_id="$a", end_time="x"),
+    *(_post(f"runs/{call}", run_id="nope") for call in ("delete", "restore")),
+    _post("runs/delete"),
+    _post("runs/log-metric", run_id="$a", key="k", timestamp=T),
+    _post("runs/log-metric", run_id="$a", key="k", value=1.0),
+    _post("runs/log-metric", run_id="$a", value=1.0, timestamp=T),
+    _post("runs/log-metric", key="k", value=1.0, timestamp=T),
+    _post("runs/log-metric", run_id="nope", **point("k", 1.0)),
+    _post("runs/log-metric", run_id="$j", **point("k", 1.0)),
+    *(_post("runs/log-metric", run_id="$a", **point(key, 1.0)) for key in ("../k", "k?", "/k", "a//b", ".", "k" * 251)),
+    _post("runs/log-metric", run_id="$a", **point("k", "abc")),
+    _post("runs/log-metric", run_id="$a", **point("k", 1.5, 0, -1)),
+    _batch(metrics={"a": 1}),
+    *(_batch(metrics=[item]) for item in ({"value": 1, "timestamp": 1}, {"key": "a", "timestamp": 1}, {"key": "a"})),
+    _batch(metrics=[{"key": "a", "value": 1}]),
+    _batch(metrics=[point("a", 1.0), point("b?", 1.0)]),
+    _batch(metrics=[point("a", 1.0, 0, -5)]),
+    _batch(metrics=[point("a", 1.0)] * 1001),
+    _batch(params=_pairs(101)),
+    _batch(tags=_pairs(101)),
+    _batch(metrics=[point("a", 1.0)] * 950, params=_pairs(51)),
+    _batch(params=[{"value": "x"}]),
+    _batch(params=[{"key": "lr", "value": "9"}]),
+    _batch(params=[{"key": "q", "value": "1"}, {"key": "q", "value": "1"}]),
+    _batch(params=[{"key": "k" * 251, "value": "1"}]),
+    _batch(tags=[{"value": "x"}]),
+    _batch(tags=[{"key": "k" * 251, "value": "1"}]),
+    *(_post("runs/log-batch", run_id=run) for run in ("nope", "/x", "", "$j")),
+    _post("runs/log-parameter", run_id="$a", key="lr", value="9"),
+    _post("runs/log-parameter", run_id="$a", key="lr", value=5),
+    _post("runs/log-parameter", run_id="$a", value="9"),
+    _post("runs/log-parameter", run_id="$a", key="b?", value="9"),
+    _post("runs/set-tag", run_id="$a", key="b?", value="9"),
+    _post("runs/set-tag", run_id="$j", key="b", value="9"),
+    _post("runs/set-tag", run_id="$a", value="9"),
+    _post("runs/delete-tag", run_id="$a", key="none"),
+    _post("runs/log-inputs"),
+    _post("runs/log-inputs", run_id="nope"),
+    _post("runs/log-inputs", run_id="$a", datasets=[{"dataset": {"name": "n" * 501, "digest": "d", "source": "s"}}]),
+    _post("runs/outputs", run_id="$a"),
+    _post("runs/log-model", run_id="$a", model_json="{"),
+    _post("logged-models"),
+    _post("logged-models", experiment_id="99"),
+    _post("logged-models", experiment_id="$experiment", name="a/b"),
+    ("GET", "logged-models/m-none", None),
+    ("GET", "artifacts/list?run_id=nope", None),
+    ("GET", "artifacts/list?run_id=$a&path=../x", None),
+    *(
+        ("GET", f"/api/2.0/mlflow-artifacts/artifacts/{path}", None)
+        for path in ("none", "%2e%2e/x", "a%23b", "%252e%252e/x")
+    ),
+    ("GET", "/api/2.0/mlflow-artifacts/artifacts/%2fetc/passwd", None),
+    ("GET", "/api/2.0/mlflow-artifacts/artifacts?path=../..", None),
+]
