@@ -19,6 +19,7 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.presence import Presence
 from stepscope.hub.receivers.datadog.sockets import Address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
+from stepscope.hub.receivers.run_links import RunLinks
 from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
@@ -102,6 +103,7 @@ class Hub:
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
         self.progress = self.intake.progress
+        self.links = RunLinks()
         self.intake_reader = IntakeReader(
             home.journal, cursors, self.counters, self.intake.measure, self.progress.store
         )

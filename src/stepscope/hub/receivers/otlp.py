@@ -14,12 +14,14 @@ from starlette.responses import Response
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, Writers, digest
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.receivers.run_links import RunLinks
 from stepscope.hub.refusals import Refusal, Refused, error_response, status_response
-from stepscope.hub.security.guard import Access, RequestHead, bearer
+from stepscope.hub.security.guard import Access, RequestHead, basic_password, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.otlp_names import (
+    ATTR_PROJECT,
     CONTENT_TYPES,
     HEADER_EXPERIMENT,
     HEADER_RUN,
@@ -45,8 +47,9 @@ class Taken(NamedTuple):
 class OtlpReceiver:
     """Takes export requests of all signals. Safe to use from any thread."""
 
-    def __init__(self, entry: Ingest) -> None:
+    def __init__(self, entry: Ingest, links: RunLinks | None = None) -> None:
         self._entry = entry
+        self._links = links or RunLinks()
         self._writers = Writers()
         self._repeats: Repeats[Taken] = Repeats()
 
@@ -89,12 +92,16 @@ class OtlpReceiver:
         try:
             if encoding == "json":
                 bound_values(data)
-            decoded = decode(signal, encoding, data, headers, clock)
+            link = self._links.find(headers)
+            named = {**headers, HEADER_RUN: link.run} if link is not None and link.run else headers
+            decoded = decode(signal, encoding, data, named, clock)
         except BadRequest:
             self._entry.reject("unreadable request")
             raise
         upload = Upload()
         for origin, records in decoded.groups:
+            if link is not None and link.run in ("", origin.run) and ATTR_PROJECT not in origin.resource:
+                origin = structs.replace(origin, project=link.project)
             writer = self._writers.same(origin.writer(), records)
             if access.project is not None:
                 writer = structs.replace(writer, project=access.project)
@@ -164,7 +171,7 @@ class OtlpHttp:
     prefixes = ("/v1/",)
 
     def __init__(self, ports: ReceiverPorts) -> None:
-        self._receiver = OtlpReceiver(ports.ingest(self.name))
+        self._receiver = OtlpReceiver(ports.ingest(self.name), ports.links)
         self._workers = ports.workers
 
     def routes(self) -> list[ReceiverRoute]:
@@ -173,8 +180,9 @@ class OtlpHttp:
         return [*found, ReceiverRoute("/", self._exporter(None))]
 
     def credential(self, head: RequestHead) -> str:
-        """The bearer token."""
-        return bearer(head.headers.get("authorization", ""))
+        """The bearer token, or a password, as MLflow's clients send it."""
+        header = head.headers.get("authorization", "")
+        return bearer(header) or basic_password(header)
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
         """Write a google.rpc.Status in the encoding of the request."""

@@ -13,6 +13,7 @@ from starlette.routing import compile_path
 
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
+from stepscope.hub.receivers.run_links import RunLinks
 from stepscope.hub.refusals import Refusal
 from stepscope.hub.security.guard import RequestHead
 from stepscope.hub.security.middleware import AccessRule
@@ -86,6 +87,8 @@ class ReceiverPorts(Protocol):
     """How far the hub's journal is written and stored, for dialects whose clients read what they just wrote."""
     closing: list[Callable[[], object]]
     """Called once when the hub stops and still takes records."""
+    links: RunLinks
+    """Which run a request belongs to that names it in another dialect's words."""
     ending: list[Callable[[], object]]
     """Called once before the store closes."""
 

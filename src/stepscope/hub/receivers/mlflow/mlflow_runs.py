@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from stepscope.hub.receivers.mlflow.experiments import ACTIVE, check_active, find_experiment
 from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, refused
 from stepscope.hub.receivers.mlflow.names_and_limits import Point
+from stepscope.hub.receivers.run_links import RunLink
 
 NAME_TAG = "mlflow.runName"
 STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
@@ -66,6 +67,30 @@ def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active
     if active and run.stage != ACTIVE:
         raise refused(f"The run {run_id} must be in the 'active' state. Current state is {run.stage}.")
     return run
+
+
+AT_WORK = 10 * 60 * 1000
+"""A run is at work when it began or logged a metric so many milliseconds ago, at most."""
+
+
+def run_of_trace(db: sqlite3.Connection, run_id: str, experiment: str, now: int) -> RunLink | None:
+    """Return the run that a trace belongs to: by its id, else the experiment's only run that is at work.
+
+    With none or several the experiment alone is known. MLflow's programs that are killed leave their runs RUNNING.
+    """
+    if run_id:
+        row = db.execute("SELECT run_id, project FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        return RunLink(*row) if row is not None else None
+    since = now - AT_WORK
+    rows = db.execute(
+        """SELECT run_id, project FROM runs AS r WHERE experiment = ? AND status = 'RUNNING' AND stage = 'active'
+        AND (start_time > ? OR EXISTS (SELECT 1 FROM latest WHERE run = r.number AND timestamp > ?)) LIMIT 2""",
+        (int(experiment[:18]), since, since),
+    ).fetchall()
+    if len(rows) == 1:
+        return RunLink(*rows[0])
+    named = db.execute("SELECT name FROM experiments WHERE id = ?", (int(experiment[:18]),)).fetchone()
+    return RunLink("", str(named[0])) if named is not None else None
 
 
 def update_run(db: sqlite3.Connection, run: MlflowRun, status: str, end: int | None, name: str) -> MlflowRun:

@@ -16,6 +16,7 @@ from stepscope.hub.receivers.mlflow.mlflow_runs import (
     find_run,
     read_params,
     read_tags,
+    run_of_trace,
     set_latest,
     set_model_metrics,
     set_params,
@@ -24,9 +25,11 @@ from stepscope.hub.receivers.mlflow.mlflow_runs import (
 from stepscope.hub.receivers.mlflow.names_and_limits import LogBatch
 from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
+from stepscope.hub.receivers.run_links import RunLink
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store_progress import Mark, StoreProgress
 from stepscope.model.records import Record
+from stepscope.wire.otlp.otlp_names import HEADER_EXPERIMENT, HEADER_RUN
 
 MENDED = "a metric's value was null or a bare NaN: kept as NaN"
 _MOST_MARKS = 10_000
@@ -118,6 +121,14 @@ class Tracking:
     def record_start(self, db: sqlite3.Connection, run: MlflowRun) -> list[Record]:
         """The start of a run as it is now."""
         return [run_records.started(read_params(db, run), read_tags(db, run), self.clock())]
+
+    def find_link(self, headers: Mapping[str, str]) -> RunLink | None:
+        """Return the run of a trace: the one that a header names, or the only one at work in an experiment."""
+        run_id, experiment = headers.get(HEADER_RUN, "").strip(), headers.get(HEADER_EXPERIMENT, "").strip()
+        if not run_id and not experiment.isdecimal():
+            return None
+        with self.database.read() as db:
+            return run_of_trace(db, run_id, experiment, self.now)
 
     def note_safe(self, run: str) -> None:
         """Remember that records of a run are in the journal, and how far that is written."""

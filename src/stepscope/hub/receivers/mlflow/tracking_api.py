@@ -95,6 +95,7 @@ class Mlflow:
         self._artifacts = ArtifactCalls(self._tracking, ArtifactFiles(self._folder / "artifacts", database))
         with database.write() as db:
             create_default(db, self._tracking.now)
+        ports.links.finders.append(self._tracking.find_link)
         ports.ending += [self._readers.close, database.close]
 
     def routes(self) -> list[ReceiverRoute]:

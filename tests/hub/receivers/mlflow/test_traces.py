@@ -1,0 +1,75 @@
+"""Traces that name an MLflow run or experiment in their headers."""
+
+import time
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.hub import otlp_bodies as bodies
+from tests.hub.conftest import RunningHub
+from tests.hub.receivers.mlflow.rest_calls import RestCalls
+
+TRACES = "/v1/traces"
+
+
+@pytest.fixture(scope="module")
+def server(hub: RunningHub) -> RestCalls:
+    """The hub, by its MLflow API."""
+    return RestCalls(hub.port)
+
+
+@pytest.fixture
+def experiment(server: RestCalls, request: pytest.FixtureRequest) -> str:
+    """A new experiment."""
+    return str(server.post("experiments/create", {"name": request.node.name}).body["experiment_id"])
+
+
+def now() -> int:
+    """The time as MLflow's clients send it."""
+    return time.time_ns() // 1_000_000
+
+
+def send(hub: RunningHub, service: str, **headers: str) -> Any:
+    """Export two spans of a service, and return the run they are in once they are stored."""
+    before = {row["id"]: row["counts"]["spans"] for row in hub.request("GET", "/api/runs").json()["runs"]}
+    request = ExportTraceServiceRequest.FromString(bodies.spans(2))
+    del request.resource_spans[0].resource.attributes[:]
+    request.resource_spans[0].resource.attributes.append(bodies.attribute("service.name", service))
+    answer = hub.post(TRACES, request.SerializeToString(), **headers)
+    assert answer.status == 200
+    deadline = time.monotonic() + 30
+    while True:
+        for row in hub.request("GET", "/api/runs").json()["runs"]:
+            if row["counts"]["spans"] > before.get(row["id"], 0):
+                return row
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_run_header_puts_spans_into_the_run(hub: RunningHub, server: RestCalls, experiment: str) -> None:
+    """The spans are in the run whose metrics MLflow's client logged, and that stays in its project."""
+    run = server.create_run(experiment, start_time=now())
+    row = send(hub, "one", x_mlflow_experiment_id=experiment, x_mlflow_run_id=run)
+    assert (row["id"], row["project"]) == (run, "test_a_run_header_puts_spans_into_the_run")
+
+
+def test_an_experiment_header_finds_the_only_run_at_work(hub: RunningHub, server: RestCalls, experiment: str) -> None:
+    """A program that names its experiment only, as the first seed's, has its traces beside its metrics."""
+    server.create_run(experiment, start_time=1)
+    run = server.create_run(experiment, start_time=now())
+    assert send(hub, "two", x_mlflow_experiment_id=experiment)["id"] == run
+
+
+def test_traces_are_not_guessed_into_a_run(hub: RunningHub, server: RestCalls, experiment: str) -> None:
+    """With two runs at work the spans are a run of their own, in the experiment's project."""
+    runs = [server.create_run(experiment, start_time=now()) for _ in range(2)]
+    row = send(hub, "three", x_mlflow_experiment_id=experiment)
+    assert row["id"] not in runs
+    assert row["project"] == "test_traces_are_not_guessed_into_a_run"
+
+
+@pytest.mark.parametrize("header", ["99", "x", "9" * 40, ""])
+def test_an_unknown_experiment_loses_nothing(hub: RunningHub, header: str) -> None:
+    """The spans are taken as those of any OpenTelemetry client."""
+    assert send(hub, f"four-{header}", x_mlflow_experiment_id=header)["project"] == f"four-{header}"
