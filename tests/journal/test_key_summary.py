@@ -84,6 +84,15 @@ def test_a_distribution_counts_as_its_mean_and_its_ends(value: Histogram | Expon
     assert (key.count, key.last, key.low, key.high) == (1, 2.0, 1.0, 3.0)
 
 
+def test_a_distribution_without_a_sum_is_not_nan() -> None:
+    """Its mean is not known, which is no trouble of the run: only its ends are shown, and nothing counts as NaN."""
+    key = new_key("loss", 0)
+    key.add(Histogram(4, None, -1.0, 3.0, (2.0,), (2, 2)), 1, 1, 0)
+    assert (key.count, key.last, key.low, key.high, key.non_finite) == (1, None, -1.0, 3.0, 0)
+    assert key.curve is not None
+    assert key.curve.points == []
+
+
 def test_a_foreign_summary_has_only_a_mean() -> None:
     """Where no ends are known none are made up."""
     key = new_key("latency", 0)

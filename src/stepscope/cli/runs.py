@@ -13,7 +13,7 @@ from stepscope.hub.client import MOST
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.journal.run_edits import Edits
 from stepscope.model import formatting
-from stepscope.model.records import Value
+from stepscope.model.records import mean_of
 from stepscope.model.run_description import Description, apply, spell_tag
 from stepscope.wire.plain import dumps, plain
 
@@ -121,14 +121,8 @@ def _details(seen: Glance) -> str:
     parts += [f"{seen.findings} finding{'s' * (seen.findings > 1)}"] if seen.findings else []
     parts += [f"{seen.alerts} alert{'s' * (seen.alerts > 1)}"] if seen.alerts else []
     parts += [f"{seen.damaged} damaged"] if seen.damaged else []
-    parts += [f"{text.clean(key)} {text.number(_scalar(value))}" for key, value in seen.values.items()]
+    parts += [f"{text.clean(key)} {text.number(mean_of(value))}" for key, value in seen.values.items()]
     return "   ".join(parts)
-
-
-def _scalar(value: Value) -> float | None:
-    if isinstance(value, (int, float)):
-        return value
-    return value.total / value.count if value.count and value.total is not None else None
 
 
 def _short_moment(ns: int | None) -> str:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import cast
 
-from stepscope.model.records import Span, Summary, Value
+from stepscope.model.records import Span, Summary, Value, mean_of
 
 CURVE_POINTS = 128
 STATUS_ERROR = 2
@@ -106,21 +106,18 @@ class KeySummary:
     def add(self, value: Value, step: int | None, time: int, rank: int) -> None:
         """Add a point; a distribution counts with its mean, minimum and maximum."""
         self.count += 1
-        if isinstance(value, (int, float)):
-            number = low = high = +value  # a bool is the number it equals
-        else:
-            number = value.total / value.count if value.count and value.total is not None else math.nan
-            low, high = _ends(value, number)
-        if number - number != 0:  # true only for NaN and infinities
+        number = mean_of(value)
+        low, high = _ends(value, number)
+        if number is not None and number - number != 0:  # true only for NaN and infinities
             self.non_finite += 1
         else:
-            if self.low is None or low < self.low:
+            if low is not None and (self.low is None or low < self.low):
                 self.low = low
-            if self.high is None or high > self.high:
+            if high is not None and (self.high is None or high > self.high):
                 self.high = high
         if time >= self.last_time:
             self.last, self.last_step, self.last_time = number, step, time
-        if self.curve is not None and rank == self.rank:
+        if self.curve is not None and rank == self.rank and number is not None:
             self.curve.add(number)
 
     def extend(self, values: Sequence[Value], stamps: "Stamps", rank: int) -> None:
@@ -168,7 +165,7 @@ def _finite(values: Sequence[Value]) -> Sequence[float] | None:
         return None
 
 
-def _ends(value: Value, mean: float) -> tuple[float, float]:
+def _ends(value: Value, mean: float | None) -> tuple[float | None, float | None]:
     if isinstance(value, (int, float, Summary)):
         return mean, mean
     return (mean if value.low is None else value.low, mean if value.high is None else value.high)

@@ -49,6 +49,15 @@ class Summary(Struct, array_like=True, tag=2, frozen=True, gc=False):
 
 
 Value = bool | int | float | Histogram | ExponentialHistogram | Summary
+
+
+def mean_of(value: Value) -> float | None:
+    """The number itself, or the mean of a distribution; None when that is empty or its sum is not known."""
+    if isinstance(value, (int, float)):
+        return +value  # a bool is the number it equals
+    return value.total / value.count if value.count and value.total is not None else None
+
+
 """A bool is the number it equals; it stays as it was given."""
 
 

@@ -11,7 +11,7 @@ from stepscope.journal.run_summary import SELF, OnDisk, RunSummary, on_disk
 from stepscope.journal.segments import RunReader, find_writer
 from stepscope.model.goodput_sums import conclude
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import Alert, Event, Log, Metric, Span
+from stepscope.model.records import Alert, Event, Log, Metric, Span, mean_of
 
 KEPT = 200
 """How many logs and alerts are kept."""
@@ -104,9 +104,9 @@ class Watched:
                 if len(self.keys) >= MOST_KEYS:
                     continue
                 trend = self.keys[key] = KeyTrend(key)
-            if not isinstance(value, (int, float)):
-                value = value.total / value.count if value.count and value.total is not None else float("nan")
-            trend.add(who.rank, record.step, +value)  # a bool is the number it equals
+            number = mean_of(value)
+            if number is not None:
+                trend.add(who.rank, record.step, number)
 
     def _note_pace(self, step: int, time: int) -> None:
         if not self._pace or step > self._pace[-1][1]:

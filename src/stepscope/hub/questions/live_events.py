@@ -26,7 +26,7 @@ from stepscope.hub.security.middleware import access_of
 from stepscope.hub.store.log_rows import LogRow
 from stepscope.hub.store.write.finding_rows import worst
 from stepscope.model.ports import Batch
-from stepscope.model.records import KINDS, Metric, Span, Value, kind
+from stepscope.model.records import KINDS, Metric, Span, Value, kind, mean_of
 from stepscope.wire.plain import word
 
 
@@ -63,9 +63,8 @@ def _add_points(points: dict[str, dict[str, list[Any]]], record: Metric, keys: S
 
 
 def _scalar(value: Value) -> float | str | None:
-    if isinstance(value, (int, float)):
-        return word(float(value))
-    return word(value.total / value.count) if value.count and value.total is not None else None
+    number = mean_of(value)
+    return None if number is None else word(float(number))
 
 
 def changed_runs(batches: Iterable[Batch]) -> dict[str, Any]:

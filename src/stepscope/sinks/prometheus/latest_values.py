@@ -8,7 +8,7 @@ from msgspec import structs
 
 from stepscope.model import names
 from stepscope.model.ports import Writer
-from stepscope.model.records import Histogram, Instrument, Metric, Summary, Value
+from stepscope.model.records import Histogram, Instrument, Metric, Summary, Value, mean_of
 from stepscope.wire.openmetrics import Family, FamilyType, Shown, labels_of, metric_name, sample_names
 from stepscope.wire.otlp.encode.metric_points import Temporality
 
@@ -171,8 +171,7 @@ def _samples(instrument: Instrument, key: str, value: Value) -> Iterator[_Sample
         yield _Sample(key, "summary", value, text)
     elif instrument.type == "gauge":
         # Logged at a step, it tells of that step alone: its counts may fall, and `_count` is for those that grow.
-        mean = value.total / value.count if value.count and value.total is not None else None
-        gauges = (("_values", value.count), ("_mean", mean), ("_min", value.low), ("_max", value.high))
+        gauges = (("_values", value.count), ("_mean", mean_of(value)), ("_min", value.low), ("_max", value.high))
         yield from (_Sample(key + suffix, "gauge", number, text) for suffix, number in gauges if number is not None)
     else:
         has_buckets = isinstance(value, Histogram) and bool(value.bounds)
