@@ -23,10 +23,8 @@ def main(folder: str) -> int:
     for name, times in (("disk has room", before), ("disk is full", during)):
         for kind in ("1 key", "1,000 keys"):
             ordered = sorted(times[kind])
-            half, most = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.999)]
-            print(
-                f"{name}, {kind}: p50 {half / 1e3:.1f} us, p99.9 {most / 1e3:.1f} us, longest {ordered[-1] / 1e6:.2f} ms"
-            )
+            half, most, longest = (ordered[int((len(ordered) - 1) * part)] / 1e3 for part in (0.5, 0.999, 1.0))
+            print(f"{name}, {kind}: p50 {half:.1f} us, p99.9 {most:.1f} us, longest {longest:.0f} us")
     run.finish(timeout=60)
     counts = {key: count for key, count in run.outcomes.snapshot().items() if "metric" in key}
     print(f"records: {counts}")
