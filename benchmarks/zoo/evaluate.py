@@ -158,11 +158,11 @@ def _delay(score: Score) -> str:
     return f"{steps} step{'s' * (steps != 1)}"
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     """Put a text between the marks of a page."""
-    before, _, rest = path.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    before, _, rest = path.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def main() -> None:

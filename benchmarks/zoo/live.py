@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from statistics import median
+from typing import IO, Any
 
+from benchmarks.zoo.evaluate import write
 from benchmarks.zoo.live_rank import AT, FAULTS
 from stepscope.cli.served import serving
 from stepscope.hub.client import HttpClient
@@ -26,6 +28,9 @@ KINDS = {
     "hang": ("hang",),
 }
 """What each fault may be called."""
+LIMITS = {"hang": 10.0}
+"""Seconds in which a fault must be named; 3 if not given."""
+BEGIN, END = "<!-- live -->", "<!-- /live -->"
 
 
 class Ranks:
@@ -102,33 +107,57 @@ def faulty(home: Path, fault: str, run: str) -> Iterator[Ranks]:
         ranks.end()
 
 
+def _names(finding: dict[str, Any], fault: str) -> bool:
+    """Whether a finding has the kind and the rank of a fault."""
+    return finding["kind"] in KINDS[fault] and finding["ranks"] == [AT]
+
+
 def delay(client: HttpClient, home: Path, fault: str, run: str, timeout: float = 60.0) -> float | None:
     """Seconds from the fault until the hub tells of it in its live events; None when it does not in time."""
     with faulty(home, fault, run) as ranks:
         deadline = time.monotonic() + timeout
         for name, data in client.events("/api/live", run=run):
-            if name == "findings" and any(each["kind"] in KINDS[fault] for each in data["findings"]):
+            if name == "findings" and any(_names(each, fault) for each in data["findings"]):
                 return time.monotonic() - (ranks.faulty_at or time.monotonic())
             if time.monotonic() > deadline:
                 break
     return None
 
 
+def table(found: dict[str, list[float | None]]) -> str:
+    """The delays as a part of docs/diagnosis.md."""
+    lines = ["| fault | named | in time | limit | median | longest |", "|---|---|---|---|---|---|"]
+    for fault, delays in found.items():
+        named = sorted(each for each in delays if each is not None)
+        limit = LIMITS.get(fault, 3.0)
+        soon = sum(each <= limit for each in named)
+        spread = f"{median(named):.1f} s | {named[-1]:.1f} s" if named else "never | never"
+        total = len(delays)
+        lines.append(f"| {fault} | {len(named)} of {total} | {soon} of {total} | {limit:.0f} s | {spread} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure, print, and write where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=3, help="runs of each fault (3)")
     parser.add_argument("--only", choices=FAULTS, action="append", help="this fault only")
+    parser.add_argument("--write", type=Path, help="a page to put the table into")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    found: dict[str, list[float | None]] = {fault: [] for fault in args.only or FAULTS}
+    loads = [os.getloadavg()[0]]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         with serving(home, lambda said: print(said, file=sys.stderr)) as address:
             client = HttpClient(address)
-            for fault in args.only or FAULTS:
-                found = [delay(client, home, fault, f"{fault}-{time.time_ns():x}") for _ in range(args.times)]
-                named = [each for each in found if each is not None]
-                told = " ".join(f"{each:.1f}" for each in sorted(named))
-                print(f"{fault:<10} {len(named)} of {len(found)} named, after {told or 'never'} s", flush=True)
+            for _ in range(args.times):
+                for fault, delays in found.items():
+                    delays.append(delay(client, home, fault, f"{fault}-{time.time_ns():x}"))
+                loads.append(os.getloadavg()[0])
+    text = f"{table(found)}\n\n{os.cpu_count()} cores, load {min(loads):.0f} to {max(loads):.0f}."
+    print(text)
+    if args.write:
+        write(args.write, text, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -213,3 +213,43 @@ def test_a_store_that_is_behind_is_not_read(world: World, monkeypatch: pytest.Mo
     groups.full = False
     world.settle()
     assert world.kinds("other") == ["spike"]
+
+
+def test_what_an_earlier_hub_left_is_not_complete_before_it_is_diagnosed(world: World) -> None:
+    """A hub that starts says so of every run until it knows which were diagnosed, then of those that were not."""
+    world.store(batch(1, [began(), *losses(0, 120), ended(121)]), heard=False)
+    assert world.diagnosing.progress("r") < 1.0
+    world.diagnosing._replays.look()
+    world.diagnosing._looked = True
+    assert world.diagnosing.progress("r") < 1.0
+    world.settle()
+    assert (world.diagnosing.progress("r"), world.kinds("r")) == (1.0, ["spike"])
+
+
+def test_a_batch_too_large_for_the_queue_is_not_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run is incomplete until it is replayed, also when nothing else waits."""
+    world.store(batch(1, [began(), *losses(0, 60)]))
+    world.settle()
+    monkeypatch.setattr(thread, "MOST_WAITING", 10)
+    world.store(batch(2, losses(60, 120)))
+    world.diagnosing._store_changed(world.diagnosing._clock())
+    assert world.diagnosing.is_waiting("r")
+
+
+def test_a_run_is_compared_with_earlier_runs_of_its_project(world: World) -> None:
+    """Steps that take half as long again as in two runs with the same settings are a finding; other work is not."""
+
+    def steps(took: float, config: dict[str, object], at: int) -> list[Record]:
+        start = START + at * 3600 * SECOND
+        made: list[Record] = [Event(start, None, None, None, None, 9, names.EVENT_STARTED, {"config": config})]
+        for step in range(120):
+            lasts = int(SECOND * took * (1 + (step * 7919 % 13) / 1000))
+            id = (step + 1).to_bytes(8, "big")
+            made.append(Span(start + step * SECOND, lasts, step, None, bytes(15) + b"1", id, None, "train.step"))
+        return [*made, Event(start + 121 * SECOND, None, None, None, None, 9, names.EVENT_FINISHED, {"status": "ok"})]
+
+    for at, (run, took, size) in enumerate((("a", 0.2, 8), ("b", 0.21, 8), ("slow", 0.31, 8), ("large", 0.31, 64))):
+        who = Writer(id="w", run=run, project="p", wall_ns=START + at * 3600 * SECOND)
+        world.store(Batch(who, 1, steps(took, {"batch_size": size, "seed": at}, at)))
+        world.settle()
+    assert [world.kinds(run) for run in ("a", "b", "slow", "large")] == [[], [], ["slower_than_before"], []]

@@ -13,6 +13,7 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.finding_catalog import undiagnosed
 from stepscope.hub.store.replay import SLICE, Extent, extent_of, replay
 from stepscope.hub.store.run_catalog import RunRow, list_runs, read_writers, run_ids
+from stepscope.hub.store.step_times import earlier_step_times
 
 CHUNK = 4000
 """Records that are diagnosed before others get their turn."""
@@ -29,7 +30,7 @@ class _Replay:
 
     def __init__(self, engine: Engine, row: RunRow) -> None:
         self._engine, self.row = engine, row
-        self.tracked = TrackedRun(row)
+        self.tracked = TrackedRun(row, earlier_step_times(engine, row))
         self._extent = Extent(0, {}, 0)
         self.share = 0.0
         self._records = self._read(extent_of(engine, row.number))

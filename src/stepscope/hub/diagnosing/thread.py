@@ -70,6 +70,8 @@ class Diagnosing:
         self._waiting: set[str] = set()
         """Runs with records that are not diagnosed, or findings that are not stored."""
         self._wake, self._halt = threading.Event(), threading.Event()
+        self._looked = False
+        """Whether it is known which runs were not diagnosed before this hub started."""
         self._ticked = 0.0
         self._version = 0
         self.overflows = 0
@@ -111,7 +113,7 @@ class Diagnosing:
 
     def is_waiting(self, run: str) -> bool:
         """Whether records of a run are stored and not diagnosed yet."""
-        return run in self._waiting or self._replays.wants(run)
+        return not self._looked or run in self._waiting or self._replays.wants(run)
 
     def progress(self, run: str) -> float:
         """The share of a run's records that is diagnosed."""
@@ -150,14 +152,10 @@ class Diagnosing:
         }
 
     def _loop(self) -> None:
-        looked = False
         while not self._halt.is_set():
             began = self._clock()
             try:
                 with self._work:
-                    if not looked:
-                        self._replays.look()
-                        looked = True
                     more = self.step()
                 self.trouble = ""
             except EngineError as error:
@@ -177,6 +175,9 @@ class Diagnosing:
 
     def step(self) -> bool:
         """Do one piece of work; whether there is more to do at once."""
+        if not self._looked:
+            self._replays.look()
+            self._looked = True
         moved = self._drain()
         now = self._clock()
         if now - self._ticked >= TICK_SECONDS:
@@ -249,7 +250,7 @@ class Diagnosing:
         if quiet:
             self._settle(quiet[:8])
         with self._queue_lock:
-            if not self._queue:
+            if not self._queue and not self._missed:
                 unstored = {each.id for each in self._live.values() if each.changed}
                 self._waiting = {run for run in self._waiting if run in unstored or self._replays.wants(run)}
 

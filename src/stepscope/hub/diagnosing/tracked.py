@@ -17,10 +17,11 @@ LATE_NS = 60 * 10**9
 class TrackedRun:
     """A run under diagnosis. One thread uses it at a time."""
 
-    def __init__(self, row: RunRow, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, row: RunRow, earlier: Sequence[float] = (), clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with the median step times of earlier runs like this one, in seconds."""
         self.number, self.id, self.project = row.number, row.id, row.project
         self._clock = clock
-        self.diagnosis = Diagnosis(world=max(row.world_size, 1))
+        self.diagnosis = Diagnosis(world=max(row.world_size, 1), earlier=earlier)
         self.batches: dict[int, Ranges] = {}
         """The batches that were fed, by writer."""
         self.heard = clock()

@@ -1,0 +1,51 @@
+"""How long a step took in earlier runs of a project that did the same work."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from stepscope.diagnosis.span_names import traits
+from stepscope.hub.store import literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import RunRow, list_runs
+
+MOST_RUNS = 8
+LEAST_STEPS = 50
+"""A run with fewer steps says little."""
+MOST_STEPS = 2000
+"""So many of the first steps are read."""
+_NOT_THE_WORK = re.compile(r"seed|lr|learning_rate|name|note|tag|path|dir|date|time|resume|id$", re.IGNORECASE)
+"""Settings that do not change how much work a step is."""
+
+
+def earlier_step_times(engine: Engine, row: RunRow) -> tuple[float, ...]:
+    """Return the median step times in seconds of the latest runs before this one, of its project, size and settings."""
+    mine = _work(row)
+    before = [
+        each.number for each in list_runs(engine, project=row.project)
+        if each.number != row.number and each.started < row.started and _work(each) == mine
+    ][:MOST_RUNS]  # fmt: skip
+    if not before:
+        return ()
+    found = engine.query(
+        f"""SELECT run, name, count() AS steps, quantile(0.5)(duration) AS middle FROM spans
+        WHERE run IN {literal.integers(before)} AND step < {MOST_STEPS} AND rank = 0
+        AND parent_id = toFixedString('', 8)
+        GROUP BY run, name"""
+    )
+    rows = found.rows("name", "steps", "middle")
+    return tuple(middle / 1e9 for name, steps, middle in rows if steps >= LEAST_STEPS and traits(name).step)
+
+
+def _work(row: RunRow) -> tuple[object, ...]:
+    """What decides how much work a step of a run is, as far as it is known."""
+    return row.world_size, *sorted(_settings(row.beginning.get("config")))
+
+
+def _settings(config: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(config, dict):
+        for key, value in config.items():
+            if not _NOT_THE_WORK.search(str(key)):
+                yield from _settings(value, f"{name}.{key}")
+    else:
+        yield name, repr(config)
