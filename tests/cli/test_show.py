@@ -78,6 +78,20 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["writers"][0]["damaged_frames"] == 0
 
 
+def test_open_spans_have_their_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which rank waits where is told in the text and for programs."""
+    for rank in range(2):
+        waits = span("all_reduce", 7 + rank, None, rank + 1)
+        write(tmp_path, "R", [metric(1, loss=1.0), waits], rank=rank, world_size=2)
+    assert [(each["name"], each["rank"]) for each in shown(tmp_path, capsys)["open_spans"]] == [
+        ("all_reduce", 0),
+        ("all_reduce", 1),
+    ]
+    assert main(["show", "R", "--home", str(tmp_path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "all_reduce" in line]
+    assert ["r0" in lines[0], "r1" in lines[1]] == [True, True]
+
+
 def test_last_value_nan_is_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A program sees that the last loss was no number."""
     write(tmp_path, "R", [metric(1, loss=1.0), metric(2, loss=-math.inf)])

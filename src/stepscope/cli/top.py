@@ -11,12 +11,12 @@ import tty
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stepscope.cli.journal_diagnosis import JournalDiagnosis, diagnose
+from stepscope.cli.findings import findings_of
+from stepscope.cli.journal_diagnosis import JournalDiagnosis
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.text import WIDTH, width
-from stepscope.cli.watching.screen import Styled, View, frame
+from stepscope.cli.watching.screen import Found, Styled, View, frame
 from stepscope.cli.watching.watched import Watched
-from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.shape import as_json
 from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import ConfigError
@@ -42,13 +42,13 @@ def command(args: argparse.Namespace) -> int:
     run = find_run(home, args.run)
     watched = Watched(home, run)
     if args.json:
-        return _json(watched, diagnose(home, run))
+        return _json(watched, findings_of(home, run))
     console = _console()
     if args.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         while watched.read():
             pass
         columns, rows = (width(), console.size.height) if console.is_terminal else _sheet()
-        for line in _drawn(watched, View(), columns, rows, diagnose(home, run)):
+        for line in _drawn(watched, View(), columns, rows, findings_of(home, run)):
             console.print(line.text, style=line.style or None, markup=False, highlight=False, no_wrap=True, crop=False)
         return 0
     return _live(watched, JournalDiagnosis(home, run), console, max(args.interval, 0.1))
@@ -67,18 +67,17 @@ def _console() -> Any:
     return Console(soft_wrap=True)
 
 
-def _json(watched: Watched, diagnosed: list[Finding]) -> int:
+def _json(watched: Watched, found: Found) -> int:
     while watched.read():
         pass
     status = watched.status()
-    found = [as_json(each) for each in diagnosed]
     metrics = {key: {"last": trend.last, "points": trend.count} for key, trend in sorted(watched.keys.items())}
     answer = {"run": watched.run, "status": status, "step": watched.step, "metrics": metrics, "findings": found}
     print(dumps(answer))
     return 0
 
 
-def _drawn(watched: Watched, view: View, columns: int, rows: int, found: list[Finding]) -> list[Styled]:
+def _drawn(watched: Watched, view: View, columns: int, rows: int, found: Found) -> list[Styled]:
     return frame(watched, watched.status(), found, view, columns, rows)
 
 
@@ -91,7 +90,8 @@ def _live(watched: Watched, diagnosis: JournalDiagnosis, console: Any, interval:
         while True:
             more = watched.read(READ_SECONDS) | diagnosis.advance(READ_SECONDS)
             size = console.size
-            lines = _drawn(watched, view, size.width, size.height, diagnosis.findings())
+            found = [as_json(each) for each in diagnosis.findings()]
+            lines = _drawn(watched, view, size.width, size.height, found)
             shown = Text("\n", no_wrap=True, overflow="crop").join(Text(line.text, style=line.style) for line in lines)
             live.update(shown, refresh=True)
             for key in pressed(0.0 if more else interval):

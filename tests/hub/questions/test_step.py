@@ -137,6 +137,21 @@ def test_an_earlier_attempt_does_not_make_a_step_longer(get: Get, hub: Hub) -> N
     assert (found["attempt"], found["duration_ms"], found["ranks"][0]["offset_ms"]) == (2, 100.0, 0.0)
 
 
+def test_clocks_that_differ_do_not_make_a_step_longer(get: Get, hub: Hub) -> None:
+    """A step lasts as long as its longest rank, though the clock of another machine is 37 s ahead."""
+    second = 10**9
+    for rank in range(2):
+        writer = Writer(
+            id=f"s{rank}", run="skewed", project="gpt", rank=rank, world_size=2, host=f"h{rank}", wall_ns=START
+        )
+        begin = START + rank * 37 * second
+        span = Span(begin, second // (10 - 5 * rank), 5, None, b"t" * 16, bytes([rank + 1]) * 8, None, "train.step")
+        hub.store.write(Batch(writer, 1, [Metric(begin, 5, None, "trainer", {"loss": 1.0}), span]))
+    found = get("/api/runs/skewed/steps/5")
+    assert found["duration_ms"] == 200.0
+    assert sorted(each["duration_ms"] for each in found["ranks"]) == [100.0, 200.0]
+
+
 def test_what_was_wrong_at_a_step_is_told_alike_from_either_side(get: Get, hub: Hub) -> None:
     """Several things were, in several attempts: the first in one order is told, of its newest attempt."""
     for attempt in (1, 2):

@@ -1,13 +1,14 @@
 """One frame of a watched run: as many lines as the terminal has, none wider than it."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from stepscope.cli import text
 from stepscope.cli.record_lines import line
 from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.watched import KEPT, Watched
-from stepscope.diagnosis.finding import Finding
 from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
 from stepscope.model.records import Alert, Event, Log
@@ -18,6 +19,9 @@ _CHART_ROWS = 5
 """The height of a chart, with its title."""
 _LOUD = {"FATAL": "bold red", "ERROR": "red", "WARN": "yellow"}
 _STATUS = {"running": "bold green", "finished": "green", "crashed": "bold red", "failed": "bold red"}
+
+Found: TypeAlias = Sequence[Mapping[str, Any]]
+"""Findings, as the hub answers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class View:
     log: bool = False
 
 
-def frame(watched: Watched, status: str, found: list[Finding], view: View, columns: int, rows: int) -> list[Styled]:
+def frame(watched: Watched, status: str, found: Found, view: View, columns: int, rows: int) -> list[Styled]:
     """Draw everything there is room for: charts first, then what went wrong, what is open, the last logs."""
     columns, rows = max(columns, LEAST_COLUMNS), max(rows, LEAST_ROWS)
     head = _head(watched, status)
@@ -100,9 +104,9 @@ def _charts(watched: Watched, view: View, columns: int, room: int) -> list[Style
     return lines
 
 
-def _troubles(watched: Watched, found: list[Finding]) -> list[Styled]:
+def _troubles(watched: Watched, found: Found) -> list[Styled]:
     # Alerts follow one by one, with their steps.
-    lines = [Styled(f"! {each.text}", _LOUD[each.severity]) for each in found if each.kind != "alert"]
+    lines = [Styled(f"! {each['text']}", _LOUD[each["severity"]]) for each in found if each["kind"] != "alert"]
     groups: dict[tuple[str, int | None], list[tuple[int, str]]] = {}
     for who, alert in reversed(watched.alerts.last(KEPT)):
         message = f"{alert.name}: {alert.message}" if isinstance(alert, Alert) and alert.message else ""
