@@ -14,7 +14,7 @@ import { sayX } from "../charts/scales.js";
 
 const POINTS = 800;
 const FIRST = ["trainer", "actor", "evaluator"],
-  LAST = ["misc", "system", "stepscope"];
+  LAST = ["other", "misc", "system", "stepscope"];
 
 export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, step }) {
   const view = useView();
@@ -196,25 +196,35 @@ function picked(keys, search) {
   return keys.filter(({ key }) => words.every((word) => key.toLowerCase().includes(word)));
 }
 
-function grouped(keys, pins) {
+// The first parts of a dotted name, as OpenTelemetry and Datadog have them: signal.training of signal.training.loss.
+const dotted = (key) => key.split(".").slice(0, -1).slice(0, 2).join(".");
+
+export function grouped(keys, pins) {
   const groups = new Map();
+  const shared = new Map();
+  for (const { key, category } of keys) {
+    if (!category) shared.set(dotted(key), (shared.get(dotted(key)) || 0) + 1);
+  }
   const pinned = keys.filter(({ key }) => pins.includes(key));
   for (const key of keys) {
     if (pins.includes(key.key)) continue;
-    const name = key.category || "other";
+    const name = key.category || (shared.get(dotted(key.key)) > 1 && dotted(key.key)) || "other";
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(key);
   }
   const place = (name) =>
     FIRST.includes(name) ? FIRST.indexOf(name) : LAST.includes(name) ? 100 + LAST.indexOf(name) : 50;
-  const ordered = [...groups].sort(([a], [b]) => place(a) - place(b) || a.localeCompare(b));
-  for (const [, list] of ordered) list.sort((a, b) => weight(a.key) - weight(b.key) || a.key.localeCompare(b.key));
+  for (const list of groups.values()) list.sort((a, b) => weight(a.key) - weight(b.key) || a.key.localeCompare(b.key));
+  const first = (list) => weight(list[0].key);
+  const ordered = [...groups].sort(
+    ([a, x], [b, y]) => place(a) - place(b) || first(x) - first(y) || a.localeCompare(b),
+  );
   return pinned.length ? [["pinned", pinned], ...ordered] : ordered;
 }
 
 // The loss comes first: it is what everybody looks for.
 const weight = (key) =>
-  /(^|\/)(train_?)?loss$/.test(key) ? 0 : /loss/.test(key) ? 1 : /reward|accuracy/.test(key) ? 2 : 3;
+  /(^|[/.])(train_?)?loss$/.test(key) ? 0 : /loss/.test(key) ? 1 : /reward|accuracy/.test(key) ? 2 : 3;
 const short = (key) => (key.includes("/") ? key.slice(key.indexOf("/") + 1) : key);
 
 // What runs along x, as the address has it: steps, one of two times, or a metric by its name.
