@@ -7,6 +7,18 @@ from stepscope.diagnosis.finding import Finding, Kind
 
 LOST = Kind("lost_records", "WARN", "more was recorded than the quota allows", "Raise the quota, or record less.")
 OUTCOMES = ("dropped", "rejected")
+_REJECTED = ("values that cannot be recorded", "See the counts by reason in `stepscope show`.")
+_REASONS = {
+    "datagrams": (
+        "UDP lost datagrams between the client and the hub",
+        "Send over a Unix stream socket, or more lines in each datagram: `DogStatsd(disable_buffering=False)`.",
+    ),
+    "unsent_datagrams": (
+        "the client dropped datagrams because its socket was full",
+        "Send over a Unix stream socket, or more lines in each datagram: `DogStatsd(disable_buffering=False)`.",
+    ),
+}
+"""Cause and advice by the reason of a drop, where they are not those of the kind."""
 
 
 class LostRecords:
@@ -27,7 +39,7 @@ class LostRecords:
         if value <= 0 or (rank, outcome) in self._said:
             return None
         self._said.add((rank, outcome))
-        rejected = outcome == "rejected"
+        cause, advice = _REJECTED if outcome == "rejected" else _REASONS.get("/".join(reason), ("", ""))
         return LOST.finding(
             f"{value:.0f} record{'s' * (value != 1)} {'were' if value != 1 else 'was'} {outcome} on rank {rank} "
             f"({'/'.join(reason) or 'no reason given'})",
@@ -37,6 +49,6 @@ class LostRecords:
             key=key,
             value=value,
             expected=(0.0, 0.0),
-            cause="values that cannot be recorded" if rejected else "",
-            advice="See the counts by reason in `stepscope show`." if rejected else "",
+            cause=cause,
+            advice=advice,
         )
