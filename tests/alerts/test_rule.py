@@ -92,7 +92,7 @@ def test_rules_in_python() -> None:
     made = from_python([Rule(name="odd", key="loss", test=lambda value: value % 2 == 1), {"name": "b", "when": "< 0"}])
     assert made[0].condition.breaches(3)
     assert not made[0].condition.breaches(2)
-    with pytest.raises(ConfigError, match=r"rule 1: when: .* is no condition"):
+    with pytest.raises(ConfigError, match=r"rule 1: when: .* is not a condition"):
         from_python([{"name": "x", "when": "="}])
     with pytest.raises(ConfigError, match="in Python only"):
         from_python([{"name": "x", "test": "1 == 1"}])

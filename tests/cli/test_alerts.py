@@ -42,7 +42,7 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 rule, 0 notifiers" in run(capsys, "check", *home)
     (tmp_path / "alerts.yaml").write_text(RULES.replace("> 5", "five"))
     said = run(capsys, "check", *home, code=1)
-    assert "alerts.yaml:2:43: when: 'five' is no condition: write `> 5`" in said
+    assert "alerts.yaml:2:43: when: 'five' is not a condition: write `> 5`" in said
     other = tmp_path / "other.yaml"
     other.write_text("notifiers: {a: {webhook: {url: nowhere}}}")
     (found,) = json.loads(run(capsys, "check", str(other), "--json", code=1))

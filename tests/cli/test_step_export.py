@@ -160,8 +160,8 @@ def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
 
     both = step("20")
     assert both.startswith("named (R)  step 20")
-    assert "next trouble at 40 (spike)" in both
-    assert "previous trouble at 40 (spike)" in step("50")
+    assert "next anomaly at 40 (spike)" in both
+    assert "previous anomaly at 40 (spike)" in step("50")
     assert re.search(r"held_bytes +0 +3 GB", both)
     alone = json.loads(step("20", "--rank", "1", "--json"))
     assert {value["rank"] for each in alone["metrics"] for value in each["values"]} == {1}

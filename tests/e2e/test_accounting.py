@@ -14,7 +14,7 @@ from stepscope.model.records import Alert, Metric, Record, kind
 Python = Callable[..., Any]
 Read = Callable[..., Any]
 
-# Offers 2,000 of each kind, one value in each metric, and as many values that are no numbers.
+# Offers 2,000 of each kind, one value in each metric, and as many values that are not numbers.
 OFFER = """
     import json, logging, os, sys, threading, time
     import stepscope

@@ -61,7 +61,7 @@ def test_no_port(tmp_path: Path, option: str, port: str) -> None:
     """A number that is no port is named, with the option and what is one."""
     other = "--grpc-port" if option == "--port" else "--port"
     said = refused(tmp_path / "home", option, port, other, "0")
-    assert f"{option} {port} is no port: choose one up to 65535" in said
+    assert f"{option} {port} is not a valid port: choose one up to 65535" in said
 
 
 def test_two_hubs(start_hub: StartHub) -> None:

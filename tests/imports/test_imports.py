@@ -179,7 +179,7 @@ def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     run_client("wandb", WANDB, tmp_path)
     done = bring(capsys, tmp_path / "home", tmp_path / "wandb")
     assert [each["name"] for each in done["runs"]] == ["nm"]
-    assert done["left_out"]["values that are no numbers"] == 20
+    assert done["left_out"]["values that are not numbers"] == 20
     records = list(read_run(tmp_path / "home", done["runs"][0]["run"]))
     losses = series(records, "loss")
     assert math.isnan(losses.pop(3))

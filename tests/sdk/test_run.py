@@ -84,7 +84,7 @@ def test_one_warning_per_key(run: stepscope.Run, records: Records, caplog: pytes
         run.log({"a": 1.0, "text": "x"}, step=step)
     assert len(logged(records)) == 100
     assert [line.message for line in caplog.records if "text" in line.message] == [
-        "stepscope: 'text' was rejected (string) and counted; training goes on"
+        "stepscope: 'text' was rejected (string) and counted; training continues"
     ]
 
 

@@ -163,7 +163,8 @@ def test_disabled_by_otel(tmp_path: Path) -> None:
 def test_a_misspelt_variable_is_named_with_the_one_it_looks_like() -> None:
     """A variable of another program, or of another part of Stepscope, is left alone."""
     env = {"STEPSCOPE_PROJCT": "gpt", "STEPSCOPE_HUB_TOKEN": "x", "STEPSCOPE_RANK": "0", "STEPSCOPE_HOME": "/x"}
-    assert settings.misspelt(env) == ["STEPSCOPE_PROJCT is no setting and is ignored; did you mean STEPSCOPE_PROJECT?"]
+    hint = "STEPSCOPE_PROJCT is not a setting and is ignored; did you mean STEPSCOPE_PROJECT?"
+    assert settings.misspelt(env) == [hint]
     others = "CONFIG CONSOLE_DEBUG HUB HUB_URL LOCAL_RANK METRIC_LABELS STORE TOKEN WORLD_SIZE TEST_KILLS TRACEPARENT"
     assert settings.misspelt({f"STEPSCOPE_{name}": "x" for name in others.split()}) == []
 
@@ -176,5 +177,5 @@ def test_a_misspelt_variable_is_warned_of(
     with stepscope.init(home=tmp_path, probes=False) as run:
         run.log({"loss": 0.5})
     assert [line.message for line in caplog.records if "STEPSCOPE_SINK" in line.message] == [
-        "stepscope: STEPSCOPE_SINK is no setting and is ignored; did you mean STEPSCOPE_SINKS?"
+        "stepscope: STEPSCOPE_SINK is not a setting and is ignored; did you mean STEPSCOPE_SINKS?"
     ]

@@ -83,7 +83,7 @@ def test_the_file_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_text("rules:\n  - {name: high, key: trainer/loss, when: '> 5'}\n")
     assert [each.name for each in train(tmp_path / "home", [9])[1]] == ["high"]
     path.write_text("rules:\n  - {name: high, when: much}\n")
-    with pytest.raises(stepscope.ConfigError, match=r"stepscope-alerts.yaml:2:24: when: 'much' is no condition"):
+    with pytest.raises(stepscope.ConfigError, match=r"stepscope-alerts.yaml:2:24: when: 'much' is not a condition"):
         stepscope.init(home=tmp_path / "home")
 
 

@@ -202,7 +202,7 @@ def test_delivery_is_bounded_and_goes_on(peer: Listener, address: Address) -> No
     ticks = iter([0.0, 0.1, 0.1, 0.1, 9.0])
     records: list[Record] = [Metric(T, None, None, None, {"x": float(n)}) for n in range(2000)]
     sink = open_sink(address, clock=lambda: next(ticks, 9.0), timeout=1.0)
-    with pytest.raises(Retry, match="goes on") as caught:
+    with pytest.raises(Retry, match="continues") as caught:
         sink.write([Batch(WRITERS[0], 0, records)])
     assert caught.value.after == 0.0
     before = len(peer.metrics())

@@ -200,7 +200,7 @@ def test_a_port_that_is_taken(sink: PrometheusSink) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
         other = Prometheus(port=port).open()
-        with pytest.raises(Retry, match=f"port {port} is taken"):
+        with pytest.raises(Retry, match=f"port {port} is in use"):
             other.write(example_batches())
     assert not other.write([])
     assert other.port == port

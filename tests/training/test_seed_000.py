@@ -148,7 +148,7 @@ def test_log_levels(read: Read, caplog: pytest.LogCaptureFixture, level: Any, re
             logger.log(number, "line")
         assert len([each for each in read(Log) if each.scope == "trainer"]) == recorded
         told = " ".join([*context.run.outcomes.take_notices(), caplog.text])
-        assert ("no level known here" in told) == (level == "loud")
+        assert ("not a known level" in told) == (level == "loud")
 
 
 def test_labels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def read_values(given: str | list[float | None]) -> Iterator[float | None]:
     for token in given.split():
         found = _TOKEN.fullmatch(token)
         if found is None:
-            raise BadTest(f"{token[:40]!r} is no value: write numbers, nan, inf, _ for none, and 1x10 for ten times 1")
+            raise BadTest(f"{token[:40]!r} is not a value: write numbers, nan, inf, _ for none, 1x10 for ten times 1")
         count = int(found[2] or 1)
         left -= count
         if left < 0:

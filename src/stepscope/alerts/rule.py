@@ -241,14 +241,14 @@ def read_condition(when: str) -> Condition:
             return Condition("not finite", test=math.isinf, text=text_given)
         case ["finding", *kinds] if len(kinds) <= 20:
             return Condition("finding", finding=patterns(kinds or ["*"]), text=text_given)
-    raise RuleError("when", f"{text_given[:60]!r} is no condition: {_WHEN}")
+    raise RuleError("when", f"{text_given[:60]!r} is not a condition: {_WHEN}")
 
 
 def read_duration(field: str, given: str | float) -> Duration:
     """Read a number of seconds, or a text such as `5m` or `10 steps`."""
     found = _DURATION.fullmatch(str(given).strip().lower())
     if found is None:
-        raise RuleError(field, f"{str(given)[:40]!r} is no length of time: write 30s, 5m, 2h, 1d or 10 steps")
+        raise RuleError(field, f"{str(given)[:40]!r} is not a duration: write 30s, 5m, 2h, 1d or 10 steps")
     number, unit = float(found[1]), found[2] or "s"
     if unit.startswith("step"):
         if number != int(number) or number > 2**53:
@@ -298,7 +298,7 @@ def _number(text: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise RuleError("when", f"{text[:40]!r} is no finite number: {_WHEN}")
+        raise RuleError("when", f"{text[:40]!r} is not a finite number: {_WHEN}")
     return number
 
 

@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
     test.set_defaults(command=test_rules)
     silence = verbs.add_parser("silence", help="silence some alerts for a while; without options, list silences")
     for name in ("rule", "run", "key"):
-        silence.add_argument(f"--{name}", help=f"a pattern of {name}s; * stands for anything")
+        silence.add_argument(f"--{name}", help=f"a pattern of {name}s; * matches anything")
     silence.add_argument("--for", dest="duration", default="2h", help="how long, such as 30m or 2h (2h)")
     silence.add_argument("--why", default="", help="the reason, for others")
     silence.add_argument("--remove", metavar="ID", help="end a silence, or a mark as expected")

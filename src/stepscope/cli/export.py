@@ -79,4 +79,4 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with open(target, "wb") if special else files.replacing(target, mode=0o666) as out:
             yield out
     except OSError as error:
-        raise ConfigError(f"{path} can not be written: {error.strerror or error}") from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error

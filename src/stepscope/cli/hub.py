@@ -47,7 +47,7 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="a name by which browsers may reach this hub, beside its address",
+        help="a name by which browsers may reach this hub, besides its address",
     )
     made.add_argument(
         "--allow-origin",

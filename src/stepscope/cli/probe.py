@@ -19,10 +19,10 @@ EVENT = "stepscope.probe"
 SOON, PATIENCE = 2.0, 8.0
 """A sink that requests a retry within the first time is retried, for at most the second."""
 _ADVICE = (
-    ("HTTP 401", "show a token or key that the server knows"),
-    ("HTTP 403: Invalid Host header", "the server does not know itself by this name: mlflow server --allowed-hosts"),
+    ("HTTP 401", "set a valid token or key"),
+    ("HTTP 403: Invalid Host header", "the server does not accept this host name: mlflow server --allowed-hosts"),
     ("HTTP 403", "this token may not write there"),
-    ("HTTP 407", "the proxy wants a name and a password: HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"),
+    ("HTTP 407", "the proxy requires a user name and a password: HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"),
     ("HTTP 404", "the server is there, the path is not: check the path of the address"),
     ("HTTP 405", "something else than the server we look for answers there: check the port"),
     ("HTTP 3", "the server sends us elsewhere, perhaps to a login page: use the address behind it"),
@@ -31,7 +31,7 @@ _ADVICE = (
         "the server closed",
         "a tunnel with nothing behind it (start the server at its far end), or a server restarting",
     ),
-    ("gRPC UNAUTHENTICATED", "show a token or key that the server knows"),
+    ("gRPC UNAUTHENTICATED", "set a valid token or key"),
     ("gRPC PERMISSION_DENIED", "this token may not write there"),
     ("gRPC UNIMPLEMENTED", "the server has no such service: is this an OTLP/gRPC port?"),
     ("gRPC DEADLINE_EXCEEDED", "the server hangs, a firewall swallows the packets, or something else listens there"),
@@ -55,7 +55,7 @@ def probe(name: str) -> Iterator[Outcome]:
     configured = [each for each in settings.load({}).sinks if each.name == name]
     found = configured or registry.parse(name)
     if not found:
-        raise ConfigError(f"{name} is no sink to send to: the journal is always there, `stepscope doctor` looks at it")
+        raise ConfigError(f"{name} is not a sink to send to: `stepscope doctor` checks the journal")
     for chosen in found:
         yield Outcome(*_try(chosen))
 
@@ -74,7 +74,7 @@ def _try(chosen: registry.Chosen) -> tuple[bool, str, str]:
     except Exception as error:
         return False, name, f"the sink failed: {error!r}"
     if refused:
-        return False, name, f"taken, but refused inside: {', '.join(refused)}"
+        return False, name, f"accepted, but partly rejected: {', '.join(refused)}"
     return True, name, f"took a record in {formatting.duration(time.monotonic() - began)}"
 
 

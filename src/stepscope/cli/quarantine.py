@@ -119,7 +119,7 @@ def retry_lots(args: argparse.Namespace) -> int:
                 {"id": lot.id, "sink": name, "records": lot.note.records, "taken": not outcome, "reason": outcome}
             )
             if not args.json:
-                print(f"{lot.id}: {text.clean(outcome) or f'{lot.note.records} records taken'}")
+                print(f"{lot.id}: {text.clean(outcome) or f'{lot.note.records} records accepted'}")
     if args.json:
         print(dumps(rows))
     return 0 if all(row["taken"] for row in rows) else 1
@@ -234,4 +234,4 @@ def _refused(name: str, quarantine: Quarantine, lot: Lot, error: Reject | Server
         except (Full, OSError) as full:
             return f"{error}; {full}"
         quarantine.discard(lot)
-    return str(error) if len(records) == count else f"{count - len(records)} records taken, {len(records)} not: {error}"
+    return str(error) if len(records) == count else f"{count - len(records)} accepted, {len(records)} not: {error}"

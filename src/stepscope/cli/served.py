@@ -70,7 +70,7 @@ def _address(process: "subprocess.Popen[str]") -> str:
         if found is not None and found[1].startswith("http"):
             return found[1]
         lines.append(line.strip())
-    raise HubFailed(lines[-1].removeprefix("stepscope: ") if lines else "the hub did not start and said nothing")
+    raise HubFailed(lines[-1].removeprefix("stepscope: ") if lines else "the hub did not start and printed nothing")
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:

@@ -93,7 +93,7 @@ def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
 
 def _anomalies(view: dict[str, Any]) -> str:
     found = [(word, view[f"{word}_anomaly"]) for word in ("previous", "next")]
-    notes = [f"{word} trouble at {where['step']} ({where['reason']})" for word, where in found if where]
+    notes = [f"{word} anomaly at {where['step']} ({where['reason']})" for word, where in found if where]
     return "".join(f", {each}" for each in notes)
 
 

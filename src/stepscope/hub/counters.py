@@ -55,12 +55,12 @@ _HELP = {
     "written": "Records in the hub's journal and acknowledged.",
     "stored": "Records in the store.",
     "retried": "Requests or batches to be retried.",
-    "rejected": "Records refused for ever.",
+    "rejected": "Records rejected permanently.",
     "dropped": "Records or attributes lost on the way.",
 }
 _GAUGES = {
     ("journal", "bytes"): ("journal_bytes", "Bytes of the hub's journal on disk."),
-    ("journal", "waiting_bytes"): ("queue_bytes", "Bytes taken and not yet in the journal."),
+    ("journal", "waiting_bytes"): ("queue_bytes", "Bytes accepted and not yet in the journal."),
     ("lag", "bytes"): ("lag_bytes", "Bytes of journals that are not in the store yet."),
     ("lag", "seconds"): ("lag_seconds", "How long the oldest record has waited for the store."),
     ("store", "records_per_second"): ("insert_rate", "Records stored per second."),

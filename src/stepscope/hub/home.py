@@ -61,7 +61,7 @@ class HubHome:
             return ConfigError(full_disk(self.home))
         return ConfigError(
             f"the hub cannot use {error.filename or self.folder}: {error.strerror or error}. "
-            "Choose another folder with --home or mend its permissions"
+            "Choose another folder with --home or fix its permissions"
         )
 
     def trouble(self) -> str:
@@ -144,7 +144,7 @@ def _claim(home: Path, folder: Path) -> None:
     present = {name for name in os.listdir(home) if not name.startswith(".")}
     if present and not present & _OURS:
         raise ConfigError(
-            f"{home} is no Stepscope home: it holds {', '.join(sorted(present)[:3])}. "
+            f"{home} is not a Stepscope home: it holds {', '.join(sorted(present)[:3])}. "
             "Choose an empty or a new folder with --home"
         )
     folder.mkdir(exist_ok=True, mode=0o700)

@@ -184,7 +184,7 @@ def _config(app: object, options: HubOptions) -> uvicorn.Config:
 
 def _listen(host: str, port: int, option: str) -> socket.socket:
     if not 0 <= port <= _LAST_PORT:
-        raise ConfigError(f"{option} {port} is no port: choose one up to {_LAST_PORT}, or 0 for one that is free")
+        raise ConfigError(f"{option} {port} is not a valid port: choose one up to {_LAST_PORT}, or 0 for a free one")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named, so that asyncio knows the protocol and sends each answer without waiting for the ack of its headers.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -222,7 +222,7 @@ class Hub:
             self.note_damage(str(error))
             raise Retry(str(error), after=60.0) from error
         except EngineError as error:
-            raise Retry(f"the store is in trouble: {error}", after=5.0) from error
+            raise Retry(f"the store is failing: {error}", after=5.0) from error
 
     def health(self) -> dict[str, Any]:
         """The hub's health."""

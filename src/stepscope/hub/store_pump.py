@@ -182,7 +182,7 @@ class StoreSink:
         except EngineError as error:
             self._tries += 1
             if self._tries < MOST_TRIES or self._blamed >= MOST_BLAMED:
-                raise Retry(f"the store is in trouble: {error}") from error
+                raise Retry(f"the store is failing: {error}") from error
             self._blamed += len(batches) == 1
             raise
         where, reasons = self._refusals(batches, outcomes)

@@ -19,7 +19,7 @@ def add_row(
     values, others = split_row(row)
     for value in others.values():
         kind = value.get("_type") if isinstance(value, Mapping) else None
-        skip("values that are no numbers" if kind is None else f"values of type {kind}", 1)
+        skip("values that are not numbers" if kind is None else f"values of type {kind}", 1)
     if values:
         records.append(_pack(Metric(time, step, None, category, values)))
     return len(values)

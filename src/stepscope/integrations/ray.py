@@ -56,7 +56,7 @@ def runtime_env(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     env["env_vars"] = {**variables, **env.get("env_vars", {})}
     other = env.get("worker_process_setup_hook")
     if other is not None and not callable(other):
-        raise ConfigError("runtime_env: worker_process_setup_hook is no function, so it cannot be called beside ours")
+        raise ConfigError("runtime_env: worker_process_setup_hook is not a function: it cannot be combined with ours")
     env["worker_process_setup_hook"] = join_worker if other is None else functools.partial(_both, other)
     return env
 

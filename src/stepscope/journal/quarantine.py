@@ -69,7 +69,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     def about(self) -> str:
         """Return one line that describes the damage and what to do."""
         reason = f"; it was refused for: {self.note.reason}" if self.note is not None else ""
-        return f"this lot cannot be read, and so not be offered again ({self.why}): mend or delete {self.path}{reason}"
+        return f"this lot cannot be read or offered again ({self.why}): repair or delete {self.path}{reason}"
 
 
 class Full(OSError):

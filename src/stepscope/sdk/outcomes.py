@@ -43,7 +43,7 @@ class Outcomes:
     def reject(self, key: str, reason: str, count: int = 1) -> None:
         """Count values that cannot be recorded, and warn once for their key."""
         self.add("rejected", "value", reason, count)
-        self.notice("rejected", key, f"{key!r} was rejected ({reason}) and counted; training goes on")
+        self.notice("rejected", key, f"{key!r} was rejected ({reason}) and counted; training continues")
 
     def reject_arguments(self, call: str, names: Iterable[str]) -> None:
         """Count unknown arguments of a call, and warn once for each."""

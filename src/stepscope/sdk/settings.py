@@ -152,7 +152,7 @@ def misspelt(env: Mapping[str, str]) -> list[str]:
     import difflib
 
     near = {name: difflib.get_close_matches(name, names, n=1, cutoff=0.87) for name in unknown}
-    return [f"{name} is no setting and is ignored; did you mean {like[0]}?" for name, like in near.items() if like]
+    return [f"{name} is not a setting and is ignored; did you mean {like[0]}?" for name, like in near.items() if like]
 
 
 def _from_otel(env: Mapping[str, str]) -> dict[str, Any]:

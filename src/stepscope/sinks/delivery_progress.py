@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from stepscope.model.errors import Reject, Retry, ServerError
 from stepscope.model.ports import Batch, offer_key
 
-SLOW = "slow: the time for one delivery was over; it goes on"
+SLOW = "slow: the time limit of one delivery is over; it continues"
 
 Part = TypeVar("Part")
 

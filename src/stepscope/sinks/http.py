@@ -189,7 +189,9 @@ class Connection:
     ) -> None:
         if not is_address(url):
             shown = without_secrets(url)
-            raise ConfigError(f"{shown!r} is no address of a server: expected http://HOST:PORT or https://HOST:PORT")
+            raise ConfigError(
+                f"{shown!r} is not the address of a server: expected http://HOST:PORT or https://HOST:PORT"
+            )
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._proxy = find_proxy(parts.scheme, self._host, self._port, os.environ if env is None else env)

@@ -106,5 +106,5 @@ def _seconds(text: str | None) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise ConfigError(f"OTEL_EXPORTER_OTLP_TIMEOUT={text!r} is no number of milliseconds above 0")
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_TIMEOUT={text!r} is not a number of milliseconds above 0")
     return number / 1000

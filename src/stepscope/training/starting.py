@@ -117,7 +117,7 @@ def _right(wanted: Wanted, arguments: Mapping[str, Any], notices: list[str]) -> 
             elif not isinstance(value, Mapping):
                 raise stepscope.ConfigError(f"init: config is a {type(value).__name__}; pass a dict")
         except stepscope.ConfigError as error:
-            notices.append(f"recording goes on without it: {error}")
+            notices.append(f"recording continues without it: {error}")
             return False
         return True
 
@@ -125,7 +125,7 @@ def _right(wanted: Wanted, arguments: Mapping[str, Any], notices: list[str]) -> 
     try:
         sinks: Any = _listed(given.pop("sinks", ()))
     except stepscope.ConfigError as error:
-        notices.append(f"recording goes on without it: {error}")
+        notices.append(f"recording continues without it: {error}")
         sinks = []
     good = {key: value for key, value in given.items() if is_right(key, value)}
     good["sinks"] = [each for each in sinks if is_right("sinks", [each])] or None

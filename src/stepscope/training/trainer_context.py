@@ -120,7 +120,7 @@ class TrainingContext:
         began = stepscope.current_run() is None
         run = starting.begin(wanted, {"config": given, **usual, **settings})
         if level is not None and "log_level" not in named:  # it is for the trainer's own logger, whatever that takes
-            run.warn(f"log_level {text_of(level)[:100]!r} is no level known here, and is not used")
+            run.warn(f"log_level {text_of(level)[:100]!r} is not a known level, and is ignored")
         return cls(run, dist, registry, began=began)
 
     def emit(

@@ -67,7 +67,7 @@ def test_damaged_tokens(tmp_path: Path, clock: Clock) -> None:
     file.write_text("{")
     clock.now += 2
     assert tokens.find(text) is not None
-    with pytest.raises(ConfigError, match="mend"):
+    with pytest.raises(ConfigError, match="fix or remove"):
         Tokens(file)
 
 

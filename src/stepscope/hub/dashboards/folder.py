@@ -69,7 +69,7 @@ class Folder:
 
     def _path(self, name: str) -> Path:
         if not is_name(name):
-            raise ValueError(f"{name[:80]!r} is no name of a dashboard")
+            raise ValueError(f"{name[:80]!r} is not a valid dashboard name")
         return self._folder / f"{name}.yaml"
 
 

@@ -243,7 +243,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/alerts/rules",
         "listRules",
-        "The rules in force, mistakes in their files, and how the notifiers fare.",
+        "The rules in force, mistakes in their files, and the status of the notifiers.",
         listing,
         _RULES,
     ),
@@ -259,7 +259,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/alerts/preview",
         "previewRules",
-        "Which alerts some rules would have raised over a run; nothing is kept and nobody is notified.",
+        "Which alerts some rules would have raised over a run; nothing is stored and no notification is sent.",
         preview,
         object_of(
             mistake=nullable(_MISTAKE), alerts=list_of(_FIRED), keys=list_of(TEXT), points=INTEGER, complete=BOOLEAN
@@ -270,7 +270,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/alerts/notifiers/{name}/test",
         "testNotifier",
-        "Send a test to a notifier, and tell whether it was taken.",
+        "Send a test notification, and return whether it was accepted.",
         test,
         object_of(name=TEXT, sent=BOOLEAN, reason=TEXT),
         (_NAME,),

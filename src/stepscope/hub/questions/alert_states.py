@@ -214,7 +214,7 @@ def _mark(each: Expected) -> dict[str, Any]:
 
 _ID = Param("id", "text", "the id", required=True, place="path")
 _RULE = Param("rule", "text", "of this rule")
-_STATE = Param("state", "choice", "in this state; `open` is any in which people are told", choices=_STATES)
+_STATE = Param("state", "choice", "in this state; `open` is any state that sends notifications", choices=_STATES)
 ALERT_FIELDS = {
     **dict.fromkeys(("id", "fingerprint", "rule", "run", "project", "severity", "message"), TEXT),
     **dict.fromkeys(("advice", "cause", "threshold", "acknowledged_by", "muted", "error"), TEXT),
@@ -262,7 +262,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/alerts/states/{id}/acknowledge",
         "acknowledgeAlert",
-        "Note that somebody takes care of an alert; it is not repeated.",
+        "Acknowledge an alert: its notifications are not repeated.",
         acknowledge,
         _ALERT,
         (_ID,),
@@ -271,7 +271,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/alerts/states/{id}/expected",
         "expectAlert",
-        "Mark what is like an alert as expected, in its run or its whole project: nobody is notified of it.",
+        "Mark similar alerts as expected, in the run or in its whole project: they send no notifications.",
         expect,
         _MARK,
         (_ID,),
@@ -288,7 +288,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/alerts/silences",
         "addSilence",
-        "Notify nobody of some alerts for a while; in the patterns `*` stands for anything.",
+        "Silence some alerts for a while; `*` in a pattern matches anything.",
         silence,
         _SILENCE,
         method="POST",

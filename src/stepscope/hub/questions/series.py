@@ -268,7 +268,7 @@ ENDPOINTS = (
             Param("by_attrs", "boolean", "a line for each set of attributes", default=False),
             Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
             Param("axis", "text", "of this step axis only, where a metric has several"),
-            Param("scope", "text", "of this instrumentation scope only; each has a line of its own"),
+            Param("scope", "text", "of this instrumentation scope only; each has its own line"),
         ),
     ),
 )

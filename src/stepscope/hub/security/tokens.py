@@ -144,7 +144,7 @@ class Tokens:
             self._stamp = (0, 0)
         except (OSError, ValueError) as error:
             if self._stamp is None:
-                text = f"the tokens in {self._path} cannot be read ({error}); mend or remove the file"
+                text = f"the tokens in {self._path} cannot be read ({error}); fix or remove the file"
                 raise ConfigError(text) from error
 
     def _save(self, tokens: dict[str, Token]) -> None:

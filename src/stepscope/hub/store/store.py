@@ -159,7 +159,7 @@ class Committer:
             if self._count(table, late):
                 self._engine.execute(f"ALTER TABLE {table} DELETE WHERE {late}")
                 if left := self._count(table, late):
-                    raise EngineError(f"{left} rows of {table} could not be taken back", UNFINISHED)
+                    raise EngineError(f"{left} rows of {table} could not be rolled back", UNFINISHED)
         self._ledger.forget()
         self._last = last
         self._broken = False
@@ -344,7 +344,7 @@ def _why(path: Path, error: EngineError) -> str:
     if error.full:
         return full_disk(path)
     if error.forbidden:
-        return f"the store in {path} cannot be opened ({error.cause}): mend the permissions of the folder"
+        return f"the store in {path} cannot be opened ({error.cause}): fix the permissions of the folder"
     if error.starved:
         return f"there is too little memory to open the store in {path} ({error.cause}): free some"
     return (

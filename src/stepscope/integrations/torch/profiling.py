@@ -84,7 +84,7 @@ def profile(steps: int | range = 3, **options: Any) -> Window | None:
         return None
     window: Any = range(steps) if isinstance(steps, int) else steps
     if not isinstance(window, range) or window.step != 1 or window.start < 0 or not window:
-        run.reject("torch.profile", "steps are no number above 0 and no range")
+        run.reject("torch.profile", "steps must be a number above 0 or a range")
         return None
     return Window(run, window.start, window.stop, lambda: torch.profiler.profile(**options))
 

@@ -144,7 +144,7 @@ class DogStatsdSink:
         except OSError as error:
             if isinstance(error, (BlockingIOError, TimeoutError)) or error.errno == errno.ENOBUFS:
                 if progressed:
-                    raise Retry("the Agent reads slower than we write; it goes on", after=0.0) from error
+                    raise Retry("the Agent reads slower than we write; delivery continues", after=0.0) from error
                 raise Retry("the Agent does not read its socket") from error
             self._agent.close()
             if error.errno in _NO_AGENT:

@@ -18,7 +18,7 @@ WAIT = frozenset({429, 503})
 UNCLEAR = frozenset({502, 504})
 """Statuses of a gateway: the server may or may not have processed the request."""
 AGENT = "Stepscope"
-OVER = "slow: the time for one delivery was over; it goes on"
+OVER = "slow: the time limit of one delivery is over; it continues"
 
 
 class NoAnswer(Retry):

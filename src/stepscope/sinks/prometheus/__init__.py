@@ -181,7 +181,7 @@ class PrometheusSink:
             self._shown_on = self._exposition.port
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise Retry(f"port {port} is taken by another process: set another `port`") from error
+                raise Retry(f"port {port} is in use by another process: set another `port`") from error
             raise Retry(f"{host}:{port} cannot be listened on: {error.strerror or error}") from error
 
     def _families(self) -> list[Family]:

@@ -100,7 +100,7 @@ def listed(given: Any) -> list[Definition]:
         if not isinstance(each, Definition):
             what = type(each).__name__
             raise ConfigError(
-                f"reporter: {what} is no definition; pass a list, such as [counter('http.request.count')]"
+                f"reporter: {what} is not a definition; pass a list, such as [counter('http.request.count')]"
             )
     return list(dict.fromkeys(found))
 
@@ -223,7 +223,7 @@ def _unit(name: Any, unit: Any) -> tuple[str, float]:
                 return _SPELT[wanted], known[given] / known[wanted]
     except (TypeError, ValueError):
         pass
-    raise ConfigError(f"metric {name!r}: unit {unit!r} is no pair of units of time ({', '.join(_TIMES)}) or size")
+    raise ConfigError(f"metric {name!r}: unit {unit!r} is not a pair of time units ({', '.join(_TIMES)}) or size")
 
 
 def _plain(value: Any) -> Any:

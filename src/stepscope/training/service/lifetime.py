@@ -130,7 +130,7 @@ def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(source, Mapping):
         return "telemetry", source
     if not _is_file(source):
-        raise ConfigError(f"telemetry: {type(source).__name__} is no config; pass a mapping or the path of a YAML file")
+        raise ConfigError(f"telemetry: {type(source).__name__} is not a config; pass a mapping or the path of a file")
     try:
         import yaml
 

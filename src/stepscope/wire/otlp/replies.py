@@ -57,7 +57,7 @@ class Rejections:
         if self.reasons:
             parts.append(f"{self.count} {noun} rejected: {self._explained(self.reasons)}")
         if self.warnings:
-            parts.append(f"{noun} taken without what is malformed in them: {self._explained(self.warnings)}")
+            parts.append(f"{noun} accepted without their malformed parts: {self._explained(self.warnings)}")
         return "; ".join(parts)
 
     def _explained(self, reasons: dict[str, int]) -> str:

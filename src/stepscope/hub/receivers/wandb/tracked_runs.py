@@ -214,7 +214,7 @@ class TrackedRuns:
         try:
             taken = [row.project for row in list_runs(self._engine(), ids=[id])]
         except EngineError as error:
-            raise Retry(f"the store is in trouble: {error}", after=5.0) from error
+            raise Retry(f"the store is failing: {error}", after=5.0) from error
         return id if not taken or project in taken else f"{project}.{id}"
 
     def add(self, sent: "Sent", records: list[Record], block: Block | None = None) -> Block:
