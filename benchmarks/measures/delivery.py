@@ -27,7 +27,7 @@ from stepscope.sinks import registry
 
 NAME = "delivery"
 METHOD = (
-    "A journal as a trainer leaves it, batches of 1,000 records, is delivered by a shipper in a process of its own: "
+    "A journal as a trainer leaves it, batches of 1,000 records, is delivered by a shipper in its own process: "
     "to a real hub (a million points, in rows of ten values, and in rows of one value, which cost most), and as spans "
     "with five attributes to a server that takes every OTLP request. Delivered means acknowledged, by the hub when it "
     "is on its disk; `stored` is the rate at which it can be asked for. Processor time is that of the shipper, and of "

@@ -9,7 +9,7 @@ from benchmarks.spawn import ChildError, fresh, scratch
 NAME = "hub_load"
 METHOD = (
     "10,000 spans a second, then points, then log records, in requests of 100, for 15 s each, over gRPC and "
-    "over HTTP with protobuf: a client of four connections in a process of its own, no two requests alike, on "
+    "over HTTP with protobuf: a client of four connections in its own process, no two requests alike, on "
     "the cores that the hub runs on too. `lost` is what was sent and is not in the store, counted there; `late` "
     "is how much longer than 15 s the sending took; answers come after the fsync."
 )

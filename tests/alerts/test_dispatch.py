@@ -73,7 +73,7 @@ def test_resolved_is_told_to_those_who_were_told() -> None:
 
 
 def test_repeats_until_acknowledged() -> None:
-    """An open alert is told again after its interval, unless somebody acknowledged it."""
+    """An open alert is told again after its interval, unless it is acknowledged."""
     made, one = dispatcher(), alert()
     made.take([one], NS)
     made.due([one], 3 * NS)

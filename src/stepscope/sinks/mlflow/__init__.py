@@ -104,7 +104,7 @@ def _address(uri: str) -> tuple[str, tuple[str, str] | None]:
     if not is_address(uri):
         shown = without_secrets(uri)
         raise ConfigError(
-            f"sinks: mlflow: uri {shown!r} is not a tracking server; use http://HOST:PORT, and for a database or folder "
+            f"sinks: mlflow: uri {shown!r} is not a tracking server; use http://HOST:PORT, for a database or folder "
             "start one: mlflow server --backend-store-uri sqlite:///mlflow.db"
         )
     parts = urlsplit(uri)
