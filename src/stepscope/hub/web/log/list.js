@@ -3,8 +3,8 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
 import { href } from "../router.js";
 import { useSize } from "../use.js";
 import { Severity } from "../parts/controls.js";
-import { Exact, spelled } from "../parts/exact.js";
-import { instant } from "../parts/fields.js";
+import { Exact } from "../parts/exact.js";
+import { AttributeTable, instant } from "../parts/fields.js";
 import { count, plain } from "../parts/format.js";
 import { RunLink, RunName } from "../parts/run_names.js";
 import { text } from "./lines.js";
@@ -109,7 +109,6 @@ const brief = (attrs) =>
 
 // All of one line, and the ways from it.
 export function LineDetails({ line }) {
-  const attrs = Object.entries(line.attrs);
   return html`<div class="log-details">
     <p class="log-ways">
       ${
@@ -141,21 +140,6 @@ export function LineDetails({ line }) {
       ].map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}
     </dl>
     <h3>Attributes</h3>
-    ${
-      attrs.length
-        ? html`<table class="plain trace-attrs"><tbody>${attrs.map(
-            ([key, value]) => html`<tr key=${key}>
-      <th scope="row">
-        ${
-          value === null
-            ? key
-            : html`<a href=${href("logs", { run: line.run, attr: `${key}=${spelled(value)}` })}
-                title="Find lines with this value">${key}</a>`
-        }
-      </th>
-      <td><code>${plain(value)}</code></td></tr>`,
-          )}</tbody></table>`
-        : html`<p class="muted">No attributes.</p>`
-    }
+    <${AttributeTable} attrs=${line.attrs} view="logs" run=${line.run} title="Find lines with this value" />
   </div>`;
 }

@@ -9,6 +9,7 @@ export class Exact extends Number {
   get whole() {
     return /^-?\d+$/.test(this.#text);
   }
+  /** @override */
   toString() {
     return this.whole ? this.#text : pythonic(Number(this.#text));
   }

@@ -1,8 +1,11 @@
 // Fields that searches share: a run, a text with suggestions, a number, attributes as key=value.
 import { html, useEffect, useId, useState } from "../h.js";
 import { get } from "../api.js";
+import { href } from "../router.js";
 import { useAsk, useFirst } from "../use.js";
 import { Icon } from "./controls.js";
+import { spelled } from "./exact.js";
+import { plain } from "./format.js";
 import { useRunName } from "./run_names.js";
 
 // A field that tells its value when it is left, on Enter, or when a suggestion is taken; `suggestions` are [value, text?].
@@ -119,4 +122,16 @@ export function instant(time) {
   const hour = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
   if (at.toDateString() !== new Date().toDateString()) return `${two(at.getMonth() + 1)}-${two(at.getDate())} ${hour}`;
   return `${hour}.${String(at.getMilliseconds()).padStart(3, "0")}`;
+}
+
+// The attributes of a record; each name links to a search for its value in `view`.
+export function AttributeTable({ attrs, view, run, title, none = "No attributes." }) {
+  const rows = Object.entries(attrs || {});
+  if (!rows.length) return html`<p class="muted">${none}</p>`;
+  const link = (key, value) =>
+    html`<a href=${href(view, { run, attr: `${key}=${spelled(value)}` })} title=${title}>${key}</a>`;
+  return html`<table class="plain trace-attrs"><tbody>${rows.map(
+    ([key, value]) => html`<tr key=${key}><th scope="row">${value === null ? key : link(key, value)}</th>
+      <td><code>${plain(value)}</code></td></tr>`,
+  )}</tbody></table>`;
 }

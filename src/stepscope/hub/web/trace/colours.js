@@ -75,7 +75,7 @@ export function palette() {
   return of;
 }
 
-export function fitted(pen, text, width) {
+export function fitted(text, width) {
   if (width < 14) return "";
   const most = Math.floor(width / 5.6);
   return text.length <= most ? text : most < 4 ? "" : text.slice(0, most - 1) + "…";

@@ -4,8 +4,7 @@ import { address, ask, get } from "../api.js";
 import { go, href } from "../router.js";
 import { useAsk } from "../use.js";
 import { IconButton, Menu, Severity } from "../parts/controls.js";
-import { spelled } from "../parts/exact.js";
-import { instant } from "../parts/fields.js";
+import { AttributeTable, instant } from "../parts/fields.js";
 import { count, millis, percent, plain } from "../parts/format.js";
 import { RunLink } from "../parts/run_names.js";
 import { Failure } from "../parts/states.js";
@@ -75,25 +74,10 @@ function Fact({ name, value, more }) {
 
 function Known({ known, run, begin }) {
   const { span, logs } = known;
-  const attrs = Object.entries(span?.attrs || {});
   return html`
     <h3>Attributes</h3>
-    ${
-      attrs.length
-        ? html`<table class="plain trace-attrs"><tbody>${attrs.map(
-            ([key, value]) => html`<tr key=${key}>
-        <th scope="row">
-          ${
-            value === null
-              ? key
-              : html`<a href=${href("traces", { run, attr: `${key}=${spelled(value)}` })}
-                  title="Find spans with this value">${key}</a>`
-          }
-        </th>
-        <td><code>${plain(value)}</code></td></tr>`,
-          )}</tbody></table>`
-        : html`<p class="muted">${span ? "No attributes." : "Attributes are recorded when the span ends."}</p>`
-    }
+    <${AttributeTable} attrs=${span?.attrs} view="traces" run=${run} title="Find spans with this value"
+      none=${span ? undefined : "Attributes are recorded when the span ends."} />
     ${
       span?.events?.length > 0 &&
       html`<h3>Events</h3><ul class="trace-events">${span.events.map(

@@ -281,7 +281,7 @@ function bar(pen, scene, i, low, high, y, faded) {
 }
 
 function label(pen, { trace, of }, i, low, high, y, faded) {
-  const text = fitted(pen, (trace.status[i] === 2 ? "✕ " : "") + trace.names[trace.name[i]], high - low - 8);
+  const text = fitted((trace.status[i] === 2 ? "✕ " : "") + trace.names[trace.name[i]], high - low - 8);
   if (!text) return;
   pen.fillStyle = faded ? of["ink-2"] : of.panel;
   pen.fillText(text, low + 5, y + ROW / 2 + 0.5);
