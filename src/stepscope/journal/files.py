@@ -36,6 +36,19 @@ def replace_file(path: Path, data: bytes, *, fsync: bool = False, mode: int = 0o
         file.write(data)
 
 
+def append_synced(fd: int, data: bytes, size: int) -> None:
+    """Append to a file of this size and fsync; OSError leaves the file as it was, where it can be truncated."""
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
+        os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, size)
+        raise
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a power failure, where the file system supports it."""
     with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from stepscope.journal import layout
-from stepscope.journal.files import FileLock, sync_folder
+from stepscope.journal.files import FileLock, append_synced, sync_folder
 from stepscope.journal.quarantine import Lot, Quarantine, Unreadable, quarantined
 from stepscope.journal.segments import find_writer
 from stepscope.model.ports import Batch, Writer
@@ -152,15 +152,7 @@ def _write(fd: int, data: bytes) -> None:
     kept = os.pread(fd, os.fstat(fd).st_size, 0)
     end = max((each.end for each in frames.scan(kept)), default=0)
     os.ftruncate(fd, end)
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(fd, left) :]
-        os.fsync(fd)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.ftruncate(fd, end)
-        raise
+    append_synced(fd, data, end)
 
 
 GOING = ("running", "stalled", "importing")

@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.states import OPEN
-from stepscope.journal.files import replace_file
+from stepscope.journal.files import append_synced, replace_file
 from stepscope.wire import frames
 
 NAME = "alerts.log"
@@ -82,7 +82,7 @@ class AlertLog:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 size = os.fstat(fd).st_size
-                _write_whole(fd, data, size)
+                append_synced(fd, data, size)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -131,16 +131,3 @@ class AlertLog:
         over = [alert for alert in self.alerts.values() if alert.state not in OPEN and alert.state != "pending"]
         for alert in sorted(over, key=lambda alert: alert.changed)[:-MOST_RESOLVED]:
             del self.alerts[alert.id]
-
-
-def _write_whole(fd: int, data: bytes, size: int) -> None:
-    """Write and sync; what could not be written whole is cut off again."""
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(fd, left) :]
-        os.fsync(fd)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.ftruncate(fd, size)
-        raise

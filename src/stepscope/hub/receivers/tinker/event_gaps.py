@@ -1,7 +1,6 @@
 """Events that a client numbered and never sent: gaps in the positions of the events of one process."""
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from stepscope.hub.store.write.ledger import Ranges
+from stepscope.journal.files import replace_file
 
 MOST_KNOWN = 10_000
 """Processes held in memory; the others are read from their files again."""
@@ -68,9 +68,7 @@ class EventGaps:
             ranges[0] = (0 if len(ranges) == _MOST_RANGES else ranges[0][0], ranges[0][1])
             with contextlib.suppress(OSError):
                 self._folder.mkdir(parents=True, exist_ok=True)
-                fresh = self._folder / f".{process}.{threading.get_ident()}"
-                fresh.write_bytes(msgspec.json.encode(ranges))
-                os.replace(fresh, self._folder / f"{process}.json")
+                replace_file(self._folder / f"{process}.json", msgspec.json.encode(ranges))
 
     def forget(self, process: str) -> None:
         """Go back to what the file says: what was noted since was not stored."""
