@@ -45,8 +45,8 @@ def test_a_file_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column", "said"),
     [
-        ("rules:\n  - name: a\n    when: bigger than 5\n", 3, 11, "is no condition: write `> 5`"),
-        ("rules:\n  - name: a\n    when: '> five'\n", 3, 11, "no finite number"),
+        ("rules:\n  - name: a\n    when: bigger than 5\n", 3, 11, "is not a condition: write `> 5`"),
+        ("rules:\n  - name: a\n    when: '> five'\n", 3, 11, "not a finite number"),
         ("rules:\n  - name: a\n    when: '> 5'\n    for: soon\n", 4, 10, "write 30s, 5m, 2h, 1d or 10 steps"),
         ("rules:\n  - name: a\n    when: '> 5'\n    recovery: 6\n", 4, 15, "recovers at or below its threshold"),
         ("rules:\n  - name: a\n    when: '> 5'\n    message: '{nonsense}'\n", 4, 14, "there is no {nonsense}"),

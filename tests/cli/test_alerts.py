@@ -63,7 +63,7 @@ def test_tests_of_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     ("text", "said"),
     [
         (TESTS.replace("alerts.yaml", "none.yaml"), "tests.yaml:2:7: none.yaml"),
-        (TESTS.replace("1x3 9 1", "one"), "'one' is no value"),
+        (TESTS.replace("1x3 9 1", "one"), "'one' is not a value"),
         (TESTS.replace("rule: high", "rule: hgih"), "there is no rule 'hgih'"),
         (TESTS.replace("state: pending", "state: odd"), "tests.yaml:7:38: 'odd' is not one of error, firing"),
         (RULES, "has no `tests:`"),

@@ -133,7 +133,7 @@ def test_no_sink_to_send_to(capsys: pytest.CaptureFixture[str], name: str) -> No
     assert main(["doctor", "--sink", name]) == 2
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n")) == ("", 1)
-    assert f"{name} is no sink to send to" in told.err
+    assert f"{name} is not a sink to send to" in told.err
 
 
 def test_what_keeps_a_sink_from_taking_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_what_keeps_a_sink_from_taking_is_told(tmp_path: Path, capsys: pytest.Ca
     found = examine(tmp_path, capsys)["delivery"]
     assert found["mark"] == "warn"
     assert "hub-1 (http://hub:4318)" in found["text"]
-    assert "this token is not known; show a token" in found["text"]
+    assert "this token is not known; set a valid token" in found["text"]
     assert found["data"]["unread"] == 4096
     well = msgspec.structs.replace(report, trouble="", time=2000.0)
     (folder / "hub-1@all.report").write_bytes(msgspec.json.encode(well))

@@ -37,7 +37,7 @@ def test_a_hub_that_cannot_start_says_why(tmp_path: Path) -> None:
     """In its own words."""
     pytest.importorskip("uvicorn", reason="the hub needs uvicorn")
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(HubFailed, match="is no Stepscope home"), serving(tmp_path, lambda line: None):
+    with pytest.raises(HubFailed, match="is not a Stepscope home"), serving(tmp_path, lambda line: None):
         pass
 
 

@@ -61,7 +61,7 @@ def test_on_alert_is_called(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([{"name": "a", "when": "five"}], "alerts: rule 1: when: 'five' is no condition"),
+        ([{"name": "a", "when": "five"}], "alerts: rule 1: when: 'five' is not a condition"),
         ([{"when": "> 5"}], "missing required field `name`"),
         ({"name": "a"}, "expected a list of rules"),
         ("none.yaml", "none.yaml cannot be read"),

@@ -74,8 +74,8 @@ def test_parts() -> None:
     ("options", "words"),
     [
         ({"uri": "sqlite:///mlflow.db"}, "mlflow server --backend-store-uri"),
-        ({"uri": "databricks"}, "no tracking server"),
-        ({"uri": "http://ada:secret@a:0"}, "no tracking server"),
+        ({"uri": "databricks"}, "not a tracking server"),
+        ({"uri": "http://ada:secret@a:0"}, "not a tracking server"),
         ({"experment": "x"}, "did you mean 'experiment'"),
         ({"timeout": 0}, "seconds above 0"),
         ({"certificate": "/nowhere.pem"}, "/nowhere.pem is not there"),
@@ -114,7 +114,7 @@ def doctor(home: Path, uri: str, **options: Any) -> tuple[int, list[str]]:
     ("deed", "words"),
     [
         (Deed(404, {"content-type": "text/html"}, b"<html>"), "check the path of the address"),
-        (Deed(401, {}, b"You are not authenticated"), "not authenticated.*show a token"),
+        (Deed(401, {}, b"You are not authenticated"), "not authenticated.*set a valid token"),
         (Deed(403, {}, b"Permission denied"), "may not write there"),
         (Deed(403, {}, b"Invalid Host header - possible DNS rebinding attack detected"), "--allowed-hosts"),
         (Deed(302, {"Location": "/login"}, b""), "redirect to /login.*login page"),

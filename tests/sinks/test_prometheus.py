@@ -239,7 +239,7 @@ def test_the_doctor() -> None:
     assert ok.ok
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (told,) = probe(f'[{{"prometheus": {{"port": {taken.getsockname()[1]}}}}}]')
-    assert (told.ok, "is taken" in told.text) == (False, True)
+    assert (told.ok, "is in use" in told.text) == (False, True)
 
 
 def everything() -> list[Record]:

@@ -188,7 +188,7 @@ def test_buckets_of_any_make() -> None:
 def test_what_is_no_definition_raises(given: Any) -> None:
     """From every reporter, as from the definitions themselves."""
     for make in (journal_reporter, console_reporter, PrometheusReporter):
-        with pytest.raises(stepscope.ConfigError, match="no definition"):
+        with pytest.raises(stepscope.ConfigError, match="not a definition"):
             make(given)
 
 

@@ -34,8 +34,8 @@ def test_what_a_stranger_asked_wrongly_is_no_damage(code: int, text: str) -> Non
     [
         (EngineError("Cannot reserve 1.00 MiB, not enough space", 243), "is full: free some"),
         (EngineError("write: errno: 28, No space left on device", 75), "is full: free some"),
-        (EngineError("filesystem error: [Permission denied]", 1001), "mend the permissions"),
-        (EngineError("open: errno: 30, strerror: Read-only file system", 76), "mend the permissions"),
+        (EngineError("filesystem error: [Permission denied]", 1001), "fix the permissions"),
+        (EngineError("open: errno: 30, strerror: Read-only file system", 76), "fix the permissions"),
         (EngineError("memory limit exceeded", 241), "too little memory"),
         (EngineError("Syntax error", 62), "damaged or of another kind"),
         (Damaged("Checksum doesn't match", 40), "damaged or of another kind (Checksum doesn't match)"),

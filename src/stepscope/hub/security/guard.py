@@ -90,7 +90,7 @@ class Guard:
             return Access()
         token = self.tokens.find(shown) if shown else None
         if token is None:
-            how = "show a token: Authorization: Bearer TOKEN (stepscope hub token create)"
+            how = "send a token: Authorization: Bearer TOKEN (stepscope hub token create)"
             return Refusal(HTTPStatus.UNAUTHORIZED, how if not shown else f"this token is not known; {how}")
         enough = (needed,) if isinstance(needed, str) else needed
         if not any(token.allows(scope) for scope in enough):

@@ -37,10 +37,6 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether it grants a scope; an admin token grants all."""
         return scope in self.scopes or "admin" in self.scopes
 
-    def reaches(self, project: str) -> bool:
-        """Return whether it grants access to a project."""
-        return self.project is None or self.project == project
-
 
 _decode = msgspec.json.Decoder(list[Token]).decode
 
