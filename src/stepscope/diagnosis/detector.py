@@ -1,6 +1,6 @@
 """The shape of a detector: the kinds it finds with their words, what it watches, its state and its verdict."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -163,6 +163,39 @@ class RunState:
         if names not in self.settings:
             self.settings[names] = _find(self.config, frozenset(names))
         return self.settings[names]
+
+
+def judged_once(
+    name: str,
+    kind: Kind,
+    roles: tuple[str, ...],
+    judge: Callable[[Series, RunState], Finding | None],
+    *,
+    held_out: bool | None = False,
+    each: Literal["value", "block"] = "block",
+) -> type[SeriesDetector]:
+    """Make a detector that has no state but its series: `judge` is called until it finds something."""
+
+    class Once:
+        KINDS: ClassVar[tuple[Kind, ...]] = (kind,)
+        ROLES: ClassVar[tuple[str, ...]] = roles
+        HELD_OUT: ClassVar[bool | None] = held_out
+        EACH: ClassVar[Literal["value", "block"]] = each
+
+        __slots__ = ("_found", "_run", "_series")
+
+        def __init__(self, series: Series, run: RunState) -> None:
+            self._series, self._run, self._found = series, run, False
+
+        def take(self) -> Finding | None:
+            if self._found:
+                return None
+            found = judge(self._series, self._run)
+            self._found = found is not None
+            return found
+
+    Once.__name__ = name
+    return Once
 
 
 _POLICY = frozenset(("reward", "kl", "entropy", "clip_fraction", "explained_variance"))

@@ -3,9 +3,8 @@
 import itertools
 import math
 from statistics import median
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series import Series, trend
 
@@ -24,42 +23,27 @@ RISE = math.log(1.2)
 STEADY = 0.7
 
 
-class Divergence:
-    """Watches one loss of training."""
-
-    KINDS: ClassVar[tuple[Kind, ...]] = (DIVERGENCE,)
-    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
-    HELD_OUT: ClassVar[bool | None] = False
-    EACH: ClassVar[Literal["value", "block"]] = "block"
-
-    __slots__ = ("_run", "_said", "_series")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
-
-    def take(self) -> Finding | None:
-        """Judge the course since its best."""
-        series, run = self._series, self._run
-        middles = series.course()
-        if self._said or len(middles) < LEAST_BLOCKS or run.reinforcement:
-            return None
-        lowest = min(middles)
-        rise = median(middles[-3:]) - lowest
-        if rise < (RISE if series.positive else 0.12 * abs(lowest)):
-            return None
-        best, noise = middles.index(lowest), series.noise()
-        since = middles[best:]
-        if len(since) < max(8, len(middles) // 10) or rise < SIGMAS * noise or trend(since) < STEADY:
-            return None
-        jump = max(b - a for a, b in itertools.pairwise(since))
-        at = len(series.firsts) - len(middles) + best
-        if jump > 0.6 * rise or run.raised(series.firsts[at], series.step) or rise < 2 * _drawup(middles[:best]):
-            return None
-        self._said = True
-        begun = series.lasts[at]
-        was, became = number(series.plain(lowest)), number(series.plain(median(since[-3:])))
-        text = f"{series.key} has been rising since step {begun}: from {was} to {became}"
-        return DIVERGENCE.about(series, begun, text, series.band(lowest, SIGMAS * noise))
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Judge the course since its best."""
+    middles = series.course()
+    if len(middles) < LEAST_BLOCKS or run.reinforcement:
+        return None
+    lowest = min(middles)
+    rise = median(middles[-3:]) - lowest
+    if rise < (RISE if series.positive else 0.12 * abs(lowest)):
+        return None
+    best, noise = middles.index(lowest), series.noise()
+    since = middles[best:]
+    if len(since) < max(8, len(middles) // 10) or rise < SIGMAS * noise or trend(since) < STEADY:
+        return None
+    jump = max(b - a for a, b in itertools.pairwise(since))
+    at = len(series.firsts) - len(middles) + best
+    if jump > 0.6 * rise or run.raised(series.firsts[at], series.step) or rise < 2 * _drawup(middles[:best]):
+        return None
+    begun = series.lasts[at]
+    was, became = number(series.plain(lowest)), number(series.plain(median(since[-3:])))
+    text = f"{series.key} has been rising since step {begun}: from {was} to {became}"
+    return DIVERGENCE.about(series, begun, text, series.band(lowest, SIGMAS * noise))
 
 
 def _drawup(values: list[float]) -> float:
@@ -69,3 +53,7 @@ def _drawup(values: list[float]) -> float:
         low = min(low, value)
         most = max(most, value - low)
     return most
+
+
+Divergence = judged_once("Divergence", DIVERGENCE, ("loss",), judge)
+"""Watches one loss of training."""

@@ -2,9 +2,8 @@
 
 import math
 from statistics import median
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series import Series, trend
 
@@ -24,44 +23,33 @@ AFTER = 6
 AFTER_PART = 7
 
 
-class LevelShift:
-    """Watches one loss of training."""
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Judge the last blocks against those before them."""
+    middles = series.course()
+    count = len(middles)
+    width = max(AFTER, count // AFTER_PART)
+    if count < max(LEAST_BLOCKS, width + 6) or run.reinforcement:
+        return None
+    level = middles[-width - 1]
+    if middles[-1] - level < 0.5 * (SHIFT if series.positive else 0.1 * abs(level)):
+        return None
+    before, after, noise = middles[-width - 6 : -width], middles[-width:], series.noise()
+    was, became = median(before), median(after)
+    least = SHIFT if series.positive else 0.15 * abs(was)
+    up, rise, back = min(after) - max(before), became - was, after[0] - after[-1]
+    if up < max(2 * noise, 0.5 * least) or rise < max(least, SIGMAS * noise) or back > 0.2 * rise:
+        return None
+    if trend(after) > 0.75 and after[-1] - after[0] > 0.5 * rise:
+        return None
+    begun = series.firsts[-width]
+    if run.raised(series.firsts[-width - 2], series.lasts[-width]):
+        return None
+    text = (
+        f"{series.key} went up from {number(series.plain(was))} to {number(series.plain(became))} at step {begun} "
+        f"and stayed there"
+    )
+    return LEVEL_SHIFT.about(series, begun, text, series.band(was, SIGMAS * noise))
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (LEVEL_SHIFT,)
-    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
-    HELD_OUT: ClassVar[bool | None] = False
-    EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_run", "_said", "_series")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
-
-    def take(self) -> Finding | None:
-        """Judge the last blocks against those before them."""
-        series, run = self._series, self._run
-        middles = series.course()
-        count = len(middles)
-        width = max(AFTER, count // AFTER_PART)
-        if self._said or count < max(LEAST_BLOCKS, width + 6) or run.reinforcement:
-            return None
-        level = middles[-width - 1]
-        if middles[-1] - level < 0.5 * (SHIFT if series.positive else 0.1 * abs(level)):
-            return None
-        before, after, noise = middles[-width - 6 : -width], middles[-width:], series.noise()
-        was, became = median(before), median(after)
-        least = SHIFT if series.positive else 0.15 * abs(was)
-        up, rise, back = min(after) - max(before), became - was, after[0] - after[-1]
-        if up < max(2 * noise, 0.5 * least) or rise < max(least, SIGMAS * noise) or back > 0.2 * rise:
-            return None
-        if trend(after) > 0.75 and after[-1] - after[0] > 0.5 * rise:
-            return None
-        begun = series.firsts[-width]
-        if run.raised(series.firsts[-width - 2], series.lasts[-width]):
-            return None
-        self._said = True
-        text = (
-            f"{series.key} went up from {number(series.plain(was))} to {number(series.plain(became))} at step {begun} "
-            f"and stayed there"
-        )
-        return LEVEL_SHIFT.about(series, begun, text, series.band(was, SIGMAS * noise))
+LevelShift = judged_once("LevelShift", LEVEL_SHIFT, ("loss",), judge)
+"""Watches one loss of training."""

@@ -2,9 +2,8 @@
 
 import math
 from statistics import median
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series import Series
 
@@ -25,41 +24,31 @@ FLAT = 0.06
 LEAST_BLOCKS = 12
 
 
-class NotLearning:
-    """Watches one loss of training."""
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Judge whether the whole course is flat, at the logarithm of a number of classes."""
+    middles = series.course()
+    if series.count < STUCK_STEPS or not series.positive or len(middles) < LEAST_BLOCKS:
+        return None
+    if abs(middles[-1] - middles[0]) > FLAT or max(middles) - min(middles) > FLAT or run.reinforcement:
+        return None
+    level = series.plain(median(middles[-8:]))
+    count = _classes(run, level)
+    if count is None or abs(median(middles[-4:]) - median(middles[:4])) >= max(4 * series.noise(), 0.01):
+        return None
+    text = (
+        f"{series.key} has stayed at {number(level)} for {series.count} steps: ln {count}, what guessing among "
+        f"{count} gives"
+    )
+    return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (NOT_LEARNING,)
-    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
-    HELD_OUT: ClassVar[bool | None] = False
-    EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_run", "_said", "_series")
+def _classes(run: RunState, level: float) -> int | None:
+    """The number of classes whose logarithm the loss is."""
+    told = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
+    known = (told,) if told and told > 1 else CLASSES
+    close = CHANCE if told else CHANCE / 4
+    return next((int(each) for each in known if abs(level - math.log(each)) < close * math.log(each)), None)
 
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
 
-    def take(self) -> Finding | None:
-        """Judge whether the whole course is flat, at the logarithm of a number of classes."""
-        series, run = self._series, self._run
-        middles = series.course()
-        if self._said or series.count < STUCK_STEPS or not series.positive or len(middles) < LEAST_BLOCKS:
-            return None
-        if abs(middles[-1] - middles[0]) > FLAT or max(middles) - min(middles) > FLAT or run.reinforcement:
-            return None
-        level = series.plain(median(middles[-8:]))
-        count = self._classes(level)
-        if count is None or abs(median(middles[-4:]) - median(middles[:4])) >= max(4 * series.noise(), 0.01):
-            return None
-        self._said = True
-        text = (
-            f"{series.key} has stayed at {number(level)} for {series.count} steps: ln {count}, what guessing among "
-            f"{count} gives"
-        )
-        return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
-
-    def _classes(self, level: float) -> int | None:
-        """The number of classes whose logarithm the loss is."""
-        told = self._run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
-        known = (told,) if told and told > 1 else CLASSES
-        close = CHANCE if told else CHANCE / 4
-        return next((int(each) for each in known if abs(level - math.log(each)) < close * math.log(each)), None)
+NotLearning = judged_once("NotLearning", NOT_LEARNING, ("loss",), judge)
+"""Watches one loss of training."""

@@ -2,9 +2,8 @@
 
 import math
 from statistics import median
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series import Series, trend
 
@@ -20,38 +19,24 @@ EVERY = 8
 """The course is judged after so many blocks."""
 
 
-class Plateau:
-    """Watches one loss of training."""
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Judge every block of the course as the one at which the fall may have stopped."""
+    middles = series.course()
+    if len(middles) % EVERY or len(middles) < LEAST_BLOCKS or series.count < LEAST_VALUES:
+        return None
+    noise, tail = series.noise(), middles[-max(10, len(middles) // 3) :]
+    if run.changes or run.reinforcement or max(tail) - min(tail) >= 7 * noise or _rate_is_zero(series, run):
+        return None
+    best = max(((owed, at) for at, owed in _stops(middles, noise)), default=None)
+    if best is None:
+        return None
+    begun = series.firsts[len(series.firsts) - len(middles) + best[1]]
+    text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
+    return PLATEAU.about(series, begun, text, series.band(middles[-1] - best[0] / 2, best[0] / 2))
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (PLATEAU,)
-    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
-    HELD_OUT: ClassVar[bool | None] = False
-    EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_run", "_said", "_series")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
-
-    def take(self) -> Finding | None:
-        """Judge every block of the course as the one at which the fall may have stopped."""
-        series, run = self._series, self._run
-        middles = series.course()
-        if self._said or len(middles) % EVERY or len(middles) < LEAST_BLOCKS or series.count < LEAST_VALUES:
-            return None
-        noise, tail = series.noise(), middles[-max(10, len(middles) // 3) :]
-        if run.changes or run.reinforcement or max(tail) - min(tail) >= 7 * noise or self._rate_is_zero():
-            return None
-        best = max(((owed, at) for at, owed in _stops(middles, noise)), default=None)
-        if best is None:
-            return None
-        self._said = True
-        begun = series.firsts[len(series.firsts) - len(middles) + best[1]]
-        text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
-        return PLATEAU.about(series, begun, text, series.band(middles[-1] - best[0] / 2, best[0] / 2))
-
-    def _rate_is_zero(self) -> bool:
-        return any(each.value == 0 for each in self._run.of_role("lr", self._series.rank))
+def _rate_is_zero(series: Series, run: RunState) -> bool:
+    return any(each.value == 0 for each in run.of_role("lr", series.rank))
 
 
 def _stops(middles: list[float], noise: float) -> list[tuple[int, float]]:
@@ -79,3 +64,7 @@ def _kink(before: list[float], after: list[float], noise: float) -> bool:
     last = median(before[-6:-3]) - median(before[-3:])
     following = median(after[:3]) - median(after[3:6])
     return early > 0 and late > 0.7 * early and last > 3 * noise and following < 0.3 * last
+
+
+Plateau = judged_once("Plateau", PLATEAU, ("loss",), judge)
+"""Watches one loss of training."""

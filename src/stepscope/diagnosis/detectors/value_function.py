@@ -1,9 +1,8 @@
 """A value function that predicts returns no better than a constant."""
 
 from statistics import median
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series import Series
 
@@ -17,39 +16,26 @@ ROW = 30
 GOOD, LOW = 0.4, 0.3
 
 
-class ValueFunction:
-    """Watches one explained variance."""
-
-    KINDS: ClassVar[tuple[Kind, ...]] = (VALUE_FUNCTION,)
-    ROLES: ClassVar[tuple[str, ...]] = ("explained_variance",)
-    HELD_OUT: ClassVar[bool | None] = False
-    EACH: ClassVar[Literal["value", "block"]] = "block"
-
-    __slots__ = ("_said", "_series")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._said = series, False
-
-    def take(self) -> Finding | None:
-        """Judge the last values against the best, after the time a value function needs."""
-        series = self._series
-        if self._said or series.count < 2 * ROW or series.middles[-1] > LOW:
-            return None
-        recent = list(series.values)[-ROW:]
-        best, level = max(series.middles), median(recent)
-        lost = best > GOOD and level < 0.15 and sum(value < LOW for value in recent) > 0.9 * len(recent)
-        never = series.count > 4 * ROW and best < 0.1 and level < 0.05
-        if not (lost or never):
-            return None
-        self._said = True
-        begun = _last_above(series, LOW) if lost else series.first_step
-        since = f"fell from {number(best)} to {number(level)} since step {begun}"
-        text = (
-            f"{series.key} {since if lost else f'has stayed at {number(level)}'}: the value function predicts nothing"
-        )
-        return VALUE_FUNCTION.about(series, begun, text, (0.5, 1.0))
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Judge the last values against the best, after the time a value function needs."""
+    if series.count < 2 * ROW or series.middles[-1] > LOW:
+        return None
+    recent = list(series.values)[-ROW:]
+    best, level = max(series.middles), median(recent)
+    lost = best > GOOD and level < 0.15 and sum(value < LOW for value in recent) > 0.9 * len(recent)
+    never = series.count > 4 * ROW and best < 0.1 and level < 0.05
+    if not (lost or never):
+        return None
+    begun = _last_above(series, LOW) if lost else series.first_step
+    since = f"fell from {number(best)} to {number(level)} since step {begun}"
+    text = f"{series.key} {since if lost else f'has stayed at {number(level)}'}: the value function predicts nothing"
+    return VALUE_FUNCTION.about(series, begun, text, (0.5, 1.0))
 
 
 def _last_above(series: Series, limit: float) -> int:
     above = (step for step, value in zip(reversed(series.steps), reversed(series.values), strict=True) if value > limit)
     return next(above, series.steps[0])
+
+
+ValueFunction = judged_once("ValueFunction", VALUE_FUNCTION, ("explained_variance",), judge)
+"""Watches one explained variance."""
