@@ -10,6 +10,7 @@ CHAOS = (
     "tests/fuzz/",
     "tests/integrations/",
     "tests/diagnosis/test_real_runs.py",
+    "tests/hub/cluster/",
     "tests/hub/receivers/wandb/test_client.py",
     "tests/hub/test_connections.py",
     "tests/hub/test_crashes.py",
