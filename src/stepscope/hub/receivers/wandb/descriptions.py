@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from stepscope.hub.receivers.wandb.lines import read_row
+from stepscope.hub.receivers.wandb.line_records import read_row
 from stepscope.hub.receivers.wandb.tracked_runs import END, HEARTBEAT_SECONDS, START, Sent, TrackedRun, TrackedRuns
 from stepscope.model.names import ATTR_HEARTBEAT, EVENT_EDITED, EVENT_STARTED, SEVERITIES
 from stepscope.model.records import Event, Record
@@ -118,6 +118,16 @@ def plain_config(text: str) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def definitions_of(config: str) -> tuple[Definition, ...]:
     """The definitions of metrics in a configuration."""
+    return read_definitions(_own(config).get("m"))
+
+
+def own_config(config: str, keys: Any) -> str:
+    """What the client wrote for itself into a configuration, all or some keys of it, as JSON."""
+    found = _own(config)
+    return json.dumps({key: value for key, value in found.items() if key in keys} if isinstance(keys, list) else found)
+
+
+def _own(config: str) -> dict[str, Any]:
     settings = (read_row(config) or {}).get(OWN_CONFIG)
     value = settings.get("value") if isinstance(settings, dict) else None
-    return read_definitions(value.get("m")) if isinstance(value, dict) else ()
+    return value if isinstance(value, dict) else {}

@@ -11,7 +11,7 @@ import msgspec
 
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.receivers.wandb.descriptions import begin, definitions_of
-from stepscope.hub.receivers.wandb.lines import (
+from stepscope.hub.receivers.wandb.line_records import (
     UNREADABLE,
     Decoded,
     console_records,

@@ -1,5 +1,6 @@
 """The GraphQL fields that a training script's client asks for while it writes."""
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -9,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stepscope.hub.receivers.ingest import Repeats, digest
-from stepscope.hub.receivers.wandb.descriptions import describe
+from stepscope.hub.receivers.wandb.descriptions import describe, own_config
 from stepscope.hub.receivers.wandb.file_stream import EVENTS, HISTORY, OUTPUT
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
 from stepscope.hub.receivers.wandb.node_ids import read_id, write_id
@@ -34,6 +35,19 @@ class Caller:
     authorization: str = ""
     waits: list["Future[None]"] = field(default_factory=list)
     """What must be safe before the answer goes out."""
+
+    entity: str = "stepscope"
+    """The entity that the request names, which has no other meaning than to be answered."""
+
+    def reaches(self, project: str) -> bool:
+        """Tell whether the token is for a project."""
+        return self.access.project in (None, project)
+
+    def admit(self, project: str) -> None:
+        """Refuse a project that the token is not for."""
+        if not self.reaches(project):
+            text = f"this token is for the project {self.access.project!r}, not {project!r}"
+            raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
 
     @property
     def upload_headers(self) -> list[str]:
@@ -113,13 +127,11 @@ class RunOperations:
 
     def _model(self, given: Mapping[str, Any], caller: Caller) -> Node:
         project = _named(given.get("name"), "uncategorized")
-        return {**project_node(project, given.get("entityName")), "bucket": self._bucket(project, caller.access)}
+        return {**project_node(project, given.get("entityName")), "bucket": self._bucket(project, caller)}
 
-    def _bucket(self, project: str, access: Access) -> Callable[[Mapping[str, Any]], Node | None]:
+    def _bucket(self, project: str, caller: Caller) -> Callable[[Mapping[str, Any]], Node | None]:
         def find(given: Mapping[str, Any]) -> Node | None:
-            if access.project not in (None, project):
-                text = f"this token is for the project {access.project!r}, not {project!r}"
-                raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
+            caller.admit(project)
             run = self._runs.find(project, _named(given.get("name")))
             if run is None or not run.about.attempt:
                 return None
@@ -158,7 +170,7 @@ def _progress(run: OpenRun) -> Node:
         "historyTail": _tail(about, HISTORY),
         "eventsTail": _tail(about, EVENTS),
         "summaryMetrics": about.summary,
-        "wandbConfig": about.config,
+        "wandbConfig": lambda given: own_config(about.config, given.get("keys")),
         "tags": about.tags,
         "notes": about.notes,
     }
@@ -194,11 +206,16 @@ def project_node(project: str, entity: Any) -> dict[str, Any]:
     return {
         "__typename": "Project",
         "id": write_id("Project", project),
-        "internalId": write_id("Project", project),
+        "internalId": project_number(project),
         "name": project,
         "entityName": name,
         "entity": {"id": write_id("Entity", name), "name": name},
     }
+
+
+def project_number(project: str) -> str:
+    """A number for a project, which some clients read as one."""
+    return str(int.from_bytes(hashlib.blake2b(project.encode("utf-8", "replace"), digest_size=6).digest(), "big"))
 
 
 def viewer() -> Node:
@@ -219,7 +236,7 @@ def viewer() -> Node:
 
 
 SERVER: Node = {
-    "cliVersionInfo": JsonValue(max_cli_version=None),
+    "cliVersionInfo": JsonValue(max_cli_version="1.0.0"),
     "latestLocalVersionInfo": None,
     "features": [],
 }

@@ -2,23 +2,31 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 
 from stepscope.hub.receivers.bodies import read_body, with_body
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.receivers.wandb import links
+from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries
+from stepscope.hub.receivers.wandb.artifacts import Artifacts
 from stepscope.hub.receivers.wandb.file_stream import FileStream
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, execute, parse
-from stepscope.hub.receivers.wandb.operations import Caller, RunOperations
+from stepscope.hub.receivers.wandb.introspection import with_types
+from stepscope.hub.receivers.wandb.operations import ENTITY, Caller, RunOperations
+from stepscope.hub.receivers.wandb.run_queries import RunQueries
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns
-from stepscope.hub.receivers.wandb.uploads import Uploads, masking
+from stepscope.hub.receivers.wandb.uploads import Uploads, masking, path_in
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
-from stepscope.hub.security.guard import Access, RequestHead, basic_password, bearer
+from stepscope.hub.security.guard import RequestHead, basic_password, bearer
 from stepscope.hub.security.middleware import access_of
 
 _STREAM = "/files/{entity}/{project}/{run}/file_stream"
@@ -29,12 +37,21 @@ class Wandb:
     """The receiver of W&B clients."""
 
     name = "wandb"
-    prefixes = ("/graphql", "/files/", "/sdk/otel/")
+    prefixes = ("/graphql", "/files/", "/sdk/otel/", "/wandb/")
 
     def __init__(self, ports: ReceiverPorts) -> None:
         self._ingest = ports.ingest(self.name)
         self._workers = ports.workers
         runs = TrackedRuns(ports.files, self._ingest, lambda: ports.engine)
+        self._links, self._artifacts = links.Links(runs), Artifacts(runs)
+        self._artifact_queries = ArtifactQueries(self._artifacts, self._links)
+        self._run_queries = RunQueries(
+            runs,
+            lambda: ports.engine,
+            self._artifact_queries,
+            self._links,
+            lambda: ports.progress.after(ports.progress.written),
+        )
         self._stream = FileStream(runs, self._ingest)
         self._operations = RunOperations(runs)
         self._runs, self._uploads = runs, Uploads(runs)
@@ -45,6 +62,10 @@ class Wandb:
             ReceiverRoute("/graphql", self._graphql, scope=("ingest", "read")),
             ReceiverRoute(_STREAM, self._file_stream),
             ReceiverRoute(_FILE, self._upload, methods=("PUT",), stream=True),
+            ReceiverRoute(_FILE, self._download, methods=("GET",), scope="read"),
+            ReceiverRoute(links.PATH, self._linked, methods=("GET",), scope=None),
+            ReceiverRoute("/wandb/objects/{project}/{digest}", self._object, methods=("PUT",), stream=True),
+            ReceiverRoute("/wandb/manifests/{project}/{artifact}", self._manifest, methods=("PUT",), stream=True),
             ReceiverRoute("/sdk/otel/v1/{signal}", _drop, scope=None),
         ]
 
@@ -72,20 +93,53 @@ class Wandb:
 
     async def _upload(self, request: Request) -> Response:
         path = request.path_params
-        self._admit(access_of(request.scope), path["project"])
+        self._caller(request).admit(path["project"])
         run = await run_in_threadpool(self._runs.find_or_make, path["project"], path["run"])
         mask = masking(path["path"], run.about.config)
         await self._uploads.keep(run.folder / "files", path["path"], request.stream(), mask)
         return json_response({})
 
-    def _admit(self, access: Access, project: str) -> None:
-        if access.project not in (None, project):
-            text = f"this token is for the project {access.project!r}, not {project!r}"
-            raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
+    def _caller(self, request: Request, entity: str = ENTITY) -> Caller:
+        base = f"{request.url.scheme}://{request.headers.get('host', '')}"
+        return Caller(access_of(request.scope), base, request.headers.get("authorization", ""), entity=entity)
+
+    async def _download(self, request: Request) -> Response:
+        path = request.path_params
+        self._caller(request).admit(path["project"])
+        return _file(path_in(self._runs.folder(path["project"], "runs", path["run"]) / "files", path["path"]))
+
+    async def _linked(self, request: Request) -> Response:
+        kind, project, *names = self._links.read(request.path_params["ticket"])
+        if kind == "run":
+            return _file(path_in(self._runs.folder(project, "runs", names[0]) / "files", names[1]))
+        if kind == "object":
+            return _file(self._artifacts.object(project, names[0]))
+        return _file(self._runs.folder(project, "artifacts", names[0]) / names[1])
+
+    async def _object(self, request: Request) -> Response:
+        path = request.path_params
+        self._caller(request).admit(path["project"])
+        place = self._artifacts.object(path["project"], path["digest"])
+        found = await self._uploads.keep(place.parent, place.name, request.stream())
+        if found != path["digest"]:
+            place.unlink(missing_ok=True)
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the MD5 of the file is {found}, not {path['digest']}"))
+        return json_response({})
+
+    async def _manifest(self, request: Request) -> Response:
+        path = request.path_params
+        self._caller(request).admit(path["project"])
+        artifact = self._artifacts.get(path["project"], path["artifact"])
+        if artifact is None:
+            raise Refused(Refusal(HTTPStatus.NOT_FOUND, "there is no such artifact"))
+        name = f"manifest-{secrets.token_hex(4)}.json"
+        await self._uploads.keep(self._artifacts.folder(artifact), name, request.stream())
+        artifact.manifest = name
+        await run_in_threadpool(self._artifacts.save, artifact)
+        return json_response({})
 
     async def _graphql(self, request: Request) -> Response:
-        base = f"{request.url.scheme}://{request.headers.get('host', '')}"
-        caller = Caller(access_of(request.scope), base, request.headers.get("authorization", ""))
+        caller = self._caller(request)
         body = await read_body(request)
         answer = await run_in_threadpool(lambda: self._execute(body.unpacked(), caller))
         for each in caller.waits:
@@ -94,12 +148,20 @@ class Wandb:
 
     def _execute(self, data: bytes, caller: Caller) -> dict[str, Any]:
         query, variables, name = self._read(data)
-        roots = {"mutation": self._operations.mutations(caller), "query": self._operations.queries(caller)}
+        caller = replace(caller, entity=_entity(variables))
+        roots = {
+            "mutation": {**self._operations.mutations(caller), **self._artifact_queries.mutations(caller)},
+            "query": {
+                **self._operations.queries(caller),
+                **self._run_queries.queries(caller),
+                **self._artifact_queries.queries(caller),
+            },
+        }
         try:
             document = parse(query)
             if document.operation(name).kind == "mutation" and not caller.access.allows("ingest"):
                 raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this token lacks the scope 'ingest'"))
-            return {"data": execute(document, roots, variables, name)}
+            return {"data": execute(document, with_types(roots), variables, name)}
         except GraphQLError as error:
             self._ingest.reject("GraphQL that cannot be answered")
             return {"data": None, "errors": [{"message": str(error)}]}
@@ -114,6 +176,19 @@ class Wandb:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, 'send JSON with a GraphQL "query"'))
         variables, name = found.get("variables"), found.get("operationName")
         return found["query"], variables if isinstance(variables, dict) else {}, name if isinstance(name, str) else None
+
+
+def _entity(variables: Mapping[str, Any]) -> str:
+    """The entity that the variables of a request name."""
+    found = variables.get("entity") or variables.get("entityName")
+    return found if isinstance(found, str) else ENTITY
+
+
+def _file(path: Path) -> Response:
+    if not path.is_file():
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "there is no such file"))
+    headers = {"Content-Disposition": "attachment"}  # what somebody uploaded is never shown as a page of the hub
+    return FileResponse(path, media_type="application/octet-stream", headers=headers)
 
 
 async def _drop(request: Request) -> Response:

@@ -4,7 +4,13 @@ import json
 import math
 import random
 
-from stepscope.hub.receivers.wandb.lines import EVENT_VALUES, Decoded, console_records, history_records, machine_records
+from stepscope.hub.receivers.wandb.line_records import (
+    EVENT_VALUES,
+    Decoded,
+    console_records,
+    history_records,
+    machine_records,
+)
 from stepscope.model.records import Event, Histogram, Log, Metric
 from stepscope.wire.wandb_rows import machine_values, nanoseconds, read_definitions
 

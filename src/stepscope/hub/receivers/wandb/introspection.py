@@ -1,0 +1,55 @@
+"""What older clients ask about the schema before they use a field: the names that this server understands."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from stepscope.hub.receivers.wandb.graphql import Node
+
+_INPUTS: Mapping[str, Sequence[str]] = {
+    "CreateArtifactInput": (
+        *("entityName", "projectName", "runName", "artifactTypeName", "artifactCollectionName"),
+        *("artifactCollectionNames", "digest", "digestAlgorithm", "description", "labels", "metadata", "aliases"),
+        *("clientID", "sequenceClientID", "historyStep", "enableDigestDeduplication", "distributedID"),
+    ),
+    "CreateArtifactFileSpecInput": ("artifactID", "name", "md5", "mimetype", "artifactManifestID"),
+    "UseArtifactInput": ("entityName", "projectName", "runName", "artifactID", "usedAs"),
+    "AddAliasesInput": ("artifactID", "aliases"),
+    "DeleteAliasesInput": ("artifactID", "aliases"),
+}
+_TYPES: Mapping[str, Sequence[str]] = {
+    "ServerInfo": ("cliVersionInfo", "latestLocalVersionInfo", "features"),
+    "Project": (
+        "artifact",
+        "artifactCollection",
+        "artifactCollections",
+        "artifactType",
+        "artifactTypes",
+        "run",
+        "runs",
+    ),
+    "Artifact": (
+        *("id", "digest", "description", "metadata", "state", "size", "fileCount", "createdAt", "updatedAt"),
+        *("commitHash", "versionIndex", "aliases", "artifactType", "artifactSequence", "files", "currentManifest"),
+        *("historyStep", "ttlDurationSeconds", "ttlIsInherited", "tags", "createdBy", "usedBy"),
+    ),
+}
+
+
+def with_types(roots: Mapping[str, Node]) -> dict[str, Node]:
+    """The root objects with `__type`, which tells the names of their fields and of some others."""
+    known = {**_TYPES, "Query": tuple(roots["query"]), "Mutation": tuple(roots["mutation"])}
+    return {**roots, "query": {**roots["query"], "__type": _describe(known)}}
+
+
+def _describe(known: Mapping[str, Sequence[str]]) -> Callable[[Mapping[str, Any]], Node]:
+    def describe(given: Mapping[str, Any]) -> Node:
+        """A type that is not known has no fields: clients take its fields without asking whether it is there."""
+        name = str(given.get("name"))
+        fields, inputs = known.get(name, ()), _INPUTS.get(name, ())
+        return {
+            "name": name,
+            "fields": [{"name": each, "args": []} for each in fields],
+            "inputFields": [{"name": each} for each in inputs],
+        }
+
+    return describe

@@ -1,0 +1,123 @@
+"""Filters and orders of runs, in the form of MongoDB's that W&B's API takes."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from stepscope.hub.receivers.wandb.graphql import GraphQLError
+
+Fields = Mapping[str, Any]
+"""A run as filters see it: state, display_name, tags, config, summary_metrics and so on."""
+DEEPEST = 20
+_ABSENT = object()
+_NAMES = {
+    "displayName": "display_name",
+    "jobType": "job_type",
+    "createdAt": "created_at",
+    "summaryMetrics": "summary_metrics",
+    "heartbeatAt": "heartbeat_at",
+    "historyLineCount": "history_line_count",
+}
+
+
+def matches(filters: Any, fields: Fields, depth: int = 0) -> bool:
+    """Tell whether a run passes; GraphQLError for a filter that cannot be read."""
+    if filters in (None, "", {}):
+        return True
+    if not isinstance(filters, Mapping) or depth > DEEPEST:
+        raise GraphQLError("filters must be a JSON object that is not too deep")
+    return all(_one(key, wanted, fields, depth) for key, wanted in filters.items())
+
+
+def _one(key: str, wanted: Any, fields: Fields, depth: int) -> bool:
+    if key in ("$and", "$or", "$nor"):
+        if not isinstance(wanted, Sequence) or isinstance(wanted, str):
+            raise GraphQLError(f"{key} needs a list")
+        found = [matches(each, fields, depth + 1) for each in wanted]
+        return all(found) if key == "$and" else any(found) if key == "$or" else not any(found)
+    if key == "$not":
+        return not matches(wanted, fields, depth + 1)
+    value = look_up(key, fields)
+    if isinstance(wanted, Mapping) and any(str(name).startswith("$") for name in wanted):
+        return all(_compare(str(name), value, each) for name, each in wanted.items())
+    return _equal(value, wanted)
+
+
+def look_up(key: str, fields: Fields) -> Any:
+    """The value of a dotted key; items of a configuration with or without `.value`."""
+    first, _, rest = key.partition(".")
+    value: Any = fields.get(_NAMES.get(first, first), _ABSENT)
+    if not rest:
+        return value
+    if isinstance(value, Mapping) and rest in value:
+        return value[rest]
+    for part in rest.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif part != "value":
+            return _ABSENT
+    return value
+
+
+def _equal(value: Any, wanted: Any) -> bool:
+    if value is _ABSENT:
+        return wanted is None
+    return bool(value == wanted) or (isinstance(value, (list, tuple)) and wanted in value)
+
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "$gt": lambda value, wanted: bool(value > wanted),
+    "$gte": lambda value, wanted: bool(value >= wanted),
+    "$lt": lambda value, wanted: bool(value < wanted),
+    "$lte": lambda value, wanted: bool(value <= wanted),
+}
+
+
+def _compare(name: str, value: Any, wanted: Any) -> bool:
+    if name in ("$eq", "$ne"):
+        return _equal(value, wanted) == (name == "$eq")
+    if name in ("$in", "$nin"):
+        listed = wanted if isinstance(wanted, list) else [wanted]
+        return any(_equal(value, each) for each in listed) == (name == "$in")
+    if name == "$exists":
+        return (value is not _ABSENT) == bool(wanted)
+    if name == "$regex":
+        return isinstance(value, str) and _search(str(wanted), value)
+    if name not in _ORDERS:
+        raise GraphQLError(f"the operator {name[:40]!r} is not known")
+    try:
+        return value is not _ABSENT and value is not None and _ORDERS[name](value, wanted)
+    except TypeError:
+        return False
+
+
+def _search(pattern: str, text: str) -> bool:
+    """Find a pattern; only letters, `.*`, anchors and `|` keep their meaning, so that no pattern takes long."""
+    parts = (re.escape(part).replace(r"\.\*", ".*") for part in pattern.strip("^$").split("|")[:20])
+    whole = "|".join(parts)
+    start, end = "^" if pattern.startswith("^") else "", "$" if pattern.endswith("$") else ""
+    return len(text) < 4096 and re.search(f"{start}(?:{whole}){end}", text) is not None
+
+
+def sort_key(order: str) -> tuple[Callable[[Fields], tuple[bool, str, Any]], bool]:
+    """How to sort runs, and whether in descending order: `-created_at`, `+summary_metrics.loss`."""
+    down, key = order.startswith("-"), order.lstrip("+-")
+
+    def value_of(fields: Fields) -> tuple[bool, str, Any]:
+        value = look_up(key, fields)
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value != value:
+            return (not down, "", 0)
+        return (down, "" if isinstance(value, (int, float)) else "text", value)
+
+    return value_of, down
+
+
+def read_filters(text: Any) -> Any:
+    """Filters as a request has them: JSON text or nothing."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise GraphQLError("filters must be JSON") from None

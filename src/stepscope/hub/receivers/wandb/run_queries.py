@@ -1,0 +1,247 @@
+"""The GraphQL fields of projects and runs that are read back, whichever client wrote the run."""
+
+import fnmatch
+import json
+import mimetypes
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries, stamp
+from stepscope.hub.receivers.wandb.descriptions import plain_config
+from stepscope.hub.receivers.wandb.graphql import JsonValue, Node
+from stepscope.hub.receivers.wandb.links import Links
+from stepscope.hub.receivers.wandb.node_ids import write_id
+from stepscope.hub.receivers.wandb.operations import Caller, bucket, project_node, project_number
+from stepscope.hub.receivers.wandb.pages import connection
+from stepscope.hub.receivers.wandb.run_filters import matches, read_filters, sort_key
+from stepscope.hub.receivers.wandb.run_history import RunHistory, read_spec
+from stepscope.hub.receivers.wandb.tracked_runs import TrackedRun, TrackedRuns
+from stepscope.hub.receivers.wandb.uploads import list_files
+from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.run_catalog import RunRow, list_runs
+from stepscope.model.errors import Retry
+from stepscope.model.run_description import spell_tag
+
+WAIT_SECONDS = 10.0
+"""How long a reader waits for what was just sent to be stored."""
+SILENT_SECONDS = 300.0
+"""A running run that is silent for so long has crashed, as W&B sees it."""
+Given = Mapping[str, Any]
+
+
+class RunQueries:
+    """Projects, runs, their history and their files."""
+
+    def __init__(
+        self,
+        runs: TrackedRuns,
+        engine: Callable[[], Engine],
+        artifacts: ArtifactQueries,
+        links: Links,
+        stored: Callable[[], "Future[None]"],
+    ) -> None:
+        self._runs, self._engine, self._artifacts, self._links, self._stored = runs, engine, artifacts, links, stored
+
+    def queries(self, caller: Caller) -> Node:
+        """The root fields of queries."""
+        return {
+            "project": lambda given: self._project(given, caller),
+            "models": lambda given: connection(self._projects(caller), given),
+            "projects": lambda given: connection(self._projects(caller), given),
+        }
+
+    def _projects(self, caller: Caller) -> list[Node]:
+        names = dict.fromkeys(row.project for row in self._rows(None))
+        return [self._node(name, caller) for name in names if caller.reaches(name)]
+
+    def _project(self, given: Given, caller: Caller) -> Node | None:
+        name = given.get("name")
+        if not isinstance(name, str) or not name or not caller.access.allows("read"):
+            return None
+        caller.admit(name)
+        return self._node(name, caller)
+
+    def _node(self, name: str, caller: Caller) -> Node:
+        return {
+            **project_node(name, caller.entity),
+            "readOnly": False,
+            "createdAt": lambda given: stamp(min((row.created for row in self._rows(name)), default=0)),
+            "isBenchmark": False,
+            "runCount": lambda given: len(self._listed(name, given)),
+            "runs": lambda given: self._page(name, given, caller),
+            "run": lambda given: self._find(name, given, caller),
+            "bucket": lambda given: self._find(name, given, caller),
+            "sweeps": {"edges": []},
+            **self._artifacts.of_project(name, caller),
+        }
+
+    def _rows(self, project: str | None) -> list[RunRow]:
+        self._wait()
+        try:
+            return list_runs(self._engine(), project=project)
+        except EngineError as error:
+            raise Retry(f"the store is in trouble: {error}", after=5.0) from error
+
+    def _wait(self) -> None:
+        """Wait until what was taken so far is stored, so that a client finds what it wrote."""
+        try:
+            self._stored().result(WAIT_SECONDS)
+        except TimeoutError:
+            raise Retry("the store does not keep up", after=5.0) from None
+
+    def _listed(self, project: str, given: Given) -> list[tuple[RunRow, TrackedRun | None]]:
+        rows = [(row, self._tracked(row)) for row in self._rows(project) if not row.archived]
+        filters = read_filters(given.get("filters"))
+        found = [each for each in rows if matches(filters, _fields(*each))]
+        key, down = sort_key(str(given.get("order") or "+created_at"))
+        return sorted(found, key=lambda each: key(_fields(*each)), reverse=down)
+
+    def _page(self, project: str, given: Given, caller: Caller) -> Node:
+        return connection([self._run(*each, caller) for each in self._listed(project, given)], given)
+
+    def _find(self, project: str, given: Given, caller: Caller) -> Node | None:
+        name = str(given.get("name") or "")
+        self._wait()
+        tracked = self._runs.find(project, name) if name else None
+        id = tracked.about.run if tracked is not None else name
+        rows = [row for row in list_runs(self._engine(), ids=[id]) if row.project == project]
+        return self._run(rows[0], None if tracked is None else tracked.about, caller) if rows else None
+
+    def _tracked(self, row: RunRow) -> TrackedRun | None:
+        id = row.id.removeprefix(f"{row.project}.")
+        for name in dict.fromkeys((row.id, id)):
+            found = self._runs.find(row.project, name) if len(name) <= 128 else None
+            if found is not None and found.about.run == row.id:
+                return found.about
+        return None
+
+    def _run(self, row: RunRow, about: TrackedRun | None, caller: Caller) -> Node:
+        known = about or TrackedRun(project=row.project, id=row.id, run=row.id, created=row.created)
+        history = cache(lambda: RunHistory(self._engine(), row.number, row.started))
+        tags = [spell_tag(name, value) for name, value in row.tags.items()]
+        return {
+            **bucket(known, caller.entity),
+            "projectId": project_number(row.project),
+            "displayName": row.name or known.id,
+            "notes": row.notes,
+            "tags": tags,
+            "config": known.config if about is not None else _config(row),
+            "summaryMetrics": lambda given: about.summary if about is not None else _summary(history()),
+            "systemMetrics": "{}",
+            "state": _state(row, about),
+            "group": row.group or None,
+            "jobType": row.job_type or None,
+            "commit": known.commit or None,
+            "host": ", ".join(row.hosts) or None,
+            "readOnly": False,
+            "createdAt": stamp(row.created),
+            "heartbeatAt": stamp(max(row.received, known.heartbeat)),
+            "user": {"name": "stepscope", "username": "stepscope"},
+            "historyLineCount": lambda given: history().last_step() + 1,
+            "historyKeys": lambda given: _history_keys(history()),
+            "history": lambda given: [json.dumps(each) for each in _rows_of(history(), given)],
+            "sampledHistory": lambda given: [_sampled(history(), read_spec(each)) for each in given.get("specs") or ()],
+            "events": lambda given: [json.dumps(each) for each in history().machine_rows(_samples(given))],
+            "parquetHistory": lambda given: {"parquetUrls": [], "liveData": _live(history(), given)},
+            "fileCount": lambda given: len(list_files(self._folder(known))),
+            "files": lambda given: self._files(known, given, caller),
+            **self._artifacts.of_run(row.project, known.id, caller),
+        }
+
+    def _folder(self, about: TrackedRun) -> Any:
+        return self._runs.folder(about.project, "runs", about.id) / "files"
+
+    def _files(self, about: TrackedRun, given: Given, caller: Caller) -> Node:
+        names, pattern = given.get("names") or given.get("fileNames"), given.get("pattern")
+        base = f"{caller.base}/files/{quote(caller.entity, safe='')}/{quote(about.project, safe='')}/{quote(about.id)}"
+        found = [
+            {
+                "__typename": "File",
+                "id": write_id("RunFile", about.project, about.id, each.name),
+                "name": each.name,
+                "displayName": each.name,
+                "url": f"{base}/{quote(each.name)}",
+                "directUrl": self._links.make(caller.base, each.name, "run", about.project, about.id, each.name),
+                "sizeBytes": each.size,
+                "mimetype": mimetypes.guess_type(each.name)[0] or "application/octet-stream",
+                "updatedAt": stamp(int(each.changed * 1e9)),
+                "md5": None,
+            }
+            for each in list_files(self._folder(about))
+            if (not names or each.name in names)
+            and (not isinstance(pattern, str) or fnmatch.fnmatchcase(each.name, pattern.replace("%", "*")))
+        ]
+        return {**connection(found, given), "uploadHeaders": caller.upload_headers}
+
+
+def _fields(row: RunRow, about: TrackedRun | None) -> Mapping[str, Any]:
+    return {
+        "name": about.id if about is not None else row.id,
+        "display_name": row.name,
+        "state": _state(row, about),
+        "tags": [spell_tag(name, value) for name, value in row.tags.items()],
+        "group": row.group or None,
+        "job_type": row.job_type or None,
+        "notes": row.notes,
+        "created_at": stamp(row.created),
+        "heartbeat_at": stamp(row.received),
+        "username": "stepscope",
+        "config": plain_config(about.config) if about is not None else row.beginning.get("config") or {},
+        "summary_metrics": json.loads(about.summary) if about is not None else {},
+    }
+
+
+def _state(row: RunRow, about: TrackedRun | None) -> str:
+    if about is not None and about.state != "running":
+        return about.state
+    if about is None and any(end.attempt == row.attempts for end in row.endings):
+        return row.endings[-1].status
+    seen = max(row.received, about.heartbeat if about is not None else 0)
+    return "running" if time.time() - seen / 1e9 < SILENT_SECONDS else "crashed"
+
+
+def _config(row: RunRow) -> str:
+    config = row.beginning.get("config")
+    items = config.items() if isinstance(config, Mapping) else ()
+    return json.dumps({key: {"value": value, "desc": None} for key, value in items}, default=str)
+
+
+def _summary(history: RunHistory) -> str:
+    return json.dumps(history.last_values())
+
+
+def _history_keys(history: RunHistory) -> JsonValue:
+    keys = {key: {"typeCounts": [{"type": "number"}]} for key in (*history.keys, "_step", "_timestamp", "_runtime")}
+    return JsonValue(keys=keys, lastStep=history.last_step(), sets=[])
+
+
+def _samples(given: Given) -> int:
+    samples = given.get("samples")
+    return samples if isinstance(samples, int) and samples > 0 else 500
+
+
+def _step(given: Given, name: str) -> int | None:
+    value = given.get(name)
+    return int(value) if isinstance(value, (int, float)) and abs(value) < 2**62 else None
+
+
+def _rows_of(history: RunHistory, given: Given) -> list[dict[str, Any]]:
+    return history.rows((), _step(given, "minStep"), _step(given, "maxStep"), _samples(given))
+
+
+def _sampled(history: RunHistory, spec: Given) -> list[dict[str, Any]]:
+    listed = spec.get("keys")
+    keys = [key for key in listed if isinstance(key, str)] if isinstance(listed, list) else []
+    own = ("_step", "_timestamp", "_runtime")
+    wanted = [key for key in keys if key not in own]
+    rows = history.rows(wanted, _step(spec, "minStep"), _step(spec, "maxStep"), _samples(spec))
+    return [{key: row[key] for key in keys if key in row} for row in rows] if keys else rows
+
+
+def _live(history: RunHistory, given: Given) -> list[JsonValue]:
+    keys = [key for key in given.get("liveKeys") or () if isinstance(key, str)]
+    return [JsonValue(row) for row in _sampled(history, {"keys": keys, "samples": 10**6})]
