@@ -88,11 +88,14 @@ class RunOperations:
             project, id = read_id("Run", given["id"])
         run = self._runs.find_or_make(_named(project, "uncategorized"), _named(id))
         with run.lock:
-            inserted = not run.about.attempt
+            inserted, resuming = not run.about.attempt, run.about.resuming
             sent = Sent(run, caller.access.project)
             describe(self._runs, sent, given)
             caller.waits.append(self._runs.submit(sent))
-            return {"bucket": bucket(run.about, given.get("entityName")), "inserted": inserted}
+            # The client continues at this count; one that did not ask how to resume starts over, or sends all again.
+            lines = run.about.stream(HISTORY).lines if resuming else 0
+            made = {**bucket(run.about, given.get("entityName")), "historyLineCount": lines}
+            return {"bucket": made, "inserted": inserted}
 
     def _alert(self, given: Mapping[str, Any], caller: Caller) -> Node:
         run = self._runs.find_or_make(_named(given.get("projectName"), "uncategorized"), _named(given.get("runName")))
@@ -196,7 +199,6 @@ def bucket(about: TrackedRun, entity: Any) -> dict[str, Any]:
         "group": about.group or None,
         "jobType": about.job_type or None,
         "project": project_node(about.project, entity),
-        "historyLineCount": lambda given: about.stream(HISTORY).lines,
     }
 
 

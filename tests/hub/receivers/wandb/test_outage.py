@@ -1,0 +1,52 @@
+"""A hub that is killed and started again while the real W&B client trains."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.hub.conftest import StartHub
+from tests.hub.receivers.wandb.conftest import KEY, points, wait_state
+from tests.hub.test_connections import wait_for
+from tests.imports.clients import PYTHON
+
+SCRIPT = """
+import sys, wandb
+settings = wandb.Settings(x_file_stream_transmit_interval=0.2, x_file_stream_retry_wait_min_seconds=0.2)
+run = wandb.init(project="p", id="outage", settings=settings)
+for line in sys.stdin:
+    for i in range(int(line), int(line) + 50):
+        run.log({"loss": i / 3})
+run.finish()
+"""
+
+
+def test_a_killed_hub_loses_and_doubles_nothing(start_hub: StartHub, tmp_path: Path) -> None:
+    """Values logged before, during and after the outage are stored once, and the run finishes."""
+    if not PYTHON.exists():
+        pytest.skip("wandb is not installed (make setup CI=true)")
+    hub = start_hub()
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "WANDB_BASE_URL": hub.url, "WANDB_API_KEY": KEY}
+    script = subprocess.Popen(
+        [PYTHON, "-c", SCRIPT], cwd=tmp_path, env=env, stdin=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
+    )
+    assert script.stdin is not None
+
+    def log(first: int) -> None:
+        assert script.stdin is not None
+        script.stdin.write(f"{first}\n")
+        script.stdin.flush()
+
+    try:
+        log(0)
+        wait_for(lambda: hub.request("GET", "/api/runs/outage").status == 200 and len(points(hub, "outage")) == 50)
+        hub.kill()
+        log(50)
+        hub.start()
+        log(100)
+        script.stdin.close()
+        assert script.wait(120) == 0
+    finally:
+        script.kill()
+    wait_state(hub, "outage", "finished")
+    assert points(hub, "outage") == {("loss", "", step): step / 3 for step in range(150)}
