@@ -153,6 +153,9 @@ def test_an_artifact_file_must_have_its_digest(hub: RunningHub) -> None:
     digest = hashlib.md5(b"right").hexdigest()
     assert hub.request("PUT", f"/wandb/objects/p/{digest}", b"wrong").status == 400
     assert hub.request("PUT", f"/wandb/objects/p/{digest}", b"right").status == 200
+    assert hub.request("PUT", f"/wandb/objects/p/{digest}", b"wrong").status == 400
+    (kept,) = (hub.home / "hub" / "files").rglob(digest)
+    assert kept.read_bytes() == b"right"
     assert hub.request("PUT", "/wandb/objects/p/nothing", b"x").status == 400
 
 

@@ -19,8 +19,6 @@ from stepscope.model.errors import Retry
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text
 
-MOST_FILES = 100_000
-"""Files of one run or artifact."""
 _DEEPEST, _LONGEST = 32, 255
 _MOST_TEXT = 64 * 1024 * 1024
 
@@ -72,17 +70,28 @@ class Uploads:
         self._runs = runs
 
     async def keep(
-        self, folder: Path, name: str, parts: AsyncIterator[bytes], mask: Callable[[bytes], bytes] | None = None
-    ) -> str:
-        """Write the parts of a file and return its MD5 in hexadecimal; Refused or Retry when it cannot be kept."""
+        self,
+        folder: Path,
+        name: str,
+        parts: AsyncIterator[bytes],
+        mask: Callable[[bytes], bytes] | None = None,
+        digest: str | None = None,
+    ) -> None:
+        """Write the parts of a file; Refused or Retry when it cannot be kept, or has another MD5 than it should."""
         path = path_in(folder, name)
         await run_in_threadpool(self._runs.make, path.parent)
-        digest = hashlib.md5(usedforsecurity=False)
+        found = hashlib.md5(usedforsecurity=False)
+
+        def finish(file: BinaryIO) -> None:
+            if digest is not None and found.hexdigest() != digest:
+                text = f"the MD5 of the file is {found.hexdigest()}, not {digest}"
+                raise Refused(Refusal(HTTPStatus.BAD_REQUEST, text))
+            _finish(file, mask)
+
         try:
-            await keep_file(path, parts, lambda file: _finish(file, mask), digest.update)
+            await keep_file(path, parts, finish, found.update)
         except OSError as error:
             raise Retry(f"an uploaded file cannot be written: {error}", after=10.0) from error
-        return digest.hexdigest()
 
 
 def _finish(file: BinaryIO, mask: Callable[[bytes], bytes] | None) -> None:

@@ -120,10 +120,7 @@ class Wandb:
         path = request.path_params
         self._caller(request).admit(path["project"])
         place = self._artifacts.object(path["project"], path["digest"])
-        found = await self._uploads.keep(place.parent, place.name, request.stream())
-        if found != path["digest"]:
-            place.unlink(missing_ok=True)
-            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the MD5 of the file is {found}, not {path['digest']}"))
+        await self._uploads.keep(place.parent, place.name, request.stream(), digest=place.name)
         return json_response({})
 
     async def _manifest(self, request: Request) -> Response:
