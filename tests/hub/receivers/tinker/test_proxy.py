@@ -204,3 +204,5 @@ def _check_run(proxy: RunningHub) -> None:
     spans = proxy.request("GET", f"/api/traces/{refused['trace_id']}").json()["spans"]
     assert spans[0]["name"] == "tinker.optim_step"
     assert spans[0]["attrs"]["tinker.request_id"] == refused["attrs"]["request_id"]
+    found = proxy.request("GET", "/api/runs/session-1/findings").json()["findings"]
+    assert "hang" not in {each["kind"] for each in found}

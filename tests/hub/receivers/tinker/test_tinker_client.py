@@ -1,8 +1,13 @@
 """The unmodified tinker client at a hub: it starts, its telemetry lands, and a hub that is away costs it nothing."""
 
+import os
+import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +36,19 @@ def make_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeClient]:
     yield make
     for holder in made:
         holder.close()
+
+
+def test_the_command_of_the_page_works(hub: RunningHub, tmp_path: Path) -> None:
+    """The one variable that docs/bring-your-runs.md names brings a script's session here, in a process of its own."""
+    page = (Path(__file__).parents[4] / "docs" / "bring-your-runs.md").read_text()
+    (variable,) = re.findall(r"`(TINKER_BASE_URL)=http://localhost:4318 python train.py`", page)
+    script = tmp_path / "train.py"
+    script.write_text("import tinker\nclient = tinker.ServiceClient()\nprint(client.holder.get_session_id())\n")
+    env = {**os.environ, variable: hub.url, "TINKER_API_KEY": "tml-any"}
+    session = subprocess.run(
+        [sys.executable, script], env=env, capture_output=True, text=True, timeout=100
+    ).stdout.strip()
+    wait_for(lambda: hub.request("GET", f"/api/runs/{session}").status == 200, 30)
 
 
 def test_a_client_starts_and_ends(hub: RunningHub, make_client: MakeClient) -> None:

@@ -32,6 +32,8 @@ POLL = "retrieve_future"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\b")
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2
 _TRAINING = ("forward_backward", "forward", "optim_step")
+_SET_UP = ("client.config", "client.dynamic_config", "auth.token", "healthz")
+"""What a client asks for before it has a session; a server may not have all of it."""
 _HEADERS = {
     "x-tinker-request-iteration": "tinker.iteration",
     "x-tinker-request-type": "tinker.request_type",
@@ -150,7 +152,7 @@ class Operations:
             self._polled(exchange, end)
         elif found.request_id and exchange.name not in (POLL, "retrieve_futures"):
             self._accepted(exchange, found.request_id, end)
-        elif exchange.name != "session_heartbeat" or not is_good:
+        elif not (is_good and exchange.name == "session_heartbeat") and exchange.name not in _SET_UP:
             parent = exchange.operation.parent_id
             self._put(operation, self._request_span(exchange, end, f"tinker.{exchange.name}", parent))
 
@@ -223,11 +225,7 @@ class Operations:
             _remember(self._requests, request_id, operation)
             if operation.name == "optim_step":
                 self._steps[operation.session] = (self._steps.get(operation.session) or 0) + 1
-        self._put(
-            operation,
-            self._operation_span(operation, None),
-            self._request_span(exchange, end, "tinker.request", operation.span_id),
-        )
+        self._put(operation, self._request_span(exchange, end, "tinker.request", operation.span_id))
 
     def _polled(self, exchange: Exchange, end: int) -> None:
         operation = exchange.operation
@@ -262,7 +260,7 @@ class Operations:
             made = Metric(end, operation.step, None, "trainer", values)
             self._records.add(upload, session_writer(operation.run), [made], operation.project)
 
-    def _operation_span(self, operation: Operation, end: int | None, error: str = "") -> Span:
+    def _operation_span(self, operation: Operation, end: int, error: str) -> Span:
         made = self._span(
             operation, operation.span_id, operation.parent_id, f"tinker.{operation.name}", operation.began, end
         )
@@ -286,10 +284,8 @@ class Operations:
         why = exchange.error or (f"HTTP {exchange.status}" if is_bad else "")
         return structs.replace(made, span_kind=_CLIENT, attrs=attrs, status=_ERROR if is_bad else 0, message=why)
 
-    def _span(
-        self, operation: Operation, id: bytes, parent: bytes | None, name: str, begin: int, end: int | None
-    ) -> Span:
-        lasted = None if end is None else max(end - begin, 0)
+    def _span(self, operation: Operation, id: bytes, parent: bytes | None, name: str, begin: int, end: int) -> Span:
+        lasted = max(end - begin, 0)
         return Span(begin, lasted, operation.step, None, operation.trace_id, id, parent, name, span_kind=_INTERNAL)
 
     def _put(self, operation: Operation, *made: Record) -> None:
