@@ -27,6 +27,8 @@ CHAOS = (
     "tests/hub/test_start.py",
     "tests/hub/questions/test_openapi.py",
     "tests/hub/receivers/datadog/test_restart.py",
+    "tests/hub/receivers/tinker/test_proxy.py",
+    "tests/hub/receivers/tinker/test_tinker_client.py",
     "tests/sinks/test_faults.py",
     "tests/sinks/test_mlflow_faults.py",
 )
