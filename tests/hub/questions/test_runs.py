@@ -63,6 +63,9 @@ def test_pages_hold_every_run_once(get: Get) -> None:
     ("params", "word"),
     [
         ({"filter": "foo = 1"}, "no field 'foo'"),
+        ({"filter": "loss > 1"}, "did you mean metrics.loss or config.loss?"),
+        ({"filter": "metric.loss > 1"}, "did you mean metrics.loss or config.loss?"),
+        ({"filter": "statsu = 'running'"}, "did you mean status?"),
         ({"filter": "name ="}, "at character 7"),
         ({"sort": "nothing"}, "no field"),
         ({"cursor": "%%%"}, "cursor"),

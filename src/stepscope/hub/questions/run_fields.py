@@ -172,7 +172,10 @@ def check_field(field: str, position: int) -> str:
     if field in FIELDS or (field.startswith(_OPEN) and not field.endswith(".")):
         return field
     known = ", ".join((*FIELDS, *(f"{prefix}X" for prefix in _OPEN[:3])))
-    raise ExpressionError(f"runs have no field {field!r}; they have {known}", position)
+    name = field.removeprefix("metric.").removeprefix("settings.")
+    near = difflib.get_close_matches(field, FIELDS, 1, 0.8) or [f"metrics.{name}", f"config.{name}"]
+    hint = f"did you mean {' or '.join(near)}?"
+    raise ExpressionError(f"runs have no field {field!r}; {hint} They have {known}", position)
 
 
 def check(expression: Expression) -> list[str]:
