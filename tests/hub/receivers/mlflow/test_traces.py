@@ -73,3 +73,21 @@ def test_traces_are_not_guessed_into_a_run(hub: RunningHub, server: RestCalls, e
 def test_an_unknown_experiment_loses_nothing(hub: RunningHub, header: str) -> None:
     """The spans are taken as those of any OpenTelemetry client."""
     assert send(hub, f"four-{header}", x_mlflow_experiment_id=header)["project"] == f"four-{header}"
+
+
+def test_a_trainer_that_posts_by_hand(hub: RunningHub, server: RestCalls, experiment: str) -> None:
+    """A Rust trainer's three requests: a run, batches of 50 in which NaN is null, and traces that name the experiment.
+
+    No batch is refused, so that none blocks those behind it, and the spans are beside the metrics.
+    """
+    created = {"experiment_id": experiment, "start_time": now(), "run_name": "rust_rl.ppo.pid-7"}
+    run = server.post("runs/create", created).body["run"]["info"]["run_id"]
+    for batch in range(3):
+        metrics: list[dict[str, Any]] = [
+            {"key": f"trainer/actor_loss_{at}", "value": None if at == 7 else at / 2, "timestamp": now(), "step": batch}
+            for at in range(50)
+        ]
+        assert server.post("runs/log-batch", {"run_id": run, "metrics": metrics}).status == 200
+    history = server.get("metrics/get-history", run_id=run, metric_key="trainer/actor_loss_7").body["metrics"]
+    assert [(each["step"], each["value"]) for each in history] == [(0, "NaN"), (1, "NaN"), (2, "NaN")]
+    assert send(hub, "rust_rl.ppo", x_mlflow_experiment_id=experiment)["id"] == run

@@ -22,7 +22,7 @@ def read_json(data: bytes) -> dict[str, Any]:
         return {}
     try:
         found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         found = _read_loosely(data)
     if isinstance(found, str):
         found = _read_loosely(found.encode("utf-8", "replace"))

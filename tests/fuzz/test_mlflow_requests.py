@@ -1,0 +1,34 @@
+"""Noise at MLflow's API; MLFLOW_FUZZ_REQUESTS sets how many requests."""
+
+import os
+
+from tests.fuzz.mlflow_requests import Noise
+from tests.hub.conftest import StartHub
+from tests.hub.receivers.mlflow.rest_calls import RestCalls
+
+REQUESTS = int(os.environ.get("MLFLOW_FUZZ_REQUESTS", "1000"))
+
+
+def test_noise_is_refused_and_blocks_nothing(start_hub: StartHub) -> None:
+    """No request is answered with a 5xx, the hub's memory is bounded, and what is good after it is taken."""
+    hub = start_hub()
+    server = RestCalls(hub.port)
+    runs = [server.create_run(run_name=f"r{at}") for at in range(3)]
+    noise = Noise(7, runs)
+    memory = 0
+    for number in range(REQUESTS):
+        status = noise.send(server)
+        assert status < 500, (number, status)
+        if number == REQUESTS // 3:
+            memory = resident(hub.process.pid if hub.process else 0)
+    assert resident(hub.process.pid if hub.process else 0) < memory * 1.5 + 50_000
+    fresh = server.create_run()
+    assert server.post("runs/log-metric", {"run_id": fresh, "key": "k", "value": 1, "timestamp": 1}).status == 200
+    found = server.get("metrics/get-history", run_id=fresh, metric_key="k").body
+    assert found == {"metrics": [{"key": "k", "value": 1.0, "timestamp": 1, "step": 0}]}
+
+
+def resident(pid: int) -> int:
+    """Kilobytes of a process in memory."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))

@@ -1,0 +1,80 @@
+"""Scripts that know MLflow only, run with the real client against a hub."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hub.conftest import RunningHub
+from tests.hub.receivers.mlflow.rest_calls import RestCalls
+
+SCRIPTS = Path(__file__).parent / "scripts"
+pytestmark = pytest.mark.timeout(600)
+
+
+def play(hub: RunningHub, script: str, folder: Path, *needed: str) -> Any:
+    """Run a script with the one variable set, and return what it prints last."""
+    missing = [name for name in ("mlflow", *needed) if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not installed")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "STEPSCOPE_", "OTEL_"))}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / script)],
+        env={**kept, "MLFLOW_TRACKING_URI": hub.url, "MLFLOW_DISABLE_TELEMETRY": "true"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_the_fluent_api(hub: RunningHub, tmp_path: Path) -> None:
+    """Nested and resumed runs, asynchronous logging, artifacts and searches work; every value is as it was logged."""
+    found = play(hub, "fluent.py", tmp_path)
+    run = found.pop("run")
+    assert found == {
+        "status": "FINISHED",
+        "params": {"lr": "0.1", "layers": "[1, 2]"},
+        "metrics": {"asynchronous": "1.0", "loss": repr(1 / 3), "nan": "nan", "inf": "-inf"},
+        "tags": {"team": "a", "a": "1", "b": "two"},
+        "history": [[0, 1.0], [1, 0.5], [2, 1 / 3], [3, 0.01]],
+        "children": ["child"],
+        "artifacts": ["d.json", "notes", "weights"],
+        "text": "hello",
+        "downloaded": 1,
+    }
+    shown = hub.request("GET", f"/api/runs/{run}").json()
+    assert (shown["project"], shown["name"], shown["notes"], shown["attempts"]) == ("fluent", "parent", "why", 2)
+
+
+def test_autologging_of_scikit_learn(hub: RunningHub, tmp_path: Path) -> None:
+    """Params, metrics, datasets and a model, which is loaded again and predicts."""
+    found = play(hub, "sklearn_autolog.py", tmp_path, "sklearn")
+    assert "fit_intercept" in found["params"]
+    assert "training_mean_squared_error" in found["metrics"]
+    assert (found["models"], found["outputs"], found["datasets"], found["predicted"]) == (1, 1, 2, 3.0)
+
+
+def test_lightning_by_its_logger_and_by_autologging(hub: RunningHub, tmp_path: Path) -> None:
+    """Both log their epochs."""
+    found = play(hub, "lightning_logger.py", tmp_path, "torch", "lightning")
+    logged = ["FINISHED", {"width": "1"}, ["epoch", "train_loss"]]
+    assert found == {"logged": logged, "epochs": 2, "auto": True}
+
+
+def test_the_callback_of_transformers(hub: RunningHub, tmp_path: Path) -> None:
+    """Its hundred and more params come in batches, its losses one by one."""
+    found = play(hub, "transformers_trainer.py", tmp_path, "torch", "transformers")
+    assert found == {"params": True, "losses": 4, "status": "FINISHED"}
+
+
+def test_an_experiment_of_a_client_is_found_by_others(hub: RunningHub) -> None:
+    """The experiment that every program uses which names none is there from the start."""
+    assert RestCalls(hub.port).get("experiments/get", experiment_id="0").body["experiment"]["name"] == "Default"
