@@ -58,5 +58,5 @@ def seeds() -> Iterator[bytes]:
     for number, body in enumerate(bodies):
         yield bytes([number]) + json.dumps(body).encode()
     yield b"\xff" + b"plain\nlines"
-    yield b'\0{"series": [{"metric": "m", "points": [[1e9, NaN], [1e400, 1], [-1, Infinity]]}]}'
+    yield b'\0{"series": [{"metric": "m", "points": [[1e9, NaN], [1e400, 1], [1e308, 1], [-1, Infinity]]}]}'
     yield b'\x05[{"message": "\\ud800", "\\ud800": ["\\udfff"]}]'

@@ -124,10 +124,9 @@ def _pair(point: Any) -> tuple[int | None, Any]:
 def _time(said: Any, unit: int) -> int | None:
     """Read a time in units of nanoseconds; None when it is no time of the calendar."""
     number = _number(said)
-    if number is None or not math.isfinite(number):
+    if number is None or not 0 < number <= _LATEST / unit:
         return None
-    at = number * unit if isinstance(number, int) else int(number * unit)
-    return at if 0 < at <= _LATEST else None
+    return min(int(number * unit), _LATEST)
 
 
 def _number(said: Any) -> float | None:
