@@ -75,7 +75,11 @@ def test_attributes_that_are_one_label_are_joined_and_counted(sink: PrometheusSi
     assert "stepscope_label_clashes_total 5" in text
 
 
-def test_families_with_a_sample_of_the_same_name_are_counted(sink: PrometheusSink) -> None:
-    """A gauge `tokens_total` beside a counter `tokens`: the first has the name, the other is refused."""
+def test_a_gauge_named_like_a_sample_of_another_type_has_a_name_of_its_own(sink: PrometheusSink) -> None:
+    """A gauge `tokens_total` beside a counter `tokens` is `tokens_total_value`; a gauge `tokens` is refused."""
     write(sink, *everything())
-    assert write(sink, *colliding()[-2:]) == {TWO_KINDS: 2}
+    assert write(sink, *colliding()[-2:]) == {}
+    text = fetch(sink)
+    assert "# TYPE stepscope_tokens_total_value gauge" in text
+    assert "# TYPE stepscope_said_count_value gauge" in text
+    assert write(sink, Metric(time.time_ns(), None, None, None, {"tokens": 3.0}, {})) == {TWO_KINDS: 1}

@@ -12,6 +12,8 @@ from stepscope.model.records import Histogram, Instrument, Metric, Summary, Valu
 from stepscope.wire.openmetrics import Family, FamilyType, Shown, labels_of, metric_name, sample_names
 from stepscope.wire.otlp.encode.metric_points import Temporality
 
+_TAKEN = ("_total", "_count", "_sum", "_bucket")
+"""Suffixes of the samples of counters, histograms and summaries, which a gauge must not have."""
 TOO_MANY = "more series than `max_series`"
 TWO_KINDS = "a name that is already a metric of another kind"
 SETS = "a set: Prometheus has no such type"
@@ -102,6 +104,8 @@ class Series:
         name = metric_name(sample.key, self._namespace)
         if sample.type == "counter":
             name = name.removesuffix("_total")
+        elif sample.type == "gauge" and name.endswith(_TAKEN):
+            name += "_value"
         with self._lock:
             known = self._families.get(name)
             if any(self._owners.get(taken, name) != name for taken in sample_names(name, sample.type)):
