@@ -64,9 +64,7 @@ class Evaluator:
         for name, series in watched:
             value = values[name]
             series.points += 1
-            if type(value) is float and series.low <= value <= series.high:
-                continue
-            if isinstance(value, (float, int)):
+            if isinstance(value, (float, int)) and not series.low <= value <= series.high:
                 self._value(run, rank, series, record, _float(value), now)
 
     def _value(self, run: RunSeries, rank: int, series: Series, record: Metric, value: float, now: int) -> None:

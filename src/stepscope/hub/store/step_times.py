@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from stepscope.diagnosis.span_names import traits
@@ -10,6 +11,8 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import RunRow, list_runs
 
 MOST_RUNS = 8
+LOOKED_AT = 50
+"""So many of the runs before it are looked at for those that are alike."""
 LEAST_STEPS = 50
 """A run with fewer steps says little."""
 MOST_STEPS = 2000
@@ -21,15 +24,13 @@ _NOT_THE_WORK = re.compile(r"seed|lr|learning_rate|name|note|tag|path|dir|date|t
 def earlier_step_times(engine: Engine, row: RunRow) -> tuple[float, ...]:
     """Return the median step times in seconds of the latest runs before this one, of its project, size and settings."""
     mine = _work(row)
-    before = [
-        each.number for each in list_runs(engine, project=row.project)
-        if each.number != row.number and each.started < row.started and _work(each) == mine
-    ][:MOST_RUNS]  # fmt: skip
+    others = (each for each in list_runs(engine, project=row.project) if each.started < row.started)
+    before = [each.number for each in islice(others, LOOKED_AT) if each.number != row.number and _work(each) == mine]
     if not before:
         return ()
     found = engine.query(
         f"""SELECT run, name, count() AS steps, quantile(0.5)(duration) AS middle FROM spans
-        WHERE run IN {literal.integers(before)} AND step < {MOST_STEPS} AND rank = 0
+        WHERE run IN {literal.integers(before[:MOST_RUNS])} AND step < {MOST_STEPS} AND rank = 0
         AND parent_id = toFixedString('', 8)
         GROUP BY run, name"""
     )
