@@ -21,6 +21,8 @@ STEPS = 5.0
 PATIENCE = 4.0
 """A span that may be long (an evaluation, a checkpoint) is waited for so many times its longest."""
 FIRST_PATIENCE = 120.0
+REPORT_SECONDS = 5.0
+"""A rank reports in which span it is within so many seconds; who is missing is not told before."""
 
 
 class Hang:
@@ -77,6 +79,8 @@ class Hang:
             return None
         inside = {rank: _innermost(self._open.get(rank, {})) for rank in living}
         if any(span is not None and quiet < self._patience(span) for span in inside.values()):
+            return None
+        if quiet < REPORT_SECONDS and None in inside.values():
             return None
         waiting = tuple(sorted(rank for rank, span in inside.items() if span is not None and traits(span.name).waiting))
         missing = tuple(rank for rank in sorted(living) if rank not in waiting)
