@@ -95,6 +95,8 @@ $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
 	@echo "setup: statsd, wandb, trackio"
 	@$(call install,$(VENV)) --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
 	@$(VENV)/bin/python -m venv $(VENV)/clients && $(call install,$(VENV)/clients) wandb==0.31.0 trackio==0.43.0
+	@$(VENV)/bin/python -m venv $(VENV)/clients-wandb-0.18 && $(call install,$(VENV)/clients-wandb-0.18) wandb==0.18.7 "setuptools<80"
+	@$(VENV)/bin/python -m venv $(VENV)/clients-wandb-0.15 && $(call install,$(VENV)/clients-wandb-0.15) wandb==0.15.12 "setuptools<80"
 	@$(VENV)/bin/python -m tests.contrib --fetch asgi || echo "setup: no sources of opentelemetry-instrumentation-asgi" >&2
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
 	@touch $@

@@ -15,8 +15,8 @@ from tests.hub.receivers.wandb.conftest import points, sql, wait_state
 from tests.hub.test_connections import wait_for
 
 FUZZED = int(os.environ.get("STEPSCOPE_TEST_FUZZ_REQUESTS", "300"))
-UPSERT = """mutation UpsertBucket($name: String, $project: String, $config: JSONString) {
-  upsertBucket(input: {name: $name, modelName: $project, config: $config}) {
+UPSERT = """mutation UpsertBucket($name: String, $project: String, $config: JSONString, $host: String) {
+  upsertBucket(input: {name: $name, modelName: $project, config: $config, host: $host}) {
     bucket { id name historyLineCount project { name entity { name } } } inserted } }"""
 RESUME = """query RunResumeStatus($project: String, $name: String!) { model(name: $project) { bucket(name: $name) {
   historyLineCount historyTail summaryMetrics wandbConfig(keys: ["t"]) } } }"""
@@ -103,7 +103,8 @@ def test_resuming_goes_on_at_the_line_count(hub: RunningHub) -> None:
     assert (told["historyLineCount"], json.loads(told["wandbConfig"])) == (2, {"t": {"4": "3.11"}})
     assert json.loads(json.loads(told["historyTail"])[0])["_step"] == 1
     assert "NaN" in told["summaryMetrics"]
-    again = ask(hub, UPSERT, name="resumed", project="p", config=config)["upsertBucket"]
+    ask(hub, UPSERT, name="resumed", project="p", config=config)  # from the process that still runs: no new attempt
+    again = ask(hub, UPSERT, name="resumed", project="p", config=config, host="h")["upsertBucket"]
     assert (again["inserted"], again["bucket"]["historyLineCount"]) == (False, 2)
     assert stream(hub, "resumed", files=block(2, 2)).status == 200
     assert steps(hub, "resumed", 3) == [0, 1, 2]
@@ -127,6 +128,12 @@ def test_no_file_is_written_or_read_outside(hub: RunningHub, name: str) -> None:
     assert hub.request("GET", path).status in (400, 404)
     kept = [path.name for path in (hub.home / "hub" / "files").rglob("*") if path.is_file()]
     assert not set(kept) & {"passwd", "b", "x"}
+
+
+def test_the_address_that_a_client_prints_leads_to_the_run(hub: RunningHub) -> None:
+    """`View run at` opens the run on the page."""
+    answer = hub.request("GET", "/stepscope/p/runs/some%20run")
+    assert (answer.status, answer.headers["location"]) == (302, "/#/run/some%20run")
 
 
 def test_uploads_come_back_with_their_bytes(hub: RunningHub) -> None:

@@ -63,7 +63,8 @@ def describe(runs: TrackedRuns, sent: Sent, given: Mapping[str, Any]) -> None:
     summary = _parsed(given.get("summaryMetrics"))
     if summary is not None:
         about.summary = json.dumps(redact(summary))
-    if not about.attempt or about.resuming:
+    starts = given.get("host") is not None or given.get("jobProgram") is not None  # later descriptions have neither
+    if not about.attempt or (about.resuming and starts):
         begin(runs, sent, resume=about.resuming)
         return
     begin(runs, sent)

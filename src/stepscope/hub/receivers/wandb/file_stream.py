@@ -61,7 +61,7 @@ class FileStream:
     def take(self, data: bytes, project: str, id: str, bound: str | None) -> "Future[None]":
         """Take a request for a run; the future ends when it is safe. Refused when it cannot be read."""
         posted = self._read(data)
-        run = self._runs.find_or_make(project, id)
+        run = self._runs.find_or_make(project, id, bound)
         with run.lock:
             sent = Sent(run, bound)
             begin(self._runs, sent)

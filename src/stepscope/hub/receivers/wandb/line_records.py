@@ -1,10 +1,9 @@
 """Lines of a client's streamed files as records: history, machine metrics and console."""
 
 import json
-import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +18,6 @@ UNREADABLE = "a line that is no JSON object"
 EVENT_VALUES = "wandb.values"
 """What a history line has beside numbers: texts, lists, and media as objects that name their files."""
 _CONSOLE = re.compile(r"(ERROR )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(.*)", re.DOTALL)
-_OWN = ("_step", "_timestamp", "_runtime", "_wandb")
 _parse = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
@@ -65,16 +63,14 @@ def history_records(
 ) -> Decoded:
     """Turn history lines into metrics and events; the step of a line without one is that `before` it."""
     decoded = Decoded()
-    step, records = before, decoded.records
+    step, records, last = before, decoded.records, None
     for row in read_rows(lines):
         if row is None:
             decoded.rejected += 1
             continue
-        time, given = time_of(row, now), as_step(row.get("_step"))
+        last = own = _take_own(row)
+        time, given = time_of(own[1], now), as_step(own[0])
         step = given if given is not None else step
-        decoded.tail = {key: row[key] for key in _OWN[:3] if isinstance(row.get(key), (int, float))}
-        for key in _OWN:
-            row.pop(key, None)
         values, others = split_row(row)
         if values and not definitions:
             records.append(Metric(time, step, None, None, values))
@@ -86,7 +82,19 @@ def history_records(
         if step is not None and (not decoded.times or time >= decoded.times[-1]):
             decoded.times.append(time)
             decoded.steps.append(step)
+    decoded.tail = _tail(last)
     return decoded
+
+
+def _take_own(row: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Take the client's own fields out of a line: step, time and runtime."""
+    row.pop("_wandb", None)
+    return row.pop("_step", None), row.pop("_timestamp", None), row.pop("_runtime", None)
+
+
+def _tail(own: tuple[Any, Any, Any] | None) -> dict[str, Any]:
+    named = zip(("_step", "_timestamp", "_runtime"), own or (), strict=False)
+    return {key: value for key, value in named if isinstance(value, (int, float))}
 
 
 def machine_records(lines: Sequence[str], history: Decoded, before: int | None, now: int) -> Decoded:
@@ -96,10 +104,8 @@ def machine_records(lines: Sequence[str], history: Decoded, before: int | None, 
         if row is None:
             decoded.rejected += 1
             continue
-        time = time_of(row, now)
-        decoded.tail = {key: row[key] for key in _OWN[1:3] if isinstance(row.get(key), (int, float))}
-        for key in _OWN:
-            row.pop(key, None)
+        own = _take_own(row)
+        time, decoded.tail = time_of(own[1], now), _tail(own)
         values = machine_values(split_row(row)[0])
         if values:
             decoded.records.append(Metric(time, history.step_at(time, before), None, "system", values))
@@ -127,9 +133,8 @@ def _stamp(text: str, now: int) -> int:
         return now
 
 
-def time_of(row: Mapping[str, Any], now: int) -> int:
+def time_of(seconds: Any, now: int) -> int:
     """The time of a line in nanoseconds; now where it has none that can be stored."""
-    given = row.get("_timestamp")
-    if not isinstance(given, (int, float)) or not math.isfinite(given) or not 0 < given < 2**33:
-        return now
-    return nanoseconds(given)
+    if isinstance(seconds, (int, float)) and 0 < seconds < 2**33:  # neither NaN nor infinity
+        return nanoseconds(seconds)
+    return now

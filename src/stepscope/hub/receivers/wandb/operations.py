@@ -86,7 +86,7 @@ class RunOperations:
         project, id = given.get("modelName"), given.get("name")
         if isinstance(given.get("id"), str):
             project, id = read_id("Run", given["id"])
-        run = self._runs.find_or_make(_named(project, "uncategorized"), _named(id))
+        run = self._runs.find_or_make(_named(project, "uncategorized"), _named(id), caller.access.project)
         with run.lock:
             inserted, resuming = not run.about.attempt, run.about.resuming
             sent = Sent(run, caller.access.project)
@@ -98,7 +98,8 @@ class RunOperations:
             return {"bucket": made, "inserted": inserted}
 
     def _alert(self, given: Mapping[str, Any], caller: Caller) -> Node:
-        run = self._runs.find_or_make(_named(given.get("projectName"), "uncategorized"), _named(given.get("runName")))
+        project, id = _named(given.get("projectName"), "uncategorized"), _named(given.get("runName"))
+        run = self._runs.find_or_make(project, id, caller.access.project)
         key = digest((run.about.project, run.about.id), json.dumps(given, sort_keys=True, default=str).encode())
         if self._alerts.find(key) is not None:
             return {"success": True}
@@ -116,7 +117,7 @@ class RunOperations:
 
     def _create_files(self, given: Mapping[str, Any], caller: Caller) -> Node:
         project, id = _named(given.get("projectName"), "uncategorized"), _named(given.get("runName"))
-        run = self._runs.find_or_make(project, id)
+        run = self._runs.find_or_make(project, id, caller.access.project)
         names = given.get("files")
         wanted = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
         for name in wanted:

@@ -194,8 +194,11 @@ class TrackedRuns:
         made = self._open[project, id] = OpenRun(folder, about, unsure=True)
         return made
 
-    def find_or_make(self, project: str, id: str) -> OpenRun:
-        """The run of an id in a project, made when it is new."""
+    def find_or_make(self, project: str, id: str, bound: str | None = None) -> OpenRun:
+        """The run of an id in a project, made when it is new; Refused when the token is bound to another project."""
+        if bound not in (None, project):
+            text = f"this token is for the project {bound!r}, not {project!r}"
+            raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
         known = self.find(project, id)
         if known is not None:
             return known

@@ -8,10 +8,11 @@ from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 
 from stepscope.hub.receivers.bodies import read_body, with_body
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
@@ -66,6 +67,7 @@ class Wandb:
             ReceiverRoute(links.PATH, self._linked, methods=("GET",), scope=None),
             ReceiverRoute("/wandb/objects/{project}/{digest}", self._object, methods=("PUT",), stream=True),
             ReceiverRoute("/wandb/manifests/{project}/{artifact}", self._manifest, methods=("PUT",), stream=True),
+            ReceiverRoute(f"/{ENTITY}/{{project}}/runs/{{run}}", self._page, methods=("GET",), scope=None),
             ReceiverRoute("/sdk/otel/v1/{signal}", _drop, scope=None),
         ]
 
@@ -134,6 +136,12 @@ class Wandb:
         artifact.manifest = name
         await run_in_threadpool(self._artifacts.save, artifact)
         return json_response({})
+
+    async def _page(self, request: Request) -> Response:
+        """Lead the address that a client prints to the run on the page."""
+        known = self._runs.find(request.path_params["project"], request.path_params["run"])
+        id = request.path_params["run"] if known is None else known.about.run
+        return RedirectResponse(f"/#/run/{quote(id, safe='')}", HTTPStatus.FOUND)
 
     async def _graphql(self, request: Request) -> Response:
         caller = self._caller(request)
