@@ -257,15 +257,18 @@ def pack_parts(receiver: str, writer: Writer, records: list[Record], numbers: Se
     return first + second, lost + lost_too
 
 
-def pack_whole(batch: IntakeBatch) -> tuple[bytes, int]:
-    """Pack a batch under its sequence number without the records that cannot be packed, and count those."""
+def pack_whole(batch: IntakeBatch) -> tuple[bytes | None, int]:
+    """Pack a batch under its sequence number without the records that cannot be packed, and count those.
+
+    None when its writer cannot be packed: one of its texts has half a surrogate pair.
+    """
     packed = pack(batch)
     if packed is not None:
         return packed, 0
     kept = [record for record in batch.records if _fits(record)]
     packed = pack(msgspec.structs.replace(batch, records=kept))
     if packed is None:
-        kept, packed = [], _encode(msgspec.structs.replace(batch, records=[]))
+        kept, packed = [], pack(msgspec.structs.replace(batch, records=[]))
     return packed, len(batch.records) - len(kept)
 
 

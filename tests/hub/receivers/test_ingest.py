@@ -54,6 +54,20 @@ def test_run_ids_out_of_bounds_are_refused(tmp_path: Path, run: str, seq: int | 
     assert next(iter(upload.rejected)).startswith("the run ")
 
 
+@pytest.mark.parametrize("field", ["run", "project", "name", "host"])
+@pytest.mark.parametrize("seq", [None, 7])
+def test_a_writer_with_half_a_surrogate_pair_is_refused(tmp_path: Path, field: str, seq: int | None) -> None:
+    """JSON can say such a text, and no journal can hold it: its records are counted, and nothing fails."""
+    intake, counters = Intake(tmp_path / "journal" / "intake", WRITER), Counters()
+    entry = Ingest("test", intake, Scrubber(Limits()), counters, SequenceNumbers(), RunOwners())
+    upload = Upload()
+    writer = structs.replace(WRITER, **{field: "half \ud800"})
+    entry.add(upload, writer, [Metric(1, 1, None, None, {"a": 1.0})] * 3, None, seq)
+    entry.submit(upload).result(10)
+    intake.close()
+    assert (upload.taken, upload.batches, counters.total("rejected")) == (0, [], 3)
+
+
 def test_run_ids_within_bounds_are_taken(tmp_path: Path) -> None:
     """Long ones, with spaces, slashes and letters of any script."""
     intake = Intake(tmp_path / "journal" / "intake", WRITER)

@@ -79,7 +79,7 @@ class Ingest:
             upload.batches += packed
         else:
             one, bad = pack_whole(IntakeBatch(self.receiver, writer, seq, kept))
-            upload.batches.append(one)
+            upload.batches += [one] if one is not None else []
         upload.rejected[UNPACKABLE] += bad
         upload.taken += len(kept) - bad
         return ""
