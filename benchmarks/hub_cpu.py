@@ -58,13 +58,14 @@ def _write(home: Path, case: str, scale: float) -> dict[str, int]:
 
 def _open(folder: Path, *, listeners: bool) -> Any:
     from stepscope.hub.home import HubHome
+    from stepscope.hub.home_store import open_home_store
     from stepscope.hub.security.tokens import Tokens
     from stepscope.hub.serve import SWITCH_SECONDS
-    from stepscope.hub.service import Hub, HubOptions, open_kept
+    from stepscope.hub.service import Hub, HubOptions
 
     home = folder / "home"
     kept = HubHome(home)
-    hub = Hub(HubOptions(home=home), kept, open_kept(kept), Tokens(home / "hub" / "tokens.json"))
+    hub = Hub(HubOptions(home=home), kept, open_home_store(kept), Tokens(home / "hub" / "tokens.json"))
     sys.setswitchinterval(SWITCH_SECONDS)
     if not listeners:
         hub.pump.listeners[:] = [hub.presence.take]
