@@ -36,7 +36,7 @@ class Tray:
 class Nothing:
     """An engine without a row, in which the catalog looks up runs."""
 
-    version, modern = "0", True
+    version, modern, shards = "0", True, 1
 
     def query(self, sql: str) -> Answer:
         """Answer every question with no rows, and that for the highest number with 0."""
@@ -59,6 +59,9 @@ class Nothing:
 
     def tree(self, sql: str) -> str | None:
         """Know no tree."""
+
+    def settle(self, tables: Sequence[str]) -> None:
+        """Have no replicas."""
 
     def check(self, table: str) -> list[str]:
         """Find no damage."""

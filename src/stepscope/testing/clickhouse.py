@@ -12,7 +12,7 @@ from pathlib import Path
 PROGRAM = "clickhouse-server"
 _MEGA = 1024 * 1024
 _CONFIG = """<yandex>
-    <logger><level>warning</level><log>{folder}/log</log><errorlog>{folder}/errors</errorlog>
+    <logger><level>{level}</level><log>{folder}/log</log><errorlog>{folder}/errors</errorlog>
         <size>10M</size><count>1</count></logger>
     <listen_host>127.0.0.1</listen_host>
     <tcp_port>{port}</tcp_port>
@@ -50,7 +50,8 @@ def free_port() -> int:
         return int(place.getsockname()[1])
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Tell whether somebody listens on a port of loopback."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
@@ -68,15 +69,25 @@ class ServerProcess:
     """Further elements of its configuration."""
     more_ports: tuple[int, ...] = ()
     """Ports that these open."""
+    ready: str = ""
+    """What its log, then a detailed one, must say before it is ready."""
     process: "subprocess.Popen[bytes] | None" = None
 
-    def start(self, seconds: float = 60.0) -> "ServerProcess":
+    def start(self) -> "ServerProcess":
         """Start it and wait until it answers."""
+        self.launch()
+        self.wait()
+        return self
+
+    def launch(self) -> None:
+        """Start it."""
         path = program()
         if path is None:
             raise FileNotFoundError(f"{PROGRAM} is not installed")
         self.folder.mkdir(parents=True, exist_ok=True)
-        config = _CONFIG.format(folder=self.folder, port=self.port, cache=16 * _MEGA, more=self.more)
+        (self.folder / "log").unlink(missing_ok=True)
+        level = "debug" if self.ready else "warning"
+        config = _CONFIG.format(folder=self.folder, port=self.port, cache=16 * _MEGA, more=self.more, level=level)
         (self.folder / "config.xml").write_text(config)
         (self.folder / "users.xml").write_text(_USERS.format(memory=self.memory, password=self.password))
         with open(self.folder / "output", "ab") as output:
@@ -87,17 +98,19 @@ class ServerProcess:
                 stdout=output,
                 stderr=output,
             )
-        self._wait(seconds)
-        return self
 
-    def _wait(self, seconds: float) -> None:
+    def wait(self, seconds: float = 60.0) -> None:
+        """Wait until it answers."""
         deadline = time.monotonic() + seconds
-        while not all(map(_listens, (self.port, *self.more_ports))):
+        while not (all(map(listens, (self.port, *self.more_ports))) and self._is_ready()):
             assert self.process is not None
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"{PROGRAM} does not answer: {(self.folder / 'output').read_text()[-2000:]}")
             time.sleep(0.02)
+
+    def _is_ready(self) -> bool:
+        return not self.ready or self.ready in (self.folder / "log").read_text(errors="replace")
 
     def stop(self, seconds: float = 30.0) -> None:
         """End it with SIGTERM, or SIGKILL when that takes too long."""

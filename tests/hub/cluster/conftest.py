@@ -14,34 +14,52 @@ from stepscope.hub.store.store import Store, open_server
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
 
 PASSWORD = "s3cret"
+HUB = "0123456789abcdef"
+"""The hub whose stores these are; it can open one again at once."""
+
+
+AddressOf = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def address_of(server: AddressOf) -> AddressOf:
+    """Gives the address of a database; the tests of a cluster have another one."""
+    return server
 
 
 @pytest.fixture(scope="session")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server, up to the name of a database."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AddressOf]:
+    """One server for all tests."""
     if named := os.environ.get("STEPSCOPE_TEST_CLICKHOUSE"):
-        yield named.rstrip("/") + "/"
+        yield lambda database: f"{named.rstrip('/')}/{database}"
         return
     if program() is None:
         pytest.skip(f"{PROGRAM} is not installed")
-    with running(ServerProcess(tmp_path_factory.mktemp("clickhouse"), free_port(), PASSWORD)) as server:
-        yield server.url("")
+    with running(ServerProcess(tmp_path_factory.mktemp("clickhouse"), free_port(), PASSWORD)) as started:
+        yield started.url
 
 
 @pytest.fixture(scope="class")
-def database(request: pytest.FixtureRequest, server_url: str) -> Iterator[str]:
+def database(request: pytest.FixtureRequest, address_of: AddressOf) -> Iterator[str]:
     """The address of a database that no other test has."""
-    name = re.sub(r"\W", "_", f"t_{request.node.name}_{os.getpid()}")
-    yield server_url + name
-    engine = Server(parse(server_url + name))
-    engine.execute(f"DROP DATABASE {name}")
-    engine.close()
+    url = address_of(re.sub(r"\W", "_", f"t_{request.node.name}_{os.getpid()}"))
+    yield url
+    drop(url)
+
+
+def drop(url: str) -> None:
+    """Remove a database from a server; those of a cluster go with it."""
+    place = parse(url)
+    if not place.cluster:
+        engine = Server(place)
+        engine.execute(f"DROP DATABASE {place.database}")
+        engine.close()
 
 
 @pytest.fixture(scope="class")
 def store(database: str) -> Iterator[Store]:
     """One store for the tests of a class; each test has a run of its own."""
-    opened = open_server(database)
+    opened = open_server(database, hub=HUB)
     yield opened
     opened.close()
 
@@ -53,17 +71,17 @@ def run(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def reopen(request: pytest.FixtureRequest, server_url: str) -> Iterator[Callable[[Store | None], Store]]:
+def reopen(request: pytest.FixtureRequest, address_of: AddressOf) -> Iterator[Callable[[Store | None], Store]]:
     """Open a database again and again."""
-    name = re.sub(r"\W", "_", f"t_{request.node.name}_{os.getpid()}")
+    url = address_of(re.sub(r"\W", "_", f"t_{request.node.name}_{os.getpid()}"))
     opened: list[Store] = []
 
     def again(before: Store | None) -> Store:
         if before is not None:
             before.close()
-        opened.append(open_server(server_url + name))
+        opened.append(open_server(url))
         return opened[-1]
 
     yield again
-    opened[-1].engine.execute(f"DROP DATABASE {name}")
     opened[-1].close()
+    drop(url)

@@ -12,7 +12,7 @@ from stepscope.hub.store.address import parse
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.store.lease import Lease
 from stepscope.hub.store.server import Server
-from stepscope.hub.store.store import Store, open_server
+from stepscope.hub.store.store import open_server
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
@@ -115,5 +115,4 @@ class TestLease:
         with pytest.raises(EngineError, match=r"another hub \(d\)"):
             leases[1].check()
         leases[0].release()
-        store = Store(engine, lease=Lease(engine, "f" * 16, "f"))
-        store.close()
+        engine.close()

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stepscope.hub.store import literal
@@ -16,6 +16,13 @@ _MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGN
 _ALWAYS: Settings = {"insert_deduplicate": 0}
 """A commit that was taken back is written again as the same rows, which must not be taken for a repetition."""
 _NEW: Settings = {"mutations_sync": 1, "alter_sync": 1, "low_cardinality_allow_in_native_format": 0}
+_CLUSTER: Settings = {
+    "insert_distributed_sync": 1,
+    "distributed_product_mode": "local",
+    "load_balancing": "in_order",
+    "distributed_ddl_task_timeout": 60,
+}
+"""An insert is on its shards when it returns; subqueries stay on the shard of their run; what was written is read."""
 _GUARDED: Settings = {
     "readonly": 1,
     "timeout_overflow_mode": "throw",
@@ -40,10 +47,10 @@ class Dialect:
 
     modern: bool
 
-    def settings(self, memory: int, threads: int) -> Settings:
+    def settings(self, memory: int, threads: int, *, cluster: bool) -> Settings:
         """The settings of every statement of ours."""
         limits: Settings = {"max_threads": threads, "max_memory_usage": memory}
-        return {**_ALWAYS, **limits, **(_NEW if self.modern else {})}
+        return {**_ALWAYS, **limits, **(_NEW if self.modern else {}), **(_CLUSTER if cluster else {})}
 
     def guarded(self, limits: Limits) -> Settings:
         """The settings of a user-supplied query. An old server stops after the block with the last row wanted."""
@@ -70,4 +77,29 @@ def unfinished(table: str) -> str:
     return (
         "SELECT count() AS left FROM system.mutations "
         f"WHERE database = currentDatabase() AND table = {literal.text(table)} AND NOT is_done"
+    )
+
+
+def replicas_behind(tables: Sequence[str]) -> str:
+    """The query for how many replicas of some tables miss rows that another one took, or cannot write.
+
+    A log with one entry looks like an empty one, so that the very first insert is not waited for.
+    """
+    behind = "log_pointer <= log_max_index AND log_max_index > 0"
+    return (
+        f"SELECT countIf(is_readonly OR inserts_in_queue > 0 OR ({behind})) AS behind "
+        f"FROM system.replicas WHERE database = currentDatabase() AND table IN {literal.texts(tables)}"
+    )
+
+
+def databases(names: Sequence[str]) -> str:
+    """The query for how many of some databases a server has."""
+    return f"SELECT count() AS found FROM system.databases WHERE name IN {literal.texts(names)}"
+
+
+def tables(database: str, name: str) -> str:
+    """The query for whether a server has a table."""
+    return (
+        "SELECT count() AS found FROM system.tables "
+        f"WHERE database = {literal.text(database)} AND name = {literal.text(name)}"
     )

@@ -79,6 +79,7 @@ class Chdb:
     """An open folder. One per process, because the engine supports one path at a time. Connections are pooled."""
 
     modern = True
+    shards = 1
 
     def __init__(self, folder: Path, *, memory: int = 2048 * MEGA, threads: int | None = None) -> None:
         self._library = _library()
@@ -155,6 +156,9 @@ class Chdb:
         with self._connection() as connection:
             found = _run(connection, statement, "JSONCompactEachRow")
         return [f"{table}: part {part}: {message}" for part, good, message in _parts(found) if not good]
+
+    def settle(self, tables: Sequence[str]) -> None:
+        """Return at once: there are no replicas."""
 
     def close(self) -> None:
         """Wait for running queries and close every connection; afterwards another process may open the folder."""

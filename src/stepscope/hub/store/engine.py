@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.model.errors import StepscopeError
 
-_PASSING = frozenset((159, 202, 209, 210, 241, 242, 243, 252, 341, 394, 439))
-"""ClickHouse's codes for: too slow, too busy, no memory, read-only, no space, too many parts, unfinished."""
+_PASSING = frozenset((159, 202, 209, 210, 225, 241, 242, 243, 252, 279, 285, 319, 341, 394, 439, 999))
+"""ClickHouse's codes for: too slow, too busy, no memory, read-only, no space, too many parts, unfinished; servers or
+ZooKeeper that do not answer, and an insert of which nobody knows whether it took place."""
 CANCELLED = 394
 _FULL = frozenset((243,))
 _STARVED = frozenset((173, 241))
@@ -137,6 +138,9 @@ class Engine(Protocol):
     modern: bool
     """Whether codecs, skip indexes and table settings newer than ClickHouse 18.16 can be used."""
 
+    shards: int
+    """How many servers share the rows; those of a run are on one: its number modulo this."""
+
     def execute(self, sql: str) -> None:
         """Run a statement and wait until its effect is complete, mutations included."""
 
@@ -157,6 +161,9 @@ class Engine(Protocol):
 
     def check(self, table: str) -> list[str]:
         """Describe the damage in a table."""
+
+    def settle(self, tables: Sequence[str]) -> None:
+        """Wait until every row that a replica took can be read here; EngineError, which passes, if that takes long."""
 
     def close(self) -> None:
         """Close the engine."""

@@ -45,6 +45,7 @@ class Lease:
     def take(self) -> None:
         """Take the store over; ConfigError while another hub has it."""
         schema.create(self._engine, "hubs", _TABLE)
+        self._engine.settle(("hubs",))
         holder = self._holder()
         if holder is not None and holder.hub != self._hub and holder.left > 0:
             raise ConfigError(

@@ -14,15 +14,18 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.store import dialect
+from stepscope.hub.store import dialect, literal
 from stepscope.hub.store.address import Address
+from stepscope.hub.store.cluster_sql import ClusterSql
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, RowStream, Stop
 from stepscope.hub.store.row_stream import Head, holds_octets, row_stream, too_long
 from stepscope.hub.store.session import NETWORK_ERROR, Session
+from stepscope.model.errors import ConfigError
 
 UNFINISHED = 341
 _LONGEST_PAUSE = 0.5
+SETTLE_SECONDS = 10.0
 
 
 class Server:
@@ -34,32 +37,62 @@ class Server:
         logging.getLogger("clickhouse_driver").addHandler(logging.NullHandler())  # its errors are raised as ours
         self._pool = Pool(address)
         self._threads = ThreadPoolExecutor(address.threads, "stepscope-store")
+        self._cluster = ClusterSql(address.cluster, address.database) if address.cluster else None
         with closing(self._pool.connect(database="")) as first:
-            first.execute(f"CREATE DATABASE IF NOT EXISTS {address.database}")
+            self.shards = _shards(first, address.cluster) if self._cluster else 1
+            self._make_databases(first)
             self._dialect = dialect.of(first.version)
             self.version = ".".join(map(str, first.version))
         self.modern = self._dialect.modern
-        self._pool.settings = self._dialect.settings(address.memory, address.threads)
+        self._pool.settings = self._dialect.settings(address.memory, address.threads, cluster=self._cluster is not None)
+
+    def _make_databases(self, session: Session) -> None:
+        if self._cluster is None:
+            session.execute(f"CREATE DATABASE IF NOT EXISTS {self._address.database}")
+        elif session.query(dialect.databases((self._cluster.database, self._cluster.shard))).one("found") < 2:
+            for sql in self._cluster.databases():
+                session.execute(sql)
 
     def execute(self, sql: str) -> None:
         """Run a statement; mutations are waited for."""
         with self._pool.lend() as session:
-            session.execute(sql)
+            if self._cluster is None:
+                session.execute(sql)
+            elif not self._is_made(session, sql):
+                for each in self._cluster.statements(sql):
+                    self._run(session, each)
             table = dialect.mutated(sql)
             if table and not self.modern:
                 self._wait_for(session, table)
 
+    def _is_made(self, session: Session, sql: str) -> bool:
+        """Tell whether a statement would make what is there: asking every server would need all of them to answer."""
+        made = self._cluster.made_by(sql) if self._cluster else None
+        return made is not None and bool(session.query(dialect.tables(*made)).one("found"))
+
+    def _run(self, session: Session, sql: str) -> None:
+        """Run a statement; a column that an upgrade, cut short, or another hub has added is no error."""
+        try:
+            session.execute(sql)
+        except EngineError as error:
+            if not (" ADD COLUMN " in sql and "already exists" in error.cause):
+                raise
+
     def _wait_for(self, session: Session, table: str) -> None:
         """Wait until the mutations of a table are done; an old server has no setting for that."""
         pause, deadline = 0.01, time.monotonic() + self._address.timeout
-        while session.query(dialect.unfinished(table)).one("left"):
+        while session.query(self._asked(dialect.unfinished(table))).one("left"):
             if time.monotonic() > deadline:
                 raise EngineError(f"the rows of {table} are still being deleted", UNFINISHED)
             self._sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
+    def _asked(self, sql: str) -> str:
+        return self._cluster.query(sql) if self._cluster else sql
+
     def query(self, sql: str) -> Answer:
         """Return the columns of a SELECT; one whose connection breaks is asked once more, of the next host."""
+        sql = self._asked(sql)
         try:
             with self._pool.lend() as session:
                 return session.query(sql)
@@ -112,10 +145,38 @@ class Server:
             found = session.query(f"CHECK TABLE {table}", {"check_query_single_value_result": 0})
         return [f"{table}: part {part}: {why}" for part, good, why in found.rows() if not good]
 
+    def settle(self, tables: Sequence[str]) -> None:
+        """Wait until the replicas that are read have all that ZooKeeper knows of; one server has everything."""
+        if self._cluster is None:
+            return
+        pause, deadline = 0.01, time.monotonic() + SETTLE_SECONDS
+        while True:
+            behind = self.query(dialect.replicas_behind(tables)).one("behind")
+            if not behind:
+                return
+            if time.monotonic() > deadline:
+                why = "have not caught up, or cannot write: is a server or ZooKeeper away?"
+                raise EngineError(f"{behind} replicated tables {why}", UNFINISHED)
+            self._sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
     def close(self) -> None:
         """Wait for what is under way and close every connection."""
         self._threads.shutdown()
         self._pool.close()
+
+
+def _shards(session: Session, cluster: str) -> int:
+    """Count the shards of a cluster; ConfigError when the server does not know it, or weighs its shards."""
+    known = session.query(
+        f"""SELECT toUInt32(max(shard_num)) AS shards, max(shard_weight) AS heaviest FROM system.clusters
+        WHERE cluster = {literal.text(cluster)}"""
+    )
+    if not known.one("shards"):
+        raise ConfigError(f"the server has no cluster {cluster!r} in its configuration: see system.clusters")
+    if known.one("heaviest") > 1:
+        raise ConfigError(f"the shards of the cluster {cluster!r} have weights: all must weigh 1")
+    return int(known.one("shards"))
 
 
 class Pool:

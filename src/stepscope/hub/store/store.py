@@ -1,5 +1,6 @@
 """An open store: batches become rows and a ledger entry in one commit, complete or, after a crash, not at all."""
 
+import contextlib
 import os
 import secrets
 import socket
@@ -91,8 +92,22 @@ class Committer:
     def _commit(self, batches: Sequence[Batch]) -> list[Outcome]:
         outcomes: list[Outcome] = [None] * len(batches)
         fresh = self._fresh(batches, outcomes)
-        if not fresh:
-            return outcomes
+        for part in self._by_shard(fresh):
+            self._commit_part(batches, part, outcomes)
+        if fresh:
+            self._catalog.saved()
+        return outcomes
+
+    def _by_shard(self, fresh: list[tuple[int, Source]]) -> Iterable[list[tuple[int, Source]]]:
+        """Divide batches by the shard of their run: an insert is atomic on one server only, and so is a commit."""
+        parts: dict[int, list[tuple[int, Source]]] = {}
+        for index, source in fresh:
+            parts.setdefault(source.book.number % self._engine.shards, []).append((index, source))
+        return parts.values()
+
+    def _commit_part(
+        self, batches: Sequence[Batch], fresh: Sequence[tuple[int, Source]], outcomes: list[Outcome]
+    ) -> None:
         number = self._last + 1
         built = build(self._catalog, [(source, batches[index].records) for index, source in fresh], number)
         entries = self._entries(batches, fresh, built)
@@ -101,10 +116,8 @@ class Committer:
         self._engine.insert("ledger", books.block(entries, number, self._clock()))
         self._last = number
         self._ledger.accept(entries)
-        self._catalog.saved()
         for part, refusal in built.refusals.items():
             outcomes[fresh[part][0]] = refusal
-        return outcomes
 
     def _fresh(self, batches: Sequence[Batch], outcomes: list[Outcome]) -> list[tuple[int, Source]]:
         """Find the batches that are not stored yet, each with its source; invalid writers are rejected."""
@@ -151,6 +164,7 @@ class Committer:
 
         Totals first: their series are found by the rows of points, which are therefore deleted last.
         """
+        self._engine.settle(("ledger", *FACTS))
         last = self._ledger.last_commit()
         late = f"commit > {last}"
         touched = self._engine.query(f"SELECT DISTINCT series FROM metrics WHERE {late}")["series"]
@@ -226,8 +240,6 @@ class Store:
         self.folder = folder
         self.reserve = reserve
         self._lease = lease
-        if lease is not None:
-            lease.take()
         self.version = schema.prepare(engine)
         self.is_deleted: Callable[[Batch], bool] = lambda batch: False
         """Returns whether a batch belongs to a deleted run; such a batch is skipped like one that was stored before."""
@@ -320,23 +332,22 @@ def open_server(url: str, *, hub: str = "", clock: Callable[[], int] = time.time
     `hub` is the id of the hub that opens it: while another one has it open, it is refused.
     """
     where = address.parse(url)
-    if where.cluster:
-        raise ConfigError("a cluster cannot be the store yet: leave `cluster` out of the address of one server")
     try:
         from stepscope.hub.store.server import Server
     except ImportError as error:
         raise ConfigError("a ClickHouse server as the store needs: pip install 'stepscope[cluster]'") from error
-    engine: Engine | None = None
-    try:
-        engine = Server(where)
-        lease = Lease(engine, hub or secrets.token_hex(8), f"{socket.gethostname()}, pid {os.getpid()}")
-        return Store(engine, lease=lease, clock=clock)
-    except BaseException as error:
-        if engine is not None:
-            engine.close()
-        if isinstance(error, EngineError):
+    with contextlib.ExitStack() as undo:
+        try:
+            engine = Server(where)
+            undo.callback(engine.close)
+            lease = Lease(engine, hub or secrets.token_hex(8), f"{socket.gethostname()}, pid {os.getpid()}")
+            lease.take()
+            undo.callback(lease.release)
+            store = Store(engine, lease=lease, clock=clock)
+            undo.pop_all()
+            return store
+        except EngineError as error:
             raise ConfigError(f"the store at {where} cannot be opened: {error.cause}") from error
-        raise
 
 
 def _why(path: Path, error: EngineError) -> str:

@@ -1,0 +1,177 @@
+"""A real cluster on loopback: ZooKeeper and ClickHouse servers in shards and replicas, each a process of its own."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepscope.testing.clickhouse import ServerProcess, free_port, program
+
+CLUSTER = "main"
+JARS = Path("/usr/share/java")
+"""Where Debian's package libzookeeper-java puts ZooKeeper and what it needs."""
+_ZOOKEEPER = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_CONNECTED = "DDLWorker: Waiting a watch"
+"""An old server that is given a statement for the cluster before it has found ZooKeeper crashes."""
+_LIBRARIES = (
+    "zookeeper",
+    "zookeeper-jute",
+    "slf4j-api",
+    "slf4j-nop",
+    "netty-*",
+    "metrics-core",
+    "snappy-java",
+    "jline2",
+)
+
+
+def missing() -> str:
+    """Name what a cluster needs and is not installed; empty when all is there."""
+    wanted = {"clickhouse-server": program(), "java": shutil.which("java")}
+    wanted["libzookeeper-java"] = "there" if (JARS / "zookeeper.jar").exists() else None
+    return ", ".join(name for name, found in wanted.items() if not found)
+
+
+@dataclass
+class ZooKeeperProcess:
+    """A ZooKeeper of one node."""
+
+    folder: Path
+    port: int
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self, seconds: float = 60.0) -> "ZooKeeperProcess":
+        """Start it and wait until it serves: it listens a while before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        jars = [str(jar) for name in _LIBRARIES for jar in sorted(JARS.glob(f"{name}.jar"))]
+        config = self.folder / "zoo.cfg"
+        config.write_text(
+            f"dataDir={self.folder}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            "tickTime=1000\nadmin.enableServer=false\nmaxClientCnxns=100\n4lw.commands.whitelist=srvr\n"
+        )
+        with open(self.folder / "output", "ab") as output:
+            self.process = subprocess.Popen(
+                ["java", "-Xmx128m", "-cp", ":".join(jars), _ZOOKEEPER, str(config)],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        deadline = time.monotonic() + seconds
+        while not self._serves():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"ZooKeeper does not answer: {(self.folder / 'output').read_text()[-2000:]}")
+            time.sleep(0.05)
+        return self
+
+    def _serves(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=2) as wire:
+            wire.sendall(b"srvr")
+            return b"Mode: " in b"".join(iter(lambda: wire.recv(4096), b""))
+        return False
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@dataclass
+class ClusterProcesses:
+    """ZooKeeper and the servers, `servers[shard][replica]`."""
+
+    zookeeper: ZooKeeperProcess
+    servers: Sequence[Sequence[ServerProcess]]
+    password: str = ""
+
+    def start(self) -> "ClusterProcesses":
+        """Start everything, the servers all at once."""
+        self.zookeeper.start()
+        every = [server for shard in self.servers for server in shard]
+        for server in every:
+            server.launch()
+        for server in every:
+            server.wait()
+        return self
+
+    def kill(self) -> None:
+        """End everything with SIGKILL."""
+        for shard in self.servers:
+            for server in shard:
+                server.kill()
+        self.zookeeper.kill()
+
+    def url(self, database: str = "stepscope") -> str:
+        """Its address as a store."""
+        hosts = ",".join(f"127.0.0.1:{server.port}" for shard in self.servers for server in shard)
+        access = f"default:{self.password}@" if self.password else ""
+        return f"clickhouse://{access}{hosts}/{database}?cluster={CLUSTER}"
+
+
+def configured(folder: Path, *, shards: int = 2, replicas: int = 2, password: str = "") -> ClusterProcesses:
+    """Lay out a cluster in a folder, without starting it."""
+    zookeeper = ZooKeeperProcess(folder / "zookeeper", free_port())
+    ports = [[(free_port(), free_port()) for _ in range(replicas)] for _ in range(shards)]
+    remote = "".join(
+        "<shard><internal_replication>true</internal_replication>"
+        + "".join(
+            f"<replica><host>127.0.0.1</host><port>{port}</port><user>default</user>"
+            f"<password>{password}</password></replica>"
+            for port, _ in shard
+        )
+        + "</shard>"
+        for shard in ports
+    )
+    shared = f"""<remote_servers><{CLUSTER}>{remote}</{CLUSTER}></remote_servers>
+        <zookeeper><node><host>127.0.0.1</host><port>{zookeeper.port}</port></node></zookeeper>
+        <distributed_ddl><path>/clickhouse/task_queue/ddl</path></distributed_ddl>
+        <interserver_http_host>127.0.0.1</interserver_http_host>"""
+    servers = [
+        [
+            ServerProcess(
+                folder / f"server-{shard}-{replica}",
+                port,
+                password,
+                more=f"""{shared}<interserver_http_port>{between}</interserver_http_port>
+                <macros><shard>{shard}</shard><replica>{replica}</replica></macros>""",
+                ready=_CONNECTED,
+            )
+            for replica, (port, between) in enumerate(each)
+        ]
+        for shard, each in enumerate(ports)
+    ]
+    return ClusterProcesses(zookeeper, servers, password)
+
+
+@contextlib.contextmanager
+def running_cluster(folder: Path, *, password: str = "") -> Iterator[ClusterProcesses]:
+    """Run two shards of two replicas until the end of the context."""
+    made = configured(folder, password=password)
+    try:
+        yield made.start()
+    finally:
+        made.kill()
+
+
+def main(folder: str) -> None:
+    """Run a cluster in a folder until SIGINT or SIGTERM."""
+    if lacking := missing():
+        raise SystemExit(f"not installed: {lacking}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), running_cluster(Path(folder).absolute()) as cluster:
+        sys.stdout.write(f"STEPSCOPE_STORE='{cluster.url()}'\n")
+        sys.stdout.flush()
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
