@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from stepscope.hub.receivers.otlp import NO_RECORDED_VALUE
-from stepscope.wire.otlp.protobuf_fields import delimited
+from stepscope.wire.otlp.protobuf_writing import delimited
 from stepscope.wire.otlp.replies import read_status
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import JSON, PROTOBUF, RunningHub

@@ -1,9 +1,14 @@
 """The shape of a source: it recognises files of one tool, and reads the runs in them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from stepscope.model.records import Metric
+from stepscope.wire.wandb_rows import split_row
 
 Skip = Callable[[str, int], None]
 """Counts what cannot be imported, by reason."""
@@ -57,3 +62,19 @@ class Source(Protocol):
 
     def find(self, path: Path) -> list[FoundRun]:
         """Return the runs in a file or below a folder; none when there are no files of this tool."""
+
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def add_row(
+    records: list[bytes], time: int, step: int | None, category: str | None, row: Mapping[str, Any], skip: Skip
+) -> int:
+    """Append a metric with the numbers of a row, nested ones under joined keys, and return how many they are."""
+    values, others = split_row(row)
+    for value in others.values():
+        kind = value.get("_type") if isinstance(value, Mapping) else None
+        skip("values that are not numbers" if kind is None else f"values of type {kind}", 1)
+    if values:
+        records.append(_pack(Metric(time, step, None, category, values)))
+    return len(values)

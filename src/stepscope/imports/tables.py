@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stepscope.imports.rows import add_row
-from stepscope.imports.source import Chunk, FoundRun, Skip
+from stepscope.imports.source import Chunk, FoundRun, Skip, add_row
 from stepscope.journal import layout
 from stepscope.wire.wandb_rows import number
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.imports.rows import add_row
-from stepscope.imports.source import Chunk, FoundRun, Skip
+from stepscope.imports.source import Chunk, FoundRun, Skip, add_row
 from stepscope.journal import layout
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert, Event, Log

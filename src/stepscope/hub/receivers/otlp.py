@@ -31,7 +31,7 @@ from stepscope.wire.otlp.otlp_names import (
     Signal,
     encoding_of,
 )
-from stepscope.wire.otlp.protobuf_fields import scan
+from stepscope.wire.otlp.protobuf_writing import scan
 from stepscope.wire.otlp.replies import BadRequest, Rejections, write_reply
 
 NO_RECORDED_VALUE = "a point without a recorded value"

@@ -7,7 +7,7 @@ import msgspec
 
 from stepscope.model.errors import StepscopeError
 from stepscope.wire.otlp.otlp_names import Encoding, Signal
-from stepscope.wire.otlp.protobuf_fields import MASK, delimited, scan, text, varint
+from stepscope.wire.otlp.protobuf_writing import MASK, delimited, scan, text, varint
 
 _EXAMPLES = 3
 _NOUNS: dict[Signal, str] = {"traces": "spans", "metrics": "data points", "logs": "log records"}

@@ -11,7 +11,7 @@ from stepscope.wire.otlp.encode.metric_points import Temporality, write_metrics
 from stepscope.wire.otlp.encode.scope_messages import resource_of, write_resource, write_scope
 from stepscope.wire.otlp.encode.span_log_messages import write_log, write_span
 from stepscope.wire.otlp.otlp_names import SIGNALS, Signal
-from stepscope.wire.otlp.protobuf_fields import delimited
+from stepscope.wire.otlp.protobuf_writing import delimited
 
 LIMIT = 4 * 1024 * 1024
 """The largest request, unless a single record is larger: the default limit of gRPC servers."""

@@ -8,7 +8,7 @@ from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metr
 from stepscope.wire.otlp import otlp_names
 from stepscope.wire.otlp.encode.scope_messages import Pairs
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
-from stepscope.wire.otlp.protobuf_fields import MASK, delimited, varint, zigzag
+from stepscope.wire.otlp.protobuf_writing import MASK, delimited, varint, zigzag
 
 _WIDEST = 20_000
 """Histograms further apart than this are not merged: the buckets between them would use up the memory."""

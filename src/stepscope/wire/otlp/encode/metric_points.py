@@ -13,7 +13,7 @@ from stepscope.wire.otlp import otlp_names
 from stepscope.wire.otlp.encode.histogram_points import add, subtract, write_distribution, write_exemplars
 from stepscope.wire.otlp.encode.scope_messages import Pairs, write_scope
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
-from stepscope.wire.otlp.protobuf_fields import MASK, delimited, text, varint
+from stepscope.wire.otlp.protobuf_writing import MASK, delimited, text, varint
 
 _pack = msgspec.msgpack.Encoder(order="sorted").encode
 

@@ -10,7 +10,7 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs
 from stepscope.wire.otlp import otlp_names
 from stepscope.wire.otlp.otlp_names import ATTR_SCOPE, ATTR_STEP_NAME, ATTR_TRACE_STATE
-from stepscope.wire.otlp.protobuf_fields import MASK, delimited, text, varint
+from stepscope.wire.otlp.protobuf_writing import MASK, delimited, text, varint
 
 _DOUBLE = Struct("<cd").pack
 _INT64 = 2**63

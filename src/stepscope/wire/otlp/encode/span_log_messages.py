@@ -7,7 +7,7 @@ from stepscope.model.names import severity_word
 from stepscope.model.records import Alert, Attrs, Event, Link, Log, Span, SpanEvent
 from stepscope.wire.otlp import otlp_names
 from stepscope.wire.otlp.encode.scope_messages import Pairs, write_value
-from stepscope.wire.otlp.protobuf_fields import MASK, delimited, name, text, varint
+from stepscope.wire.otlp.protobuf_writing import MASK, delimited, name, text, varint
 
 _TIMES = Struct("<cQcQ").pack
 _TIME = Struct("<cQ").pack

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct, error
 
+from stepscope.wire import protobuf_fields
+
 _ONE_BYTE = tuple(bytes((n,)) for n in range(128))
 _FIXED64 = Struct("<Q")
 _FIXED32 = Struct("<I")
@@ -46,16 +48,17 @@ def name(tag: bytes, value: str) -> bytes:
 
 
 def scan(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (field number, value) of a message; ValueError where it is no protobuf."""
+    """Yield (field number, value) of a message; ValueError for invalid protobuf."""
+    read = protobuf_fields.varint
     position = 0
     while position < len(data):
-        tag, position = _read_varint(data, position)
+        tag, position = read(data, position)
         wire = tag & 7
         if wire == 0:
-            number, position = _read_varint(data, position)
-            yield tag >> 3, number
+            number, position = read(data, position)
+            yield tag >> 3, number & MASK
         elif wire == 2:
-            length, position = _read_varint(data, position)
+            length, position = read(data, position)
             if position + length > len(data):
                 raise ValueError("a field is cut off")
             yield tag >> 3, data[position : position + length]
@@ -69,16 +72,3 @@ def scan(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             position += fixed.size
         else:
             raise ValueError(f"wire type {wire}")
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            raise ValueError("a number is cut off")
-        byte = data[position]
-        position += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number & MASK, position
-    raise ValueError("a number is too long")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from stepscope.wire.otlp.protobuf_fields import delimited, scan, text, varint, zigzag
+from stepscope.wire.otlp.protobuf_writing import delimited, scan, text, varint, zigzag
 
 
 @given(st.integers(0, 2**64 - 1))
