@@ -195,12 +195,19 @@ def _check_trace(proxy: RunningHub, service: ServicePeer) -> None:
 
 
 def _check_run(proxy: RunningHub) -> None:
-    run = proxy.request("GET", "/api/runs/session-1").json()
-    assert (run["name"], run["status"], run["step"]) == ("through", "finished", 3)
+    run: dict[str, Any] = {}
+
+    def is_stored() -> bool:
+        run.update(proxy.request("GET", "/api/runs/session-1").json())
+        return (run["status"], run["step"]) == ("finished", 3)
+
+    wait_for(is_stored, 30)
+    assert run["name"] == "through"
     answer = proxy.request("GET", "/api/runs/session-1/series?key=trainer/loss:sum&key=tinker/forward_backward_seconds")
     assert str(LOSS) in answer.body.decode()
-    events = proxy.request("GET", "/api/logs?run=session-1&limit=500").json()["logs"]
-    (refused,) = [each for each in events if each["name"].endswith("api_status_error")]
+    asked = "/api/logs?run=session-1&name=APIFuture.result_async.api_status_error"
+    wait_for(lambda: len(proxy.request("GET", asked).json()["logs"]) == 1, 30)
+    (refused,) = proxy.request("GET", asked).json()["logs"]
     spans = proxy.request("GET", f"/api/traces/{refused['trace_id']}").json()["spans"]
     assert spans[0]["name"] == "tinker.optim_step"
     assert spans[0]["attrs"]["tinker.request_id"] == refused["attrs"]["request_id"]

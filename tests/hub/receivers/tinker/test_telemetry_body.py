@@ -84,6 +84,13 @@ def test_events_without_an_id_have_the_same_one_again() -> None:
     assert len(set(first)) == 2
 
 
+@pytest.mark.parametrize("data", [r'"\ud800"', "[" * 900 + "]" * 900, "1" * 400, "1e999"])
+def test_strange_values_spoil_nothing(data: str) -> None:
+    """Whatever JSON can spell is read, and the other events of the request with it."""
+    body = f'{{"session_id":"s","events":[{{"event_name":"a","event_data":{{"x":{data}}}}},{{"event_name":"b"}}]}}'
+    assert [record.name for record in events(body.encode())] == ["a", "b"]
+
+
 def test_unknown_fields_are_kept() -> None:
     """What a newer client adds to a request or an event is an attribute."""
     body = {

@@ -31,6 +31,7 @@ MOST_KNOWN = 50_000
 POLL = "retrieve_future"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\b")
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2
+_MOST_STATES = 100
 _TRAINING = ("forward_backward", "forward", "optim_step")
 _SET_UP = ("client.config", "client.dynamic_config", "auth.token", "healthz")
 """What a client asks for before it has a session; a server may not have all of it."""
@@ -185,7 +186,8 @@ class Operations:
         parts = path.split("/")
         if "sessions" in parts[:-1]:
             return parts[parts.index("sessions") + 1]
-        return (ids.model_id or ids.sampling_session_id).partition(":")[0] if ":" in ids.model_id else ""
+        id = ids.model_id or ids.sampling_session_id
+        return id.partition(":")[0] if ":" in id else ""
 
     def _step(self, session: str, name: str) -> int | None:
         """The number of optimizer steps that a session asked for; None before the first pass."""
@@ -230,10 +232,12 @@ class Operations:
     def _polled(self, exchange: Exchange, end: int) -> None:
         operation = exchange.operation
         operation.polls += 1
-        poll = read_poll(exchange.status, exchange.headers, bytes(exchange.answer)) if exchange.status else None
-        if poll is not None and poll.queue_state:
+        is_whole = exchange.status and not exchange.error
+        poll = read_poll(exchange.status, exchange.headers, bytes(exchange.answer)) if is_whole else None
+        if poll is not None and poll.queue_state not in ("", *(state.name for state in operation.states[-1:])):
             attrs = {"reason": poll.reason} if poll.reason else {}
             operation.states.append(SpanEvent(end, poll.queue_state, attrs))
+            del operation.states[:-_MOST_STATES]
         made: list[Record] = [self._request_span(exchange, end, "tinker.poll", operation.queue_id)]
         if poll is not None and poll.is_over and not operation.ready:
             operation.ready = end
@@ -245,7 +249,7 @@ class Operations:
     def _ended(self, operation: Operation, end: int, error: str) -> list[Record]:
         queue = self._span(operation, operation.queue_id, operation.span_id, "tinker.queue", operation.accepted, end)
         attrs = {"tinker.polls": operation.polls, "tinker.request_id": operation.request_id}
-        queue = structs.replace(queue, attrs=attrs, events=tuple(operation.states[-100:]))
+        queue = structs.replace(queue, attrs=attrs, events=tuple(operation.states))
         values: dict[str, Any] = {
             f"{operation.name}_seconds": (end - operation.began) / 1e9,
             f"{operation.name}_queue_seconds": (end - operation.accepted) / 1e9,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from http import HTTPStatus
 
 import h11
@@ -24,8 +25,9 @@ _HOP_BY_HOP = frozenset(
 _NOT_SENT = _HOP_BY_HOP | {b"host", b"expect", b"traceparent"}
 _NOT_ANSWERED = _HOP_BY_HOP | {b"date"}
 """The hub's server adds a date of its own."""
-_CREDENTIALS = (b"x-api-key", b"authorization", b"cf-access-client-id", b"cf-access-client-secret")
-_OURS = f"{PREFIX}_".encode()
+_ACCESS_ID, _ACCESS_SECRET = b"cf-access-client-id", b"cf-access-client-secret"
+_CREDENTIALS = (b"x-api-key", b"authorization", _ACCESS_SECRET)
+_OURS = re.compile(rf"(tml-|bearer\s+)?{PREFIX}_".encode(), re.IGNORECASE)
 _CLIENT_LEFT = "the client left"
 
 
@@ -115,9 +117,9 @@ class _Passing:
         """The client's headers for the service; a token of this hub is not for it."""
         given: list[tuple[bytes, bytes]] = self._scope["headers"]
         found = [(name, value) for name, value in given if name not in _dropped(given, _NOT_SENT)]
-        if any(name in _CREDENTIALS and _OURS in value for name, value in found):
-            is_access = any(name == b"cf-access-client-secret" and _OURS in value for name, value in found)
-            ours = _CREDENTIALS[2:] if is_access else _CREDENTIALS
+        ours = {name for name, value in found if name in _CREDENTIALS and _OURS.match(value)}
+        if ours:
+            ours |= {_ACCESS_ID} if _ACCESS_SECRET in ours else set()
             found = [(name, value) for name, value in found if name not in ours]
         if any(name == b"transfer-encoding" for name, _ in given):
             found.append((b"transfer-encoding", b"chunked"))

@@ -112,7 +112,7 @@ def _event(
     """Read one event; `before` is the one in front of it, `alike` counts those without an id that look the same."""
     identity = _text(said.get("event_id"))
     if not identity:
-        content = hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).hexdigest()
+        content = _digest(said)
         alike[content] += 1
         identity = f"{content}/{alike[content]}"
     index = said.get("event_session_index")
@@ -131,6 +131,14 @@ def _event(
     trace = _hex(attrs.get("trace_id"), 16)
     record = Event(moment or clock(), _step(attrs), None, trace, None, _severity(said), name, attrs)
     return ClientEvent(record, identity, index, _text(attrs.get("request_id")))
+
+
+def _digest(said: Mapping[str, Any]) -> str:
+    try:
+        spelled = repr(said)  # JSON can spell texts that UTF-8 cannot
+    except RecursionError:
+        spelled = "an event too deep to be told from others"
+    return hashlib.blake2b(spelled.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def _name(said: Mapping[str, Any]) -> str:
