@@ -11,7 +11,7 @@ frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
 ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-peers)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt check test test-page test-chaos test-all test-pythons bench run lock clean
+.PHONY: help setup fmt check test test-page test-chaos test-all test-pythons bench run cluster lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ bench: $(BENCH)/.ready-package ## measure Stepscope and its peers in one run, in
 run: $(VENV)/.ready-run ## train the demo model and show the run
 	@$(VENV)/bin/stepscope demo $(ARGS)
 
+cluster: setup ## run a ClickHouse cluster of 2 shards x 2 replicas on loopback until Ctrl-C
+	@$(VENV)/bin/python -m stepscope.testing.clickhouse_cluster $(or $(ARGS),build/cluster)
+
 lock: setup ## resolve requirements/*.lock anew; ARGS=bench for one of them
 	@$(VENV)/bin/python tools/lock.py $(ARGS)
 
@@ -91,7 +94,7 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 
 # What only some tests need: servers and a browser from Debian, a fuzzer where it has a wheel, a daemon from npm.
 $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
-	@sh tools/debian.sh chromium openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
+	@sh tools/debian.sh chromium clickhouse-server default-jre-headless libzookeeper-java openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
 	@echo "setup: statsd, wandb, trackio"
 	@$(call install,$(VENV)) --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
 	@$(VENV)/bin/python -m venv $(VENV)/clients && $(call install,$(VENV)/clients) wandb==0.31.0 trackio==0.43.0

@@ -25,8 +25,8 @@ def test_help_names_every_target() -> None:
     """`make` alone lists what it can do."""
     targets = [line.split()[1] for line in make().splitlines()]
     assert targets == [
-        *("help", "setup", "fmt", "check", "test", "test-page", "test-chaos", "test-pythons"),
-        *("bench", "run", "lock", "clean"),
+        *("help", "setup", "fmt", "check", "test", "test-page", "test-chaos", "test-all", "test-pythons"),
+        *("bench", "run", "cluster", "lock", "clean"),
     ]
 
 
