@@ -129,6 +129,7 @@ class Diagnosing:
     def catch_up(self, run: str) -> float:
         """Diagnose a run to its end now, on the thread of the caller; the share that is diagnosed then."""
         with self._work:
+            self._look()
             self._drain()
             if run in self._live:
                 self._tick([self._live[run]])
@@ -175,9 +176,7 @@ class Diagnosing:
 
     def step(self) -> bool:
         """Do one piece of work; whether there is more to do at once."""
-        if not self._looked:
-            self._replays.look()
-            self._looked = True
+        self._look()
         moved = self._drain()
         now = self._clock()
         if now - self._ticked >= TICK_SECONDS:
@@ -196,6 +195,12 @@ class Diagnosing:
             self._settle([done])
         self._let_go(now)
         return moved or self._replays.is_moving
+
+    def _look(self) -> None:
+        """Find out, once, which runs were not diagnosed before this hub started."""
+        if not self._looked:
+            self._replays.look()
+            self._looked = True
 
     def _drain(self) -> bool:
         """Diagnose what was stored since; a run that is not followed yet is replayed."""
