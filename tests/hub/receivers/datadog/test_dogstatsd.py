@@ -3,6 +3,7 @@
 import socket
 import struct
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from datadog.dogstatsd.base import DogStatsd as Client
@@ -11,6 +12,7 @@ from stepscope.hub.counters import Counters, Label
 from stepscope.hub.intake import SequenceNumbers
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.datadog import dogstatsd
+from stepscope.hub.receivers.datadog.samples import Samples
 from stepscope.hub.receivers.datadog.sockets import open_sockets, udp_address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.scrub import Scrubber
@@ -137,6 +139,36 @@ def test_streams_that_break(datadog_hub: DatadogHub) -> None:
         for at in struct.pack("<I", len(frame)) + frame:
             made.send(bytes([at]))
         datadog_hub.wait_rows("broken", 1)
+
+
+class Endless:
+    """Samples of a sender who never stops: each datagram read brings another."""
+
+    def __init__(self, inner: Samples, port: int) -> None:
+        self._inner, self._port = inner, port
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def take(self, text: str, now: int, host: str = "") -> None:
+        """Send what was taken again."""
+        self._inner.take(text, now, host)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+            made.sendto(text.encode(), ("127.0.0.1", self._port))
+
+
+def test_a_flood_does_not_keep_a_hub_from_stopping() -> None:
+    """What has come is read when the hub stops, for a while; a sender who goes on does not hold it."""
+    tray = Tray()
+    ingest = Ingest("dogstatsd", tray, Scrubber(Limits()), Counters(), SequenceNumbers(), RunOwners())  # type: ignore[arg-type]
+    (opened,) = open_sockets([udp_address("127.0.0.1:0")])
+    server = dogstatsd.DogStatsd(ingest, [opened])
+    server._samples = Endless(server._samples, opened.address.port)  # type: ignore[assignment]
+    Client("127.0.0.1", opened.address.port, disable_telemetry=True).gauge("m", 1)
+    server.start()
+    server.stop()
+    assert not server._thread.is_alive()
+    assert b"m" in b"".join(tray.batches)
 
 
 def test_lost_datagrams_are_shown() -> None:

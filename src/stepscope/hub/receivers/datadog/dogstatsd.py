@@ -21,6 +21,8 @@ from stepscope.wire.datadog.dogstatsd_lines import BAD_TEXT
 NAME = "dogstatsd"
 DRAIN_SECONDS, INTERVAL_SECONDS = 0.25, 1.0
 """How long records wait to be handed on, and for how long counts and sets are summed up."""
+STOP_SECONDS, FAILED_SECONDS = 1.0, 0.1
+"""How long what has come is read when the hub stops, and how long a failure waits."""
 MOST_LINES = 20_000
 """Lines after which records are handed on at once."""
 BURST = 256
@@ -72,7 +74,8 @@ class DogStatsd:
     def _loop(self) -> None:
         while not self._stopping.is_set():
             self._turn(DRAIN_SECONDS)
-        while self._turn(0):  # what the kernel holds
+        until = self._clock() + STOP_SECONDS
+        while self._turn(0) and self._clock() < until:  # what the kernel holds; a flood has no end
             pass
         self._samples.end_interval(time.time_ns())
         done = self._hand_on()
@@ -89,6 +92,7 @@ class DogStatsd:
             self._tick(self._clock())
         except Exception as error:  # a bug must not end the thread: it is counted, and what follows is read
             self._ingest.reject(f"a failure of the hub: {type(error).__name__}")
+            self._stopping.wait(FAILED_SECONDS)
             return False
         return bool(ready)
 
