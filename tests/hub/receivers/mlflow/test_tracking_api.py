@@ -1,5 +1,6 @@
 """MLflow's REST API at a hub: what is logged can be read back at once, exactly, and is an ordinary run."""
 
+import base64
 import json
 import math
 import time
@@ -148,6 +149,30 @@ def test_the_same_value_twice_is_one(server: RestCalls) -> None:
     for metrics in ([point("loss", 1.0, 1)], [point("loss", 1.0, 1), point("loss", 2.0, 1)]):
         assert server.post("runs/log-batch", {"run_id": run, "metrics": metrics}).status == 200
     assert history(server, run, "loss") == [(1, 1.0), (1, 2.0)]
+
+
+def test_numbers_beyond_an_int64_are_no_trouble_of_the_hub(server: RestCalls) -> None:
+    """In a filter, a page token or an id they find nothing, or are refused."""
+    run, far = server.create_run(), "9" * 40
+    token = base64.b64encode(b'{"offset": 9000000000000000000}').decode()
+    asked = [
+        server.post("runs/search", {"experiment_ids": ["0"], "filter": f"start_time > {far}"}),
+        server.post("runs/search", {"experiment_ids": [far]}),
+        server.get("metrics/get-history", run_id=run, metric_key="loss", page_token=token),
+        server.get("experiments/get", experiment_id=far),
+        server.post("runs/create", {"experiment_id": far, "start_time": far}),
+    ]
+    assert [answer.status for answer in asked] == [200, 200, 200, 404, 400]
+
+
+def test_a_sample_of_an_interval_is_even(server: RestCalls) -> None:
+    """It has the first and the last value, and those between in equal distances."""
+    run = server.create_run()
+    server.post(
+        "runs/log-batch", {"run_id": run, "metrics": [point("v", step, step, T + step) for step in range(1000)]}
+    )
+    found = server.get("metrics/get-history-bulk-interval", run_ids=run, metric_key="v", max_results=5).body["metrics"]
+    assert [each["step"] for each in found] == [0, 200, 400, 600, 999]
 
 
 def test_secrets_are_masked_before_the_disk(hub: RunningHub, server: RestCalls) -> None:

@@ -144,7 +144,8 @@ def _value(kind: str, key: str, token: _Token, subject: Subject) -> Value:
         if token.kind != "number":
             what = "metric" if kind == METRIC else f"numeric attribute: {key}"
             raise refused(f"Expected numeric value type for {what}. Found {token.text}")
-        return int(token.text) if token.text.isdecimal() and kind == ATTRIBUTE else float(token.text)
+        whole = kind == ATTRIBUTE and token.text.isdecimal() and len(token.text) < 19  # an int64
+        return int(token.text) if whole else float(token.text)
     if token.kind == "text" or (token.kind == "name" and token.text[:1] == token.text[-1:] == '"'):
         return token.text[1:-1]
     if token.kind == "name":

@@ -1,14 +1,17 @@
 """All values of a metric, from the store of the hub: whole, by pages, of several runs, or a sample of an interval."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from stepscope.hub.receivers.mlflow.mlflow_runs import spell
 from stepscope.hub.receivers.mlflow.run_records import MILLION
 from stepscope.hub.store import literal
+from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import run_number
 
+_FARTHEST = 2**40
+"""No series has so many values."""
 _BY_TIME = "time, step, if(isNaN(value), 0, value)"
 _BY_STEP = "step, time, if(isNaN(value), 0, value), isNaN(value)"
 
@@ -23,33 +26,37 @@ class Value(NamedTuple):
 
 def history(engine: Engine, run: str, key: str, most: int | None = None, offset: int = 0) -> list[Value]:
     """Return the values of a metric by time; the same value at the same time and step is one."""
+    if offset >= _FARTHEST:
+        return []
     limit = f"LIMIT {most} OFFSET {offset}" if most is not None else f"LIMIT {2**63 - 1} OFFSET {offset}"
-    return _values(engine, run, key, f"ORDER BY {_BY_TIME} {limit}")
+    found = _ask(engine, run, key, f"ORDER BY {_BY_TIME} {limit}")
+    return _values(found, range(len(found.array("time")))) if found is not None else []
 
 
-def _values(engine: Engine, run: str, key: str, rest: str, where: str = "1") -> list[Value]:
+def _ask(engine: Engine, run: str, key: str, rest: str, where: str = "1") -> Answer | None:
+    """Return the columns of a metric's values; None when the store does not know the run."""
     number = run_number(engine, run)
     if number is None:
-        return []
+        return None
     series = f"SELECT series FROM series WHERE run = {number} AND key = {literal.text(key)}"
-    found = engine.query(
-        f"SELECT DISTINCT step, time, value FROM metrics WHERE series IN ({series}) AND {where} {rest}"
-    )
-    return [Value(time // MILLION, step, value) for step, time, value in found.rows("step", "time", "value")]
+    return engine.query(f"SELECT DISTINCT step, time, value FROM metrics WHERE series IN ({series}) AND {where} {rest}")
+
+
+def _values(found: Answer, where: Iterable[int]) -> list[Value]:
+    steps, times, values = (found.array(name) for name in ("step", "time", "value"))
+    return [Value(int(times[at]) // MILLION, int(steps[at]), float(values[at])) for at in where]
 
 
 def sample(engine: Engine, run: str, key: str, most: int, steps: tuple[int, int] | None) -> list[Value]:
     """Return at most so many values by step, evenly spaced, the first and the last among them."""
     where = "1" if steps is None else f"step BETWEEN {steps[0]} AND {steps[1]}"
-    found = _values(engine, run, key, f"ORDER BY {_BY_STEP}", where)
-    size = len(found)
-    if size <= most:
-        return found
+    found = _ask(engine, run, key, f"ORDER BY {_BY_STEP}", where)
+    size = len(found.array("time")) if found is not None else 0
+    if found is None or size <= most:
+        return _values(found, range(size)) if found is not None else []
     share, larger = divmod(size, most)
-    starts = [at * share + min(at, larger) for at in range(most)]
-    picked = [found[at] for at in starts]
-    picked[-1] = found[-1]
-    return picked
+    starts = [at * share + min(at, larger) for at in range(most - 1)]
+    return _values(found, [*starts, size - 1])
 
 
 def describe(key: str, values: Sequence[Value], run: str = "") -> list[dict[str, Any]]:
