@@ -1,17 +1,29 @@
 """Noise at MLflow's API; MLFLOW_FUZZ_REQUESTS sets how many requests."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from tests.fuzz.mlflow_requests import Noise
-from tests.hub.conftest import StartHub
+from tests.hub.conftest import RunningHub
 from tests.hub.receivers.mlflow.rest_calls import RestCalls
 
 REQUESTS = int(os.environ.get("MLFLOW_FUZZ_REQUESTS", "1000"))
 
 
-def test_noise_is_refused_and_blocks_nothing(start_hub: StartHub) -> None:
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[RunningHub]:
+    """A hub that dies with the test."""
+    pytest.importorskip("chdb")
+    made = RunningHub(tmp_path / "home").start()
+    yield made
+    made.kill()
+
+
+def test_noise_is_refused_and_blocks_nothing(hub: RunningHub) -> None:
     """No request is answered with a 5xx, the hub's memory is bounded, and what is good after it is taken."""
-    hub = start_hub()
     server = RestCalls(hub.port)
     runs = [server.create_run(run_name=f"r{at}") for at in range(3)]
     noise = Noise(7, runs)
