@@ -177,7 +177,7 @@ const fold = (row, setClosed) =>
 
 function countWords({ rows, matched, total, loading, state }, filter) {
   if (total === null) return "";
-  const part = filter ? `${count(matched)} of ${count(total)} runs` : `${count(total)} runs`;
+  const part = filter ? `${count(matched)} of ${many(total)}` : many(total);
   return (
     part +
     (loading && rows.length < matched ? `, ${count(rows.length)} loaded` : "") +
