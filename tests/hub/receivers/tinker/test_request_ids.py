@@ -26,7 +26,7 @@ def forward_backward() -> bytes:
     [
         (JSON, b'{"session_id": "s", "model_seq_id": 0}', Ids(session_id="s")),
         (JSON, b'{"target":{"sampling_session_id":"t"},"request_id":"r"', Ids(sampling_session_id="t", request_id="r")),
-        ({**JSON, "content-encoding": "gzip"}, gzip.compress(b'{"request_id":"r"}'), Ids(request_id="r")),
+        ({**JSON, "content-encoding": "gzip"}, gzip.compress(b'{"request_id":"r"}', mtime=0), Ids(request_id="r")),
         ({**JSON, "content-encoding": "br"}, b'{"request_id":"r"}', Ids()),
         (JSON, b"\xff\x00", Ids()),
         (PROTOBUF, b"", Ids()),
