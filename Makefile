@@ -32,8 +32,8 @@ check: setup ## lint, types, import contracts, sizes, links; stops at the first 
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
 	@sh tools/page/run.sh check
 
-# The lanes of tests/lanes.py, four files at a time (ARGS=-n0 for one): many tests wait for other processes.
-pytest = $(VENV)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+# The lanes of tests/lanes.py, three files at a time (ARGS=-n0 for one): many tests wait for other processes.
+pytest = $(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test: setup ## run the tests of the core, with one pass over every view of the page
 	@$(pytest) -m core $(ARGS)
@@ -94,7 +94,7 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 
 # What only some tests need: servers and a browser from Debian, a fuzzer where it has a wheel, a daemon from npm.
 $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
-	@sh tools/debian.sh chromium clickhouse-server default-jre-headless libzookeeper-java openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
+	@sh tools/debian.sh chromium-headless-shell clickhouse-server default-jre-headless libzookeeper-java openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
 	@echo "setup: statsd, wandb, trackio"
 	@$(call install,$(VENV)) --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
 	@$(VENV)/bin/python -m venv $(VENV)/clients && $(call install,$(VENV)/clients) wandb==0.31.0 trackio==0.43.0

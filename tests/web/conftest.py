@@ -18,7 +18,9 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the page is driv
 
 from tests.hub.conftest import PACKAGE, RunningHub  # noqa: E402
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""Commands that start a browser, the lightest first."""
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -65,7 +67,7 @@ class Browser:
 def browser() -> Iterator[Browser]:
     """The browser; its driver has an event loop running in this thread, so it does not outlive the tests of a file."""
     if CHROMIUM is None:
-        pytest.skip("chromium is not installed (apt-get install chromium)")
+        pytest.skip("chromium is not installed (apt-get install chromium-headless-shell)")
     with playwright.sync_playwright() as driver:
         driven = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield Browser(driven)

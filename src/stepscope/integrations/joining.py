@@ -148,7 +148,7 @@ def counted(method: Method) -> Method:
 class Categories:
     """Sorts values into categories by the prefix of their keys, which is then removed.
 
-    It stays on where it is one of `whole`, and where the short name is taken: a key that had no prefix comes first,
+    It stays on where it is one of `kept`, and where the short name is taken: a key that had no prefix comes first,
     then the one that had the name in an earlier call, then those of earlier prefixes. Their order in a call counts
     for nothing.
     """
