@@ -8,6 +8,8 @@ import { bytes, clock, count, plain } from "../parts/format.js";
 import { Confirm, toast } from "../parts/overlays.js";
 
 const GOING = ["running", "stalled", "importing"];
+// One function for all renders: Preact would focus a field anew, and select what was typed, at each update of the run.
+const focus = (element) => element?.focus();
 
 // The name, which can be changed where it stands; an empty one restores what was recorded.
 export function Name({ run, onEdit }) {
@@ -21,9 +23,9 @@ export function Name({ run, onEdit }) {
   };
   if (open) {
     return html`<form class="name-form" onSubmit=${save}>
-      <input name="name" class="name-field" aria-label="Name of the run" value=${run.name || ""} maxlength="256"
+      <input name="name" class="name-field" aria-label="Name of the run" defaultValue=${run.name || ""} maxlength="256"
           autocomplete="off"
-        ref=${(element) => element?.focus()} onFocus=${(event) => event.target.select()} onKeyDown=${(event) => {
+        ref=${focus} onFocus=${(event) => event.target.select()} onKeyDown=${(event) => {
           if (event.key === "Escape") setOpen(false);
         }} />
       <button class="button primary">Save</button>
@@ -66,7 +68,7 @@ export function Described({ run, onEdit }) {
     ${
       open
         ? html`<form class="notes-form" onSubmit=${save}>
-          <textarea name="notes" aria-label="Notes" rows="3" maxlength="65536" ref=${(element) => element?.focus()}
+          <textarea name="notes" aria-label="Notes" rows="3" maxlength="65536" ref=${focus}
               onKeyDown=${keys}>${run.notes}</textarea>
         <div><button class="button primary">Save</button>
           <button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></div>
@@ -163,7 +165,7 @@ export function Tags({ run, onEdit }) {
         ? html`<form onSubmit=${add}>
           <input name="tag" class="tag-field" aria-label="New tags, NAME or NAME=VALUE"
               placeholder="name or name=value" list="known-tags" autocomplete="off" maxlength="256"
-          ref=${(element) => element?.focus()} onKeyDown=${(event) => {
+          ref=${focus} onKeyDown=${(event) => {
             if (event.key === "Escape") setAdding(false);
           }} onBlur=${(event) => {
             if (!event.target.value.trim()) setAdding(false);
