@@ -53,7 +53,7 @@ def test_journal_left_behind(start_hub: StartHub) -> None:
     folder = hub.home / "hub"
     shutil.rmtree(folder / "store")
     (folder / "STEPSCOPE_HUB").unlink()
-    assert {"journal", "cursors"} <= set(os.listdir(folder)) <= {"alerts.log", "journal", "cursors", "lock"}
+    assert {"journal", "cursors"} <= set(os.listdir(folder)) <= {"alerts.log", "files", "journal", "cursors", "lock"}
     hub.start()
     hub.wait_stored("otlp_http", 10)
 

@@ -64,6 +64,7 @@ def test_names_tags_and_keys_are_masked(tmp_path: Path) -> None:
     run = stepscope.init(
         project=address.format(1), name=address.format(2), tags=[address.format(3)], home=tmp_path, otel=False
     )
+    run.flush()  # before it is renamed
     logging.getLogger(address.format(4)).warning("a line")
     run.tag(address.format(5))
     run.rename(address.format(6))

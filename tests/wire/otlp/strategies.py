@@ -38,7 +38,9 @@ values = st.recursive(
 attrs = st.dictionaries(keys, values, max_size=4)
 trace_ids = st.binary(min_size=16, max_size=16).filter(any)
 span_ids = st.binary(min_size=8, max_size=8).filter(any)
-steps = st.tuples(int64, st.none() | st.text(min_size=1, max_size=8)) | st.just((None, None))
+steps = st.tuples(st.integers(1 - 2**63, 2**63 - 1), st.none() | st.text(min_size=1, max_size=8)) | st.just(
+    (None, None)
+)
 contexts = st.tuples(trace_ids, st.none() | span_ids) | st.just((None, None))
 scopes = st.sampled_from(("", "lib", "библиотека"))
 
