@@ -21,8 +21,8 @@ pytest.importorskip("chdb")
 
 MEGA = 1024 * 1024
 REQUESTS, POINTS = 60, 20
-GROWTH = 1280 * MEGA
-"""What requests can take as a whole (docs/hub.md: 1,168 MiB), and a tenth for what the allocator keeps."""
+GROWTH = 1168 * MEGA
+"""What requests can take as a whole (docs/hub.md)."""
 
 
 def bomb(piece: bytes, size: int) -> bytes:
