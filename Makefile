@@ -5,6 +5,9 @@ VENV := .venv
 BENCH := .venv-bench
 install = sh tools/install.sh $(1)
 
+# Each module is compiled once, not in each of the hundreds of processes that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # jax, tensorflow and torch are large, so they are installed only for FRAMEWORKS=1 and in CI.
 in_ci := $(filter-out 0 false,$(CI))
 frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
