@@ -1,4 +1,4 @@
-"""Datagrams that were lost between Datadog's clients and the hub, by what the clients count of themselves."""
+"""Datagrams lost between Datadog clients and the hub, computed from the clients' own telemetry."""
 
 import time
 from collections.abc import Callable, Hashable
@@ -10,14 +10,14 @@ SETTLING_SECONDS = 60.0
 
 
 class Loss(NamedTuple):
-    """Datagrams of a client that were lost on the way, and those it dropped itself."""
+    """Datagrams lost in transit, and those dropped by the client."""
 
     lost: int
     unsent: int
 
 
 class _Client:
-    """What came from one address since it last told what it sent."""
+    """The datagrams received from one address since its last telemetry."""
 
     __slots__ = ("received", "trusted")
 
@@ -28,10 +28,9 @@ class _Client:
 
 
 class ClientLoss:
-    """Compares what clients say they sent with what came from them, address by address. Not thread-safe.
+    """Compares sent with received datagrams, by address. Not thread-safe.
 
-    From time to time a client tells how many datagrams it has sent since it told so last; the datagram that tells
-    counts for the next time.
+    A client reports how many datagrams it has sent since its last report; the report itself counts for the next one.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,11 +40,11 @@ class ClientLoss:
         self._said: dict[str, float] = {}
 
     def note(self, name: str, value: float) -> None:
-        """Take one of the counts in the datagram that is read now."""
+        """Store one of the counts in the current datagram."""
         self._said[name] = self._said.get(name, 0) + value
 
     def came(self, sender: Hashable) -> Loss | None:
-        """Count a datagram that was read, None for a sender without an address; say what it told of loss."""
+        """Count a datagram (None for a sender without an address) and return the loss it reported."""
         client = self._clients.get(sender)
         if client is None:
             while len(self._clients) >= MOST_CLIENTS:

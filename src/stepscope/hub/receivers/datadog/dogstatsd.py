@@ -1,4 +1,4 @@
-"""The DogStatsD server: one thread reads all sockets, and hands records on four times a second."""
+"""The DogStatsD server: one thread reads all sockets and submits records four times a second."""
 
 import contextlib
 import selectors
@@ -39,7 +39,7 @@ _COUNT = Instrument("sum", cumulative=False)
 
 
 class DogStatsd:
-    """Listens until it is stopped; malformed lines are counted by reason and end nothing."""
+    """Listens until it is stopped; malformed lines are counted by reason."""
 
     def __init__(self, ingest: Ingest, opened: Sequence[Opened], clock: Callable[[], float] = time.monotonic) -> None:
         self._ingest, self._opened, self._clock = ingest, opened, clock
@@ -54,14 +54,14 @@ class DogStatsd:
         self._thread = threading.Thread(target=self._loop, name="stepscope-dogstatsd", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start listening."""
         for address, bound in self._opened:
             read = self._accept if address.transport == "unixstream" else self._read_datagrams
             self._selector.register(bound, selectors.EVENT_READ, read)
         self._thread.start()
 
     def stop(self) -> None:
-        """Read what has come, hand it on, and close the sockets."""
+        """Drain the sockets, submit the records, and close the sockets."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -83,7 +83,7 @@ class DogStatsd:
             done.result(5.0)
 
     def _turn(self, seconds: float) -> bool:
-        """Read what has come; False when nothing has."""
+        """Read the sockets that are ready; False when none is."""
         try:
             ready = self._selector.select(seconds)
             for key, _ in ready:
@@ -116,7 +116,7 @@ class DogStatsd:
 
     def _count(self, done: "Future[None]", taken: int) -> None:
         if not done.cancelled() and done.exception() is not None:
-            self._ingest.drop(UNSAFE, taken)  # there is nobody to ask for them again
+            self._ingest.drop(UNSAFE, taken)  # UDP has no retries: they are lost
 
     def _read_datagrams(self, bound: socket.socket) -> None:
         view = memoryview(self._buffer)
@@ -142,7 +142,7 @@ class DogStatsd:
             self._report(loss)
 
     def _readable(self, data: bytes) -> str:
-        """The lines of a datagram that are UTF-8."""
+        """Return the lines of a datagram that are valid UTF-8."""
         kept = []
         for line in data.split(b"\n"):
             try:
@@ -152,7 +152,7 @@ class DogStatsd:
         return "\n".join(kept)
 
     def _report(self, loss: Loss) -> None:
-        """Count what a client lost, and record it in the run that it sends to."""
+        """Count a client's loss, and record it in the client's run."""
         self._ingest.drop(LOST, loss.lost)
         self._ingest.drop(UNSENT, loss.unsent)
         process = self._samples.last
@@ -180,23 +180,23 @@ class DogStatsd:
         self._connections -= 1
 
     def take_frame(self, data: memoryview) -> None:
-        """Take the lines of a frame."""
+        """Process the lines of a frame."""
         self._take(data, None)
 
     def refuse_frame(self, reason: str) -> None:
-        """Count a frame that cannot be read."""
+        """Count a rejected frame."""
         self._ingest.reject(reason)
 
 
 class _Frames:
-    """One connection of a stream socket: frames, each with its length in front."""
+    """One connection of a stream socket, with length-prefixed frames."""
 
     def __init__(self, server: DogStatsd) -> None:
         self._server = server
         self._held = bytearray()
 
     def read(self, connection: socket.socket) -> None:
-        """Read what has come, and take the frames that are whole."""
+        """Read available bytes and process the complete frames."""
         try:
             data = connection.recv(4 * LONGEST_FRAME)
         except BlockingIOError:
@@ -211,7 +211,7 @@ class _Frames:
             self._server.end_connection(connection)
 
     def _take_frames(self) -> bool:
-        """Take the whole frames; False when one is too large, for nothing after it can be read."""
+        """Process complete frames; False when one is too large, after which the stream cannot be read."""
         start, held = 0, memoryview(bytes(self._held))
         while len(held) - start >= 4:
             size = int.from_bytes(held[start : start + 4], "little")
@@ -228,5 +228,5 @@ class _Frames:
 
 
 def is_local(host: str) -> bool:
-    """Tell whether a datagram came from this machine."""
+    """Return whether a datagram came from this machine."""
     return host.startswith("127.") or is_loopback(host)

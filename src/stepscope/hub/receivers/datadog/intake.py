@@ -1,4 +1,4 @@
-"""Datadog's HTTP intake: series, distribution points, events, service checks and logs of unmodified clients."""
+"""Datadog's HTTP intake for unmodified clients: series, distribution points, events, service checks and logs."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ Reply = Callable[["Taken"], Response]
 
 
 class Taken(NamedTuple):
-    """A request that could be read: when it is safe, what of it was refused, and the answer's event if it was one."""
+    """A parsed request: a future for when it is on disk, what was refused, and the event to return, if any."""
 
     safe: "Future[None]"
     refused: Mapping[str, int]
@@ -62,17 +62,17 @@ class Datadog:
         self._repeats: Repeats[Taken] = Repeats()
 
     def routes(self) -> list[ReceiverRoute]:
-        """The paths of the intake; the API of Tinker shares their first part, so each is named whole."""
+        """Return the routes, with full paths: Tinker's API has the same prefix."""
         found = [ReceiverRoute(path, self._taker(path, reply)) for path, (_, reply) in PATHS.items()]
         return [*found, ReceiverRoute("/api/v1/validate", _validate, methods=("GET",))]
 
     def credential(self, head: RequestHead) -> str:
-        """The API key in a header or a parameter, or a bearer token."""
+        """Return the API key from a header or parameter, or a bearer token."""
         shown = head.headers.get("dd-api-key", "") or bearer(head.headers.get("authorization", ""))
         return shown or parse_qs(head.query).get("api_key", [""])[0]
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write a list of errors; a key that is missing or unknown is forbidden, as Datadog has it."""
+        """Return a list of errors; a missing or unknown key is 403, as with Datadog."""
         denied = refusal.status in _DENIED
         message = f"Forbidden: {refusal.message}" if denied else refusal.message
         status = int(HTTPStatus.FORBIDDEN) if denied else int(refusal.status)
@@ -90,7 +90,7 @@ class Datadog:
             access, said = access_of(request.scope), _said(request)
             try:
                 taken = await with_body(request, self._workers, lambda data: self.take(path, data, said, access))
-                await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that leaves cancels only its own wait
+                await asyncio.shield(asyncio.wrap_future(taken.safe))  # a disconnect cancels only its own wait
             except BadBody as error:
                 raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
             return reply(taken)
@@ -98,9 +98,9 @@ class Datadog:
         return answer
 
     def take(self, path: str, data: bytes, said: Mapping[str, str], access: Access) -> Taken:
-        """Decode a request and hand it on; BadBody when nothing of it can be taken.
+        """Decode a request and submit its records; BadBody when nothing can be decoded.
 
-        One that came before is answered as then, and not taken again: its client lost the answer.
+        A retried request gets the same response and is not stored again.
         """
         who = access.token.id if access.token is not None else ""
         key = digest((path, who, *(f"{name}={value}" for name, value in sorted(said.items()))), data)
@@ -114,7 +114,7 @@ class Datadog:
             self._ingest.reject("unreadable request")
             raise
         taken = self._hand_on(reading, access)
-        if not clock.asked:  # two requests without times may be alike and yet not the same
+        if not clock.asked:  # two different requests without times can be identical
             self._repeats.keep(key, taken)
             taken.safe.add_done_callback(lambda done: self._forget_failed(key, done))
         return taken
@@ -143,7 +143,7 @@ class Datadog:
 
 
 class _Clock:
-    """The time, for items that have none."""
+    """The time for items without one."""
 
     asked = False
 
@@ -153,7 +153,7 @@ class _Clock:
 
 
 def _said(request: Request) -> dict[str, str]:
-    """What the address and headers of a request say of its logs."""
+    """Return the log fields in the query and headers of a request."""
     said = {name: request.query_params[name] for name in _LOG_PARAMETERS if name in request.query_params}
     return said | {"content_type": request.headers.get("content-type", "").partition(";")[0].strip().lower()}
 
@@ -201,7 +201,7 @@ def _event_reply(taken: Taken) -> Response:
 
 
 def _shown(notice: Notice) -> dict[str, Any]:
-    """An event as the answer has it, without its text and tags: answers are remembered."""
+    """Return an event for the response, without its text and tags: responses are kept in memory."""
     return {
         "id": notice.time,
         "id_str": str(notice.time),

@@ -1,4 +1,4 @@
-"""The processes that send samples: the run, step and series of each, and what waits to be recorded."""
+"""The processes that send samples: run, step, series and pending records of each."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ SAMPLES: dict[PointType, Instrument] = {
 
 
 class Track:
-    """The step that one rank of a run is at, shared by all that send for it."""
+    """The current step of one rank of a run, shared by all its processes."""
 
     __slots__ = ("axis", "members", "step", "strength")
 
@@ -37,7 +37,7 @@ class Track:
         self.members: list[Process] = []
 
     def advance(self, step: int, axis: str | None, strength: int, now: int) -> None:
-        """Go to a step, unless a stronger metric decides; what came before stays at the step before."""
+        """Advance to a step, unless a stronger metric sets it; earlier values keep the earlier step."""
         if strength <= self.strength and (step, axis) != (self.step, self.axis):
             for process in self.members:
                 process.close_values()
@@ -46,7 +46,7 @@ class Track:
 
 
 class Process:
-    """One process of a run: the series it has sent, and the records that wait."""
+    """One process of a run: its series and pending records."""
 
     __slots__ = ("counting", "origin", "records", "seen", "series", "track", "waiting")
 
@@ -62,7 +62,7 @@ class Process:
         self.seen = 0.0
 
     def is_busy(self) -> bool:
-        """Whether it has something that is not drained yet."""
+        """Whether it has pending records."""
         return bool(self.records or self.waiting or self.counting)
 
     def close_values(self) -> None:
@@ -72,14 +72,14 @@ class Process:
         self.waiting.clear()
 
     def end_interval(self, now: int) -> None:
-        """Make records of the sums, and of the sizes of the sets."""
+        """Record the sums and the set sizes."""
         for stream in self.counting:
             stream.end_interval(now)
         self.counting.clear()
 
 
 class Stream:
-    """The lines of one process with the same type, rate and tags: metrics that differ in their names only."""
+    """The metrics of one process with the same type, rate and tags."""
 
     __slots__ = ("attrs", "axis", "began", "instrument", "keys", "members", "process", "scale", "step",
                  "sums", "time", "type", "values")  # fmt: skip
@@ -104,7 +104,7 @@ class Stream:
         """When the interval of its sums began."""
 
     def put(self, key: str, value: float, now: int) -> None:
-        """Add a value to the next record; a key that it has already begins another, a nanosecond later."""
+        """Add a value to the pending record; a repeated key starts another, a nanosecond later."""
         if key in self.values:
             self.close()
         if not self.values:
@@ -125,7 +125,7 @@ class Stream:
         self.members.setdefault(key, set()).add(member)
 
     def record_at(self, at: int, key: str, value: float) -> None:
-        """Record a value that has its own time; a count is not added to others."""
+        """Record a value with its own time; a count is not aggregated."""
         made = Instrument("sum", cumulative=False) if self.type == "c" else self.instrument
         self._record(at, {key: value * self.scale if self.type == "c" else value}, made)
 
@@ -136,7 +136,7 @@ class Stream:
             self.values = {}
 
     def end_interval(self, now: int) -> None:
-        """Make records of the sums and of the sizes of the sets."""
+        """Record the sums and the set sizes."""
         if self.sums:
             self._record(now, self.sums, Instrument("sum", cumulative=False, start=self.began))
             self.sums = {}
@@ -155,7 +155,7 @@ class Stream:
 
 
 class Processes:
-    """All processes known, within bounds. Not thread-safe."""
+    """All known processes, up to a limit. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -169,7 +169,7 @@ class Processes:
         return iter(self._known.values())
 
     def find(self, origin: Origin) -> Process | None:
-        """The process of an origin; None when there are too many."""
+        """Return the process of an origin; None when there are too many."""
         key = origin.key
         process = self._known.get(key)
         if process is None:
@@ -182,11 +182,11 @@ class Processes:
         return process
 
     def touch(self, process: Process) -> None:
-        """Note that a process is not silent."""
+        """Mark a process as active."""
         process.seen = self._clock()
 
     def admits(self, process: Process, series: int) -> bool:
-        """Count a series of a process, given its hash; False when there are too many."""
+        """Count a series of a process by its hash; False when there are too many."""
         if series in process.series:
             return True
         if len(process.series) >= MOST_SERIES or (self._series >= MOST_SERIES_IN_ALL and not self._make_room()):
@@ -196,7 +196,7 @@ class Processes:
         return True
 
     def _make_room(self) -> bool:
-        """Forget processes that have been silent for long; False when there is none."""
+        """Evict inactive processes; False when there are none."""
         since = self._clock() - IDLE_SECONDS
         idle = [key for key, process in self._known.items() if process.seen < since and not process.is_busy()]
         for key in idle:

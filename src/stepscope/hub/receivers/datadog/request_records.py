@@ -1,4 +1,4 @@
-"""Items of an HTTP request as records, sorted by process and given their step by the gauges of the step beside them."""
+"""Items of an HTTP request as records, grouped by process, with the step taken from step gauges."""
 
 import bisect
 import threading
@@ -23,7 +23,7 @@ _Said = tuple[int, int, str | None]
 
 
 class StepHistory:
-    """The steps of one rank by their times, as gauges said them."""
+    """The steps of one rank by time, from step gauges."""
 
     def __init__(self) -> None:
         self._strength = NO_STEP_YET
@@ -31,7 +31,7 @@ class StepHistory:
         self._known: set[_Said] = set()
 
     def add(self, strength: int, at: int, step: int, axis: str | None) -> None:
-        """Note a step, unless a stronger metric says it; a stronger one makes others forgotten."""
+        """Add a step, unless a stronger metric is known; a stronger one replaces the history."""
         if strength < self._strength:
             self._strength, self._steps, self._known = strength, [], set()
         if strength == self._strength and (at, step, axis) not in self._known:
@@ -41,16 +41,15 @@ class StepHistory:
                 self.trim(MOST_AT_ONCE)
 
     def trim(self, most: int = MOST_STEPS) -> None:
-        """Forget the oldest."""
+        """Drop the oldest steps."""
         if len(self._steps) > most:
             del self._steps[:-most]
             self._known = set(self._steps)
 
     def find(self, at: int, index: int, count: int) -> Step:
-        """The step of the `index`-th of `count` points of a series that have the same time.
+        """Return the step of point `index` of `count` points of a series with the same time.
 
-        Times are whole seconds. As many steps as points in one second belong to each other in their order; else the
-        last step until then is the best guess.
+        Times are whole seconds. As many steps as points in a second are paired in order; else the last step is used.
         """
         low = bisect.bisect_left(self._steps, at, key=_time)
         high = bisect.bisect_right(self._steps, at, key=_time)
@@ -64,7 +63,7 @@ def _time(said: _Said) -> int:
 
 
 class Steps:
-    """The histories of all ranks, for the values come in other requests than the steps."""
+    """The step histories of all ranks, since values and steps come in different requests."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -72,11 +71,11 @@ class Steps:
         self._known: dict[tuple[str, int], StepHistory] = {}
 
     def find(self, origin: Origin) -> StepHistory | None:
-        """The history of an origin's rank."""
+        """Return the history of an origin's rank, if any."""
         return self._known.get((origin.run, origin.rank))
 
     def make(self, origin: Origin) -> StepHistory:
-        """The history of an origin's rank, made when there is none."""
+        """Return the history of an origin's rank, creating it if needed."""
         rank = origin.run, origin.rank
         if rank not in self._known:
             while len(self._known) >= MOST_RANKS:
@@ -86,7 +85,7 @@ class Steps:
 
 
 class RequestRecords:
-    """Sorts the items of one request."""
+    """Converts the items of one request to records."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -94,7 +93,7 @@ class RequestRecords:
         self._places: dict[Hashable, Place] = {}
 
     def sort(self, items: Sequence[Item]) -> list[Group]:
-        """Turn items into the records of their processes."""
+        """Return the records of items, by process."""
         points = [item for item in items if isinstance(item, Point)]
         with self._steps.lock:
             touched = {id(found): found for point in points if (found := self._note_step(point)) is not None}
@@ -113,7 +112,7 @@ class RequestRecords:
         return place
 
     def _note_step(self, point: Point) -> StepHistory | None:
-        """Note the step that a gauge says; None when it is another metric."""
+        """Add the step of a step gauge; None for any other metric."""
         strength = step_strength(point.name) if point.type == "g" else None
         if strength is None or not isinstance(point.value, (int, float)) or point.value != point.value // 1:
             return None
@@ -129,7 +128,7 @@ class RequestRecords:
         return history.find(at, index, count) if history is not None else (None, None)
 
     def _add_points(self, points: Sequence[Point]) -> None:
-        """Make a record of the points of one moment and step, as far as their keys differ."""
+        """Combine points with the same time and step into one record, as long as their keys differ."""
         totals = Counter((point.name, point.tags, point.host, point.time) for point in points)
         seen: Counter[Hashable] = Counter()
         open_records: dict[Hashable, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Lines of DogStatsD as records: parsed, sorted by process, given their step, with counts and sets summed up."""
+"""DogStatsD lines as records, grouped by process, with their step; counts and sets are aggregated."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,14 +24,14 @@ _FAR = 2.0**53
 
 
 class Drained(NamedTuple):
-    """Records of one process, in the order they came."""
+    """Records of one process, in order of arrival."""
 
     origin: Origin
     records: list[Record]
 
 
 class Samples:
-    """Turns lines into records of processes. Not thread-safe: the listening thread uses it."""
+    """Converts lines to records. Used by the listening thread only."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Samples:
         self._members = 0
 
     def take(self, text: str, now: int, host: str = "") -> None:
-        """Take the lines of a datagram; `host` is the sender's if it is another machine, `now` is when it came."""
+        """Process the lines of a datagram; `host` is a remote sender's, `now` is the time of arrival."""
         streams = self._streams
         taken = None
         for line in text.split("\n"):
@@ -69,7 +69,7 @@ class Samples:
                         number = float(value)
                     except ValueError:
                         number = _FAR
-                    if -_FAR < number < _FAR:  # what is not finite, or not exact as a float, takes the other way
+                    if -_FAR < number < _FAR:  # values that are not finite or not exact as a float take the slow path
                         if stream.type == "c":
                             stream.add(key, number, now)
                         else:
@@ -86,20 +86,20 @@ class Samples:
         self.lines += text.count("\n") + 1
 
     def settle(self) -> None:
-        """Make records of the values taken; those of one moment share a record."""
+        """Convert pending values to records; values with the same time share one."""
         for process in self._processes:
             if process.waiting:
                 process.close_values()
 
     def end_interval(self, now: int) -> None:
-        """Make records of the counts and sets."""
+        """Record the counts and set sizes."""
         for process in self._processes:
             if process.counting:
                 process.end_interval(now)
         self._members = 0
 
     def drain(self) -> Iterator[Drained]:
-        """Give out the records that were made."""
+        """Return and clear the finished records."""
         self.settle()
         self.lines = 0
         for process in self._processes:
@@ -150,7 +150,7 @@ class Samples:
                 stream.put(key, number, now)
 
     def _key(self, stream: Stream, name: str, *, remember: bool = True) -> str:
-        """The key of a metric's name, once its series is admitted."""
+        """Return the key of a metric if its series is within the limit."""
         key = stream.keys.get(name)
         if key is None:
             if len(name) > LONGEST:
@@ -178,7 +178,7 @@ class Samples:
 
     def _process(self, place: Place) -> Process:
         process = self._processes.find(place.origin)
-        if self._processes.forgot:  # no line may reach a process that is not drained any more
+        if self._processes.forgot:  # cached streams must not refer to an evicted process
             self._processes.forgot = False
             self._streams.clear()
         if process is None:

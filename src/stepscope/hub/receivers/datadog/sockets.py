@@ -1,4 +1,4 @@
-"""The sockets of DogStatsD: their addresses, and how they are opened and removed."""
+"""DogStatsD sockets: addresses, opening, removal."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
 
 def udp_address(text: str) -> Address:
-    """Read HOST:PORT, HOST or :PORT; ValueError when it is none."""
+    """Parse HOST:PORT, HOST or :PORT, or raise ValueError."""
     parts = urlsplit(text if "://" in text else f"udp://{text}")
     if parts.scheme != "udp" or parts.path:
         raise ValueError(f"{text!r} is not an address: use HOST:PORT, such as 127.0.0.1:{_PORT}")
@@ -45,7 +45,7 @@ def udp_address(text: str) -> Address:
 
 
 def unix_address(text: str) -> Address:
-    """Read the path of a socket for datagrams, or unixstream://PATH for a stream; ValueError when it is none."""
+    """Parse the path of a datagram socket, or unixstream://PATH for a stream socket, or raise ValueError."""
     scheme, found, path = text.partition("://")
     if not found:
         scheme, path = "unix", text
@@ -56,7 +56,7 @@ def unix_address(text: str) -> Address:
 
 
 def check_remote(addresses: Iterable[Address], *, allowed: bool) -> None:
-    """Refuse to listen to other machines, unless that is allowed: DogStatsD has no tokens."""
+    """Refuse to listen on a non-loopback address unless allowed: DogStatsD has no authentication."""
     for address in addresses:
         if address.transport == "udp" and not allowed and not is_loopback(address.host):
             raise ConfigError(
@@ -66,14 +66,14 @@ def check_remote(addresses: Iterable[Address], *, allowed: bool) -> None:
 
 
 class Opened(NamedTuple):
-    """A socket that is bound, and where; that of a port 0 is the one it was given."""
+    """A bound socket and its actual address."""
 
     address: Address
     socket: socket.socket
 
 
 def open_sockets(addresses: Sequence[Address]) -> list[Opened]:
-    """Bind all addresses; ConfigError names one that cannot be."""
+    """Bind all addresses, or raise ConfigError."""
     with contextlib.ExitStack() as undo:
         found = []
         for address in addresses:
@@ -115,7 +115,7 @@ def _open(address: Address) -> Opened:
 
 
 def _enlarge(made: socket.socket) -> None:
-    """Ask for a large receive buffer; beyond the system's limit only with the right to."""
+    """Request a large receive buffer; exceeding the system's limit needs a privilege."""
     with contextlib.suppress(OSError):
         made.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), RECEIVE_BYTES)
         return
@@ -124,7 +124,7 @@ def _enlarge(made: socket.socket) -> None:
 
 
 def _remove_stale(path: Path, kind: int) -> None:
-    """Remove the socket of a hub that was killed: nobody answers there."""
+    """Remove the stale socket of a killed hub."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, kind) as probe:

@@ -1,4 +1,4 @@
-"""The calls for artifacts: those of MLflow's proxy, and the lists of runs and models."""
+"""The artifact endpoints: MLflow's artifact proxy, and the artifact lists of runs and models."""
 
 from collections.abc import Callable
 
@@ -20,13 +20,13 @@ _BASES = ("/api/2.0", "/ajax-api/2.0")
 
 
 class ArtifactCalls:
-    """Answers them from the files."""
+    """Serves the artifact endpoints."""
 
     def __init__(self, tracking: Tracking, files: ArtifactFiles) -> None:
         self._tracking, self._files = tracking, files
 
     def routes(self) -> list[ReceiverRoute]:
-        """Their paths."""
+        """Return the routes."""
         made = [ReceiverRoute("/get-artifact", self._get_of_run, ("GET",), "read")]
         for base in _BASES:
             place = f"{base}/mlflow-artifacts/artifacts"

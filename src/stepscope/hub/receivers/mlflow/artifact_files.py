@@ -1,4 +1,4 @@
-"""Files below `mlflow-artifacts:`, kept in one folder of the hub: upload, download, list, delete."""
+"""The artifact files behind `mlflow-artifacts:` URIs, in one folder of the hub: upload, download, list, delete."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ _DEEPEST = 64
 
 
 def safe_path(text: str) -> str:
-    """Return a path that stays where it is joined to; Refused with MLflow's words for any other, however encoded."""
+    """Return a relative path that cannot escape its folder; Refused for any other, however encoded."""
     path = text
     for _ in range(8):
         decoded = unquote(path)
@@ -40,14 +40,14 @@ def safe_path(text: str) -> str:
 
 
 class ArtifactFiles:
-    """All artifacts of a hub; a token for one project reaches those of its runs and models only."""
+    """All artifacts of a hub; a token of one project can access only that project's."""
 
     def __init__(self, folder: Path, database: TrackingDatabase) -> None:
         self._folder = folder
         self._database = database
 
     def admit(self, path: str, project: str | None) -> None:
-        """Refuse a path that belongs to no run or model of a token's project."""
+        """Raise Refused unless a path belongs to a run or model of the token's project."""
         if project is None:
             return
         parts = path.split("/")
@@ -58,12 +58,12 @@ class ArtifactFiles:
                 find_run(db, parts[1] if len(parts) > 1 else "", project)
 
     def run_folder(self, uri: str) -> str | None:
-        """Return the path of a run's or model's artifacts; None where they are not kept here."""
+        """Return the path of a run's or model's artifacts; None when they are stored elsewhere."""
         scheme, _, rest = uri.partition(":")
         return safe_path(rest.lstrip("/")) if f"{scheme}:" == ARTIFACTS else None
 
     async def keep(self, path: str, parts: AsyncIterator[bytes]) -> None:
-        """Write a file; one that is there is replaced at once."""
+        """Write a file, replacing an existing one atomically."""
         target = self._place(path)
         if target == self._folder or target.name.endswith(PART):
             raise refused("Artifact path must include a filename (cannot end with '/').")
@@ -76,7 +76,7 @@ class ArtifactFiles:
             raise Retry(f"an artifact cannot be written: {error}", after=10.0) from error
 
     def send(self, path: str) -> Response:
-        """Return a file, to be saved and never shown by a browser."""
+        """Return a file as a download that a browser does not render."""
         target = self._place(path)
         try:
             found = target.stat()
@@ -87,7 +87,7 @@ class ArtifactFiles:
         return FileResponse(target, stat_result=found, media_type="application/octet-stream", filename=target.name)
 
     def list(self, path: str, prefix: str = "") -> list[dict[str, Any]]:
-        """List the files and folders in a folder by name; none when it is not there."""
+        """List a folder by name; empty when it does not exist."""
         try:
             entries = sorted(os.scandir(self._place(path)), key=lambda entry: entry.name)
         except (OSError, ValueError):
@@ -102,7 +102,7 @@ class ArtifactFiles:
         return found
 
     def delete(self, path: str) -> None:
-        """Remove a file or a folder; one that is not there is no error."""
+        """Remove a file or a folder, if it exists."""
         target = self._place(path)
         if target == self._folder:
             raise refused("Invalid path")

@@ -1,4 +1,4 @@
-"""The calls under `experiments/`."""
+"""The endpoints under `experiments/`."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def search(tracking: Tracking, call: Call) -> Reply:
 
 
 def read_view(fields: Fields, name: str) -> int:
-    """Return which stages are wanted; the active ones where that is left out."""
+    """Return the requested lifecycle stages; active ones by default."""
     given = fields.values.get(name)
     found: Any = given[0] if isinstance(given, list) and given else given
     if found is None:

@@ -12,7 +12,7 @@ ACTIVE, DELETED = "active", "deleted"
 
 
 def create_default(db: sqlite3.Connection, now: int) -> None:
-    """Create the experiment that runs are in which name none."""
+    """Create the default experiment."""
     row = (0, "Default", f"{ARTIFACTS}/0", ACTIVE, now, now, None)
     db.execute(f"INSERT OR IGNORE INTO experiments ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
@@ -41,7 +41,7 @@ def create_experiment(
 
 
 def experiment_number(text: str) -> int:
-    """Return the number of an experiment; an empty id is the default one's."""
+    """Parse an experiment id; empty means the default experiment."""
     try:
         return int(text or "0")
     except ValueError:
@@ -51,7 +51,7 @@ def experiment_number(text: str) -> int:
 def find_experiment(
     db: sqlite3.Connection, text: str, project: str | None, stage: str | None = None
 ) -> tuple[Any, ...]:
-    """Return the row of an experiment that a token for a project may see, in a stage or in any."""
+    """Return an experiment visible to the token's project, in a stage or in any."""
     number = experiment_number(text)
     row = None
     if -(2**63) <= number < 2**63:
@@ -62,7 +62,7 @@ def find_experiment(
 
 
 def is_visible(row: tuple[Any, ...], project: str | None) -> bool:
-    """Tell whether a token for one project may see an experiment: the default one, and those made with such a token."""
+    """Return whether a project's token sees an experiment: the default one, and those created with such a token."""
     return project is None or row[0] == 0 or row[6] == project
 
 
@@ -75,7 +75,7 @@ def find_by_name(db: sqlite3.Connection, name: str, project: str | None) -> dict
 
 
 def describe_experiment(db: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, Any]:
-    """Write an experiment as MLflow does."""
+    """Return an experiment in MLflow's JSON."""
     number, name, location, stage, created, updated, _ = row
     tags = db.execute("SELECT key, value FROM experiment_tags WHERE experiment = ?", (number,)).fetchall()
     found = {
@@ -91,7 +91,7 @@ def describe_experiment(db: sqlite3.Connection, row: tuple[Any, ...]) -> dict[st
 
 
 def check_active(row: tuple[Any, ...]) -> None:
-    """Refuse a change of a deleted experiment."""
+    """Raise Refused for a deleted experiment."""
     if row[3] != ACTIVE:
         raise refused(f"The experiment {row[0]} must be in the 'active' state. Current state is {row[3]}.")
 
@@ -104,7 +104,7 @@ def move_experiment(db: sqlite3.Connection, text: str, project: str | None, stag
 
 
 def rename_experiment(db: sqlite3.Connection, text: str, project: str | None, name: str, now: int) -> None:
-    """Give an experiment another name."""
+    """Rename an experiment."""
     check_experiment_name(name)
     row = find_experiment(db, text, project)
     if row[3] != ACTIVE:

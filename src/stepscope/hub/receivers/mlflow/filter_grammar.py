@@ -33,7 +33,7 @@ Value: TypeAlias = str | float | int | tuple[str, ...] | None
 
 
 class Subject(NamedTuple):
-    """What MLflow calls the attributes of a thing that is searched: which there are, and which are numbers or ids."""
+    """The searchable attributes of an entity: which exist, which are numeric, which are ids."""
 
     attributes: Collection[str]
     numbers: Collection[str]
@@ -59,7 +59,7 @@ class _Token(NamedTuple):
 
 
 def parse_filter(text: str, subject: Subject) -> list[Clause]:
-    """Read a filter string; refused, in MLflow's words where it has some, when it is not in the language."""
+    """Parse a filter string, or refuse it, with MLflow's messages where it has them."""
     if len(text) > LONGEST:
         raise refused(f"Invalid filter. It is longer than {LONGEST} characters.")
     found, strange = [], []
@@ -85,7 +85,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _joined(tokens: Sequence[_Token]) -> Iterator[_Token]:
-    """Join the words of NOT IN, IS NULL and IS NOT NULL."""
+    """Join NOT IN, IS NULL and IS NOT NULL into one token each."""
     at = 0
     while at < len(tokens):
         for words in ("IS NOT NULL", "IS NULL", "NOT IN", "IN", "LIKE", "ILIKE"):
@@ -100,7 +100,7 @@ def _joined(tokens: Sequence[_Token]) -> Iterator[_Token]:
 
 
 def _comparison(tokens: Sequence[_Token], subject: Subject) -> tuple[Clause | None, int]:
-    """Read one comparison and say how many tokens it has; None for a token that begins none."""
+    """Parse one comparison and return its number of tokens; None when the token does not start one."""
     if tokens[0].kind != "name" or len(tokens) < 2 or tokens[1].kind != "operator":
         return None, 1
     comparator = tokens[1].text.upper()
@@ -167,7 +167,7 @@ def _value(kind: str, key: str, token: _Token, subject: Subject) -> Value:
 def _list(text: str) -> tuple[str, ...]:
     start = "While parsing a list in the query, expected"
     try:
-        read = ast.literal_eval(text)  # one pair of parentheses, so that nothing in it is nested deep
+        read = ast.literal_eval(text)  # a single pair of parentheses: no nesting
     except (ValueError, SyntaxError):
         raise refused(f"{start} a non-empty list of string values, but got ill-formed list.") from None
     found = read if isinstance(read, tuple) else (read,)
@@ -198,7 +198,7 @@ class Order(NamedTuple):
 
 
 def parse_order(text: str, subject: Subject) -> Order:
-    """Read one clause of order_by."""
+    """Parse one order_by clause."""
     tokens = _tokens(text[:LONGEST])
     if not 1 <= len(tokens) <= 2 or any(token.kind != "name" for token in tokens):
         raise refused(f"Invalid order_by clause '{text}'. Could not be parsed.")

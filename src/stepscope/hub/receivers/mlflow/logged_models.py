@@ -1,4 +1,4 @@
-"""Logged models: create, finish, find, tag, delete, search; their files are artifacts."""
+"""The `logged-models/` endpoints: create, finish, find, tag, delete, search."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ MOST_MODELS = 100
 
 
 def create(tracking: Tracking, call: Call) -> Reply:
-    """Create a model that is being written."""
+    """Create a model with the status PENDING."""
     fields = call.fields
     text, name = fields.text("experiment_id", required=True), fields.optional_text("name")
     if name is not None and (not name or any(letter in name for letter in _BAD)):
@@ -60,7 +60,7 @@ def create(tracking: Tracking, call: Call) -> Reply:
 
 
 def find(db: sqlite3.Connection, model: str, project: str | None, *, deleted: bool = False) -> tuple[Any, ...]:
-    """Return the row of a model that a token for a project may see."""
+    """Return a model visible to the token's project."""
     row = db.execute(f"SELECT {_FIELDS} FROM models WHERE model_id = ?", (model,)).fetchone()
     if row is None or project not in (None, row[10]) or (row[8] == DELETED and not deleted):
         raise refused(f"Logged model with ID '{model}' not found.", MISSING)
@@ -128,7 +128,7 @@ def _set(db: sqlite3.Connection, table: str, model: str, pairs: Mapping[str, str
 
 
 def search(tracking: Tracking, call: Call) -> Reply:
-    """Return a page of models, the newest first unless another order is asked for."""
+    """Return a page of models, newest first unless ordered otherwise."""
     fields = call.fields
     most = fields.whole("max_results")
     check_count(MOST_MODELS if most is None else most)

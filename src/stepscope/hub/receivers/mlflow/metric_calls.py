@@ -1,4 +1,4 @@
-"""The calls under `metrics/`; each waits until what was logged before is in the store."""
+"""The endpoints under `metrics/`; each waits until earlier writes are in the store."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ MOST_SAMPLED = 2500
 
 
 def runs_of(fields: Fields) -> Sequence[str]:
-    """The runs that a call asks about."""
+    """Return the run ids of a request."""
     return [run for name in ("run_id", "run_uuid", "run_ids") for run in fields.texts(name)]
 
 
@@ -96,7 +96,7 @@ def _interval(start: int | None, end: int | None) -> tuple[int, int] | None:
 
 
 def _may_read(tracking: Tracking, run: str, project: str | None) -> bool:
-    """Tell whether a run is there and in the token's project; one that is not has no values."""
+    """Return whether a run exists in the token's project."""
     try:
         with tracking.database.read() as db:
             find_run(db, run, project)

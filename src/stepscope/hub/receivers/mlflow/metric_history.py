@@ -1,4 +1,4 @@
-"""All values of a metric, from the store of the hub: whole, by pages, of several runs, or a sample of an interval."""
+"""The history of a metric from the hub's store: whole, in pages, or a sample of an interval."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class Value(NamedTuple):
 
 
 def history(engine: Engine, run: str, key: str, most: int | None = None, offset: int = 0) -> list[Value]:
-    """Return the values of a metric by time; the same value at the same time and step is one."""
+    """Return the values of a metric by time, without duplicates (same time, step and value)."""
     if offset >= _FARTHEST:
         return []
     limit = f"LIMIT {most} OFFSET {offset}" if most is not None else f"LIMIT {2**63 - 1} OFFSET {offset}"
@@ -34,7 +34,7 @@ def history(engine: Engine, run: str, key: str, most: int | None = None, offset:
 
 
 def _ask(engine: Engine, run: str, key: str, rest: str, where: str = "1") -> Answer | None:
-    """Return the columns of a metric's values; None when the store does not know the run."""
+    """Query the values of a metric; None when the run is not in the store."""
     number = run_number(engine, run)
     if number is None:
         return None
@@ -48,7 +48,7 @@ def _values(found: Answer, where: Iterable[int]) -> list[Value]:
 
 
 def sample(engine: Engine, run: str, key: str, most: int, steps: tuple[int, int] | None) -> list[Value]:
-    """Return at most so many values by step, evenly spaced, the first and the last among them."""
+    """Return at most `most` values by step, evenly spaced, including the first and the last."""
     where = "1" if steps is None else f"step BETWEEN {steps[0]} AND {steps[1]}"
     found = _ask(engine, run, key, f"ORDER BY {_BY_STEP}", where)
     size = len(found.array("time")) if found is not None else 0
@@ -60,7 +60,7 @@ def sample(engine: Engine, run: str, key: str, most: int, steps: tuple[int, int]
 
 
 def describe(key: str, values: Sequence[Value], run: str = "") -> list[dict[str, Any]]:
-    """Write values as MLflow does, with their run where several are asked for."""
+    """Return values in MLflow's JSON, with the run id when one is given."""
     named = {"run_id": run} if run else {}
     return [
         {"key": key, "value": spell(each.value), "timestamp": each.timestamp, "step": each.step, **named}

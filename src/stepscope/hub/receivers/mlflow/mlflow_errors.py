@@ -1,4 +1,4 @@
-"""MLflow's error codes and messages, and how a refusal is written for its clients."""
+"""MLflow's error codes, messages and error responses."""
 
 import json
 from dataclasses import dataclass
@@ -29,38 +29,38 @@ SEE_DOCS = " See the API docs for more information about request parameters."
 
 @dataclass(frozen=True, slots=True)
 class MlflowRefusal(Refusal):
-    """A refusal with a code of MLflow's."""
+    """A refusal with an MLflow error code."""
 
     error_code: str = BAD_REQUEST
 
 
 def refused(message: str, code: str = INVALID) -> Refused:
-    """Make the error of a request that MLflow would refuse; never a 5xx, for nothing is wrong with the hub."""
+    """Return the exception for an invalid request; always a 4xx."""
     return Refused(MlflowRefusal(_STATUSES.get(code, HTTPStatus.BAD_REQUEST), message, None, code))
 
 
 def missing_value(path: str, *, documented: bool = True) -> Refused:
-    """Refuse a request that leaves out a field."""
+    """Return the exception for a missing required field."""
     return refused(f"Missing value for required parameter '{path}'.{SEE_DOCS if documented else ''}")
 
 
 def invalid_value(path: str, value: Any, why: str = "") -> Refused:
-    """Refuse a value, and say why where that is known."""
+    """Return the exception for an invalid value, with the reason where known."""
     return refused(f"Invalid value {spelled(value)} for parameter '{path}' supplied{f': {why}' if why else '.'}")
 
 
 def wrong_type(path: str, value: Any) -> Refused:
-    """Refuse a value of another type than the field has."""
+    """Return the exception for a value of the wrong type."""
     return invalid_value(path, value, f" Hint: Value was of type '{type(value).__name__}'.{SEE_DOCS}")
 
 
 def spelled(value: Any) -> str:
-    """Write a value as MLflow's messages have it."""
+    """Format a value as in MLflow's messages."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def refusal_response(refusal: Refusal) -> Response:
-    """Write a refusal as MLflow's clients read it."""
+    """Return the error response that MLflow's clients expect."""
     code = refusal.error_code if isinstance(refusal, MlflowRefusal) else _BY_STATUS.get(refusal.status, BAD_REQUEST)
     body = {"error_code": code, "message": refusal.message}
     if refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR:

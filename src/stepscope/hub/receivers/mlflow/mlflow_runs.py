@@ -1,4 +1,4 @@
-"""Runs as MLflow sees them: create, find, update, delete, restore, log params, tags and the latest values."""
+"""Runs in the tracking database: create, find, update, delete, restore; their params, tags and latest values."""
 
 import math
 import sqlite3
@@ -19,7 +19,7 @@ ENDED = STATUSES[2:]
 
 
 class MlflowRun(Struct, frozen=True):
-    """A row of runs; times in milliseconds."""
+    """A row of the table runs; times are in milliseconds."""
 
     number: int
     run_id: str
@@ -39,7 +39,7 @@ FIELDS = ", ".join(MlflowRun.__struct_fields__)
 
 
 def create_run(db: sqlite3.Connection, run: MlflowRun, tags: Mapping[str, str], project: str | None) -> MlflowRun:
-    """Create a run in its experiment; a name that is also a tag must be the same."""
+    """Create a run; a name and a tag mlflow.runName that differ are refused."""
     row = find_experiment(db, str(run.experiment), project)
     check_active(row)
     tagged = tags.get(NAME_TAG, "")
@@ -59,7 +59,7 @@ def create_run(db: sqlite3.Connection, run: MlflowRun, tags: Mapping[str, str], 
 
 
 def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active: bool = False) -> MlflowRun:
-    """Return a run that a token for a project may see; with `active` a deleted one is refused."""
+    """Return a run visible to the token's project; with `active`, a deleted one is refused."""
     row = db.execute(f"SELECT {FIELDS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     run = MlflowRun(*row) if row is not None else None
     if run is None or project not in (None, run.project):
@@ -74,7 +74,7 @@ AT_WORK = 10 * 60 * 1000
 
 
 def run_of_trace(db: sqlite3.Connection, run_id: str, experiment: str, now: int) -> RunLink | None:
-    """Return the run that a trace belongs to: by its id, else the experiment's only run that is at work.
+    """Return the run of a trace: by its id, else the only RUNNING run of the experiment.
 
     With none or several the experiment alone is known. MLflow's programs that are killed leave their runs RUNNING.
     """
@@ -94,7 +94,7 @@ def run_of_trace(db: sqlite3.Connection, run_id: str, experiment: str, now: int)
 
 
 def update_run(db: sqlite3.Connection, run: MlflowRun, status: str, end: int | None, name: str) -> MlflowRun:
-    """Change status, end and name of a run, each where it is given; a run that goes on after its end is an attempt."""
+    """Change the given fields of a run; a run that is running again after its end starts a new attempt."""
     again = status == "RUNNING" and run.status in ENDED
     changed = structs.replace(
         run,
@@ -118,7 +118,7 @@ def move_run(db: sqlite3.Connection, run: MlflowRun, stage: str) -> None:
 
 
 def set_tags(db: sqlite3.Connection, run: MlflowRun, tags: Mapping[str, str]) -> None:
-    """Set tags; that of the name is also the run's name."""
+    """Set tags; mlflow.runName also renames the run."""
     rows = [(run.number, key, value) for key, value in tags.items()]
     db.executemany("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", rows)
     if tags.get(NAME_TAG):
@@ -132,17 +132,17 @@ def delete_tag(db: sqlite3.Connection, run: MlflowRun, key: str) -> None:
 
 
 def read_params(db: sqlite3.Connection, run: MlflowRun) -> dict[str, str]:
-    """The params of a run."""
+    """Return the params of a run."""
     return dict(db.execute("SELECT key, value FROM params WHERE run = ?", (run.number,)))
 
 
 def read_tags(db: sqlite3.Connection, run: MlflowRun) -> dict[str, str]:
-    """The tags of a run."""
+    """Return the tags of a run."""
     return dict(db.execute("SELECT key, value FROM tags WHERE run = ?", (run.number,)))
 
 
 def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str], *, single: bool = False) -> bool:
-    """Log params and tell whether any is new; another value for a known one is refused, in words for one or many."""
+    """Log params and return whether any is new; changing a value is refused, with a message for one or for many."""
     known = read_params(db, run) if params else {}
     changed = {key: value for key, value in params.items() if known.get(key, value) != value}
     for key, value in changed.items() if single else ():
@@ -167,7 +167,7 @@ _NEWER = """INSERT INTO latest VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO 
 
 
 def set_latest(db: sqlite3.Connection, run: MlflowRun, points: Iterable[Point]) -> None:
-    """Keep the newest value of each metric: of the highest step, then of the latest time, then the largest."""
+    """Keep the latest value of each metric: highest step, then latest time, then largest value."""
     newest: dict[str, Point] = {}
     for point in points:
         known = newest.get(point.key)
@@ -181,12 +181,12 @@ def set_latest(db: sqlite3.Connection, run: MlflowRun, points: Iterable[Point]) 
 
 
 def order(point: Point) -> tuple[int, int, float]:
-    """What tells which of two values is newer; a NaN counts as 0."""
+    """Return the sort key that decides which of two values is newer; NaN counts as 0."""
     return point.step, point.timestamp, 0.0 if math.isnan(point.value) else point.value
 
 
 def describe_info(run: MlflowRun) -> dict[str, Any]:
-    """Write the info of a run as MLflow does."""
+    """Return RunInfo in MLflow's JSON."""
     found = {
         "run_uuid": run.run_id,
         "experiment_id": str(run.experiment),
@@ -202,7 +202,7 @@ def describe_info(run: MlflowRun) -> dict[str, Any]:
 
 
 def spell(value: float | None) -> float | str:
-    """Write a value as protobuf's JSON has it; None, as the database has it, is NaN."""
+    """Format a value as in protobuf's JSON; None, the database's NaN, becomes "NaN"."""
     if value is None or math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
@@ -211,7 +211,7 @@ def spell(value: float | None) -> float | str:
 def describe_runs(
     db: sqlite3.Connection, runs: Sequence[MlflowRun], *, with_outputs: bool = True, with_models: bool = False
 ) -> list[dict[str, Any]]:
-    """Write runs with their data as MLflow does."""
+    """Return runs with their data in MLflow's JSON."""
     numbers = "(" + ",".join(str(run.number) for run in runs) + ")"
     data: dict[int, dict[str, list[dict[str, Any]]]] = {run.number: {} for run in runs}
     query = f"SELECT run, key, value, timestamp, step FROM latest WHERE run IN {numbers}"
@@ -252,7 +252,7 @@ def _inputs(db: sqlite3.Connection, numbers: str, *, with_models: bool) -> tuple
 
 
 def set_model_metrics(db: sqlite3.Connection, run: MlflowRun, points: Iterable[Point]) -> None:
-    """Keep the newest value of each metric that belongs to a logged model."""
+    """Keep the latest value of each metric of a logged model."""
     rows = [
         (
             *(point.model, run.run_id, point.key, None if math.isnan(point.value) else point.value),

@@ -1,4 +1,4 @@
-"""What MLflow allows: letters and lengths of names, how much one batch may hold, and the values of metrics."""
+"""Validation by MLflow's rules: names, lengths, batch sizes and metric values."""
 
 import math
 import posixpath
@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 class LogBatch(NamedTuple):
-    """What one request logs; `mended` values came as null or as a bare token, and are NaN."""
+    """The content of a log request; `mended` counts values sent as null or a bare token, which are read as NaN."""
 
     points: Sequence[Point]
     params: Mapping[str, str]
@@ -43,7 +43,7 @@ class LogBatch(NamedTuple):
 
 
 def check_name(name: str, path: str) -> None:
-    """Refuse a key that has other letters, or would be another one as a path."""
+    """Refuse a key with invalid characters, or one that is not a normalized path."""
     if _NAME.fullmatch(name) is None:
         raise invalid_value(path, name, _LETTERS)
     plain = posixpath.normpath(name)
@@ -57,7 +57,7 @@ def check_name(name: str, path: str) -> None:
 
 
 def check_run_id(run: str) -> None:
-    """Refuse a text that can be the id of no run."""
+    """Refuse an invalid run id."""
     if _RUN.fullmatch(run) is None:
         raise invalid_value("run_id", run)
 
@@ -69,35 +69,35 @@ def check_length(what: str, longest: int, text: str) -> None:
 
 
 def check_experiment_name(name: str) -> None:
-    """Refuse the name of an experiment that is empty or too long."""
+    """Refuse an empty or too long experiment name."""
     if not name:
         raise refused(f"Invalid experiment name: '{name}'")
     check_length("name", LONGEST_EXPERIMENT, name)
 
 
 def check_experiment_tag(key: str, value: str) -> None:
-    """Refuse a tag of an experiment."""
+    """Refuse an invalid experiment tag."""
     check_name(key, "key")
     check_length("key", LONGEST_KEY, key)
     check_length("value", LONGEST_EXPERIMENT_TAG, value)
 
 
 def checked_param(key: str, value: str, path: str = "") -> tuple[str, str]:
-    """Return a param fit to be kept: a value that is too long is cut, as MLflow does, and a secret is masked."""
+    """Return a valid param: a long value is truncated, as in MLflow, and secrets are masked."""
     check_name(key, _joined(path, "key"))
     check_length("Param key", LONGEST_KEY, key)
     return key, _masked(key, value[:LONGEST_PARAM])
 
 
 def checked_tag(key: str, value: str, path: str = "") -> tuple[str, str]:
-    """Return a tag fit to be kept, in the same way."""
+    """Return a valid tag: a long value is truncated, as in MLflow, and secrets are masked."""
     check_name(key, _joined(path, "key"))
     check_length(_joined(path, "key"), LONGEST_KEY, key)
     return key, _masked(key, value[:LONGEST_TAG])
 
 
 def read_pairs(fields: Fields, kind: str = "tags") -> dict[str, str]:
-    """Return the tags or params that an experiment, a run or a model is made with; secrets are masked."""
+    """Return the initial tags or params of an experiment, run or model, with secrets masked."""
     return {
         key: _masked(key, item_text(item, "value", f"{kind}[{at}]"))
         for at, item in enumerate(fields.items(kind))
@@ -114,7 +114,7 @@ def _joined(path: str, name: str) -> str:
 
 
 def read_batch(fields: Fields) -> tuple[str, LogBatch]:
-    """Return the run and what `runs/log-batch` logs; the first thing that is wrong with it refuses all."""
+    """Parse `runs/log-batch` into a run id and its content; the first error refuses the whole request."""
     run = fields.run()
     metrics, params, tags = fields.items("metrics"), fields.items("params"), fields.items("tags")
     for at, item in enumerate(metrics):
@@ -161,7 +161,7 @@ def _check_limits(metrics: int, params: int, tags: int) -> None:
 
 
 def read_point(fields: Fields) -> tuple[str, LogBatch]:
-    """Return the run and the one value that `runs/log-metric` logs."""
+    """Parse `runs/log-metric` into a run id and one value."""
     run = fields.run()
     values = fields.values
     fields.text("key", required=True)
@@ -171,7 +171,7 @@ def read_point(fields: Fields) -> tuple[str, LogBatch]:
 
 
 def _check_given(item: Mapping[str, Any], path: str) -> None:
-    """Refuse a value that is left out; one that is null is a NaN that its sender could not spell."""
+    """Refuse a missing value; null is read as NaN, since JSON cannot express it."""
     if "value" not in item or item["value"] == "":
         raise missing_value(_joined(path, "value"))
     if item.get("timestamp") in (None, ""):
@@ -196,7 +196,7 @@ def _read_point(item: Mapping[str, Any], path: str) -> tuple[Point, bool]:
 
 
 def _number(value: Any, path: str) -> tuple[float, bool]:
-    """Return a double, and whether it is a NaN that came as null or as a bare token."""
+    """Return a float, and whether it was sent as null or a bare token and read as NaN."""
     if type(value) is float:
         return value, math.isnan(value)
     if value is None:

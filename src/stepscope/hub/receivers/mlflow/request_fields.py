@@ -1,4 +1,4 @@
-"""The fields of a request, from its JSON body or its query, with MLflow's words for what is wrong with them."""
+"""Typed access to the fields of a request, from its JSON body or query string, with MLflow's error messages."""
 
 import json
 import math
@@ -14,9 +14,9 @@ _MOST = 2**63
 
 
 def read_json(data: bytes) -> dict[str, Any]:
-    """Read a body; one that is no JSON is empty, as MLflow has it, and one that is JSON in a string is read again.
+    """Parse a body as MLflow does: invalid JSON counts as empty, and JSON in a string is parsed again.
 
-    Bare NaN and Infinity, which are no JSON either, are read as what they mean.
+    Bare NaN and Infinity are accepted.
     """
     if not data:
         return {}
@@ -41,7 +41,7 @@ def _read_loosely(data: bytes) -> Any:
 
 
 def read_query(query: str) -> dict[str, Any]:
-    """Read a query; each field is a list of its values."""
+    """Parse a query string; each field is a list of its values."""
     try:
         return dict(parse_qs(query, keep_blank_values=True, max_num_fields=2000))
     except ValueError:
@@ -49,7 +49,7 @@ def read_query(query: str) -> dict[str, Any]:
 
 
 class Fields:
-    """The fields of one request; `values` are those of a body, or lists of texts from a query."""
+    """The fields of one request; `values` come from a body, or as lists of strings from a query."""
 
     def __init__(self, values: Mapping[str, Any], *, query: bool = False) -> None:
         self.values = values
@@ -60,7 +60,7 @@ class Fields:
         return found[0] if self._query and found else found
 
     def text(self, name: str, *, required: bool = False) -> str:
-        """Return a text; empty where it is left out."""
+        """Return a string; empty when it is missing."""
         found = self._get(name)
         if required and (found is None or found == ""):
             raise missing_value(name)
@@ -69,22 +69,22 @@ class Fields:
         return _clean(found or "")
 
     def optional_text(self, name: str) -> str | None:
-        """Return a text; None where it is left out."""
+        """Return a string; None when it is missing."""
         return None if self._get(name) is None else self.text(name)
 
     def run(self) -> str:
-        """Return the id of the run, under either of its two names."""
+        """Return the run id, from `run_id` or the deprecated `run_uuid`."""
         if self._get("run_id") is None and self._get("run_uuid") is not None:
             return self.text("run_uuid", required=True)
         return self.text("run_id", required=True)
 
     def whole(self, name: str) -> int | None:
-        """Return an int64, also of a text or a float that is one; None where it is left out."""
+        """Return an int64, also from a string or an integral float; None when it is missing."""
         found = self._get(name)
         return None if found is None else whole_number(name, found)
 
     def items(self, name: str) -> list[dict[str, Any]]:
-        """Return a list of objects; empty where it is left out."""
+        """Return a list of objects; empty when it is missing."""
         found = self.values.get(name)
         if found is None:
             return []
@@ -96,7 +96,7 @@ class Fields:
         return found
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts; empty where it is left out."""
+        """Return a list of strings; empty when it is missing."""
         found = self.values.get(name)
         if found is None:
             return []
@@ -106,7 +106,7 @@ class Fields:
 
 
 def whole_number(path: str, value: Any) -> int:
-    """Return an int64 or refuse the value."""
+    """Return an int64 or raise Refused."""
     if isinstance(value, str):
         try:
             value = int(value)
@@ -122,7 +122,7 @@ def whole_number(path: str, value: Any) -> int:
 
 
 def item_text(item: Mapping[str, Any], name: str, path: str) -> str:
-    """Return a text of one item of a list; empty where it is left out."""
+    """Return a string field of a list item; empty when it is missing."""
     found = item.get(name)
     if found is not None and not isinstance(found, str):
         raise wrong_type(f"{path}.{name}", found)
@@ -130,12 +130,12 @@ def item_text(item: Mapping[str, Any], name: str, path: str) -> str:
 
 
 def item_key(item: Mapping[str, Any], path: str) -> str:
-    """Return the key of one item of a list, which it must have."""
+    """Return the required key of a list item."""
     if item.get("key") in (None, ""):
         raise missing_value(f"{path}.key")
     return item_text(item, "key", path)
 
 
 def _clean(text: str) -> str:
-    """Replace half characters, which no disk and no answer can hold."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode() if max(text, default="") >= "\ud800" else text

@@ -1,4 +1,4 @@
-"""The calls under `runs/`."""
+"""The endpoints under `runs/`."""
 
 import json
 from typing import Any
@@ -89,14 +89,14 @@ def update(tracking: Tracking, call: Call) -> Reply:
 
 
 def _status(given: Any) -> str:
-    """Return a status by its name or its number; empty for one that is left out or not known, which changes nothing."""
+    """Return a status given by name or number; empty when it is missing or unknown, which changes nothing."""
     if type(given) is int:
         return STATUSES[given - 1] if 1 <= given <= len(STATUSES) else ""
     return given if given in STATUSES else ""
 
 
 def delete(tracking: Tracking, call: Call) -> Reply:
-    """Delete a run, which archives it here; it can be restored."""
+    """Delete a run: it is archived in the hub and can be restored."""
     return _move(tracking, call, DELETED)
 
 
@@ -120,7 +120,7 @@ def log_metric(tracking: Tracking, call: Call) -> Reply:
 
 
 def log_batch(tracking: Tracking, call: Call) -> Reply:
-    """Log metrics, params and tags: all or nothing."""
+    """Log metrics, params and tags atomically."""
     return tracking.log(*read_batch(call.fields), call.project)
 
 
@@ -140,7 +140,7 @@ def set_tag(tracking: Tracking, call: Call) -> Reply:
 
 
 def log_model(tracking: Tracking, call: Call) -> Reply:
-    """Add a model to the tag that lists those of a run, as clients before MLflow 3 do."""
+    """Add a model to the tag mlflow.log-model.history, for clients before MLflow 3."""
     run_id, text = call.fields.run(), call.fields.text("model_json", required=True)
     try:
         model = json.loads(text)

@@ -1,4 +1,4 @@
-"""What a run used and made: datasets, models it read, models it wrote."""
+"""Inputs and outputs of a run: datasets, models read, models written."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""What a run of MLflow is in Stepscope: its writer, its values, and the events of its start, its edits and its end."""
+"""An MLflow run as Stepscope records: writer, metrics, and the events of start, edit and end."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -28,7 +28,7 @@ _STARTED = {
 
 
 def writer_of(run: MlflowRun) -> Writer:
-    """The one writer of a run: its clients are not told apart."""
+    """Return the writer of a run, shared by all its clients."""
     return Writer(
         id=f"mlflow-{run.attempt}-{run.run_id}",
         run=run.run_id,
@@ -41,12 +41,12 @@ def writer_of(run: MlflowRun) -> Writer:
 
 
 def nanoseconds(milliseconds: int) -> int:
-    """Milliseconds in nanoseconds; what is beyond the year 2262 is its last one."""
+    """Convert milliseconds to nanoseconds, clamped to int64 (the year 2262)."""
     return min(max(milliseconds, 0) * MILLION, _LATEST)
 
 
 def metrics(points: Iterable[Point]) -> list[Record]:
-    """One record for the values of one step and time; a key that comes again is in the next one."""
+    """Group values by step and time into records; a repeated key starts another record."""
     found: dict[tuple[int, int, int], dict[str, Any]] = {}
     for point in points:
         turn = 0
@@ -57,7 +57,7 @@ def metrics(points: Iterable[Point]) -> list[Record]:
 
 
 def started(params: Mapping[str, str], tags: Mapping[str, str], now: int) -> Event:
-    """The start of a run, with its configuration and tags as they are now; a later one replaces it."""
+    """Return a start event with the current configuration and tags; a later one replaces it."""
     attrs: dict[str, Any] = {"config": {key: literal(value) for key, value in params.items()}}
     attrs |= {name: tags[tag] for tag, name in _STARTED.items() if tags.get(tag)}
     attrs |= {"tags": shown} if (shown := {key: value for key, value in tags.items() if is_shown(key)}) else {}
@@ -66,7 +66,7 @@ def started(params: Mapping[str, str], tags: Mapping[str, str], now: int) -> Eve
 
 
 def edited(tags: Mapping[str, str | None], now: int) -> list[Record]:
-    """The edit that setting or, with None, deleting tags is; none for tags that only MLflow uses."""
+    """Return the edit event for tags that were set or, with None, deleted; MLflow's internal tags are left out."""
     attrs: dict[str, Any] = {}
     shown = {key: value if value is None else value[:LONGEST_TAG] for key, value in tags.items() if is_shown(key)}
     if shown:
@@ -79,24 +79,24 @@ def edited(tags: Mapping[str, str | None], now: int) -> list[Record]:
 
 
 def archived(now: int, *, archived: bool) -> Event:
-    """The edit that deleting a run is, or restoring one."""
+    """Return the edit event that archives or restores a run."""
     return Event(now, None, None, None, None, 9, EVENT_EDITED, {"archived": archived})
 
 
 def finished(run: MlflowRun, now: int) -> Event:
-    """The end of a run."""
+    """Return the end event of a run."""
     time = nanoseconds(run.end_time) if run.end_time else now
     severity = 17 if run.status == "FAILED" else 9
     return Event(time, None, None, None, None, severity, EVENT_FINISHED, {"status": STATUSES[run.status]})
 
 
 def is_shown(tag: str) -> bool:
-    """Tell whether a tag is a user's own, and not one by which MLflow's parts talk to each other."""
+    """Return whether a tag is a user's own and not internal to MLflow."""
     return not tag.startswith("mlflow.") and len(tag) <= LONGEST_TAG
 
 
 def literal(text: str) -> Any:
-    """The number or the truth value that a param is the text of, where it is written as Python writes it."""
+    """Parse a param that is a Python number or bool; otherwise return its text."""
     if text in ("True", "False"):
         return text == "True"
     for read in (int, float):

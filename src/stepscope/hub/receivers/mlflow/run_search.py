@@ -1,4 +1,4 @@
-"""`runs/search` and `experiments/search`: clauses as SQL, the order with NaN behind numbers, page tokens."""
+"""`runs/search` and `experiments/search`: filters as SQL, orders with NaN last, page tokens."""
 
 import base64
 import binascii
@@ -39,7 +39,7 @@ Sql = tuple[str, list[Any]]
 
 
 def read_offset(token: str) -> int:
-    """Return where a page begins; 0 without a token."""
+    """Return the offset in a page token; 0 without a token."""
     if not token:
         return 0
     try:
@@ -63,12 +63,12 @@ def read_offset(token: str) -> int:
 
 
 def page_token(offset: int) -> str:
-    """Write the token of the page that begins at an offset."""
+    """Return the page token of an offset."""
     return base64.b64encode(json.dumps({"offset": offset}).encode()).decode()
 
 
 def check_count(most: int) -> None:
-    """Refuse a page size that is not between 1 and the most."""
+    """Refuse a page size outside the limits."""
     if most < 1:
         raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be a positive integer")
     if most > MOST_RESULTS:
@@ -76,7 +76,7 @@ def check_count(most: int) -> None:
 
 
 def compare(column: str, clause: Clause) -> Sql:
-    """Write a comparison of a column with the value of a clause."""
+    """Return SQL that compares a column with the value of a clause."""
     value: Any = clause.value
     if clause.comparator in ("IN", "NOT IN"):
         values = list(value) if isinstance(value, tuple) else [value]
@@ -100,12 +100,12 @@ def _run_condition(clause: Clause) -> Sql:
         return f"{'NOT ' if clause.comparator == 'IS NULL' else ''}{exists})", [key]
     test, values = compare("t.value", clause)
     if clause.kind == METRIC and clause.comparator == "!=":
-        test = f"({test} OR t.value IS NULL)"  # NaN differs from everything
+        test = f"({test} OR t.value IS NULL)"  # NaN is unequal to everything
     return f"{exists} AND {test})", [key, *values]
 
 
 def _run_order(orders: Sequence[Order]) -> tuple[str, str, list[Any]]:
-    """The joins and the terms of ORDER BY, with the values of the joins; missing values and NaN come last."""
+    """Return the joins, their values and the ORDER BY terms; missing values and NaN come last."""
     joins, terms, values = [], [], []
     for at, each in enumerate(orders):
         turn = "ASC" if each.ascending else "DESC"

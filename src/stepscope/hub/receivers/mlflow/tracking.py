@@ -1,4 +1,4 @@
-"""What all calls of the API work on: the database, the way into the hub's journal, the store; and one call."""
+"""The state shared by all endpoints: the tracking database, the hub's journal and store."""
 
 import sqlite3
 import time
@@ -37,7 +37,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class Call(NamedTuple):
-    """One request: its fields, the parameters of its path, and the only project that its token may touch."""
+    """One request: its fields, its path parameters, and the project of its token."""
 
     fields: Fields
     path: Mapping[str, str]
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a call, and when it may be given: once its records are safe."""
+    """The response to a call, and the future it waits for: its records on disk."""
 
     body: dict[str, Any]
     safe: Sequence["Future[None]"] = ()
@@ -78,11 +78,11 @@ class Tracking:
 
     @property
     def now(self) -> int:
-        """The time in milliseconds."""
+        """Return the time in milliseconds."""
         return self.clock() // run_records.MILLION
 
     def submit(self, run: MlflowRun, records: Sequence[Record], project: str | None, mended: int = 0) -> "Future[None]":
-        """Hand records of a run to the hub's journal; the future ends when they are safe."""
+        """Submit records of a run to the journal; the future completes once they are on disk."""
         upload = Upload()
         if records:
             self._ingest.add(upload, run_records.writer_of(run), list(records), project)
@@ -90,7 +90,7 @@ class Tracking:
         return self._ingest.submit(upload)
 
     def log(self, run_id: str, batch: LogBatch, project: str | None, *, single: bool = False) -> Reply:
-        """Take metrics, params and tags of a run: all of them, or none where one is refused."""
+        """Log metrics, params and tags of a run: all, or none when one is refused."""
         with self.database.write(durable=bool(batch.params or batch.tags)) as db:
             run = find_run(db, run_id, project, active=True)
             fresh = set_params(db, run, batch.params, single=single)
@@ -105,7 +105,7 @@ class Tracking:
         return Reply({}, [*safe, self.submit(run, said, project)] if said else safe, run_id)
 
     def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
-        """Journal values, once: a client that lost the answer sends them again, and the same value twice is one."""
+        """Journal values once: those of a retried request are recognised and dropped."""
         if not batch.points:
             return self.submit(run, [], project)
         key = digest((run.run_id,), _pack(batch.points))
@@ -119,11 +119,11 @@ class Tracking:
         return safe
 
     def record_start(self, db: sqlite3.Connection, run: MlflowRun) -> list[Record]:
-        """The start of a run as it is now."""
+        """Return a start event with the current params and tags."""
         return [run_records.started(read_params(db, run), read_tags(db, run), self.clock())]
 
     def find_link(self, headers: Mapping[str, str]) -> RunLink | None:
-        """Return the run of a trace: the one that a header names, or the only one at work in an experiment."""
+        """Return the run of a trace: the one in a header, or the only running one of the experiment."""
         run_id, experiment = headers.get(HEADER_RUN, "").strip(), headers.get(HEADER_EXPERIMENT, "").strip()
         if not run_id and not experiment.isdecimal():
             return None
@@ -131,15 +131,15 @@ class Tracking:
             return run_of_trace(db, run_id, experiment, self.now)
 
     def note_safe(self, run: str) -> None:
-        """Remember that records of a run are in the journal, and how far that is written."""
+        """Remember the journal position that holds the run's acknowledged records."""
         if len(self._marks) >= _MOST_MARKS:
             self._marks = {run: mark for run, mark in self._marks.items() if not self._progress.is_stored(mark)}
         self._marks[run] = self._progress.written
 
     def stored(self, runs: Sequence[str]) -> "Future[None]":
-        """Return a future that ends when all that was acknowledged of some runs is in the store."""
+        """Return a future that completes when all acknowledged records of some runs are in the store."""
         return self._progress.after(max([self._opened, *(self._marks.get(run, (0, 0)) for run in runs)]))
 
     def gave_up(self) -> None:
-        """Do not wait any more for what an earlier process left in the journal: its end may be torn."""
+        """Stop waiting for the journal of an earlier process, whose tail may be torn."""
         self._opened = (0, 0)

@@ -1,4 +1,4 @@
-"""The receiver of MLflow's REST API: its routes, who may call them, and how each is answered."""
+"""The receiver of MLflow's REST API: routes, authentication, responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -81,7 +81,7 @@ _CHANGES: list[tuple[str, str, Answer]] = [
 
 
 class Mlflow:
-    """Takes the calls of MLflow's clients; each run of theirs is a run of the hub."""
+    """Serves MLflow's clients; each MLflow run is a run of the hub."""
 
     name = "mlflow"
     prefixes = ("/api/2.0/", "/api/3.0/", "/ajax-api/", "/get-artifact")
@@ -99,7 +99,7 @@ class Mlflow:
         ports.ending += [self._readers.close, database.close]
 
     def routes(self) -> list[ReceiverRoute]:
-        """All paths, under the prefix of the clients and under that of MLflow's page."""
+        """Return all routes, under the API prefix and under the one of MLflow's UI."""
         made = [ReceiverRoute("/api/3.0/mlflow/server-info", _server_info, ("GET",), "read")]
         for base in _BASES:
             made += [self._route(base + path, ("POST",), "ingest", self._write(call)) for path, call in _WRITES.items()]
@@ -123,12 +123,12 @@ class Mlflow:
         return ReceiverRoute(path, answer, methods, scope)
 
     def credential(self, head: RequestHead) -> str:
-        """The bearer token, or the password beside any user name."""
+        """Return the bearer token, or the password of basic authentication."""
         header = head.headers.get("authorization", "")
         return bearer(header) or basic_password(header)
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write MLflow's error code and message."""
+        """Return MLflow's error code and message."""
         return mlflow_errors.refusal_response(refusal)
 
     def _write(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
@@ -154,7 +154,7 @@ class Mlflow:
         return read
 
     async def _wait_stored(self, runs: Sequence[str]) -> None:
-        """Wait until the store has what was acknowledged of some runs; Retry when that takes too long."""
+        """Wait until the acknowledged records of some runs are in the store; Retry after a timeout."""
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 await asyncio.wrap_future(self._tracking.stored(runs))
@@ -171,10 +171,10 @@ def _call(request: Request, data: bytes) -> Call:
 
 async def _all(futures: Sequence["Future[None]"]) -> None:
     for future in futures:
-        await asyncio.shield(asyncio.wrap_future(future))  # a client that leaves cancels only its own wait
+        await asyncio.shield(asyncio.wrap_future(future))  # a client that disconnects cancels only its own wait
 
 
 async def _server_info(request: Request) -> Response:
-    """What a client asks before it uses what only some servers have; this one has none of it."""
+    """Answer the query for optional server features: none."""
     features = ("workspaces", "trace_archival", "multipart_uploads", "multipart_downloads")
     return json_response({"store_type": "SqlStore", **{f"{name}_enabled": False for name in features}})

@@ -1,4 +1,4 @@
-"""The SQLite file with what clients must find exactly as they sent it: experiments, runs, params, tags, models."""
+"""The SQLite file of experiments, runs, params, tags and models, which clients read back exactly as sent."""
 
 import contextlib
 import sqlite3
@@ -44,7 +44,7 @@ CREATE INDEX links_of_run ON model_links (run);
 
 
 class TrackingDatabase:
-    """The open file. Reads and writes are made by any thread, writes one after the other."""
+    """The open database. Safe to use from any thread; writes are serialized."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -74,10 +74,9 @@ class TrackingDatabase:
 
     @contextlib.contextmanager
     def write(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """Give a transaction that is all or nothing, and on disk when the context ends without an error.
+        """Open a transaction, committed to disk when the context ends without an error.
 
-        Without `durable` it survives the death of the process only. Retry when the disk takes nothing, so that the
-        client comes again.
+        Without `durable` it survives a crash of the process only. Retry when the disk refuses the write.
         """
         with self._lock:
             try:
@@ -94,7 +93,7 @@ class TrackingDatabase:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """Give a consistent view of what was written; a thread has one connection."""
+        """Open a read transaction on the thread's own connection."""
         made: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if made is None:
             made = self._local.connection = self._open()
@@ -108,7 +107,7 @@ class TrackingDatabase:
                 made.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the file; nothing may be read or written after it."""
+        """Close the database."""
         with self._lock:
             for connection in self._opened:
                 with contextlib.suppress(sqlite3.Error):

@@ -1,1 +1,1 @@
-"""The receiver of Tinker clients: their telemetry, a stand-in for the service, and a proxy in front of one."""
+"""The receiver of Tinker clients: telemetry, a minimal service for it, and a proxy in front of a real service."""

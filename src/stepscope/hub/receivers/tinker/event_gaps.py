@@ -1,4 +1,4 @@
-"""Events that a client numbered and never sent: gaps in the positions of the events of one process."""
+"""Lost client events, detected as gaps in the event positions of one process."""
 
 import contextlib
 import threading
@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
 class Gaps(NamedTuple):
-    """What is missing now, how much of it is new, and from where to where the new gaps reach."""
+    """The number of missing events, how many of them are new, and the range of the new gaps."""
 
     missing: int
     new: int
@@ -31,9 +31,9 @@ class Gaps(NamedTuple):
 
 
 class EventGaps:
-    """Which positions came, by process, in memory and in a small file for each; any thread may use it.
+    """The event positions received, by process, in memory and in one small file each. Safe to use from any thread.
 
-    The files outlive the hub, so that a restart is not taken for a gap. What cannot be written is kept in memory.
+    The files make a restart of the hub invisible. A file that cannot be written is kept in memory.
     """
 
     def __init__(self, folder: Path, now: float | None = None) -> None:
@@ -43,7 +43,7 @@ class EventGaps:
         self._remove_old(time.time() if now is None else now)
 
     def add(self, process: str, positions: Iterable[int]) -> Gaps:
-        """Note positions of a process; a second process that counts from 0 under the same name makes no gap."""
+        """Add positions of a process; a second process that counts from 0 under the same name is not a gap."""
         with self._lock:
             known = self._known.pop(process, None) or self._read(process)
             self._known[process] = known
@@ -60,7 +60,7 @@ class EventGaps:
             return Gaps(missing, missing - before, *((fresh[0][0], fresh[-1][1]) if fresh else ()))
 
     def save(self, process: str) -> None:
-        """Write what is known of a process to its file."""
+        """Write the positions of a process to its file."""
         with self._lock:
             known = self._known.get(process)
             ranges = list(known)[-_MOST_RANGES:] if known is not None else []
@@ -71,7 +71,7 @@ class EventGaps:
                 replace_file(self._folder / f"{process}.json", msgspec.json.encode(ranges))
 
     def forget(self, process: str) -> None:
-        """Go back to what the file says: what was noted since was not stored."""
+        """Reload a process from its file, since the events added later were not stored."""
         with self._lock:
             self._known.pop(process, None)
 
@@ -97,7 +97,7 @@ def _missing(known: Ranges) -> int:
 
 
 def _holes(known: Ranges) -> list[tuple[int, int]]:
-    """The gaps between the positions that came, and in front of the first."""
+    """Return the gaps before and between the received positions."""
     found, reached = [], 0
     for first, last in known:
         if first > reached:

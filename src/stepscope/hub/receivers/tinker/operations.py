@@ -1,4 +1,4 @@
-"""What clients do through the proxy, as spans: an operation, its request, its time in the queue, and its polls."""
+"""Proxied requests as spans: an operation, its request, its queue time, and its polls."""
 
 import os
 import re
@@ -46,7 +46,7 @@ Value = TypeVar("Value")
 
 @dataclass(slots=True)
 class Operation:
-    """Something a client asked for: one trace, from its request to its result."""
+    """One client operation: one trace, from its request to its result."""
 
     name: str
     session: str
@@ -67,13 +67,13 @@ class Operation:
 
     @property
     def run(self) -> str:
-        """The run of its session."""
+        """Return the run of its session."""
         return NO_SESSION if run_id_trouble(self.session) else self.session
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its answer on their way through."""
+    """One proxied request and its response."""
 
     operation: Operation
     head: RequestHead
@@ -94,24 +94,24 @@ class Exchange:
 
     @property
     def traceparent(self) -> bytes:
-        """The context that the service continues."""
+        """Return the trace context passed to the service."""
         operation = self.operation
         return f"00-{operation.trace_id.hex()}-{self.span_id.hex()}-{operation.flags:02x}".encode()
 
     def pass_on(self, data: bytes) -> None:
-        """Count a part of the answer, and keep it where it will be looked at."""
+        """Count a chunk of the response, and buffer it when it will be parsed."""
         self.received += len(data)
         if self.received <= (MOST_RESULT if self.is_poll else MOST_BYTES):
             self.answer += data
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the answer was kept."""
+        """Whether the whole response was buffered."""
         return self.received == len(self.answer)
 
 
 class Operations:
-    """The operations under way; the event loop alone begins and finishes them, any thread may `join`."""
+    """The operations in progress. Used by the event loop, except `join`, which is safe from any thread."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Operations:
         self._steps: dict[str, int | None] = {}
 
     def begin(self, head: RequestHead, data: bytes, project: str | None) -> Exchange:
-        """Begin an exchange; `data` are the first bytes of its body. A poll belongs to the operation it asks for."""
+        """Begin an exchange; `data` are the first bytes of its body. A poll joins the operation it polls."""
         name, route = route_name(head.path)
         ids = read_ids(head.headers, data)
         known = self._requests.get(ids.request_id) if name == POLL else None
@@ -137,7 +137,7 @@ class Operations:
         return Exchange(operation, head, name, route, os.urandom(8), began, data, is_poll=known is not None)
 
     def finish(self, exchange: Exchange) -> None:
-        """Record an exchange whose answer was passed on, or that failed."""
+        """Record an exchange that completed or failed."""
         end = self._clock()
         is_good = 200 <= exchange.status < 300
         found = read_ids(exchange.headers, bytes(exchange.answer)) if is_good and exchange.is_whole else Ids()
@@ -158,7 +158,7 @@ class Operations:
             self._put(operation, self._request_span(exchange, end, f"tinker.{exchange.name}", parent))
 
     def join(self, event: ClientEvent) -> Event:
-        """The record of a client's event, in the trace of the request that it is about."""
+        """Return the record of a client event, with the trace of its request."""
         operation = self._requests.get(event.request_id)
         if operation is None or event.record.trace_id is not None:
             return event.record
@@ -177,7 +177,7 @@ class Operations:
         return made
 
     def _session(self, ids: Ids, path: str) -> str:
-        """The session of a request: named by it, known of its model, in front of its model's id, or in the path."""
+        """Return the session of a request: from its body, its model, the prefix of its model id, or its path."""
         if ids.session_id:
             return ids.session_id
         known = self._sessions.get(ids.model_id) or self._sessions.get(ids.sampling_session_id)
@@ -190,7 +190,7 @@ class Operations:
         return id.partition(":")[0] if ":" in id else ""
 
     def _step(self, session: str, name: str) -> int | None:
-        """The number of optimizer steps that a session asked for; None before the first pass."""
+        """Return the number of optimizer steps of a session; None before its first pass."""
         if session and session not in self._steps:
             _remember(self._steps, session, None)
             if name != "create_session":
@@ -200,7 +200,7 @@ class Operations:
         return self._steps.get(session)
 
     def _resume(self, session: str) -> None:
-        """Count on from the step that is stored: the hub was restarted meanwhile."""
+        """Continue from the last stored step after a restart of the hub."""
         stored = self._stored_step(session)
         if stored is not None:
             self._steps[session] = stored + (self._steps.get(session) or 0)
@@ -220,7 +220,7 @@ class Operations:
             self._queue.put(lambda upload: self._records.finish(upload, session, asked, project))
 
     def _accepted(self, exchange: Exchange, request_id: str, end: int) -> None:
-        """Record that the service promised a result; a promise that was made before is the same operation."""
+        """Record that the service accepted a request; a repeated request id is the same operation."""
         operation = exchange.operation
         if request_id not in self._requests:
             operation.request_id, operation.accepted = request_id, end
@@ -307,12 +307,12 @@ def _known(operation: Operation) -> dict[str, Any]:
 
 
 def _remember(known: "dict[str, Value]", key: str, value: Value) -> None:
-    """Keep a value under a key; the oldest goes when there are too many."""
+    """Store a value under a key, and evict the oldest when there are too many."""
     known[key] = value
     if len(known) > MOST_KNOWN:
         del known[next(iter(known))]
 
 
 def lower_headers(headers: "list[tuple[bytes, bytes]]") -> Mapping[str, str]:
-    """Headers as texts, by their names in lower case."""
+    """Return headers as strings by lower-case name."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}

@@ -1,4 +1,4 @@
-"""A proxy in front of a Tinker service: requests and answers pass unchanged, as they come, and are recorded."""
+"""A recording proxy in front of a Tinker service: requests and responses are streamed unchanged."""
 
 import asyncio
 import contextlib
@@ -32,18 +32,18 @@ _CLIENT_LEFT = "the client left"
 
 
 class Proxy:
-    """Forwards requests to a service; used by the event loop alone."""
+    """Forwards requests to a service. Used by the event loop only."""
 
     def __init__(self, upstream: Upstream, operations: Operations) -> None:
         self._upstream = upstream
         self._operations = operations
 
     async def forward(self, request: Request) -> Response:
-        """Answer a request with what the service answers."""
+        """Return a response that streams the service's."""
         return _Forwarded(self)
 
     async def exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and its answer back; Refused with 502 or 504 when there is none."""
+        """Forward a request and stream the response back; Refused with 502 or 504 when there is none."""
         first = await receive()
         if first["type"] != "http.request":
             return
@@ -56,7 +56,7 @@ class Proxy:
             status = HTTPStatus.GATEWAY_TIMEOUT if error.is_late else HTTPStatus.BAD_GATEWAY
             if not exchange.status:
                 raise Refused(Refusal(status, str(error), 1.0)) from None
-            # The answer has begun: the server closes the connection, and the client sees it broken off as it was.
+            # The response has begun: the server closes the connection, and the client sees it cut off, too.
         finally:
             self._operations.finish(exchange)
 
@@ -98,7 +98,7 @@ class _Forwarded(Response):
 
 
 class _Passing:
-    """The client's side of an exchange."""
+    """The client side of an exchange."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, first: Message) -> None:
         self._scope, self._receive, self.send = scope, receive, send
@@ -108,13 +108,13 @@ class _Passing:
 
     @property
     def target(self) -> bytes:
-        """The path and the query as the client sent them."""
+        """Return the path and query as the client sent them."""
         query: bytes = self._scope["query_string"]
         path: bytes = self._scope["raw_path"]
         return path + b"?" + query if query else path
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The client's headers for the service; a token of this hub is not for it."""
+        """Return the headers for the service, without a token of this hub."""
         given: list[tuple[bytes, bytes]] = self._scope["headers"]
         found = [(name, value) for name, value in given if name not in _dropped(given, _NOT_SENT)]
         ours = {name for name, value in found if name in _CREDENTIALS and _OURS.match(value)}
@@ -126,13 +126,13 @@ class _Passing:
         return found
 
     async def start(self, answer: h11.Response) -> None:
-        """Send the head of the service's answer."""
+        """Send the status and headers of the service's response."""
         given = list(answer.headers)
         headers = [(name, value) for name, value in given if name not in _dropped(given, _NOT_ANSWERED)]
         await self.send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
 
     async def send_body(self, connection: UpstreamConnection, exchange: Exchange) -> None:
-        """Pass the request's body on as it comes, then wait for the client to leave; that ends the connection."""
+        """Stream the request body to the service; abort the connection when the client disconnects later."""
         message = self._first
         try:
             while message["type"] == "http.request":
@@ -146,7 +146,7 @@ class _Passing:
             while message["type"] != "http.disconnect":
                 message = await self._receive()
         except OSError:
-            return  # the service reads no more: it has answered, or the answer says that it broke
+            return  # the service stopped reading: its response, or the lack of one, says why
         except (Refused, h11.LocalProtocolError):
             connection.abort()
             raise
@@ -156,6 +156,6 @@ class _Passing:
 
 
 def _dropped(headers: list[tuple[bytes, bytes]], always: frozenset[bytes]) -> frozenset[bytes]:
-    """The headers that are for one connection only."""
+    """Return the hop-by-hop headers, which are not forwarded."""
     named = [value for name, value in headers if name == b"connection"]
     return always | {word.strip().lower() for value in named for word in value.split(b",")}

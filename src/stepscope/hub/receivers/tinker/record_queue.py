@@ -1,4 +1,4 @@
-"""Records made beside requests that nobody waits for: stored by a thread, a few times a second."""
+"""A queue of records that no request waits for, stored by a thread a few times a second."""
 
 import contextlib
 import threading
@@ -17,7 +17,7 @@ _TRIES = 30
 
 
 class RecordQueue:
-    """Takes work from any thread; what that adds to an upload is stored soon after, or by `flush`."""
+    """Runs queued work, which adds records to an upload, and submits it. Safe to use from any thread."""
 
     def __init__(self, ingest: Ingest, sleep: Callable[[float], None] = time.sleep) -> None:
         self._ingest = ingest
@@ -29,7 +29,7 @@ class RecordQueue:
         self._thread: threading.Thread | None = None
 
     def put(self, work: Work) -> None:
-        """Do some work later; dropped and counted when too much waits."""
+        """Queue some work; dropped and counted when the queue is full."""
         with self._lock:
             if len(self._waiting) >= MOST_WAITING:
                 self._ingest.reject(TOO_MANY)
@@ -41,7 +41,7 @@ class RecordQueue:
         self._came.set()
 
     def flush(self) -> None:
-        """Store what waits; returns when it is safe, or cannot be."""
+        """Store the queued records; returns once they are on disk or have failed."""
         with self._storing:
             with self._lock:
                 found, self._waiting = self._waiting, []
@@ -68,6 +68,6 @@ class RecordQueue:
     def _loop(self) -> None:
         while True:
             self._came.wait()
-            self._sleep(_SECONDS)  # what comes meanwhile is stored with it
+            self._sleep(_SECONDS)  # batch what arrives meanwhile
             self._came.clear()
             self.flush()

@@ -1,4 +1,4 @@
-"""What a request and its answer say of the session, model and future they are about, from their first bytes."""
+"""The session, model and future ids of a request and its response, parsed from their first bytes."""
 
 import re
 import struct
@@ -23,7 +23,7 @@ _PROTOBUF = "application/x-protobuf"
 
 
 class Ids(NamedTuple):
-    """Ids in a body; empty where there is none."""
+    """The ids in a body; empty where missing."""
 
     session_id: str = ""
     model_id: str = ""
@@ -32,7 +32,7 @@ class Ids(NamedTuple):
 
 
 def read_ids(headers: Mapping[str, str], data: bytes) -> Ids:
-    """Find ids in the beginning of a body, in JSON or in the protobuf of a forward pass."""
+    """Find the ids at the start of a body, in JSON or in the protobuf of a forward pass."""
     if headers.get("content-type", "").startswith(_PROTOBUF):
         return Ids(model_id=_first_field(headers, data))
     found: dict[str, str] = {}
@@ -42,7 +42,7 @@ def read_ids(headers: Mapping[str, str], data: bytes) -> Ids:
 
 
 def _first_field(headers: Mapping[str, str], data: bytes) -> str:
-    """The first field of a protobuf message, where it is a text of a sane length."""
+    """Return the first field of a protobuf message if it is a string of plausible length."""
     try:
         if headers.get("content-encoding") == "zstd":
             data = zstandard.ZstdDecompressor(max_window_size=2**26).stream_reader(data).read(512)
@@ -55,7 +55,7 @@ def _first_field(headers: Mapping[str, str], data: bytes) -> str:
 
 
 def plain_bytes(headers: Mapping[str, str], data: bytes, most: int = 2 * MOST_RESULT) -> bytes:
-    """Decompress a whole body; empty when that cannot be done."""
+    """Decompress a whole body; empty when it cannot be decompressed."""
     try:
         return inflate(data, headers.get("content-encoding", "").strip().lower(), most)
     except (ValueError, KeyError):
@@ -63,7 +63,7 @@ def plain_bytes(headers: Mapping[str, str], data: bytes, most: int = 2 * MOST_RE
 
 
 class Poll(NamedTuple):
-    """What a poll of a future tells: whether it is over, whether it failed, and the state of its queue."""
+    """The result of polling a future: done, failed, and the state of the queue."""
 
     is_over: bool
     error: str = ""
@@ -72,7 +72,7 @@ class Poll(NamedTuple):
 
 
 def read_poll(status: int, headers: Mapping[str, str], data: bytes) -> Poll:
-    """Read the answer to a poll as the client does."""
+    """Parse the response to a poll as the client does."""
     is_json = "json" in headers.get("content-type", "")
     body = plain_bytes(headers, data)[:MOST_BYTES] if is_json else b""
     said = {name.decode(): value.decode("utf-8", "replace") for name, value in reversed(_QUEUE.findall(body))}
@@ -87,7 +87,7 @@ def read_poll(status: int, headers: Mapping[str, str], data: bytes) -> Poll:
 
 
 def read_metrics(headers: Mapping[str, str], data: bytes) -> dict[str, float]:
-    """The metrics of a result: `metrics` of a JSON object, field 3 of the protobuf of a forward pass."""
+    """Return the metrics of a result: `metrics` in JSON, field 3 in the protobuf of a forward pass."""
     body = plain_bytes(headers, data)
     try:
         if headers.get("content-type", "").startswith(_PROTOBUF):
@@ -107,7 +107,7 @@ def _double(data: Any) -> float:
 
 
 def route_name(path: str) -> tuple[str, str]:
-    """The operation that a path names, and the path with its ids left out."""
+    """Return the operation of a path, and the path without its ids."""
     parts = path.split("/")
     known = ["{id}" if _PATH_ID.search(part) and part not in ("v1", "v2") else part for part in parts]
     words = [part for part in known if part not in ("", "api", "v1", "v2", "{id}")]

@@ -1,4 +1,4 @@
-"""What the life of a Tinker session is in a run: its start, its heartbeats, its end, and who writes them."""
+"""Records of a Tinker session's life: start, heartbeats, end, and their writers."""
 
 import hashlib
 import time
@@ -23,34 +23,34 @@ _ENDINGS = {"success": "finished", "errored": "failed", "interrupted": "preempte
 
 
 def digest(*words: str) -> bytes:
-    """Tell texts apart by 16 bytes."""
+    """Return a 16-byte digest of strings."""
     return hashlib.blake2b("\0".join(words).encode("utf-8", "replace"), digest_size=16).digest()
 
 
 def number_of(*words: str) -> int:
-    """The sequence number of a record that has an identity of its own: the same whenever it is sent again."""
+    """Derive a sequence number from a record's identity, so that resending is idempotent."""
     return int.from_bytes(digest(*words)[:8]) >> 2
 
 
 def new_session(idempotency_key: str) -> str:
-    """The id of a new session; the same for a request that is sent again."""
+    """Return the id of a new session; the same for a retried request."""
     return str(uuid.uuid5(_IDS, idempotency_key) if idempotency_key else uuid.uuid4())
 
 
 def process_writer(run: str, process: str, resource: Mapping[str, Any]) -> Writer:
-    """The writer of the events of one process, which does not decide how its session ends."""
+    """Return the writer of one process's events, which does not determine the state of the session."""
     id = f"tinker-{digest(run, process).hex()}"
     return Writer(id=id, run=run, project=PROJECT, main=False, resource=dict(resource))
 
 
 def session_writer(run: str, name: str | None = None) -> Writer:
-    """The writer of what belongs to the session as a whole."""
+    """Return the writer of the session's own records."""
     id = f"tinker-{digest(run).hex()}"
     return Writer(id=id, run=run, project=PROJECT, name=name, resource={"service.name": "tinker"})
 
 
 class SessionRecords:
-    """Writes records of sessions under one writer for each process. Safe to use from any thread."""
+    """Records sessions, with one writer per process. Safe to use from any thread."""
 
     def __init__(self, ingest: Ingest, clock: Callable[[], int] = time.time_ns) -> None:
         self._ingest = ingest
@@ -61,14 +61,14 @@ class SessionRecords:
     def add(
         self, upload: Upload, writer: Writer, records: Sequence[Record], project: str | None, seq: int | None = None
     ) -> None:
-        """Add records of a writer to an upload, in the project of a token where it has one."""
+        """Add records of a writer to an upload, in the token's project if it has one."""
         known = self._writers.same(writer, records)
         if project is not None:
             known = structs.replace(known, project=project)
         self._ingest.add(upload, known, list(records), project, seq)
 
     def start(self, upload: Upload, session: str, asked: Mapping[str, Any], project: str | None) -> None:
-        """Record that a session was created; `asked` is the body of its request."""
+        """Record the creation of a session; `asked` is the request body."""
         name = asked.get("display_name")
         writer = session_writer(session, name[:LONGEST_NAME] if isinstance(name, str) and name else None)
         given = asked.get("user_metadata")
@@ -85,7 +85,7 @@ class SessionRecords:
         self.add(upload, writer, [event], project, number_of(session, "start"))
 
     def beat(self, upload: Upload, session: str, project: str | None) -> None:
-        """Record a heartbeat, which keeps the run running."""
+        """Record a heartbeat."""
         if len(self._beats) >= 10_000:
             self._beats.clear()
         count = self._beats[session] = self._beats.get(session, 0) + 1
@@ -93,7 +93,7 @@ class SessionRecords:
         self.add(upload, session_writer(session), [Metric(self._clock(), None, None, CATEGORY, values)], project)
 
     def finish(self, upload: Upload, session: str, asked: Mapping[str, Any], project: str | None) -> None:
-        """Record how a session ended; `asked` is the body of its request."""
+        """Record the end of a session; `asked` is the request body."""
         reason = asked.get("reason")
         word = reason.get("type") if isinstance(reason, dict) else None
         attrs: dict[str, Any] = {"status": _ENDINGS.get(str(word), "finished"), names.ATTR_SESSION_ID: session}
@@ -104,7 +104,7 @@ class SessionRecords:
 
 
 def read_object(data: bytes) -> dict[str, Any]:
-    """Read a JSON object; anything else is an empty one."""
+    """Parse a JSON object; empty for anything else."""
     try:
         found = msgspec.json.decode(data)
     except (ValueError, RecursionError):

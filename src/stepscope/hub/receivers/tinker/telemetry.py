@@ -1,4 +1,4 @@
-"""Takes the telemetry of clients: each event once, and what a client numbered and never sent as a loss."""
+"""Client telemetry: each event is stored once, and gaps in the numbering are recorded as losses."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,7 +23,7 @@ EVENT_LOST = "tinker.events_lost"
 
 
 class TelemetryReceiver:
-    """Takes bodies of telemetry. Safe to use from any thread."""
+    """Receives telemetry bodies. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class TelemetryReceiver:
         """Gives the record of an event its trace, where the request it is about is known."""
 
     def take(self, data: bytes, project: str | None) -> "Future[None]":
-        """Read a body and hand on what is in it; the future ends when that is safe, or with Retry."""
+        """Parse a body and submit its events; the future completes once they are on disk, or with Retry."""
         batches, bad = read_body(data)
         upload = Upload()
         upload.rejected += bad
@@ -57,7 +57,7 @@ class TelemetryReceiver:
         return safe
 
     def _add_gaps(self, upload: Upload, writer: Writer, batch: ClientBatch, project: str | None) -> None:
-        """Record what the positions of the events tell to be lost, or to have come after all."""
+        """Record events that are missing by their positions, or that arrived late."""
         positions = [event.index for event in batch.events if event.index is not None]
         gaps = self._gaps.add(writer.id, positions)
         if not gaps.new:
@@ -68,14 +68,14 @@ class TelemetryReceiver:
         self._records.add(upload, writer, _lost(gaps, moment, batch.session), project, seq)
 
     def _settle(self, done: "Future[None]", processes: list[str]) -> None:
-        """Keep the positions of events that are safe, and forget those of events that are not."""
+        """Save the positions of stored events, and forget those of events that failed."""
         is_safe = not done.cancelled() and done.exception() is None
         for process in processes:
             (self._gaps.save if is_safe else self._gaps.forget)(process)
 
 
 def _lost(gaps: Gaps, moment: int, session: str) -> list[Record]:
-    """The number of events that are missing, and an event where it grew."""
+    """Return a metric with the number of missing events, and an event when it grew."""
     found: list[Record] = [Metric(moment, None, None, CATEGORY, {"lost_events": gaps.missing})]
     if gaps.new > 0:
         attrs = {"count": gaps.new, "first": gaps.first, "last": gaps.last, names.ATTR_SESSION_ID: session}

@@ -1,4 +1,4 @@
-"""Bodies of `POST /api/v1/telemetry` as events of runs, from any version of tinker or tinkex."""
+"""`POST /api/v1/telemetry` bodies, of any version of tinker or tinkex, as events of runs."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ _FAILED = 17
 
 @dataclass(frozen=True, slots=True)
 class ClientEvent:
-    """One event: its identity, its position in the session and the request it is about, as far as it has them."""
+    """One event with its id, its position in the session and its request, as far as given."""
 
     record: Event
     id: str
@@ -49,7 +49,7 @@ class ClientEvent:
 
 @dataclass(slots=True)
 class ClientBatch:
-    """The events of one session in one request, and the process that sent them."""
+    """The events of one session in one request, with the sending process."""
 
     session: str
     process: str = ""
@@ -58,12 +58,12 @@ class ClientBatch:
 
     @property
     def run(self) -> str:
-        """The run of the session."""
+        """Return the run of the session."""
         return NO_SESSION if run_id_trouble(self.session) else self.session
 
 
 def read_body(data: bytes, clock: Callable[[], int] = time.time_ns) -> tuple[list[ClientBatch], "Counter[str]"]:
-    """Read a body, whatever it is; also count what cannot be read, by reason."""
+    """Parse any body; also return the counts of what cannot be parsed, by reason."""
     bad: Counter[str] = Counter()
     try:
         bound_values(data)
@@ -109,7 +109,7 @@ def _event(
     before: list[ClientEvent],
     clock: Callable[[], int],
 ) -> ClientEvent:
-    """Read one event; `before` is the one in front of it, `alike` counts those without an id that look the same."""
+    """Parse one event; `before` is the previous one, `alike` counts identical events without an id."""
     identity = _text(said.get("event_id"))
     if not identity:
         content = _digest(said)
@@ -135,7 +135,7 @@ def _event(
 
 def _digest(said: Mapping[str, Any]) -> str:
     try:
-        spelled = repr(said)  # JSON can spell texts that UTF-8 cannot
+        spelled = repr(said)  # JSON can contain lone surrogates, which UTF-8 cannot encode
     except RecursionError:
         spelled = "an event too deep to be told from others"
     return hashlib.blake2b(spelled.encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -149,7 +149,7 @@ def _name(said: Mapping[str, Any]) -> str:
 
 
 def _attributes(said: Mapping[str, Any], unknown: Mapping[str, Any]) -> dict[str, Any]:
-    """The data of an event, and beside it under `tinker.*` whatever fields it and its request have."""
+    """Return the data of an event, with the other fields of the event and its request under `tinker.*`."""
     data = said.get("event_data")
     attrs = dict(data) if isinstance(data, dict) else {} if data is None else {"event_data": data}
     attrs.update(unknown)
@@ -163,7 +163,7 @@ def _attributes(said: Mapping[str, Any], unknown: Mapping[str, Any]) -> dict[str
 
 
 def _ending(before: list[ClientEvent]) -> str:
-    """How a session ended: tinker's client ends it only for an exception, and logs that in front of the end."""
+    """Return how a session ended: tinker's client ends it only for an exception, logged right before the end."""
     last = before[0].record if before else None
     return "failed" if last is not None and (last.severity >= _FAILED or last.name == "user_error") else "finished"
 
@@ -191,7 +191,7 @@ def _text(value: Any) -> str:
 
 
 def _nanoseconds(value: Any) -> int | None:
-    """A time in ISO 8601, or a number of s, ms, µs or ns since 1970, whichever makes it a time of our days."""
+    """Parse ISO 8601, or a number since 1970 in s, ms, µs or ns, whichever gives a plausible time."""
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)

@@ -1,4 +1,4 @@
-"""The routes of Tinker clients: telemetry, and what a client needs to start where no service is behind the hub."""
+"""The HTTP routes for Tinker clients: telemetry, and the minimal service that clients need without an upstream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,7 +36,7 @@ _FOR_GOOD = frozenset((400, 413, 415))
 
 
 class Tinker:
-    """The receiver of Tinker clients."""
+    """Receives from Tinker clients."""
 
     name = "tinker"
     prefixes = ()
@@ -54,7 +54,7 @@ class Tinker:
         ports.closing.append(queue.flush)
 
     def routes(self) -> list[ReceiverRoute]:
-        """Telemetry, and what a client asks for before it sends any; in front of a service, that and everything."""
+        """Return the routes of telemetry and of the minimal service; with an upstream, every other path is proxied."""
         telemetry = ReceiverRoute(TELEMETRY, self._telemetry)
         if self._proxy is not None:
             paths = ("/api/v1/{path:path}", "/oai/{path:path}")
@@ -72,7 +72,7 @@ class Tinker:
         ]
 
     def credential(self, head: RequestHead) -> str:
-        """The token: as the key `tml-TOKEN`, as the secret of Cloudflare Access, or as a bearer token."""
+        """Return the token: from the key `tml-TOKEN`, the secret of Cloudflare Access, or a bearer token."""
         shown = (
             head.headers.get("cf-access-client-secret", ""),
             head.headers.get("x-api-key", "").removeprefix("tml-"),
@@ -81,9 +81,9 @@ class Tinker:
         return next((each for each in shown if each.startswith(f"{PREFIX}_")), "")
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write `{"detail": ...}`; telemetry that can never be taken is accepted and counted.
+        """Return `{"detail": ...}`; telemetry that can never be accepted is answered with success and counted.
 
-        A client repeats a batch that is refused every second until it ends, and sends nothing else meanwhile.
+        A client retries a refused batch every second for the rest of its life, and sends nothing else meanwhile.
         """
         if head.path == TELEMETRY and refusal.status in _FOR_GOOD:
             self._ingest.reject(refusal.status.phrase.lower())
@@ -139,7 +139,7 @@ class Tinker:
         return reply
 
     async def _record(self, request: Request, add: Callable[[Upload, bytes, str | None], None]) -> None:
-        """Read a body, let `add` make records of it, and return when they are safe."""
+        """Read a body, let `add` convert it to records, and return once they are on disk."""
 
         def take(data: bytes, project: str | None) -> "Future[None]":
             upload = Upload()
@@ -149,10 +149,10 @@ class Tinker:
         await self._take(request, take)
 
     async def _take(self, request: Request, take: Callable[[bytes, str | None], "Future[None]"]) -> None:
-        """Read a body, give it to `take` on a thread, and return when what that made is safe."""
+        """Read a body, run `take` on it in a thread, and return once the result is on disk."""
         project = access_of(request.scope).project
         safe = await with_body(request, self._workers, lambda data: take(data, project))
-        await asyncio.shield(asyncio.wrap_future(safe))  # a client that leaves cancels only its own wait
+        await asyncio.shield(asyncio.wrap_future(safe))  # a client that disconnects cancels only its own wait
 
 
 def _stored_step(engine: Engine, session: str) -> int | None:

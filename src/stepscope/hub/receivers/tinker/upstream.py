@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client for a proxy: connections that are kept, and bodies that stream both ways."""
+"""An HTTP/1.1 client for the proxy: keep-alive connections and bodies streamed both ways."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ _PIECE = 256 * 1024
 
 
 class UpstreamFailed(Exception):
-    """There is no answer, or no more of it; `is_late` when it did not come in time."""
+    """The response is missing or cut off; `is_late` after a timeout."""
 
     def __init__(self, text: str, *, is_late: bool = False) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class UpstreamFailed(Exception):
 
 
 class UpstreamConnection:
-    """One connection; not safe for two requests at a time."""
+    """One connection, for one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silent: float) -> None:
         self._reader, self._writer, self._silent = reader, writer, silent
@@ -36,11 +36,11 @@ class UpstreamConnection:
         """When it was last used."""
 
     def begin(self, method: str, target: bytes, headers: Headers) -> None:
-        """Send the head of a request."""
+        """Send the request line and headers."""
         self._write(h11.Request(method=method, target=target, headers=list(headers)))
 
     async def send(self, data: bytes) -> None:
-        """Send a part of the body, and wait while the other side does not read."""
+        """Send a chunk of the body, waiting while the service does not read."""
         if data:
             self._write(h11.Data(data=data))
             await self._writer.drain()
@@ -50,21 +50,21 @@ class UpstreamConnection:
         self._write(h11.EndOfMessage())
 
     async def answer(self) -> h11.Response:
-        """Wait for the head of the answer."""
+        """Wait for the status and headers of the response."""
         while True:
             event = await self._next()
             if isinstance(event, h11.Response):
                 return event
             if not isinstance(event, h11.InformationalResponse):
-                raise UpstreamFailed("the service closed the connection without an answer")
+                raise UpstreamFailed("the service closed the connection without a response")
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the body of the answer as it comes; UpstreamFailed when it breaks off."""
+        """Yield the response body as it arrives; UpstreamFailed when it is cut off."""
         while isinstance(event := await self._next(), h11.Data):
             yield bytes(event.data)
 
     def renew(self) -> bool:
-        """Make it ready for another request; False when it can take none."""
+        """Prepare for another request; False when the connection cannot be reused."""
         if (self._state.our_state, self._state.their_state) != (h11.DONE, h11.DONE):
             return False
         self._state.start_next_cycle()
@@ -73,7 +73,7 @@ class UpstreamConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other side has not closed it."""
+        """Whether the service has not closed it."""
         return not (self._reader.at_eof() or self._writer.transport.is_closing())
 
     def abort(self) -> None:
@@ -98,7 +98,7 @@ class UpstreamConnection:
 
 
 class Upstream:
-    """A service; used by the event loop alone."""
+    """A service and its connections. Used by the event loop only."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Upstream:
         self._idle: list[UpstreamConnection] = []
 
     async def connect(self) -> UpstreamConnection:
-        """Take a connection that is kept, or make one; UpstreamFailed when the service cannot be reached."""
+        """Return an idle connection or open one; UpstreamFailed when the service cannot be reached."""
         while self._idle:
             kept = self._idle.pop()
             if kept.is_open and self._clock() - kept.kept < IDLE_SECONDS:

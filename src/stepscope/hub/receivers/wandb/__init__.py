@@ -1,1 +1,1 @@
-"""Takes what unmodified Weights & Biases clients send, and answers what they ask."""
+"""The receiver of unmodified Weights & Biases clients: what they log and what they query."""

@@ -1,4 +1,4 @@
-"""The GraphQL fields of artifacts: what clients need to log, use, list and download them."""
+"""The GraphQL fields for logging, using, listing and downloading artifacts."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +25,13 @@ Given = Mapping[str, Any]
 
 
 class ArtifactQueries:
-    """Mutations, queries and objects of artifacts."""
+    """GraphQL mutations, queries and objects of artifacts."""
 
     def __init__(self, artifacts: Artifacts, links: Links) -> None:
         self._artifacts, self._links = artifacts, links
 
     def mutations(self, caller: Caller) -> Node:
-        """The fields of mutations."""
+        """Return the mutations on artifacts."""
         calls: dict[str, Callable[[Given, Caller], Any]] = {
             "createArtifact": self._create,
             "createArtifactManifest": self._create_manifest,
@@ -47,14 +47,14 @@ class ArtifactQueries:
         return {name: _call(call, caller) for name, call in calls.items()}
 
     def queries(self, caller: Caller) -> Node:
-        """The root fields of queries."""
+        """Return the root query fields."""
         return {
             "artifact": lambda given: self._by_id(given.get("id"), caller),
             "clientIDMapping": None,
         }
 
     def of_project(self, project: str, caller: Caller) -> Node:
-        """The fields of a project that are about artifacts."""
+        """Return the artifact fields of a project."""
 
         def named(given: Given) -> Node | None:
             found = self._artifacts.find(project, str(given.get("name") or ""))
@@ -74,7 +74,7 @@ class ArtifactQueries:
         }
 
     def of_run(self, project: str, run: str, caller: Caller) -> Node:
-        """The fields of a run that are about artifacts."""
+        """Return the artifact fields of a run."""
 
         def made(given: Given) -> Node:
             return connection([self.node(e, caller) for e in self._artifacts.committed(project) if e.run == run], given)
@@ -149,7 +149,7 @@ class ArtifactQueries:
         }
 
     def node(self, artifact: Artifact, caller: Caller) -> Node:
-        """An artifact."""
+        """Return the GraphQL object of an artifact."""
         run = {"__typename": "Run", "id": write_id("Run", artifact.project, artifact.run), "name": artifact.run}
         run["project"] = project_node(artifact.project, caller.entity)  # type: ignore[assignment]
         return {
@@ -364,5 +364,5 @@ def _aliases(artifact: Artifact, caller: Caller) -> Sequence[Node]:
 
 
 def stamp(time: int) -> str:
-    """A time in nanoseconds as text."""
+    """Format a time in nanoseconds as ISO 8601."""
     return datetime.fromtimestamp(time / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

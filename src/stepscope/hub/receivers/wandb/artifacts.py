@@ -1,4 +1,4 @@
-"""Artifacts: versions and aliases in collections, a manifest for each version, and files kept once by their digest."""
+"""Artifacts: collections of versions with aliases, a manifest per version, and files deduplicated by digest."""
 
 import base64
 import binascii
@@ -51,12 +51,12 @@ class Artifact(msgspec.Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its name with its version."""
+        """Return the name with the version, `model:v3`."""
         return f"{self.collection}:v{self.version}"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A file of an artifact, as its manifest has it."""
+    """The manifest entry of one file."""
 
     digest: str
     size: int = 0
@@ -78,7 +78,7 @@ class Artifacts:
         self._projects: dict[str, dict[str, Artifact]] = {}
 
     def all(self, project: str) -> list[Artifact]:
-        """The artifacts of a project that are not deleted, the oldest first."""
+        """Return the artifacts of a project that are not deleted, oldest first."""
         with self._lock:
             found = [each for each in self._project(project).values() if each.state != DELETED]
             return sorted(found, key=lambda each: (each.created, each.id))
@@ -95,12 +95,12 @@ class Artifacts:
         return known
 
     def get(self, project: str, id: str) -> Artifact | None:
-        """The artifact of an id."""
+        """Return the artifact with this id."""
         with self._lock:
             return self._project(project).get(id)
 
     def committed(self, project: str, collection: str | None = None, type: str | None = None) -> list[Artifact]:
-        """The versions of a collection, or of all, the oldest first."""
+        """Return the committed versions of one collection or of all, oldest first."""
         return [
             each
             for each in self.all(project)
@@ -108,19 +108,19 @@ class Artifacts:
         ]
 
     def find(self, project: str, name: str) -> Artifact | None:
-        """The artifact of a name with a version or an alias, `model:v3` or `model:best`; of none, the latest."""
+        """Return the artifact named `model:v3` or `model:best`; without a version or alias, the latest."""
         collection, _, alias = name.rpartition("/")[2].partition(":")
         return self.version(project, collection, alias or LATEST)
 
     def version(self, project: str, collection: str, alias: str) -> Artifact | None:
-        """The version of a collection that an alias, a version or a digest names."""
+        """Return the version of a collection by alias, version or digest."""
         for each in reversed(self.committed(project, collection)):
             if alias in each.aliases or alias in (f"v{each.version}", each.digest):
                 return each
         return None
 
     def create(self, project: str, given: Mapping[str, Any]) -> Artifact:
-        """Make a version of a collection; one with the same content that is there already is returned."""
+        """Create a version of a collection, or return the existing one with the same content."""
         collection = _name(given, "artifactCollectionName", "artifactCollectionNames")
         digest = str(given.get("digest") or "")
         aliases = [each["alias"] for each in given.get("aliases") or () if isinstance(each, Mapping) and _is_text(each)]
@@ -160,17 +160,17 @@ class Artifacts:
             self._project(artifact.project)[artifact.id] = artifact
 
     def folder(self, artifact: Artifact) -> Path:
-        """Where its description and its manifest are."""
+        """Return the folder of its description and manifest."""
         return self._runs.folder(artifact.project, "artifacts", artifact.id)
 
     def object(self, project: str, digest: str) -> Path:
-        """Where the file of an MD5 in hexadecimal is kept."""
+        """Return the path of the file with this MD5, in hexadecimal."""
         if len(digest) != 32 or not set(digest) <= set("0123456789abcdef"):
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"{digest[:80]!r} is not an MD5 in hexadecimal"))
         return self._runs.folder(project, "objects", digest[:2]) / digest
 
     def commit(self, artifact: Artifact) -> None:
-        """Make a version visible: give it a number, its aliases, and take them from the version that had them."""
+        """Publish a version: give it a number and move its aliases to it."""
         with self._lock:
             if artifact.state == COMMITTED:
                 return
@@ -191,14 +191,14 @@ class Artifacts:
         self.save(artifact)
 
     def change_aliases(self, artifact: Artifact, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
-        """Add aliases to a version, taking them from others, and remove some."""
+        """Move aliases to a version, and remove some from it."""
         with self._lock:
             gone = set(remove)
             artifact.aliases = [alias for alias in artifact.aliases if alias not in gone]
             self._give_aliases(artifact, add)
 
     def manifest(self, artifact: Artifact) -> Manifest:
-        """The manifest of an artifact; an empty one when it cannot be read."""
+        """Return the manifest of an artifact; an empty one when it cannot be read."""
         try:
             data = (self.folder(artifact) / artifact.manifest).read_bytes() if artifact.manifest else b"{}"
             return msgspec.json.decode(data, type=Manifest)
@@ -207,7 +207,7 @@ class Artifacts:
 
 
 def hex_digest(text: Any) -> str:
-    """An MD5 in hexadecimal, of one in base64 as manifests have it; empty when it is none."""
+    """Convert an MD5 from base64, as in manifests, to hexadecimal; empty when it is invalid."""
     try:
         found = base64.b64decode(str(text), validate=True)
     except (ValueError, binascii.Error):

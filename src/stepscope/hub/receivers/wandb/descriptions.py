@@ -1,4 +1,4 @@
-"""What a client says of its run: start, configuration, name, notes and tags, as events of the run."""
+"""The metadata of a run (start, configuration, name, notes, tags) as events of the run."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ OWN_CONFIG = "_wandb"
 
 
 def begin(runs: TrackedRuns, sent: Sent, *, again: bool = False, resume: bool = False) -> None:
-    """Record the start of an attempt: of the first one, of one that resumes, or that starts `again` from nothing."""
+    """Record the start of an attempt: the first, a resumed one, or one that starts over (`again`)."""
     about = sent.run.about
     start = about.stream(START)
     fresh = not about.attempt or again or resume
@@ -44,7 +44,7 @@ def _beginning(about: TrackedRun) -> dict[str, Any]:
 
 
 def describe(runs: TrackedRuns, sent: Sent, given: Mapping[str, Any]) -> None:
-    """Take a description: the first one begins the run, later ones edit what they give."""
+    """Record metadata from the client: the first message starts the run, later ones edit the given fields."""
     about = sent.run.about
     before = (about.name, about.notes, read_tags(about.tags), plain_config(about.config))
     about.name = _text(given.get("displayName"), about.name)[:LONGEST_NAME]
@@ -94,20 +94,20 @@ def _text(given: Any, before: str) -> str:
 
 
 def _parsed(given: Any) -> dict[str, Any] | None:
-    """Read JSON text; None when nothing was given or it is no object."""
+    """Parse JSON text; None when it is missing or not an object."""
     found = read_row(given) if isinstance(given, str) else given
     return found if isinstance(found, dict) else None
 
 
 def _safe_item(key: str, item: Any) -> Any:
-    """An item of a configuration, `{"value": 3e-4}`, with the secrets in it masked."""
+    """Mask the secrets in a configuration item, such as `{"value": 3e-4}`."""
     if isinstance(item, dict) and "value" in item:
         return {**redact(item), "value": redact({key: item["value"]})[key]}
     return redact({key: item})[key]
 
 
 def plain_config(text: str) -> dict[str, Any]:
-    """A configuration without what the client wrote for itself: `{"lr": {"value": 3e-4}}` is `{"lr": 3e-4}`."""
+    """Return the user's configuration without the client's own keys: `{"lr": {"value": 3e-4}}` as `{"lr": 3e-4}`."""
     found = read_row(text) or {}
     return {
         key: value["value"] if isinstance(value, dict) and "value" in value else value
@@ -118,12 +118,12 @@ def plain_config(text: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def definitions_of(config: str) -> tuple[Definition, ...]:
-    """The definitions of metrics in a configuration."""
+    """Return the metric definitions (`define_metric`) in a configuration."""
     return read_definitions(_own(config).get("m"))
 
 
 def own_config(config: str, keys: Any) -> str:
-    """What the client wrote for itself into a configuration, all or some keys of it, as JSON."""
+    """Return the client's own part of a configuration, all of it or some keys, as JSON."""
     found = _own(config)
     return json.dumps({key: value for key, value in found.items() if key in keys} if isinstance(keys, list) else found)
 

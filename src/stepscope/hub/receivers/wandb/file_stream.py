@@ -1,4 +1,4 @@
-"""POST /files/ENTITY/PROJECT/RUN/file_stream: blocks of lines with offsets, the summary, and the end of a run."""
+"""POST /files/ENTITY/PROJECT/RUN/file_stream: chunks of lines with offsets, the summary, and the end of a run."""
 
 import hashlib
 import json
@@ -34,14 +34,14 @@ UNKNOWN_FILE = "lines of a file that is not streamed here"
 
 
 class Chunk(msgspec.Struct):
-    """A block of lines of one file."""
+    """Consecutive lines of one file."""
 
     content: list[str] | str
     offset: int = 0
 
 
 class Posted(msgspec.Struct):
-    """The body of a request; a heartbeat has nothing in it."""
+    """The body of a request; empty for a heartbeat."""
 
     files: dict[str, Chunk] | None = None
     complete: bool | None = None
@@ -53,13 +53,13 @@ _decode = msgspec.json.Decoder(Posted).decode
 
 
 class FileStream:
-    """Takes what clients stream. Safe to use from any thread."""
+    """Receives streamed files. Safe to use from any thread."""
 
     def __init__(self, runs: TrackedRuns, ingest: Ingest) -> None:
         self._runs, self._ingest = runs, ingest
 
     def take(self, data: bytes, project: str, id: str, bound: str | None) -> "Future[None]":
-        """Take a request for a run; the future ends when it is safe. Refused when it cannot be read."""
+        """Journal a request; the future completes once it is on disk. Refused when it cannot be parsed."""
         posted = self._read(data)
         run = self._runs.find_or_make(project, id, bound)
         with run.lock:
@@ -107,7 +107,7 @@ class FileStream:
             self._ingest.reject(UNKNOWN_FILE, len(lines[name]))
 
     def _start_over(self, sent: Sent, files: dict[str, Chunk], lines: dict[str, list[str]]) -> None:
-        """Begin another attempt where a stream begins again with another first line: a new process has the id."""
+        """Start a new attempt when a stream restarts with a different first line: a new process reuses the id."""
         for name in (HISTORY, EVENTS):
             if name not in files or files[name].offset or not lines[name]:
                 continue
@@ -119,7 +119,7 @@ class FileStream:
     def _take(
         self, sent: Sent, name: str, offset: int, lines: list[str], decode: Callable[[list[str]], Decoded]
     ) -> Decoded:
-        """Take the lines of a block that were not taken before, in the batches in which they were first sent."""
+        """Journal the new lines of a chunk; lines sent again go into the batches in which they were first sent."""
         stream = sent.run.about.stream(name)
         if not 0 <= offset <= stream.lines + MOST_LINES:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the offset {offset} of {name} is out of range"))
@@ -146,7 +146,7 @@ class FileStream:
         return self._runs.add(sent, decoded.records, block)
 
     def _take_output(self, sent: Sent, offset: int, lines: list[str], history: Decoded, before: int | None) -> None:
-        """Take lines of the console, also those that are not as they were: a progress bar is sent again and again."""
+        """Journal console lines, also those that changed: a progress bar sends its line again and again."""
         now, known = self._runs.clock(), sent.run.console
 
         def decode(block: list[str]) -> Decoded:
@@ -165,7 +165,7 @@ class FileStream:
             del known[next(iter(known))]
 
     def _end(self, sent: Sent, posted: Posted) -> None:
-        """Record how the run ended, once."""
+        """Record the end of the run, once."""
         about = sent.run.about
         stream = about.stream(END)
         if stream.last is not None and stream.last.seq not in sent.run.unsure:
@@ -189,6 +189,6 @@ def _lines(chunk: Chunk) -> list[str]:
 
 
 def _digest(line: str) -> str:
-    """What tells a line from others; the order of its keys does not, for the client writes them in any."""
+    """Return a digest of a line that does not depend on the order of its keys, which clients vary."""
     text = json.dumps(read_row(line), sort_keys=True)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

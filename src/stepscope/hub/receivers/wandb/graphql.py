@@ -26,23 +26,23 @@ Node = Mapping[str, Any]
 
 
 class JsonValue(dict[str, Any]):
-    """An object that is one value, nothing being selected from it."""
+    """A JSON object that is returned whole, without a selection of fields."""
 
 
 class GraphQLError(ValueError):
-    """The document cannot be read, or asks for what is not there."""
+    """The document cannot be parsed, or selects an unknown field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable in the place of a value."""
+    """A reference to a variable."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A field, or with an empty name a fragment: named by `spread`, or given inline."""
+    """A field; with an empty name a fragment, named by `spread` or inline."""
 
     name: str
     alias: str = ""
@@ -54,7 +54,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a client asks for: its kind, name, default values of variables and root fields."""
+    """An operation: kind, name, default values of variables, root fields."""
 
     kind: str
     name: str
@@ -70,7 +70,7 @@ class Document:
     fragments: Mapping[str, tuple[Selection, ...]]
 
     def operation(self, name: str | None = None) -> Operation:
-        """The operation of a name, or the only one; GraphQLError when there is none."""
+        """Return the operation with a name, or the only one; GraphQLError when there is none."""
         found = [each for each in self.operations if not name or each.name == name]
         if len(found) != 1:
             raise GraphQLError(f"there is no operation {name!r}" if name else "name the operation with operationName")
@@ -243,7 +243,7 @@ def _bound(depth: int) -> None:
 
 
 def parse(text: str) -> Document:
-    """Read a document; GraphQLError says what is wrong with it."""
+    """Parse a document, or raise GraphQLError."""
     return _Parser(text).document()
 
 

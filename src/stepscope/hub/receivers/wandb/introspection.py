@@ -1,4 +1,4 @@
-"""What older clients ask about the schema before they use a field: the names that this server understands."""
+"""The subset of GraphQL introspection that older clients use to find out which fields a server has."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,14 +36,14 @@ _TYPES: Mapping[str, Sequence[str]] = {
 
 
 def with_types(roots: Mapping[str, Node]) -> dict[str, Node]:
-    """The root objects with `__type`, which tells the names of their fields and of some others."""
+    """Return the root objects with `__type`, which lists the fields of the types that clients ask about."""
     known = {**_TYPES, "Query": tuple(roots["query"]), "Mutation": tuple(roots["mutation"])}
     return {**roots, "query": {**roots["query"], "__type": _describe(known)}}
 
 
 def _describe(known: Mapping[str, Sequence[str]]) -> Callable[[Mapping[str, Any]], Node]:
     def describe(given: Mapping[str, Any]) -> Node:
-        """A type that is not known has no fields: clients take its fields without asking whether it is there."""
+        """Describe a type; an unknown one has no fields, since clients read `fields` without a check."""
         name = str(given.get("name"))
         fields, inputs = known.get(name, ()), _INPUTS.get(name, ())
         return {

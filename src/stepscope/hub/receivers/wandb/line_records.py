@@ -1,4 +1,4 @@
-"""Lines of a client's streamed files as records: history, machine metrics and console."""
+"""Streamed lines as records: history, system metrics and console."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _parse = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 @dataclass(slots=True)
 class Decoded:
-    """The records of some lines; `steps` and `times` are those of the history lines among them."""
+    """The records of some lines; `steps` and `times` are those of the history lines."""
 
     records: list[Record] = field(default_factory=list)
     rejected: int = 0
@@ -33,13 +33,13 @@ class Decoded:
     """What the last line says of itself: step, time and runtime."""
 
     def step_at(self, time: int, before: int | None) -> int | None:
-        """The step of the last history line up to a time; `before` where all of them are later."""
+        """Return the step of the last history line up to a time; `before` when all are later."""
         at = bisect_right(self.times, time)
         return self.steps[at - 1] if at else before
 
 
 def read_rows(lines: Sequence[str]) -> Iterable[dict[str, Any] | None]:
-    """Parse lines of JSON; NaN and infinities may stand bare in them. A line that is no object is None."""
+    """Parse JSON lines, also with bare NaN and Infinity; None for a line that is not an object."""
     try:
         found = _parse(f"[{','.join(lines)}]")  # a single call is several times faster than one for each
         if len(found) == len(lines):
@@ -50,7 +50,7 @@ def read_rows(lines: Sequence[str]) -> Iterable[dict[str, Any] | None]:
 
 
 def read_row(line: str) -> dict[str, Any] | None:
-    """Parse one line; None when it is no object."""
+    """Parse one line; None when it is not an object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -61,7 +61,7 @@ def read_row(line: str) -> dict[str, Any] | None:
 def history_records(
     lines: Sequence[str], definitions: Sequence[Definition], now: int, before: int | None = None
 ) -> Decoded:
-    """Turn history lines into metrics and events; the step of a line without one is that `before` it."""
+    """Convert history lines to metrics and events; a line without a step has the step `before` it."""
     decoded = Decoded()
     step, records, last = before, decoded.records, None
     for row in read_rows(lines):
@@ -87,7 +87,7 @@ def history_records(
 
 
 def _take_own(row: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """Take the client's own fields out of a line: step, time and runtime."""
+    """Remove the client's own fields from a line: step, time and runtime."""
     row.pop("_wandb", None)
     return row.pop("_step", None), row.pop("_timestamp", None), row.pop("_runtime", None)
 
@@ -98,7 +98,7 @@ def _tail(own: tuple[Any, Any, Any] | None) -> dict[str, Any]:
 
 
 def machine_records(lines: Sequence[str], history: Decoded, before: int | None, now: int) -> Decoded:
-    """Turn lines of machine metrics into metrics of the category `system`."""
+    """Convert system metrics to metrics of the category `system`."""
     decoded = Decoded()
     for row in read_rows(lines):
         if row is None:
@@ -113,7 +113,7 @@ def machine_records(lines: Sequence[str], history: Decoded, before: int | None, 
 
 
 def console_records(lines: Iterable[str], history: Decoded, before: int | None, now: int) -> list[Record]:
-    """Turn lines of the console into logs; the client puts the time before each, and ERROR before those of stderr."""
+    """Convert console lines to logs; the client prefixes each with its time, and those of stderr with ERROR."""
     found: list[Record] = []
     for line in lines:
         matched = _CONSOLE.match(line)
@@ -134,7 +134,7 @@ def _stamp(text: str, now: int) -> int:
 
 
 def time_of(seconds: Any, now: int) -> int:
-    """The time of a line in nanoseconds; now where it has none that can be stored."""
+    """Return the time of a line in nanoseconds; now when it has no valid one."""
     if isinstance(seconds, (int, float)) and 0 < seconds < 2**33:  # neither NaN nor infinity
         return nanoseconds(seconds)
     return now

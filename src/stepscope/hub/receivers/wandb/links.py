@@ -1,4 +1,4 @@
-"""Signed links to files: whoever has one may read that file for an hour, as clients that send no key need it."""
+"""Signed links to files, valid for an hour, for downloads that clients make without their API key."""
 
 import base64
 import binascii
@@ -20,29 +20,29 @@ PATH = "/wandb/files/{ticket}/{name:path}"
 
 
 class Links:
-    """Makes links and checks them; the key lies in a file for the hub's owner alone."""
+    """Signs and verifies links; the signing key is in a file that only the hub's user can read."""
 
     def __init__(self, runs: TrackedRuns) -> None:
         self._runs = runs
         self._key = b""
 
     def make(self, base: str, name: str, *where: str) -> str:
-        """A link to a file: the kind and the names by which the receiver finds it."""
+        """Return a link that carries the kind and the names of a file."""
         said = json.dumps([int(time.time()) + SECONDS, *where]).encode()
         ticket = base64.urlsafe_b64encode(said).decode().rstrip("=")
         return f"{base}/wandb/files/{ticket}.{self._sign(ticket)}/{quote(name)}"
 
     def read(self, ticket: str) -> list[str]:
-        """The kind and the names in a link; Refused when it is not ours or too old."""
+        """Return the kind and the names in a link; Refused when its signature is wrong or it has expired."""
         said, _, signature = ticket.partition(".")
         if not hmac.compare_digest(self._sign(said).encode(), signature.encode("utf-8", "replace")):
-            raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this link was not made by this hub"))
+            raise Refused(Refusal(HTTPStatus.FORBIDDEN, "the signature of this link is not valid"))
         try:
             until, *where = json.loads(base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)))
         except (ValueError, binascii.Error):
             raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this link cannot be read")) from None
         if until < time.time():
-            raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this link is too old"))
+            raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this link has expired"))
         return [str(each) for each in where]
 
     def _sign(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Ids of GraphQL objects: a kind and names, in one opaque text."""
+"""Opaque ids of GraphQL objects, made of a kind and names."""
 
 import base64
 import binascii
@@ -8,12 +8,12 @@ from stepscope.hub.receivers.wandb.graphql import GraphQLError
 
 
 def write_id(kind: str, *names: str) -> str:
-    """The id of an object."""
+    """Return the id of an object."""
     return base64.urlsafe_b64encode(json.dumps([kind, *names]).encode()).decode()
 
 
 def read_id(kind: str, id: str, count: int = 2) -> list[str]:
-    """The names in the id of an object of a kind; GraphQLError when it is no such id."""
+    """Return the names in an id of a kind; GraphQLError when it is not one."""
     try:
         found = json.loads(base64.urlsafe_b64decode(id.encode()))
     except (ValueError, binascii.Error, RecursionError):

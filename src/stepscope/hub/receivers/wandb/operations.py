@@ -1,4 +1,4 @@
-"""The GraphQL fields that a training script's client asks for while it writes."""
+"""The GraphQL fields that a client uses while it logs a run."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ ENTITY = "stepscope"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request, and what it waits for."""
+    """The context of a request: who sent it, and the writes its response must wait for."""
 
     access: Access
     base: str
@@ -40,18 +40,18 @@ class Caller:
     """The entity that the request names, which has no other meaning than to be answered."""
 
     def reaches(self, project: str) -> bool:
-        """Tell whether the token is for a project."""
+        """Return whether the token covers a project."""
         return self.access.project in (None, project)
 
     def admit(self, project: str) -> None:
-        """Refuse a project that the token is not for."""
+        """Raise Refused unless the token covers a project."""
         if not self.reaches(project):
             text = f"this token is for the project {self.access.project!r}, not {project!r}"
             raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
 
     @property
     def upload_headers(self) -> list[str]:
-        """What the client is to send with an upload: its own credentials."""
+        """Return the headers for uploads: the client's own credentials."""
         return [f"Authorization:{self.authorization}"] if self.authorization else []
 
 
@@ -63,7 +63,7 @@ class RunOperations:
         self._alerts: Repeats[bool] = Repeats()
 
     def mutations(self, caller: Caller) -> Node:
-        """The fields of mutations."""
+        """Return the mutations on runs."""
         return {
             "upsertBucket": lambda given: self._upsert(_input(given), caller),
             "notifyScriptableRunAlert": lambda given: self._alert(_input(given), caller),
@@ -72,7 +72,7 @@ class RunOperations:
         }
 
     def queries(self, caller: Caller) -> Node:
-        """The fields of queries that a client needs to write."""
+        """Return the root query fields that a logging client needs."""
         return {
             "viewer": viewer(),
             "serverInfo": SERVER,
@@ -92,7 +92,7 @@ class RunOperations:
             sent = Sent(run, caller.access.project)
             describe(self._runs, sent, given)
             caller.waits.append(self._runs.submit(sent))
-            # The client continues at this count; one that did not ask how to resume starts over, or sends all again.
+            # A resuming client continues at this count; others start over, or send everything again.
             lines = run.about.stream(HISTORY).lines if resuming else 0
             made = {**bucket(run.about, given.get("entityName")), "historyLineCount": lines}
             return {"bucket": made, "inserted": inserted}
@@ -186,7 +186,7 @@ def _tail(about: TrackedRun, name: str) -> str:
 
 
 def bucket(about: TrackedRun, entity: Any) -> dict[str, Any]:
-    """A run as clients that write see it."""
+    """Return the GraphQL object of a run, for clients that log to it."""
     return {
         "__typename": "Run",
         "id": write_id("Run", about.project, about.id),
@@ -204,7 +204,7 @@ def bucket(about: TrackedRun, entity: Any) -> dict[str, Any]:
 
 
 def project_node(project: str, entity: Any) -> dict[str, Any]:
-    """A project; the entity is whatever the client names."""
+    """Return the GraphQL object of a project; the entity is echoed from the request."""
     name = entity if isinstance(entity, str) and entity else ENTITY
     return {
         "__typename": "Project",
@@ -217,12 +217,12 @@ def project_node(project: str, entity: Any) -> dict[str, Any]:
 
 
 def project_number(project: str) -> str:
-    """A number for a project, which some clients read as one."""
+    """Return a numeric id of a project; some clients parse it as an integer."""
     return str(int.from_bytes(hashlib.blake2b(project.encode("utf-8", "replace"), digest_size=6).digest(), "big"))
 
 
 def viewer() -> Node:
-    """Who the client is: everybody is the same here."""
+    """Return the user object, which is the same for every client."""
     return {
         "__typename": "User",
         "id": write_id("User", ENTITY),

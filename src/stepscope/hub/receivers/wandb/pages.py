@@ -1,4 +1,4 @@
-"""Pages of lists in GraphQL: edges, cursors and whether there is more."""
+"""Pagination of GraphQL connections: edges, cursors, hasNextPage."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ MOST = 1000
 
 
 def connection(nodes: Sequence[Node], given: Mapping[str, Any], *also: str) -> Node:
-    """The page of a list that `first` and `after` ask for; `also` are fields of a node that edges have too."""
+    """Return one page of a list, given `first` and `after`; `also` are node fields repeated on the edges."""
     first, after = given.get("first"), given.get("after")
     size = min(max(first, 0), MOST) if isinstance(first, int) else MOST
     start = _position(after)

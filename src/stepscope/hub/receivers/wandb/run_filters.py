@@ -1,4 +1,4 @@
-"""Filters and orders of runs, in the form of MongoDB's that W&B's API takes."""
+"""Run filters in MongoDB's syntax, and run orders, as in W&B's public API."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _NAMES = {
 
 
 def matches(filters: Any, fields: Fields, depth: int = 0) -> bool:
-    """Tell whether a run passes; GraphQLError for a filter that cannot be read."""
+    """Return whether a run matches; GraphQLError for an invalid filter."""
     if filters in (None, "", {}):
         return True
     if not isinstance(filters, Mapping) or depth > DEEPEST:
@@ -45,7 +45,7 @@ def _one(key: str, wanted: Any, fields: Fields, depth: int) -> bool:
 
 
 def look_up(key: str, fields: Fields) -> Any:
-    """The value of a dotted key; items of a configuration with or without `.value`."""
+    """Return the value of a dotted key; `.value` is optional in keys of the configuration."""
     first, _, rest = key.partition(".")
     value: Any = fields.get(_NAMES.get(first, first), _ABSENT)
     if not rest:
@@ -93,7 +93,7 @@ def _compare(name: str, value: Any, wanted: Any) -> bool:
 
 
 def _search(pattern: str, text: str) -> bool:
-    """Find a pattern; only letters, `.*`, anchors and `|` keep their meaning, so that no pattern takes long."""
+    """Search for a pattern of literals, `.*`, anchors and `|` only, so that none can take exponential time."""
     parts = (re.escape(part).replace(r"\.\*", ".*") for part in pattern.strip("^$").split("|")[:20])
     whole = "|".join(parts)
     start, end = "^" if pattern.startswith("^") else "", "$" if pattern.endswith("$") else ""
@@ -101,7 +101,7 @@ def _search(pattern: str, text: str) -> bool:
 
 
 def sort_key(order: str) -> tuple[Callable[[Fields], tuple[bool, str, Any]], bool]:
-    """How to sort runs, and whether in descending order: `-created_at`, `+summary_metrics.loss`."""
+    """Return a sort key and whether to reverse, for an order such as `-created_at` or `+summary_metrics.loss`."""
     down, key = order.startswith("-"), order.lstrip("+-")
 
     def value_of(fields: Fields) -> tuple[bool, str, Any]:
@@ -114,7 +114,7 @@ def sort_key(order: str) -> tuple[Callable[[Fields], tuple[bool, str, Any]], boo
 
 
 def read_filters(text: Any) -> Any:
-    """Filters as a request has them: JSON text or nothing."""
+    """Parse the filters of a request: JSON text or nothing."""
     if not isinstance(text, str):
         return text
     try:

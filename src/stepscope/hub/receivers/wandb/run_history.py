@@ -1,4 +1,4 @@
-"""The history of a run, read back from the store as rows by step: numbers, histograms and other values."""
+"""The history of a run as rows by step, read from the store: numbers, histograms and other values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _NOT_HISTORY = "NOT startsWith(key, 'system/') AND NOT startsWith(key, 'stepscop
 
 
 class RunHistory:
-    """Rows of one run; `origin` is when it started, in nanoseconds."""
+    """The rows of one run; `origin` is its start time in nanoseconds."""
 
     def __init__(self, engine: Engine, run: int, origin: int) -> None:
         self._engine, self._run, self._origin = engine, run, origin
@@ -25,11 +25,11 @@ class RunHistory:
 
     @property
     def keys(self) -> list[str]:
-        """The keys of its metrics."""
+        """Return the metric keys."""
         return sorted({key for key, _ in self._series.values()})
 
     def last_values(self) -> dict[str, float]:
-        """The last value of each metric."""
+        """Return the last value of each metric."""
         if not self._series:
             return {}
         among = literal.integers(self._series)
@@ -37,7 +37,7 @@ class RunHistory:
         return {self._series[series][0]: value for series, value in found.rows("series", "last")}
 
     def last_step(self) -> int:
-        """The highest step; -1 when there is none."""
+        """Return the highest step; -1 when there is none."""
         steps = [series for series, (_, axis) in self._series.items() if not axis]
         if not steps:
             return -1
@@ -50,7 +50,7 @@ class RunHistory:
     def rows(
         self, keys: Sequence[str] = (), low: int | None = None, high: int | None = None, samples: int | None = None
     ) -> list[dict[str, Any]]:
-        """The rows from step `low` up to but without `high`, all or evenly chosen ones; with `keys` those with all."""
+        """Return the rows of steps in [low, high), all or evenly sampled; with `keys`, rows that have all of them."""
         bounds = [f"step > {NO_STEP}"]
         bounds += [f"step >= {low}"] if low is not None else []
         bounds += [f"step < {high}"] if high is not None else []
@@ -103,7 +103,7 @@ class RunHistory:
                 by_time[time] = step
 
     def _on_axes(self, by_time: Mapping[int, int], found: dict[int, dict[str, Any]]) -> None:
-        """Add values that are stored on an axis of their own: they have the time of their row."""
+        """Add values stored on a custom step axis, joined to their row by time."""
         series = [number for number, (_, axis) in self._series.items() if axis]
         if not series or not by_time:
             return
@@ -141,7 +141,7 @@ class RunHistory:
                 row.setdefault("", each.record.time)
 
     def machine_rows(self, samples: int) -> list[dict[str, Any]]:
-        """Rows of machine metrics by time, evenly chosen, with `system.` before their names."""
+        """Return rows of system metrics by time, evenly sampled, with the prefix `system.`."""
         answer = self._engine.query(
             f"SELECT s.key AS key, m.time AS time, m.value AS value FROM metrics AS m INNER JOIN series AS s "
             f"ON s.series = m.series WHERE s.run = {self._run} AND startsWith(s.key, 'system/') ORDER BY m.time"
@@ -156,7 +156,7 @@ class RunHistory:
 
 
 def _chosen(steps: list[int], most: int) -> list[int]:
-    """Evenly chosen steps, the first and the last among them."""
+    """Sample steps evenly, including the first and the last."""
     if len(steps) <= most or most < 2:
         return steps[: max(most, 1)] if len(steps) > most else steps
     scale = (len(steps) - 1) / (most - 1)
@@ -164,7 +164,7 @@ def _chosen(steps: list[int], most: int) -> list[int]:
 
 
 def read_spec(text: Any) -> Mapping[str, Any]:
-    """A specification of sampled history: keys, bounds of steps and the number of samples."""
+    """Parse a sampledHistory spec: keys, step bounds and the number of samples."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The GraphQL fields of projects and runs that are read back, whichever client wrote the run."""
+"""The GraphQL fields for reading projects and runs, whichever client logged them."""
 
 import fnmatch
 import json
@@ -34,7 +34,7 @@ Given = Mapping[str, Any]
 
 
 class RunQueries:
-    """Projects, runs, their history and their files."""
+    """Queries for projects, runs, their history and their files."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RunQueries:
         self._runs, self._engine, self._artifacts, self._links, self._stored = runs, engine, artifacts, links, stored
 
     def queries(self, caller: Caller) -> Node:
-        """The root fields of queries."""
+        """Return the root query fields."""
         return {
             "project": lambda given: self._project(given, caller),
             "models": lambda given: connection(self._projects(caller), given),
@@ -84,10 +84,10 @@ class RunQueries:
         try:
             return list_runs(self._engine(), project=project)
         except EngineError as error:
-            raise Retry(f"the store is in trouble: {error}", after=5.0) from error
+            raise Retry(f"the store is failing: {error}", after=5.0) from error
 
     def _wait(self) -> None:
-        """Wait until what was taken so far is stored, so that a client finds what it wrote."""
+        """Wait until everything journaled so far is in the store, so that clients read their own writes."""
         try:
             self._stored().result(WAIT_SECONDS)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""What a W&B client must find again of its run: description, line counts, summary; a file for each run."""
+"""The state of W&B runs (metadata, line counts, summary) that clients need to resume; one file per run."""
 
 import contextlib
 import hashlib
@@ -35,7 +35,7 @@ _MOST_OPEN = 2000
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
-    """Lines of a stream that went to the journal together, as batch `seq` of an attempt."""
+    """Lines of a stream that were journaled together, as batch `seq` of an attempt."""
 
     start: int
     stop: int
@@ -44,7 +44,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stream(msgspec.Struct):
-    """How much of one streamed file was taken."""
+    """How many lines of one streamed file were received."""
 
     lines: int = 0
     first: str = ""
@@ -90,11 +90,11 @@ class TrackedRun(msgspec.Struct, kw_only=True):
     streams: dict[str, Stream] = {}
 
     def stream(self, name: str) -> Stream:
-        """How much of a stream was taken."""
+        """Return the progress of a stream."""
         return self.streams.setdefault(name, Stream())
 
     def writer(self, attempt: int | None = None) -> Writer:
-        """Who writes the records of an attempt."""
+        """Return the writer of an attempt's records."""
         number = attempt or self.attempt
         return Writer(
             id=f"wandb-a{number}",
@@ -133,7 +133,7 @@ class OpenRun:
 
 @dataclass(slots=True)
 class Sent:
-    """What one request brings for a run."""
+    """The records of one request for a run."""
 
     run: OpenRun
     project: str | None
@@ -156,21 +156,21 @@ class TrackedRuns:
         self._recent: deque[OpenRun] = deque(maxlen=_MOST_OPEN)
 
     def folder(self, project: str, *parts: str) -> Path:
-        """The folder of a project, or one in it; nothing outside of it can be named."""
+        """Return the folder of a project or a subfolder; no name can escape it."""
         return self._files.joinpath("wandb", *(file_name(part) for part in (project, *parts)))
 
     def make(self, folder: Path) -> Path:
-        """Make a folder below that of all files; Retry when that fails, as when the disk of the hub is gone."""
+        """Create a folder; Retry when that fails."""
         try:
             missing = [each for each in (folder, *folder.parents) if each.is_relative_to(self._files)]
             for each in reversed(missing):
                 each.mkdir(exist_ok=True)
         except OSError as error:
-            raise Retry(f"a folder of W&B files cannot be made: {error}", after=5.0) from error
+            raise Retry(f"a folder of W&B files cannot be created: {error}", after=5.0) from error
         return folder
 
     def find(self, project: str, id: str) -> OpenRun | None:
-        """The run of an id in a project; None when no client described it."""
+        """Return the run with an id in a project; None when it is unknown."""
         check_name("project", project)
         check_name("run", id)
         with self._lock:
@@ -195,7 +195,7 @@ class TrackedRuns:
         return made
 
     def find_or_make(self, project: str, id: str, bound: str | None = None) -> OpenRun:
-        """The run of an id in a project, made when it is new; Refused when the token is bound to another project."""
+        """Return the run with an id, created when it is new; Refused when the token is bound to another project."""
         if bound not in (None, project):
             text = f"this token is for the project {bound!r}, not {project!r}"
             raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
@@ -213,7 +213,7 @@ class TrackedRuns:
             return found
 
     def _free_id(self, project: str, id: str) -> str:
-        """The id of the run here: W&B's ids are unique in their project only."""
+        """Return the run's id in the hub, prefixed where another project uses it: W&B's ids are unique per project."""
         try:
             taken = [row.project for row in list_runs(self._engine(), ids=[id])]
         except EngineError as error:
@@ -221,7 +221,7 @@ class TrackedRuns:
         return id if not taken or project in taken else f"{project}.{id}"
 
     def add(self, sent: "Sent", records: list[Record], block: Block | None = None) -> Block:
-        """Add records to what is sent, under the number of a block given before or as the next batch of the run.
+        """Add records, with the sequence number of an existing block or as the next batch of the run.
 
         Refused when the token is for another project.
         """
@@ -238,14 +238,14 @@ class TrackedRuns:
         return block
 
     def submit(self, sent: "Sent") -> "Future[None]":
-        """Save the run, so that its line counts are known again, and journal what is sent; hold the run's lock."""
+        """Save the run's state, then journal the records; the caller holds the run's lock."""
         sent.run.save()
         future = self._ingest.submit(sent.upload)
         future.add_done_callback(lambda done: _settle(sent, done))
         return future
 
     def heartbeat(self, run: OpenRun) -> list[Record]:
-        """The record that says that the client is alive, not more often than is needed."""
+        """Return a heartbeat record, or nothing when the last one is recent enough."""
         now = time.monotonic()
         run.about.heartbeat = self.clock()
         if run.beat and now - run.beat < HEARTBEAT_SECONDS / 3:
@@ -262,7 +262,7 @@ def _settle(sent: "Sent", done: "Future[None]") -> None:
 
 
 def file_name(text: str) -> str:
-    """A text as the name of one file or folder, whatever is in it."""
+    """Encode any text as the name of one file or folder."""
     name = quote(text, safe=" ,=+@()[]{}!~-_").replace("/", "%2F")
     name = name.replace(".", "%2E") if set(name) <= {"."} else name
     if len(name) > 200:
@@ -271,7 +271,7 @@ def file_name(text: str) -> str:
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse the name of a project or run that cannot be one."""
+    """Raise Refused for an invalid project or run name."""
     if not name or len(name) > LONGEST_NAME or run_id_trouble(name):
         raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the {what} must have 1 to {LONGEST_NAME} printable characters"))
     with contextlib.suppress(UnicodeEncodeError):

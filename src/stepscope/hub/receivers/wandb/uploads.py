@@ -1,4 +1,4 @@
-"""Files that clients upload: kept below the folder of their run or artifact, within bounds, listed and sent back."""
+"""Uploaded files: stored in the folder of their run or artifact, within limits, listed and downloaded."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ _MOST_TEXT = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """A file that was uploaded."""
+    """An uploaded file."""
 
     name: str
     path: Path
@@ -34,7 +34,7 @@ class KeptFile:
 
 
 def path_in(folder: Path, name: str) -> Path:
-    """Where a file of a name is kept in a folder; Refused for a name that leads elsewhere."""
+    """Return the path of a file in a folder; Refused for a name that escapes it."""
     parts = name.replace("\\", "/").split("/")
     if len(parts) > _DEEPEST or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"{name[:200]!r} is not the name of a file"))
@@ -45,7 +45,7 @@ def path_in(folder: Path, name: str) -> Path:
 
 
 def list_files(folder: Path) -> list[KeptFile]:
-    """The files in a folder and below it, by name."""
+    """List the files of a folder recursively, by name."""
     return sorted(_walk(folder, ""), key=lambda each: each.name)
 
 
@@ -64,7 +64,7 @@ def _walk(folder: Path, prefix: str) -> Iterator[KeptFile]:
 
 
 class Uploads:
-    """Writes what is uploaded to files, each complete or not there at all."""
+    """Writes uploaded files atomically."""
 
     def __init__(self, runs: TrackedRuns) -> None:
         self._runs = runs
@@ -77,7 +77,7 @@ class Uploads:
         mask: Callable[[bytes], bytes] | None = None,
         digest: str | None = None,
     ) -> None:
-        """Write the parts of a file; Refused or Retry when it cannot be kept, or has another MD5 than it should."""
+        """Write the parts of a file; Refused or Retry when that fails or the MD5 does not match."""
         path = path_in(folder, name)
         await run_in_threadpool(self._runs.make, path.parent)
         found = hashlib.md5(usedforsecurity=False)
@@ -95,7 +95,7 @@ class Uploads:
 
 
 def _finish(file: BinaryIO, mask: Callable[[bytes], bytes] | None) -> None:
-    """Mask the secrets in the client's own texts, and sync the file."""
+    """Mask secrets in a file that the client generated, and sync it."""
     file.flush()
     if mask is not None and file.tell() <= _MOST_TEXT:
         file.seek(0)
@@ -110,9 +110,9 @@ def _finish(file: BinaryIO, mask: Callable[[bytes], bytes] | None) -> None:
 
 
 def masking(name: str, config: str) -> Callable[[bytes], bytes] | None:
-    """What masks the secrets in a file that the client writes itself; None for all others, kept byte by byte.
+    """Return the masking function for a file that the client generates; None for all others.
 
-    A configuration is the one that was sent, for YAML parts the name of a secret from its value; JSON is YAML too.
+    `config.yaml` is replaced by the masked configuration, since masking YAML text cannot relate a value to its key.
     """
     if name == "config.yaml":
         return lambda data: config.encode()

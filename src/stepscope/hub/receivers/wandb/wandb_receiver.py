@@ -1,4 +1,4 @@
-"""Weights & Biases: GraphQL, file_stream and uploads, as its clients of version 0.15 and later send them."""
+"""The HTTP routes for W&B clients of version 0.15 and later: GraphQL, file_stream and uploads."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ _FILE = "/files/{entity}/{project}/{run}/{path:path}"
 
 
 class Wandb:
-    """The receiver of W&B clients."""
+    """Receives from W&B clients."""
 
     name = "wandb"
     prefixes = ("/graphql", "/files/", "/sdk/otel/", "/wandb/")
@@ -58,7 +58,7 @@ class Wandb:
         self._runs, self._uploads = runs, Uploads(runs)
 
     def routes(self) -> list[ReceiverRoute]:
-        """GraphQL, the streams of runs, and the client's telemetry about itself, which is dropped."""
+        """Return the routes: GraphQL, file streams, files, and the client's own telemetry, which is dropped."""
         return [
             ReceiverRoute("/graphql", self._graphql, scope=("ingest", "read")),
             ReceiverRoute(_STREAM, self._file_stream),
@@ -72,12 +72,12 @@ class Wandb:
         ]
 
     def credential(self, head: RequestHead) -> str:
-        """The API key, which is the password; a dash that old clients ask for is not part of a token."""
+        """Return the API key, which is the password; the dash that old clients require is not part of the token."""
         header = head.headers.get("authorization", "")
         return (basic_password(header) or bearer(header)).replace("-", "")
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write an error as W&B's clients read it, with when to retry."""
+        """Return a JSON error in W&B's format, with Retry-After where known."""
         response = error_response(refusal)
         response.body = json.dumps({"error": refusal.message, "errors": [{"message": refusal.message}]}).encode()
         response.headers["content-length"] = str(len(response.body))
@@ -130,7 +130,7 @@ class Wandb:
         self._caller(request).admit(path["project"])
         artifact = self._artifacts.get(path["project"], path["artifact"])
         if artifact is None:
-            raise Refused(Refusal(HTTPStatus.NOT_FOUND, "there is no such artifact"))
+            raise Refused(Refusal(HTTPStatus.NOT_FOUND, "no such artifact"))
         name = f"manifest-{secrets.token_hex(4)}.json"
         await self._uploads.keep(self._artifacts.folder(artifact), name, request.stream())
         artifact.manifest = name
@@ -138,7 +138,7 @@ class Wandb:
         return json_response({})
 
     async def _page(self, request: Request) -> Response:
-        """Lead the address that a client prints to the run on the page."""
+        """Redirect the run URL that the client prints to the run on the page."""
         known = self._runs.find(request.path_params["project"], request.path_params["run"])
         id = request.path_params["run"] if known is None else known.about.run
         return RedirectResponse(f"/#/run/{quote(id, safe='')}", HTTPStatus.FOUND)
@@ -184,19 +184,19 @@ class Wandb:
 
 
 def _entity(variables: Mapping[str, Any]) -> str:
-    """The entity that the variables of a request name."""
+    """Return the entity in the variables of a request."""
     found = variables.get("entity") or variables.get("entityName")
     return found if isinstance(found, str) else ENTITY
 
 
 def _file(path: Path) -> Response:
     if not path.is_file():
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "there is no such file"))
-    headers = {"Content-Disposition": "attachment"}  # what somebody uploaded is never shown as a page of the hub
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "no such file"))
+    headers = {"Content-Disposition": "attachment"}  # an uploaded file is never rendered as a page of the hub
     return FileResponse(path, media_type="application/octet-stream", headers=headers)
 
 
 async def _drop(request: Request) -> Response:
-    """Read what a client says of itself, and keep nothing of it."""
+    """Read and discard the client's own telemetry."""
     await read_body(request)
     return json_response({})
