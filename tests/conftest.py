@@ -67,6 +67,16 @@ settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
 
 
+_ENVIRONMENT = dict(os.environ)
+
+
+def pytest_collection_finish() -> None:
+    """Undo what imported frameworks set in the environment: with Keras' backend set, TensorFlow crashes in a child."""
+    for name in os.environ.keys() - _ENVIRONMENT.keys():
+        if not name.startswith("PYTEST_"):
+            del os.environ[name]
+
+
 def pytest_configure() -> None:
     """Let programs be interrupted: a shell ignores SIGINT in what it starts with `&`, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -15,23 +15,23 @@ from tests.hub.receivers.datadog.conftest import DatadogHub
 from tests.hub.test_connections import wait_for
 
 SECOND = 1_000_000_000
-START = time.time_ns() - 8 * SECOND
 KEYS = ("trainer/loss", "trainer/lr", "evaluator/accuracy")
 COUNT, SAMPLE = Instrument("sum", cumulative=False), Instrument("distribution", cumulative=False)
 
 
 def recorded() -> list[Record]:
     """What a loop records: values, counts and samples at steps, an event, a check, a log."""
+    start = time.time_ns() - 8 * SECOND
     made: list[Record] = []
     for step in range(4):
-        at = START + step * SECOND
+        at = start + step * SECOND
         made.append(Metric(at, step, None, None, {key: step / 7 + number for number, key in enumerate(KEYS)}))
         made.append(Metric(at, step, None, None, {"trainer/tokens": 512 * (step + 1)}, {"split": "train"}, COUNT))
         made.append(Metric(at, step, None, None, {"trainer/latency": step * 0.1}, {}, SAMPLE))
-    made.append(Event(START + 3 * SECOND, 3, None, None, None, 13, "milestone", {"note": "x"}, "two\nlines"))
+    made.append(Event(start + 3 * SECOND, 3, None, None, None, 13, "milestone", {"note": "x"}, "two\nlines"))
     check = {names.ATTR_CHECK_STATUS: "CRITICAL"}
-    made.append(Event(START + 3 * SECOND, None, None, None, None, 17, "kl", check, "too|high"))
-    made.append(Log(START + 3 * SECOND, 3, None, bytes(range(16)), bytes(range(1, 9)), 17, "oh", {"a": 1}, "my.logger"))
+    made.append(Event(start + 3 * SECOND, None, None, None, None, 17, "kl", check, "too|high"))
+    made.append(Log(start + 3 * SECOND, 3, None, bytes(range(16)), bytes(range(1, 9)), 17, "oh", {"a": 1}, "my.logger"))
     return made
 
 
@@ -50,11 +50,12 @@ def test_values_and_steps_come_back(datadog_hub: DatadogHub, transport: str, tmp
     run = f"round-{transport}"
     writer = Writer(id="w", run=run, project="p", rank=1, world_size=2, host="box")
     sink = opened(datadog_hub, transport, tmp_path)
-    assert not sink.write([Batch(writer, 0, recorded())])
+    records = recorded()
+    assert not sink.write([Batch(writer, 0, records)])
     sink.close()
     sent = sorted(
         [key, record.step, value]
-        for record in recorded()
+        for record in records
         if isinstance(record, Metric)
         for key, value in record.values.items()
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import metrics
 
 from stepscope.hub.security.tokens import Tokens
 from tests.hub.conftest import RunningHub
@@ -22,7 +23,11 @@ MakeClient = Callable[..., Any]
 
 @pytest.fixture
 def make_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeClient]:
-    """Make clients that read the address from the environment and are closed after the test."""
+    """Make clients that read the address from the environment and are closed after the test.
+
+    Their HTTP library measures itself with the process's OpenTelemetry, and would do so in the runs of later tests.
+    """
+    monkeypatch.setattr(metrics, "get_meter_provider", metrics.NoOpMeterProvider)
     tinker: Any = pytest.importorskip("tinker")
     made: list[Any] = []
 
