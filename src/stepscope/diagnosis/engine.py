@@ -136,9 +136,7 @@ class Diagnosis:
 
     def tick(self, now: int) -> None:
         """Say what time it is, for what shows by its absence."""
-        found = self._hang.tick(now)
-        if found is not None:
-            self._keep(found)
+        self._keep_all(self._hang.tick(now))
 
     def findings(self) -> list[Finding]:
         """What is wrong so far: one finding for each cause, in the order in which they began."""

@@ -50,3 +50,16 @@ def test_a_rank_that_reports_nothing_is_not_waited_for_long() -> None:
     assert hangs(made, 3.0) == []
     (found,) = hangs(made, 6.0)
     assert found.ranks == (1,)
+
+
+def test_a_rank_that_reports_late_is_no_longer_blamed() -> None:
+    """On a busy machine a report takes longer: when it has come, the one finding names the right rank."""
+    made = running()
+    stuck(made, 0, "all_reduce")
+    (early,) = hangs(made, 6.0)
+    assert early.ranks == (1, 2)
+    stuck(made, 2, "all_reduce")
+    (found,) = hangs(made, 9.0)
+    assert found.ranks == (1,)
+    stuck(made, 0, "all_reduce")
+    assert hangs(made, 12.0) == [found]

@@ -1,5 +1,6 @@
 """A hang: nobody makes progress; who waits in which span, and who never arrived."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 from stepscope.diagnosis.detector import RunState
@@ -41,7 +42,10 @@ class Hang:
         self._step: dict[int, int] = {}
         self._open: dict[int, dict[bytes, Span]] = {}
         self._gone: set[int] = set()
-        self._hung = False
+        self._judged = False
+        """Whether nothing was reported since the last verdict."""
+        self._told: Finding | None = None
+        """The finding of the hang that goes on."""
 
     def moved(self, rank: int, time: int, step: int) -> None:
         """A rank made progress: it finished a span or recorded a value at a step."""
@@ -49,11 +53,12 @@ class Hang:
             self._last[rank] = time
         if step > self._step.get(rank, step - 1):
             self._step[rank] = step
-        self._hung = False
+        self._judged, self._told = False, None
 
     def opened(self, rank: int, span: Span) -> None:
         """A span has been open for long."""
         self._open.setdefault(rank, {})[span.span_id] = span
+        self._judged = False
 
     def closed(self, rank: int, span: Span) -> None:
         """A span has ended."""
@@ -68,11 +73,21 @@ class Hang:
         """A rank has ended or died: nobody waits for it."""
         self._gone.add(rank)
 
-    def tick(self, now: int) -> Finding | None:
-        """Judge silence: nobody has made progress for longer than ever before."""
+    def tick(self, now: int) -> tuple[Finding, ...]:
+        """Judge silence: nobody has made progress for longer than ever before.
+
+        A rank that reports late where it is may change who is missing: then the first finding is taken back.
+        """
+        found, told = self._hang(now), self._told
+        if found is None or (told is not None and found.identity == told.identity):
+            return ()
+        self._told = found
+        return (found,) if told is None else (replace(told, weight=-1.0), found)
+
+    def _hang(self, now: int) -> Finding | None:
         usual = self._run.usual_step
         living = [rank for rank in self._last if rank not in self._gone]
-        if not living or self._hung or usual <= 0:
+        if not living or self._judged or usual <= 0:
             return None
         quiet = (now - max(self._last[rank] for rank in living)) / 1e9
         if quiet < max(min(SECONDS, STEPS * usual), 3 * usual, 1.0):
@@ -86,7 +101,7 @@ class Hang:
         missing = tuple(rank for rank in sorted(living) if rank not in waiting)
         if not waiting and all(span is None for span in inside.values()) and quiet < 3 * SECONDS:
             return None
-        self._hung = True
+        self._judged = True
         return self._finding(now, quiet, waiting, missing, inside)
 
     def _patience(self, span: Span) -> float:
