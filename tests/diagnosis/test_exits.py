@@ -56,7 +56,7 @@ def test_a_rank_that_died_is_told_from_those_that_noticed() -> None:
         made.feed(rank, ended(400, "finished"), 2)
     found = only(made)
     assert (found.kind, found.severity, found.ranks, found.step, found.attempt) == ("dead_rank", "FATAL", (1,), 161, 1)
-    assert "attempt 2 resumed at step 150, 12 steps were done again" in found.text
+    assert "attempt 2 resumed at step 150, 12 steps were repeated" in found.text
     assert found.symptoms == ("PeerLost: rank 1 is gone on rank 0",)
 
 

@@ -1,1 +1,1 @@
-"""Diagnosis: name what went wrong in a run from its records, as they arrive. Pure: no I/O, no clock of its own."""
+"""Streaming diagnosis: finds what went wrong in a run from its records. Pure: no I/O and no clock."""

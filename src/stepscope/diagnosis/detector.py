@@ -1,4 +1,4 @@
-"""The shape of a detector: the kinds it finds with their words, what it watches, its state and its verdict."""
+"""The detector protocols, and the state of a run that detectors share."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from stepscope.model.records import Event, Log, Span
 
 
 class SeriesDetector(Protocol):
-    """Watches one series of a role; it is made when the series begins and lives as long."""
+    """Watches one series of a role; created with the series' first value."""
 
     KINDS: ClassVar[tuple[Kind, ...]]
     ROLES: ClassVar[tuple[str, ...]]
@@ -23,11 +23,11 @@ class SeriesDetector(Protocol):
     def __init__(self, series: Series, run: "RunState") -> None: ...
 
     def take(self) -> Finding | None:
-        """Judge the newest value of the series, which is finite."""
+        """Evaluate the newest value of the series, which is finite."""
 
 
 class RunDetector(Protocol):
-    """Watches a whole run, on all ranks. It has any of the methods of the protocols below."""
+    """Watches a whole run, on all ranks. It implements any of the protocols below."""
 
     KINDS: ClassVar[tuple[Kind, ...]]
 
@@ -39,15 +39,15 @@ Found = Iterable[Finding]
 
 @runtime_checkable
 class SpanTaker(Protocol):
-    """Takes spans that have ended within a step."""
+    """Receives spans that ended within a step."""
 
     def span(self, rank: int, span: Span) -> Found:
-        """Judge a span."""
+        """Evaluate a span."""
 
 
 @dataclass(slots=True)
 class StepTimes:
-    """A step that one rank has ended: when, and the self time of each span name in seconds."""
+    """A finished step of one rank: its time, and the self time of each span name in seconds."""
 
     rank: int
     step: int
@@ -57,45 +57,45 @@ class StepTimes:
 
     @property
     def ended(self) -> int:
-        """When it ended, in ns."""
+        """The end time in ns."""
         return self.began + int(self.took * 1e9)
 
 
 @runtime_checkable
 class StepTaker(Protocol):
-    """Takes the spans of each step of each rank, when its root span has ended."""
+    """Receives each step of each rank, once its root span has ended."""
 
     def step(self, times: StepTimes) -> Found:
-        """Judge a step of a rank."""
+        """Evaluate a step of a rank."""
 
 
 @runtime_checkable
 class RowTaker(Protocol):
-    """Takes each step when all ranks have ended it."""
+    """Receives each step once all ranks have finished it."""
 
     def row(self, row: dict[int, StepTimes]) -> Found:
-        """Judge a step of all ranks, by rank."""
+        """Evaluate a step of all ranks, by rank."""
 
 
 @runtime_checkable
 class LogTaker(Protocol):
-    """Takes log lines."""
+    """Receives log records."""
 
     def log(self, rank: int, log: Log, step: int | None) -> Found:
-        """Judge a line."""
+        """Evaluate a log record."""
 
 
 @runtime_checkable
 class EventTaker(Protocol):
-    """Takes events."""
+    """Receives events."""
 
     def event(self, rank: int, event: Event) -> Found:
-        """Judge an event."""
+        """Evaluate an event."""
 
 
 @dataclass(slots=True)
 class Change:
-    """A setting of the run that changed as it went: what it was, what it became."""
+    """An intentional change during the run, such as a new learning rate: the old and the new value."""
 
     step: int
     key: str
@@ -105,7 +105,7 @@ class Change:
 
 @dataclass(slots=True)
 class RunState:
-    """What detectors share: the configuration, what changed on purpose, and the series they compare with."""
+    """The state that detectors share: the configuration, intentional changes, and all series by role."""
 
     config: dict[str, Any] = field(default_factory=dict)
     world: int = 1
@@ -117,26 +117,26 @@ class RunState:
     by_role: dict[tuple[str, int], list[Series]] = field(default_factory=dict)
     roles: set[str] = field(default_factory=set)
     settings: dict[tuple[str, ...], float | None] = field(default_factory=dict)
-    """Numbers of the configuration that were asked for."""
+    """A cache of numbers from the configuration."""
     begun: int = 0
     """The time of the first record."""
     resumed: int | None = None
     """The first step of the newest attempt, if it is not the first attempt."""
     usual_step: float = 0.0
-    """How long a step usually takes, in seconds; 0 where that is not known."""
+    """The median step time in seconds; 0 while unknown."""
     earlier: tuple[float, ...] = ()
     """The median step times of earlier runs like this one, in seconds."""
 
     def changed(self, first: int, last: int) -> list[Change]:
-        """The changes between two steps."""
+        """Return the changes between two steps."""
         return [change for change in self.changes if first <= change.step <= last]
 
     def restaged(self, first: int, last: int) -> bool:
-        """Whether a new stage or epoch began between two steps."""
+        """Return whether a new stage or epoch began between two steps."""
         return any(change.key.startswith("stage:") for change in self.changed(first, last))
 
     def raised(self, first: int, last: int) -> bool:
-        """Whether a learning rate that rose, or a new stage, explains a change between two steps."""
+        """Return whether a higher learning rate or a new stage explains a change between two steps."""
         return any(
             change.after > 1.3 * change.before or change.key.startswith("stage:")
             for change in self.changed(first, last)
@@ -149,17 +149,17 @@ class RunState:
         self.roles.add(series.role.name)
 
     def of_role(self, name: str, rank: int, held_out: bool | None = None) -> list[Series]:
-        """The series of a rank with a role."""
+        """Return the series of a rank with a role."""
         found = self.by_role.get((name, rank), [])
         return [each for each in found if held_out is None or each.role.held_out == held_out]
 
     @property
     def reinforcement(self) -> bool:
-        """Whether this looks like reinforcement learning, where a loss says little."""
+        """Whether this looks like reinforcement learning, where the loss means little."""
         return not _POLICY.isdisjoint(self.roles)
 
     def setting(self, *names: str) -> float | None:
-        """A number of the configuration, by the names it may have, at any depth."""
+        """Return a number from the configuration, under any of the given names, at any depth."""
         if names not in self.settings:
             self.settings[names] = _find(self.config, frozenset(names))
         return self.settings[names]
@@ -174,7 +174,7 @@ def judged_once(
     held_out: bool | None = False,
     each: Literal["value", "block"] = "block",
 ) -> type[SeriesDetector]:
-    """Make a detector that has no state but its series: `judge` is called until it finds something."""
+    """Make a stateless detector of a series: `judge` is called until it returns a finding."""
 
     class Once:
         KINDS: ClassVar[tuple[Kind, ...]] = (kind,)

@@ -1,4 +1,4 @@
-"""The engine: takes the records of a run, on every rank, and keeps what is wrong with it."""
+"""The diagnosis engine: feeds the records of a run to the detectors and collects their findings."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -34,17 +34,17 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 
 Takes = tuple[Callable[[], Finding | None], ...]
 VERSION = 3
-"""Raised when findings change: runs that were diagnosed by an older version are diagnosed again."""
+"""Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
-"""Series with a role that are watched."""
+"""The most series that are watched."""
 LARGEST = 10**300
-"""A larger integer is no measurement, and has no float."""
+"""A larger integer does not fit a float and is ignored."""
 MOST_PLANS = 20_000
-"""Different sets of keys that are remembered."""
+"""The most key sets that are cached."""
 
 
 class Diagnosis:
-    """What is known of one run. Records of one rank must come in the order they were written."""
+    """The diagnosis of one run. Records of one rank must be fed in the order they were written."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Diagnosis:
         earlier: Sequence[float] = (),
         detectors: Iterable[Any] | None = None,
     ) -> None:
-        """Begin with the number of ranks, the configuration, and the median step times of earlier runs in seconds.
+        """Start with the number of ranks, the configuration, and the median step times of earlier runs in seconds.
 
-        `detectors` are classes beside the built-in ones; the installed ones if not given.
+        `detectors` are classes in addition to the built-in ones; by default those of installed packages.
         """
         self.run = RunState(config=dict(config or {}), world=world, earlier=tuple(earlier))
         added = registry.installed() if detectors is None else tuple(detectors)
@@ -89,11 +89,11 @@ class Diagnosis:
         }
 
     def feed(self, rank: int, record: Record, attempt: int = 1, host: str = "") -> None:
-        """Take one record. Of an attempt that is over, only what tells how it ended counts."""
+        """Process one record. Of an earlier attempt, only records about its end are used."""
         self.feed_many(rank, (record,), attempt, host)
 
     def feed_many(self, rank: int, records: Iterable[Record], attempt: int = 1, host: str = "") -> None:
-        """Take records of one rank, in the order they were written."""
+        """Process records of one rank, in the order they were written."""
         if attempt > self.run.attempt:
             self._restart(attempt)
         self._hosts[rank] = host
@@ -129,35 +129,35 @@ class Diagnosis:
             self._raised.take(rank, attempt, record)
 
     def died(self, rank: int, time: int, attempt: int | None = None) -> None:
-        """Say that the process of a rank is gone, in the newest attempt unless another is named."""
+        """Report that the process of a rank is gone, in the newest attempt unless another is given."""
         attempt = self.run.attempt if attempt is None else attempt
         if self._exits.died(rank, attempt, time) and attempt == self.run.attempt:
             self._hang.gone(rank)
 
     def tick(self, now: int) -> None:
-        """Say what time it is, for what shows by its absence."""
+        """Advance the time, for faults that show as missing records."""
         self._keep_all(self._hang.tick(now))
 
     def findings(self) -> list[Finding]:
-        """What is wrong so far: one finding for each cause, in the order in which they began."""
+        """Return the findings so far, one for each cause, in the order in which they began."""
         ends = self._exits.findings(self.run.attempt, self.run.world)
         found = [self._placed(each) for each in fold([*self._found.values(), *ends], self._kinds, self._hosts)]
         return [*found, *self._raised.findings(found, self.run.world)]
 
     def _placed(self, finding: Finding) -> Finding:
-        """Name the ranks in the sentence, where it does not name them."""
+        """Add the ranks to the text of a finding if it does not name them."""
         if "rank" in finding.text or not finding.ranks or self.run.world < 2:
             return finding
         return replace(finding, text=finding.text + on_ranks(finding.ranks, self.run.world))
 
     @property
     def ended(self) -> frozenset[tuple[int, int]]:
-        """The attempts and ranks that have an exit record."""
+        """Return the attempts and ranks that have an exit record."""
         return self._exits.ended
 
     @property
     def changes(self) -> int:
-        """Counts what may have changed the findings; while it stays the same, they do."""
+        """A counter of changes: the findings are unchanged while it is."""
         return self._kept + self._exits.changes + self._raised.changes
 
     def _keep(self, found: Finding) -> None:
@@ -210,7 +210,7 @@ class Diagnosis:
                 self._keep(found)
 
     def _finite(self, rank: int, record: Metric) -> dict[str, Value]:
-        """Judge the values of a record that are not finite, and return those that are."""
+        """Evaluate the non-finite values of a record, and return the finite ones."""
         finite: dict[str, Value] = {}
         bad: list[tuple[str, float, Series | None]] = []
         for (name, value), key in zip(record.points(), record.values, strict=True):
@@ -231,7 +231,7 @@ class Diagnosis:
         return finite
 
     def _compare(self, plan: Plan, rank: int, step: int, time: int, values: dict[str, Value]) -> None:
-        """Compare the values that ranks share."""
+        """Compare values across ranks."""
         if plan.done != self._desync.done:
             plan.shared = [each for each in plan.shared if not each[1].done]
             plan.done = self._desync.done
@@ -241,7 +241,7 @@ class Diagnosis:
                 self._keep(found)
 
     def _plan(self, place: tuple[int, str | None, tuple[str, ...]]) -> Plan:
-        """Work out what records with these keys need."""
+        """Compute how records with these keys are processed."""
         rank, category, keys = place
         plan = Plan({key: key if category is None else f"{category}/{key}" for key in keys}, self.run.world)
         roles = {key: role_of(name).name for key, name in plan.names.items()}
@@ -261,7 +261,7 @@ class Diagnosis:
         return plan
 
     def _watch(self, key: str, rank: int) -> Series | None:
-        """The series of a metric with a role; None when there are too many."""
+        """Return the series of a metric with a role; None when there are too many."""
         known = self.run.series.get((key, rank))
         if known is not None or len(self.run.series) >= MOST_SERIES:
             return known

@@ -1,4 +1,4 @@
-"""How processes end: exceptions, failed spans, exit records and deaths, survived or ending an attempt."""
+"""Exceptions, failed spans, exit records and killed processes, and whether they ended an attempt."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,20 +21,20 @@ DEAD_RANK = Kind(
     "dead_rank",
     "FATAL",
     "the process was killed: out of memory, a signal, or the machine",
-    "Look at the kernel log and the scheduler of that machine.",
+    "Check the kernel log and the scheduler of that machine.",
     explains=("hang", "data_stall", "slow_span", "missing_steps", "straggler", "new_error"),
 )
 ERROR = Kind(
     "error",
     "ERROR",
-    "an exception that the run went on after",
+    "an exception that the run survived",
     "Read the logs of that step.",
     explains=("new_error",),
 )
 WELL = ("finished", "preempted")
-"""What a process reports at a good end."""
+"""The statuses of a successful exit."""
 MOST_FAILURES = 256
-"""Kinds of failure that are told apart; of more, one finding has the count."""
+"""The most distinct failures; further ones are counted in one finding."""
 MOST_PLACES = 4096
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 _ERROR = 2
@@ -44,7 +44,7 @@ Place = tuple[int, int, int | None]
 
 @dataclass(slots=True)
 class _Failure:
-    """Failures that read the same: the first of them, how many there were and where."""
+    """Failures with the same message: the first, their number and their places."""
 
     what: str
     span: str | None
@@ -58,7 +58,7 @@ class _Failure:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known of one start of the run, by rank."""
+    """The state of one attempt, by rank."""
 
     first: int | None = None
     steps: dict[int, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _Attempt:
 
 
 class Exits:
-    """Watches exceptions and ends of processes. Findings are made when they are asked for."""
+    """Watches exceptions and process exits. Findings are computed on request."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (CRASH, DEAD_RANK, ERROR)
 
@@ -79,7 +79,7 @@ class Exits:
         """Counts what may change the findings."""
 
     def moved(self, rank: int, attempt: int, step: int) -> None:
-        """A rank recorded something at a step."""
+        """Record that a rank was active at a step."""
         known = self._attempts.get(attempt)
         if known is None:
             known = self._attempts[attempt] = _Attempt()
@@ -90,7 +90,7 @@ class Exits:
             known.steps[rank] = step
 
     def died(self, rank: int, attempt: int, time: int) -> bool:
-        """The process of a rank is gone; False when that is known, or the process had reported its end."""
+        """Record that a process is gone; False when that was known, or the process had an exit record."""
         known = self._attempts.setdefault(attempt, _Attempt())
         if rank in known.dead or rank in known.ended:
             return False
@@ -100,11 +100,11 @@ class Exits:
 
     @property
     def ended(self) -> frozenset[tuple[int, int]]:
-        """The attempts and ranks that have an exit record."""
+        """Return the attempts and ranks that have an exit record."""
         return frozenset((attempt, rank) for attempt, known in self._attempts.items() for rank in known.ended)
 
     def event(self, rank: int, attempt: int, event: Event) -> None:
-        """Take an event: a start, an end or an exception."""
+        """Process an event: a start, an end or an exception."""
         if event.name == names.EVENT_STARTED:
             self._attempts.setdefault(attempt, _Attempt())
         elif event.name == names.EVENT_FINISHED:
@@ -120,7 +120,7 @@ class Exits:
         self.changes += 1
 
     def span(self, rank: int, attempt: int, span: Span) -> None:
-        """Take a span that has ended."""
+        """Process a finished span."""
         if span.status == _ERROR:
             self._fail(span.name, span.message or "error", rank, attempt, span.step, span.time)
             self.changes += 1
@@ -138,7 +138,7 @@ class Exits:
             known.places[place] = known.places.get(place, 0) + 1
 
     def findings(self, newest: int, world: int) -> Iterator[Finding]:
-        """Make the findings: one for each attempt that ended badly, one for each failure that ended none."""
+        """Return one finding for each attempt that failed, and one for each failure that a run survived."""
         ended = set()
         for attempt in sorted(self._attempts):
             found = self._ending(attempt, newest, world)
@@ -151,7 +151,7 @@ class Exits:
                 yield _survived(failure, left, world)
 
     def _left(self, failure: _Failure, ended: set[int]) -> dict[Place, int]:
-        """Where it failed without ending the attempt; a span that failed by an exception is told by the exception."""
+        """Return where it failed without ending the attempt; a span's exception is reported once, as the exception."""
         told = self._thrown if failure.span is not None else frozenset[Place]()
         return {
             place: count
@@ -209,12 +209,12 @@ class Exits:
             return "; it was started again" if later else ""
         start = self._attempts[begun].first or 0
         again = step - start + 1 if step is not None else 0
-        repeated = f", {again} step{'s' * (again > 1)} were done again" if again > 0 else ""
+        repeated = f", {again} step{'s' * (again > 1)} were repeated" if again > 0 else ""
         return f"; attempt {begun} resumed at step {start}{repeated}"
 
 
 def described(attrs: Mapping[str, Any]) -> str:
-    """An exception in one line."""
+    """Format an exception as one line."""
     kind = str(attrs.get("exception.type") or "").rpartition(".")[2]
     message = str(attrs.get("exception.message") or "")
     return " ".join(": ".join(part for part in (kind, message) if part)[:400].split())[:200] or "an exception"
@@ -225,7 +225,7 @@ def _failed(failure: _Failure) -> str:
 
 
 def _survived(failure: _Failure, places: Mapping[Place, int], world: int) -> Finding:
-    """A failure that the run went on after."""
+    """Return the finding of a failure that the run survived."""
     count = failure.count if len(failure.places) >= MOST_PLACES else sum(places.values())
     ranks = tuple(sorted({rank for _, rank, _ in places}))
     steps = [step for _, _, step in places if step is not None]

@@ -1,4 +1,4 @@
-"""A finding: what went wrong, where, since when, what was expected, the likely cause and what to do about it."""
+"""Findings: what went wrong, where, since when, the expected values, the likely cause and the advice."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from stepscope.model.records import Alert
 
 Severity = Literal["WARN", "ERROR", "FATAL"]
 SEVERITIES: tuple[Severity, ...] = ("FATAL", "ERROR", "WARN")
-"""The worst first."""
+"""Most severe first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that went wrong. A newer finding with the same `identity` replaces the older one."""
+    """One fault. A newer finding with the same `identity` replaces the older one."""
 
     kind: str
     severity: Severity
     text: str
     step: int | None = None
-    """Where it began, or for a single event where it was."""
+    """The step at which it began or happened."""
     last: int | None = None
     """The last step it was seen at."""
     ranks: tuple[int, ...] = ()
     key: str | None = None
     also: tuple[str, ...] = ()
-    """Other metrics that it showed in."""
+    """Other metrics that show it."""
     span: str | None = None
     value: float | None = None
     expected: tuple[float, float] | None = None
@@ -37,29 +37,29 @@ class Finding:
     symptoms: tuple[str, ...] = ()
     """Other findings that this one explains, in words."""
     time: int = 0
-    """When it was noticed: the time of the record that decided it, in ns."""
+    """The time of the record that triggered it, in ns."""
     attempt: int = 1
     weight: float = 0.0
-    """How far out it is; orders findings of one kind."""
+    """The size of the deviation; orders findings of one kind."""
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What tells it from other findings of the run."""
+        """Identifies the finding within its run."""
         return self.kind, self.key, self.span, self.ranks, self.step, self.attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What all findings of one kind share: how bad they are, the likely cause, what to do, and what they explain."""
+    """A kind of finding: its severity, likely cause and advice, and the kinds that it explains."""
 
     name: str
     severity: Severity
     cause: str
     advice: str
     explains: tuple[str, ...] = ()
-    """Kinds of findings that are its symptoms, when they come at about the same step or after it."""
+    """The kinds that are its symptoms when they begin at about the same step or later."""
     lasts: bool = False
-    """Whether it goes on: everything it explains after it is its symptom."""
+    """Whether it persists, so that it explains symptoms at any later step."""
 
     def about(
         self,
@@ -75,7 +75,7 @@ class Kind:
         attempt: int = 1,
         weight: float = 1.0,
     ) -> Finding:
-        """Make the finding of a series that began at a step and was decided by its newest value."""
+        """Return a finding about a series that began at a step, based on its newest value."""
         return Finding(
             self.name,
             severity or self.severity,
@@ -113,7 +113,7 @@ class Kind:
         attempt: int = 1,
         weight: float = 1.0,
     ) -> Finding:
-        """Make a finding that is not about the newest value of one series."""
+        """Return a finding that is not about the newest value of one series."""
         return Finding(
             self.name,
             severity or self.severity,
@@ -135,12 +135,12 @@ class Kind:
         )
 
     def withdrawn(self, series: Series, begun: int) -> Finding:
-        """Take back a finding: what looked like it turned out to be something else."""
+        """Withdraw a finding that turned out to be something else."""
         return Finding(self.name, "WARN", "", step=begun, ranks=(series.rank,), key=series.key, weight=-1.0)
 
 
 def told_finding(alert: Alert, rank: int, attempt: int) -> Finding:
-    """The finding that a diagnosis in the trainer recorded as an alert."""
+    """Return the finding that the trainer's own diagnosis recorded as an alert."""
     of = {name.removeprefix(f"{ALERT_FINDING}."): value for name, value in alert.attrs.items()}
     band, value = of.get("expected"), of.get("value")
     return Finding(
@@ -163,12 +163,12 @@ def told_finding(alert: Alert, rank: int, attempt: int) -> Finding:
 
 
 def number(value: float) -> str:
-    """Spell a value in a sentence."""
+    """Format a value for a sentence."""
     return f"{value:.4g}"
 
 
 def seconds(value: float) -> str:
-    """Spell a duration in a sentence."""
+    """Format a duration for a sentence."""
     if value < 1:
         return f"{value * 1000:.3g} ms"
     if value < 120:
@@ -177,7 +177,7 @@ def seconds(value: float) -> str:
 
 
 def on_ranks(ranks: tuple[int, ...], everyone: int) -> str:
-    """Name the ranks in a sentence; nothing where all or the only one are meant."""
+    """Format ranks for a sentence; empty for all ranks or the only one."""
     if everyone <= 1 or not ranks:
         return ""
     if len(ranks) >= everyone:

@@ -1,4 +1,4 @@
-"""One cause, one finding: symptoms are folded into the finding that explains them."""
+"""Folds symptoms into the finding that explains them, so that one cause gives one finding."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,19 +8,19 @@ from stepscope.diagnosis.finding import Finding, Kind
 Kinds = Mapping[str, Kind]
 
 _ENDS = frozenset(("crash", "dead_rank"))
-"""Kinds that explain what happened in their own attempt only."""
+"""Kinds that explain only findings of their own attempt."""
 BEFORE = 3
-"""A symptom may be noticed so many steps before its cause began."""
+"""A symptom may begin this many steps before its cause."""
 NEAR = 8
-"""Symptoms of others are within so many steps."""
+"""Symptoms of causes that do not last begin within this many steps."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))
 MILDER = 3.0
-"""Time that a rank lost is not explained by what costs less than this part of it."""
+"""A finding about lost time is not explained by one that costs less than a third of it."""
 
 
 def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) -> list[Finding]:
-    """Merge the same finding of several ranks, then fold symptoms into causes; what came first comes first."""
+    """Merge equal findings of several ranks, then fold symptoms into causes; sorted by start."""
     merged = _slow_hosts(_over_ranks(_of_clocks(findings, hosts), kinds), hosts)
     merged.sort(key=_began)
     kept = list(merged)
@@ -37,7 +37,7 @@ def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) ->
 
 
 def _of_clocks(findings: Iterable[Finding], hosts: Mapping[int, str]) -> list[Finding]:
-    """Ranks of one machine share its clock: they are apart in time for another reason."""
+    """Drop clock skew between ranks of one machine, which share its clock."""
     machines = set(hosts.values())
     alone = len(machines) == 1 and machines != {""}
     return [each for each in findings if not (alone and each.kind == "clock_skew")]
@@ -79,7 +79,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
 
 
 def _holds_up(cause: Finding, other: Finding) -> bool:
-    """Whether time that a rank lost may be due to a cause: one on that rank, or one it waited for in that step."""
+    """Return whether a cause explains a rank's lost time: it is on that rank, or on one that it waited for."""
     if cause.kind not in _STALLS | _LATE or other.kind not in _STALLS | _LATE:
         return True
     if other.kind in _STALLS and _lost(other) > MILDER * _lost(cause):
@@ -90,12 +90,12 @@ def _holds_up(cause: Finding, other: Finding) -> bool:
 
 
 def _lost(finding: Finding) -> float:
-    """How much longer a span took than expected at most."""
+    """Return by how much a span exceeded the expected duration."""
     return (finding.value or 0.0) - (finding.expected[1] if finding.expected else 0.0)
 
 
 def _source(finding: Finding) -> tuple[int, int, bool]:
-    """Which of several values that are not finite the others come from: the first, on the fewest ranks, a loss."""
+    """Return the sort key that finds the origin of non-finite values: the first, on the fewest ranks, a loss."""
     return finding.step or 0, len(finding.ranks), "loss" not in (finding.key or "")
 
 
@@ -104,7 +104,7 @@ def _leads(finding: Finding) -> bool:
 
 
 def _over_ranks(findings: Sequence[Finding], kinds: Kinds) -> list[Finding]:
-    """The same kind, key and span at about the same step on several ranks is one finding."""
+    """Merge findings with the same kind, key and span at about the same step on several ranks."""
     merged: list[Finding] = []
     for finding in sorted(findings, key=_began):
         at = next((at for at, each in enumerate(merged) if _alike(each, finding, kinds)), None)
@@ -140,7 +140,7 @@ def _alike(a: Finding, b: Finding, kinds: Kinds) -> bool:
 
 
 def _slow_hosts(findings: list[Finding], hosts: Mapping[int, str]) -> list[Finding]:
-    """Stragglers that share a machine are one finding of that machine."""
+    """Merge stragglers of one machine into one finding."""
     slow = [each for each in findings if each.kind in ("straggler", "intermittent_straggler")]
     groups: dict[str, list[Finding]] = {}
     for each in slow:
@@ -151,7 +151,7 @@ def _slow_hosts(findings: list[Finding], hosts: Mapping[int, str]) -> list[Findi
             continue
         head = min(group, key=_began)
         named = ", ".join(map(str, ranks))
-        text = f"the ranks of {host} ({named}) are slower than the others since step {head.step}: {head.span}"
+        text = f"the ranks of {host} ({named}) have been slower than the others since step {head.step}: {head.span}"
         made = replace(
             head,
             kind="straggler",

@@ -1,4 +1,4 @@
-"""Detectors of other packages: one that raises is dropped, and that is a finding."""
+"""Isolation of third-party detectors: one that raises is dropped, which is itself a finding."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,18 +10,18 @@ FAILED = Kind(
     "detector_failed",
     "WARN",
     "a bug in the detector",
-    "Fix the detector or uninstall its package; the diagnosis goes on without it.",
+    "Fix the detector or uninstall its package; the diagnosis continues without it.",
 )
 _METHODS = ("span", "step", "row", "log", "event")
 
 
 def failed(name: str, error: Exception, rank: int = 0) -> Finding:
-    """The finding about a detector that raised."""
+    """Return the finding about a detector that raised."""
     return FAILED.finding(f"the detector {name} raised {error!r} and was dropped"[:400], 0, ranks=(rank,), key=name)
 
 
 def guarded_take(name: str, rank: int, take: Callable[[], Finding | None]) -> Callable[[], Finding | None]:
-    """A `take` that never raises: after the first exception it finds nothing any more."""
+    """Wrap `take` so that it never raises; after an exception it returns nothing."""
     dropped = False
 
     def guarded() -> Finding | None:
@@ -38,7 +38,7 @@ def guarded_take(name: str, rank: int, take: Callable[[], Finding | None]) -> Ca
 
 
 class Guarded:
-    """A detector of a whole run, of another package. Has the same methods; none of them raises."""
+    """A third-party run detector with the same methods, none of which raises."""
 
     def __init__(self, name: str, detector: Any) -> None:
         self._name, self._dropped = name, False

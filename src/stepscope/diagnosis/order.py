@@ -1,4 +1,4 @@
-"""The order in which the records of several writers are diagnosed: by the time at which they were written."""
+"""Merges the records of several writers in the order in which they were written."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -7,11 +7,11 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Metric, Record, Span
 
 OPEN_NS = 1_000_000_000
-"""A span is reported as open so long after it began, or later."""
+"""A span is reported as open this long after its start at the earliest."""
 
 
 class Written(NamedTuple):
-    """A record, when it was written, and by whom."""
+    """A record with its time of writing and its writer."""
 
     at: int
     rank: int
@@ -21,21 +21,21 @@ class Written(NamedTuple):
 
 
 def written_at(record: Record) -> int:
-    """When a record was written: a span when it ended."""
+    """Return when a record was written: the end of a span, the time of others."""
     if isinstance(record, Span):
         return record.time + (OPEN_NS if record.duration is None else record.duration)
     return record.time
 
 
 def is_watched(record: Record) -> bool:
-    """Whether a record is diagnosed: of instruments, only gauges without attributes have a course of their own."""
+    """Return whether a record is diagnosed: of instruments, only gauges without attributes are."""
     if not isinstance(record, Metric) or record.instrument is None:
         return True
     return record.instrument.type == "gauge" and not record.attrs
 
 
 def by_writer(batches: Iterable[Batch]) -> Iterator[Written]:
-    """Yield the records of batches; of one writer, none is before the one it wrote earlier."""
+    """Yield the records of batches, with times that never decrease within a writer."""
     latest: dict[str, int] = {}
     for batch in batches:
         who = batch.writer
@@ -48,5 +48,5 @@ def by_writer(batches: Iterable[Batch]) -> Iterator[Written]:
 
 
 def in_order(batches: Iterable[Batch]) -> list[Written]:
-    """Return the records of batches in the order in which they were written; of one writer, as they came."""
+    """Return the records of batches in the order of writing; those of one writer keep their order."""
     return sorted(by_writer(batches), key=lambda each: each.at)

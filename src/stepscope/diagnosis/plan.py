@@ -1,4 +1,4 @@
-"""What the keys of a record need, worked out once for all records that have the same keys."""
+"""How the keys of a record are processed, computed once for all records with the same keys."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from stepscope.diagnosis.detectors.desync import Shared
 from stepscope.diagnosis.series import Series
 
 EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
-"""Roles that explain what other metrics of the same record do: they are taken first."""
+"""Roles that explain other metrics of the same record, and are processed first."""
 
 
 class Plan:
-    """The keys of a record by what is done with them. Keys without a role are not in it, unless ranks share them."""
+    """The keys of a record by how they are processed. Keys without a role are left out unless compared across ranks."""
 
     __slots__ = ("counters", "done", "moves", "names", "shared", "watched", "world")
 

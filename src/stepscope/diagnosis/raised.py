@@ -1,4 +1,4 @@
-"""Alerts that the training code raised: one finding for each name, unless another finding tells of the same."""
+"""Alerts raised by the training code: one finding per name, unless another finding covers the same fault."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,15 @@ from stepscope.model.records import Alert
 
 ALERT = Kind("alert", "WARN", "the training code raised it", "Look at that step, and at where the code raises it.")
 LEAST = SEVERITIES["WARN"]
-"""An alert of less is no sign of something wrong."""
+"""Alerts below this severity are not findings."""
 MOST_NAMES = 512
-"""Names that are told apart; the alerts of more are one finding."""
+"""The most distinct names; alerts with further names share one finding."""
 MOST_STEPS = 4096
-"""Steps of one name that are told apart; alerts at more steps are counted."""
+"""The most distinct steps of one name; alerts at further steps are only counted."""
 BESIDE = 2
-"""An alert so many steps from another finding may be about the same."""
+"""An alert within this many steps of another finding may be about the same fault."""
 _LONG_ENOUGH = 8
-"""A message of so many characters within another finding's sentence is the same message."""
+"""A message of at least this length inside a finding's text counts as the same message."""
 _WORDS: dict[str, tuple[str, ...]] = {
     "crash": ("crash", "crashed", "died", "failed"),
     "dead_rank": ("crash", "crashed", "died", "killed"),
@@ -31,7 +31,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "straggler": ("slow", "straggler"),
     "intermittent_straggler": ("slow", "straggler"),
 }
-"""How training code calls what is found here."""
+"""Words that training code uses for these kinds."""
 _APART = re.compile(r"[^a-z0-9]+")
 Place = tuple[int, int | None]
 """An attempt and a step."""
@@ -39,7 +39,7 @@ Place = tuple[int, int | None]
 
 @dataclass(slots=True)
 class _Raised:
-    """Alerts of one name at one step: how many, on which ranks, and the worst of them."""
+    """Alerts of one name at one step: their number, ranks and the most severe one."""
 
     severity: int
     message: str
@@ -56,7 +56,7 @@ class _Raised:
 
 
 class RaisedAlerts:
-    """Watches the alerts of a run. Findings are made when they are asked for."""
+    """Watches the alerts of a run. Findings are computed on request."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (ALERT,)
 
@@ -66,7 +66,7 @@ class RaisedAlerts:
         """Counts what may change the findings."""
 
     def take(self, rank: int, attempt: int, alert: Alert) -> None:
-        """Take an alert."""
+        """Process an alert."""
         if alert.severity < LEAST:
             return
         self.changes += 1
@@ -82,7 +82,7 @@ class RaisedAlerts:
             known.add(rank, alert)
 
     def findings(self, found: Sequence[Finding], world: int) -> Iterator[Finding]:
-        """Make one finding for each name, of the alerts that none of `found` tells of."""
+        """Return one finding for each alert name that none of `found` covers."""
         for name, places in self._names.items():
             own = {
                 place: each
@@ -94,7 +94,7 @@ class RaisedAlerts:
 
 
 def _same(name: str, message: str, place: Place, finding: Finding) -> bool:
-    """Whether a finding tells of what an alert was about: at its step, of its subject; of a metric in any attempt."""
+    """Return whether a finding covers an alert: same step and subject; for a metric, in any attempt."""
     attempt, step = place
     if step is None or finding.step is None or (finding.attempt != attempt and finding.key is None):
         return False
@@ -110,7 +110,7 @@ def _same(name: str, message: str, place: Place, finding: Finding) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Words of small letters between single spaces."""
+    """Return lower-case words separated by single spaces."""
     return f" {_APART.sub(' ', text.lower()).strip()} "
 
 
@@ -141,7 +141,7 @@ def _in_steps(steps: Sequence[int]) -> str:
 
 
 def _line(text: str) -> str:
-    """A text in one line that is not too long."""
+    """Return a text as one line of limited length."""
     return " ".join(text[:400].split())[:200]
 
 

@@ -1,4 +1,4 @@
-"""All detectors there are: those of this package, and those that other packages register as entry points."""
+"""All detectors: the built-in ones, and those registered by other packages as entry points."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -91,13 +91,13 @@ RUN: tuple[type[RunDetector], ...] = (
     logs.Logs,
 )
 _OWN: tuple[Any, ...] = (desync.Desync, hang.Hang, lost_records.LostRecords, not_finite.NotFinite, Exits, RaisedAlerts)
-"""Those that the engine itself calls."""
+"""Detectors that the engine calls directly."""
 Detector = type[SeriesDetector] | type[RunDetector]
 
 
 @lru_cache(maxsize=1)
 def installed() -> tuple[Any, ...]:
-    """The detectors that other packages register; one that cannot be loaded is logged and left out."""
+    """Return the detectors registered by other packages; one that cannot be loaded is logged and skipped."""
     from importlib.metadata import entry_points  # slow to import, and only others' detectors need it
 
     found = []
@@ -114,15 +114,15 @@ def installed() -> tuple[Any, ...]:
 
 
 def is_series(detector: Any) -> bool:
-    """Whether a detector watches single series."""
+    """Return whether a detector watches single series."""
     return hasattr(detector, "ROLES")
 
 
 def kinds(detectors: Iterable[Any] = ()) -> Mapping[str, Kind]:
-    """Every kind of finding by its name, of the built-in detectors and of these."""
+    """Return every kind of finding by name, of the built-in detectors and the given ones."""
     found = {kind.name: kind for each in (*SERIES, *RUN, *_OWN, *detectors) for kind in each.KINDS}
     return {FAILED.name: FAILED, **found}
 
 
 KINDS = tuple(kinds())
-"""All that a finding can be, but for those of installed detectors."""
+"""All kinds of finding, except those of installed detectors."""

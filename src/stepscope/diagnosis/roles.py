@@ -54,7 +54,7 @@ _ACCURACIES = frozenset(
 _STAGES = frozenset(
     ("seq_len", "sequence_length", "seqlen", "context_length", "batch_size", "global_batch_size", "difficulty")
 )
-"""Settings that a run may change as it goes: a change explains what follows."""
+"""Settings that may change during a run: a change explains what follows."""
 _RATES = re.compile(
     r"(per_s(ec(ond)?)?|_per_s$|/s$|throughput|\b(tps|sps|fps|tflops|mfu|wps)\b|tokens_s$|samples_s$|it_s$|items_s$)"
 )
@@ -76,7 +76,7 @@ UNKNOWN = Role("")
 
 @lru_cache(maxsize=16384)
 def role_of(key: str) -> Role:
-    """Tell the role of a metric by its name; `UNKNOWN` where none is known."""
+    """Return the role of a metric by its name, or `UNKNOWN`."""
     words = [word.lower() for word in _WORDS.findall(key)]
     if not words:
         return UNKNOWN
@@ -101,7 +101,7 @@ def _resource(key: str) -> str:
 
 
 def _meaning(words: set[str], last: set[str], spaced: str, joined: str) -> str:
-    """The role by the words of the whole key and of its last part."""
+    """Return the role from the words of the whole key and of its last part."""
     if last & _SETTINGS:
         return ""
     if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in ("grad_scale", "scaler_scale", "scale"):

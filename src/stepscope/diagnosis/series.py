@@ -1,4 +1,4 @@
-"""The memory of one series: its last values, and the whole of it in few blocks. Bounded, whatever the length."""
+"""The bounded history of one series: its last values, and all of it as medians of a few blocks."""
 
 import itertools
 import math
@@ -10,15 +10,15 @@ from stepscope.diagnosis.roles import Role
 
 RECENT = 128
 BLOCK = 5
-"""So many values make a block at first; twice as many each time there are too many blocks."""
+"""The initial number of values in a block, doubled whenever there are too many blocks."""
 MOST_BLOCKS = 128
 MOST_OPEN = 40
-"""A longer block is the mean of the medians of so many values."""
+"""A longer block is the mean of the medians of this many values."""
 MAD_TO_SIGMA = 1.4826
 
 
 class Series:
-    """One metric on one rank. Finite values only; those that are not are counted."""
+    """One metric on one rank. Holds finite values; others are counted."""
 
     __slots__ = (
         "_course", "_medians", "_noise", "_open", "_open_count", "_open_first", "_since", "bad", "before", "block_size",
@@ -61,7 +61,7 @@ class Series:
         self._noise: float | None = None
 
     def add(self, step: int, time: int, value: float) -> bool:
-        """Take a finite value; True when it completed a block."""
+        """Add a finite value; True when it completed a block."""
         before = self.before = self.value
         if value == before:
             self.same += 1
@@ -91,12 +91,12 @@ class Series:
         return self._close_block(step)
 
     def restart(self) -> None:
-        """A new attempt began: its course is judged by itself."""
+        """Start a new attempt, whose trend is evaluated separately."""
         self._since = self.count
         self._course = self._noise = None
 
     def course(self) -> list[float]:
-        """The scaled medians of the blocks since the newest attempt began."""
+        """Return the scaled medians of the blocks since the newest attempt began."""
         if not self._since:
             return self.scaled
         if self._course is None:
@@ -104,21 +104,21 @@ class Series:
         return self._course
 
     def noise(self) -> float:
-        """The jitter of the course; at least a little, for a course that is too smooth to be true."""
+        """Return the jitter of the block medians, with a lower bound for implausibly smooth series."""
         if self._noise is None:
             self._noise = max(jitter(self.course()), 0.003 if self.positive else 1e-9)
         return self._noise
 
     def on_scale(self, values: Sequence[float]) -> list[float]:
-        """Values on the scale on which this series is judged."""
+        """Convert values to the scale (logarithmic or linear) on which this series is evaluated."""
         return [math.log(value) for value in values] if self.positive else list(values)
 
     def plain(self, scaled: float) -> float:
-        """A value from the scale on which this series is judged."""
+        """Convert a scaled value back."""
         return exp(scaled) if self.positive else scaled
 
     def band(self, middle: float, wide: float) -> tuple[float, float]:
-        """The band around a scaled value, as values."""
+        """Return the band around a scaled value, converted back."""
         return self.plain(middle - wide), self.plain(middle + wide)
 
     def _close_block(self, step: int) -> bool:
@@ -142,7 +142,7 @@ class Series:
         return True
 
     def _merge(self) -> None:
-        """Make one block of each two."""
+        """Merge pairs of blocks."""
         self.firsts, self.lasts = self.firsts[::2], self.lasts[1::2]
         self.middles = [(a + b) / 2 for a, b in zip(self.middles[::2], self.middles[1::2], strict=True)]
         self.scaled = [math.log(middle) for middle in self.middles] if self.positive else self.middles
@@ -150,18 +150,18 @@ class Series:
 
 
 def exp(power: float) -> float:
-    """The exponential, without overflow."""
+    """Return the exponential, clamped instead of overflowing."""
     return math.exp(min(power, 700.0))
 
 
 def spread(values: Sequence[float]) -> float:
-    """The robust standard deviation of values around their median."""
+    """Return the robust standard deviation of values around their median."""
     middle = median(values)
     return MAD_TO_SIGMA * median([abs(value - middle) for value in values])
 
 
 def jitter(values: Sequence[float]) -> float:
-    """The robust standard deviation of values around their course, by the differences between neighbours."""
+    """Return the robust standard deviation of values around their trend, from differences of neighbours."""
     if len(values) < 3:
         return math.inf
     steps = [abs(b - a) for a, b in itertools.pairwise(values)]
@@ -169,7 +169,7 @@ def jitter(values: Sequence[float]) -> float:
 
 
 def trend(values: Sequence[float]) -> float:
-    """How steadily values rise (1) or fall (-1): the share of pairs in order, by Kendall."""
+    """Return Kendall's tau: how steadily values rise (1) or fall (-1)."""
     total = rising = 0
     stride = max(len(values) // 24, 1)
     sampled = values[::stride]

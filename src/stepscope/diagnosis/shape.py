@@ -1,4 +1,4 @@
-"""Findings as JSON, the same for the hub's answers and for commands without a hub."""
+"""Findings as JSON, the same in the hub's API and in commands without a hub."""
 
 import math
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from stepscope.diagnosis.finding import SEVERITIES, Finding
 
 IN_STEPS = frozenset(("data_stall", "slow_span", "periodic_stall", "straggler", "intermittent_straggler", "slow_link"))
-"""Kinds that tell of time lost inside steps."""
+"""Kinds about time lost inside steps."""
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
-    """A finding for programs; values of kinds that tell of time are seconds, `usual` is the middle of the band."""
+    """Return a finding as JSON; values of kinds about time are in seconds, `usual` is the middle of the band."""
     band = finding.expected
     return {
         "kind": finding.kind,
@@ -36,19 +36,19 @@ def as_json(finding: Finding) -> dict[str, Any]:
 
 
 def worst_first(found: list[Finding]) -> list[Finding]:
-    """Order findings by severity, and those as severe by when they began."""
+    """Sort findings by severity, then by start."""
     return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
 
 
 def concerns(finding: Finding, step: int, attempt: int) -> bool:
-    """Whether a finding tells of a step of an attempt."""
+    """Return whether a finding concerns a step of an attempt."""
     if finding.step is None or finding.attempt != attempt:
         return False
     return finding.step <= step <= max(finding.last if finding.last is not None else finding.step, finding.step)
 
 
 def slow_finding(found: list[Finding], step: int, attempt: int) -> Finding | None:
-    """The finding that tells where the time of a step went; what was at that step alone before what lasted."""
+    """Return the finding that explains a slow step; one about that step alone is preferred to a lasting one."""
     mine = [each for each in found if each.kind in IN_STEPS and each.span and concerns(each, step, attempt)]
     return min(mine, key=lambda each: (each.last or 0) - (each.step or 0), default=None)
 

@@ -1,4 +1,4 @@
-"""What the name of a span says of it."""
+"""The traits of a span (step, data loading, checkpoint, ...), inferred from its name."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _RARE = re.compile(r"eval|valid|checkpoint|save|compile|setup|init|test|warm")
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a span does, as far as its name tells."""
+    """The traits of a span."""
 
     waiting: bool
     """Ranks wait for each other in it: who is long in it is not who is late."""
@@ -26,7 +26,7 @@ class Traits:
 
 @lru_cache(maxsize=4096)
 def traits(name: str) -> Traits:
-    """Tell what a span of this name does."""
+    """Return the traits of a span name."""
     lower = name.lower()
     is_step = "step" in lower or "iteration" in lower or lower.endswith(("update", "batch", "batch_processing"))
     return Traits(

@@ -1,4 +1,4 @@
-"""Spans put together into steps: the self time of each span name in each step of each rank."""
+"""Groups spans into steps: the self time of each span name in each step of each rank."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +14,7 @@ RENEW = 8
 
 
 class _OpenStep:
-    """Spans of a step that has not ended: self times by name, and what is needed to subtract children."""
+    """The spans of an unfinished step: self times by name, and the times of children still to be subtracted."""
 
     __slots__ = ("inside", "names", "own")
 
@@ -25,7 +25,7 @@ class _OpenStep:
 
 
 class Timing:
-    """Takes the spans of all ranks; tells of each step when its root has ended, and when all ranks have ended it."""
+    """Calls back when the root span of a rank's step has ended, and when all ranks have finished the step."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Timing:
         self._steps: dict[int, int] = {}
 
     def take(self, rank: int, span: Span) -> None:
-        """Take a span that has ended within a step."""
+        """Add a span that ended within a step."""
         step, duration = span.step, span.duration
         if step is None or duration is None:
             return

@@ -27,7 +27,7 @@ def test_a_restart_is_named(get: Get) -> None:
     """With where it went on."""
     first = get("/api/runs/again/findings")["findings"][0]
     assert (first["kind"], first["attempt"]) == ("crash", 1)
-    assert "attempt 2 resumed at step 50, 50 steps were done again" in first["text"]
+    assert "attempt 2 resumed at step 50, 50 steps were repeated" in first["text"]
 
 
 def test_a_finding_explains_itself(get: Get) -> None:

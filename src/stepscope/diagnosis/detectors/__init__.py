@@ -1,1 +1,1 @@
-"""Detectors of values, one file for each family: what it watches, its state, its verdict, its words."""
+"""The built-in detectors, one module per family of faults."""

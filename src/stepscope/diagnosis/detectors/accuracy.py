@@ -1,4 +1,4 @@
-"""An accuracy that drops and stays low."""
+"""Accuracy drop: an accuracy that falls and stays low."""
 
 from statistics import median
 from typing import ClassVar, Literal
@@ -14,17 +14,17 @@ DROP = Kind(
     "Compare inputs and checkpoint before and after that step.",
 )
 LOST = 0.05
-"""An accuracy has dropped when it lost so much, absolutely..."""
+"""An accuracy has dropped when it lost at least this much, absolutely..."""
 SIGMAS = 7.0
-"""... and so many standard deviations..."""
+"""... and this many standard deviations..."""
 ROW = 4
-"""... for so many values, or three times as many where they come at every step."""
+"""... for this many values, or three times as many when there is one at every step."""
 FORGET = 48
-"""After so many low values the level is learnt anew."""
+"""After this many low values the level is estimated anew."""
 
 
 class Accuracy:
-    """Watches one accuracy: more is better."""
+    """Watches one accuracy, where higher is better."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (DROP,)
     ROLES: ClassVar[tuple[str, ...]] = ("accuracy",)
@@ -39,7 +39,7 @@ class Accuracy:
         self._floor = 0.0
 
     def take(self) -> Finding | None:
-        """Judge a row of low values against those before them."""
+        """Compare a run of low values with the values before it."""
         series = self._series
         if len(series.middles) != self._blocks and not self._low:
             self._blocks = len(series.middles)

@@ -1,4 +1,4 @@
-"""What changes on purpose, and so explains what follows: learning rates that are raised, stages and epochs."""
+"""Intentional changes that explain what follows: raised learning rates, new stages and epochs."""
 
 from typing import ClassVar, Literal
 
@@ -11,7 +11,7 @@ RAISED = 1.3
 
 
 class Changes:
-    """Notes the changes of one learning rate or stage for the other detectors; finds nothing itself."""
+    """Records the changes of one learning rate or stage for other detectors; reports no findings."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = ()
     ROLES: ClassVar[tuple[str, ...]] = ("lr", "stage")
@@ -24,7 +24,7 @@ class Changes:
         self._series, self._run, self._stage = series, run, series.role.name == "stage"
 
     def take(self) -> None:
-        """Note a rate that rose by much, or a stage that is another whole number."""
+        """Record a sharply raised rate, or a stage with a new integer value."""
         series = self._series
         value, before = series.value, series.before
         if value == before or series.count < 2:

@@ -1,4 +1,4 @@
-"""Checkpoints that take longer each time."""
+"""Checkpoint growth: saving a checkpoint takes longer each time."""
 
 from itertools import pairwise
 from statistics import median
@@ -17,12 +17,12 @@ GROWTH = Kind(
     lasts=True,
 )
 LEAST = 6
-"""So many checkpoints are needed."""
+"""The number of checkpoints needed."""
 REMEMBERED = 64
 
 
 class CheckpointGrowth:
-    """Watches the spans in which checkpoints are saved."""
+    """Watches the spans that save checkpoints."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (GROWTH,)
 
@@ -31,7 +31,7 @@ class CheckpointGrowth:
         self._said: set[tuple[str, int]] = set()
 
     def span(self, rank: int, span: Span) -> Found:
-        """Judge a span of a checkpoint against the first ones."""
+        """Compare a checkpoint span with the first ones."""
         if not traits(span.name).saving or span.step is None or span.duration is None:
             return ()
         place = (span.name, rank)

@@ -1,4 +1,4 @@
-"""A fraction of clipped updates that stays very high, or is zero."""
+"""Clip fraction: a fraction of clipped updates that stays very high or at zero."""
 
 from statistics import median
 from typing import ClassVar, Literal
@@ -17,7 +17,7 @@ ZERO = Kind(
     "clip_zero",
     "WARN",
     "updates are too small to matter",
-    "Reduce clip_epsilon or raise the learning rate; check that the optimizer still steps.",
+    "Reduce clip_epsilon or raise the learning rate; check that the optimizer still updates the weights.",
 )
 HIGH, NONE = 0.5, 1e-3
 ROW = 20
@@ -41,7 +41,7 @@ class ClipFraction:
         self._said: set[str] = set()
 
     def take(self) -> Finding | None:
-        """Judge rows of values that are very high or zero."""
+        """Look for a run of very high or zero values."""
         value = self._series.value
         if value > 0.8 * HIGH:
             self._low, self._high = 0, self._high + 1

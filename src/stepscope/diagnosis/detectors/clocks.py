@@ -1,4 +1,4 @@
-"""Clock skew: ranks that begin the same steps at times that are steadily far apart."""
+"""Clock skew: a constant offset between the start times of the same steps on different ranks."""
 
 from collections import deque
 from typing import ClassVar
@@ -13,7 +13,7 @@ LEAST_SECONDS = 0.2
 
 
 class Clocks:
-    """Watches when ranks begin the same step: a steady distance of more than a step is the clock's."""
+    """Compares start times across ranks: a constant offset of more than a step is due to the clock."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (SKEW,)
 
@@ -25,7 +25,7 @@ class Clocks:
         """By how many seconds clocks are ahead, where they are."""
 
     def row(self, row: dict[int, StepTimes]) -> Found:
-        """Judge a step that all ranks have ended."""
+        """Evaluate a step that all ranks have finished."""
         middle = sorted(times.began for times in row.values())[(len(row) - 1) // 2]
         usual, found = self._run.usual_step, []
         least = max(1.5 * usual, LEAST_SECONDS)

@@ -1,4 +1,4 @@
-"""A constant: a loss that does not change by a single bit."""
+"""Constant loss: bitwise the same value again and again."""
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
@@ -16,7 +16,7 @@ SATURATED = (0.0, 1.0)
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Judge how often the same value came."""
+    """Evaluate how often the value was repeated."""
     if series.same < VALUES or not series.distinct or series.value in SATURATED:
         return None
     text = f"{series.key} has been exactly {number(series.value)} since step {series.same_since}"
@@ -24,4 +24,4 @@ def judge(series: Series, run: RunState) -> Finding | None:
 
 
 Constant = judged_once("Constant", CONSTANT, ("loss",), judge)
-"""Watches one loss of training."""
+"""Watches one training loss."""

@@ -1,4 +1,4 @@
-"""Resources that run out: memory that grows, disk that fills, steadily, and how long it will last."""
+"""Resource exhaustion: steadily growing memory or a filling disk, and the time until it is full."""
 
 from typing import ClassVar, Literal
 
@@ -13,15 +13,15 @@ GPU_MEMORY = Kind("gpu_memory_creep", "WARN", _KEPT, _DETACH)
 DISK = Kind("disk_filling", "WARN", "checkpoints or logs are never removed", "Keep fewer checkpoints.")
 _BY_ROLE = {"memory": MEMORY, "gpu_memory": GPU_MEMORY, "disk_free": DISK}
 CREEP = 0.15
-"""Memory creeps when it grew by so much of itself..."""
+"""Memory creeps when it grew by this share..."""
 STEADY = 0.85
-"""... this steadily..."""
+"""... this steadily (Kendall's tau)..."""
 LEAST_BLOCKS = 10
-"""... over so many blocks."""
+"""... over this many blocks."""
 
 
 class Creep:
-    """Watches memory in use, or disk that is free."""
+    """Watches used memory or free disk space."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (MEMORY, GPU_MEMORY, DISK)
     ROLES: ClassVar[tuple[str, ...]] = ("memory", "gpu_memory", "disk_free")
@@ -38,7 +38,7 @@ class Creep:
         """When blocks ended."""
 
     def take(self) -> Finding | None:
-        """Judge the last three quarters of a series: the first has the start of the run in it."""
+        """Evaluate the last three quarters of a series; the first quarter includes the run's warm-up."""
         series, sign = self._series, self._sign
         self._times.append((series.step, series.time))
         del self._times[1:-64]
@@ -72,7 +72,7 @@ class Creep:
         return self._kind.about(series, first, text, (level * 0.95, level * 1.05), weight=grown)
 
     def _room(self) -> float:
-        """How much is left until it is full; 0 where the limit is not known."""
+        """Return the remaining capacity; 0 when the limit is unknown."""
         if self._kind is DISK:
             return self._series.value
         stem = self._series.key.rsplit("/", 1)[0]

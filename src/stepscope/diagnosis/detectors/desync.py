@@ -1,4 +1,4 @@
-"""Desync: a metric that was the same on all ranks and no longer is."""
+"""Desync: a metric that was equal on all ranks and no longer is."""
 
 from collections import Counter
 from typing import ClassVar
@@ -14,17 +14,17 @@ DESYNC = Kind(
     "Compare parameter checksums across ranks; restart from the last checkpoint at which they agree.",
 )
 AGREE = 20
-"""A metric that was the same on all ranks at so many steps is expected to stay so."""
+"""A metric that was equal on all ranks for this many steps is expected to stay equal."""
 DIFFER = 3
-"""It must differ at so many steps in a row."""
+"""It must differ at this many steps in a row."""
 OWN = 40
-"""A metric that differed at so many steps, and was never the same for long, is each rank's own."""
+"""A metric that differed at this many steps, and was never equal for long, differs by design."""
 MOST_STEPS = 16
 CLOSE = 1e-6
 
 
 class Shared:
-    """One metric on all ranks."""
+    """The values of one metric on all ranks."""
 
     __slots__ = ("done", "key", "odd", "own", "rows", "same")
 
@@ -38,7 +38,7 @@ class Shared:
 
 
 class Desync:
-    """Watches metrics that ranks report at the same steps."""
+    """Compares metrics that ranks report at the same steps."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (DESYNC, CONFIG)
 
@@ -49,14 +49,14 @@ class Desync:
         """How many metrics need not be watched any more."""
 
     def of(self, key: str) -> Shared:
-        """What is known of a metric."""
+        """Return the state of a metric."""
         known = self._keys.get(key)
         if known is None:
             known = self._keys[key] = Shared(key)
         return known
 
     def take(self, shared: Shared, rank: int, step: int, time: int, value: float) -> Finding | None:
-        """Take a value, and judge its step when all ranks have reported it."""
+        """Add a value, and compare the ranks once all have reported the step."""
         rows = shared.rows
         row = rows.get(step)
         if row is None:
@@ -94,7 +94,7 @@ class Desync:
         ranks = tuple(sorted(odd)) if len(odd) < world - 1 or world == 2 else ()
         who = on_ranks(ranks, world) or " between ranks"
         return DESYNC.finding(
-            f"{key} no longer agrees{who} since step {begun}: {number(row[odd[0]])} beside {number(usual)}",
+            f"{key} has differed{who} since step {begun}: {number(row[odd[0]])}, {number(usual)} elsewhere",
             time,
             step=begun,
             last=step,
@@ -106,7 +106,7 @@ class Desync:
         )
 
     def _own(self, shared: Shared, step: int, time: int, row: dict[int, float]) -> Finding | None:
-        """Ranks have values of their own at a step; of a batch size that is a fault."""
+        """Handle a metric that differs by rank by design; for a batch size that is a fault."""
         shared.same, shared.own = 0, shared.own + 1
         if shared.own < OWN:
             return None

@@ -1,4 +1,4 @@
-"""Divergence: a loss that rises steadily from its best."""
+"""Divergence: a loss that rises steadily from its minimum."""
 
 import itertools
 import math
@@ -12,19 +12,19 @@ DIVERGENCE = Kind(
     "divergence",
     "ERROR",
     "a learning rate that is too high for this phase",
-    "Go back to a checkpoint before it and lower the learning rate.",
+    "Go back to an earlier checkpoint and lower the learning rate.",
     explains=("spike", "level_shift", "accuracy_drop", "exploding_gradients", "overfit"),
     lasts=True,
 )
 LEAST_BLOCKS = 12
 SIGMAS = 8.0
 RISE = math.log(1.2)
-"""A loss that diverges is so far above its best, in logarithms."""
+"""A diverging loss is this far above its minimum, in logarithms."""
 STEADY = 0.7
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Judge the course since its best."""
+    """Evaluate the trend since the minimum."""
     middles = series.course()
     if len(middles) < LEAST_BLOCKS or run.reinforcement:
         return None
@@ -47,7 +47,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
 
 
 def _drawup(values: list[float]) -> float:
-    """The largest rise of earlier values from a low before it."""
+    """Return the largest rise from an earlier low."""
     low, most = math.inf, 0.0
     for value in values:
         low = min(low, value)
@@ -56,4 +56,4 @@ def _drawup(values: list[float]) -> float:
 
 
 Divergence = judged_once("Divergence", DIVERGENCE, ("loss",), judge)
-"""Watches one loss of training."""
+"""Watches one training loss."""

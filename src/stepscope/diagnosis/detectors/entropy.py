@@ -1,4 +1,4 @@
-"""An entropy that collapses: a policy that no longer explores."""
+"""Entropy collapse: a policy that no longer explores."""
 
 from statistics import median
 from typing import ClassVar, Literal
@@ -16,14 +16,14 @@ COLLAPSE = Kind(
     lasts=True,
 )
 LEFT = 0.12
-"""An entropy has collapsed below so much of its first values..."""
+"""An entropy has collapsed below this share of its first values..."""
 ROW = 8
-"""... for so many values, within a small part of the run."""
+"""... for this many values, within a small part of the run."""
 LEAST = 30
 
 
 class Entropy:
-    """Watches one entropy of a policy that chooses among actions."""
+    """Watches the entropy of one discrete policy."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (COLLAPSE,)
     ROLES: ClassVar[tuple[str, ...]] = ("entropy",)
@@ -39,7 +39,7 @@ class Entropy:
         self._low = 0
 
     def take(self) -> Finding | None:
-        """Judge a fall to almost nothing within a small part of the run."""
+        """Look for a fall to almost zero within a small part of the run."""
         series = self._series
         if not self._early:
             self._early = median(series.middles[:3]) if len(series.middles) >= 3 and series.first_value > 0 else 0.0
@@ -58,6 +58,6 @@ class Entropy:
         begun, early = steps[high[-1]], self._early
         text = (
             f"{series.key} collapsed from {number(early)} to {number(series.value)} since step {begun}: "
-            f"the policy explores no more"
+            f"the policy no longer explores"
         )
         return COLLAPSE.about(series, begun, text, (0.3 * early, early))

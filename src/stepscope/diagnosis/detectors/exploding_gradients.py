@@ -19,7 +19,7 @@ EXPLODING = Kind(
 EXPLODED = 10.0
 ROW = 6
 HIGHER = 2.0
-"""They are so many times higher than ever before: gradients as large as at the start do not explode."""
+"""They are this many times higher than ever before: gradients as large as at the start do not explode."""
 LEAST = 20
 
 
@@ -39,7 +39,7 @@ class ExplodingGradients:
         self._limit = math.inf
 
     def take(self) -> Finding | None:
-        """Judge a row of norms against the median of the first half of the run so far."""
+        """Compare a run of high norms with the median of the first half of the run so far."""
         series = self._series
         if len(series.middles) != self._blocks:
             self._blocks = len(series.middles)
@@ -64,7 +64,7 @@ class ExplodingGradients:
 
 
 def _first_above(series: Series, limit: float) -> int:
-    """The step at which the last unbroken row of values above a limit began."""
+    """Return the step at which the last unbroken run of values above a limit began."""
     begun = series.step
     for step, value in zip(reversed(series.steps), reversed(series.values), strict=True):
         if value < limit:

@@ -1,4 +1,4 @@
-"""An idle GPU: one that was busy and no longer is, or never was."""
+"""Idle GPU: one that is no longer busy, or never was."""
 
 from statistics import median
 
@@ -10,16 +10,16 @@ GPU_IDLE = Kind(
     "gpu_idle",
     "WARN",
     "the GPU waits for data or for the host",
-    "Look at the time in data loading and on the host in those steps.",
+    "Check the time spent in data loading and on the host in those steps.",
 )
 IDLE, BUSY = 0.2, 0.5
 ROW = 12
 NEVER = 48
-"""A GPU that was never busy is idle after so many values."""
+"""A GPU that was never busy is reported after this many values."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Judge the last values, of which one may be busy."""
+    """Evaluate the last values, tolerating a single busy one."""
     scale = 100.0 if series.highest > 1.5 else 1.0
     if series.value > IDLE * scale or series.count < ROW:
         return None

@@ -1,4 +1,4 @@
-"""A hang: nobody makes progress; who waits in which span, and who never arrived."""
+"""Hang: no rank makes progress; which ranks wait in which span, and which never arrived."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -18,16 +18,16 @@ HANG = Kind(
 )
 SECONDS = 10.0
 STEPS = 5.0
-"""Nobody has moved for so many usual steps, or so many seconds, whichever is less."""
+"""No rank has made progress for this many median steps, or for `SECONDS`, whichever is less."""
 PATIENCE = 4.0
-"""A span that may be long (an evaluation, a checkpoint) is waited for so many times its longest."""
+"""A span that may be long (an evaluation, a checkpoint) may take this many times its longest duration."""
 FIRST_PATIENCE = 120.0
 REPORT_SECONDS = 5.0
-"""A rank reports in which span it is within so many seconds; who is missing is not told before."""
+"""A rank reports its open span within this many seconds; missing ranks are not named before."""
 
 
 class Hang:
-    """Watches who is silent: ranks that wait in an open span, and ranks that never arrived."""
+    """Watches for silence: ranks that wait in an open span, and ranks that never arrived."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (HANG,)
 
@@ -37,31 +37,31 @@ class Hang:
         self.restart()
 
     def restart(self) -> None:
-        """A new attempt began: nobody waits, ended or died in it."""
+        """Start a new attempt: reset which ranks wait, ended or died."""
         self._last: dict[int, int] = {}
         self._step: dict[int, int] = {}
         self._open: dict[int, dict[bytes, Span]] = {}
         self._gone: set[int] = set()
-        self._judged = False
-        """Whether nothing was reported since the last verdict."""
-        self._told: Finding | None = None
-        """The finding of the hang that goes on."""
+        self._evaluated = False
+        """Whether nothing was received since the last evaluation."""
+        self._reported: Finding | None = None
+        """The finding about the current hang."""
 
     def moved(self, rank: int, time: int, step: int) -> None:
-        """A rank made progress: it finished a span or recorded a value at a step."""
+        """Record progress of a rank: a finished span, or a value at a step."""
         if time > self._last.get(rank, 0):
             self._last[rank] = time
         if step > self._step.get(rank, step - 1):
             self._step[rank] = step
-        self._judged, self._told = False, None
+        self._evaluated, self._reported = False, None
 
     def opened(self, rank: int, span: Span) -> None:
-        """A span has been open for long."""
+        """Record a span that has been open for long."""
         self._open.setdefault(rank, {})[span.span_id] = span
-        self._judged = False
+        self._evaluated = False
 
     def closed(self, rank: int, span: Span) -> None:
-        """A span has ended."""
+        """Record the end of a span."""
         opened = self._open.get(rank)
         if opened:
             opened.pop(span.span_id, None)
@@ -70,24 +70,24 @@ class Hang:
             self._longest[span.name] = took
 
     def gone(self, rank: int) -> None:
-        """A rank has ended or died: nobody waits for it."""
+        """Record that a rank has ended or died."""
         self._gone.add(rank)
 
     def tick(self, now: int) -> tuple[Finding, ...]:
-        """Judge silence: nobody has made progress for longer than ever before.
+        """Report a hang when no rank has made progress for longer than ever before.
 
-        A rank that reports late where it is may change who is missing: then the first finding is taken back.
+        A late report of an open span may change which ranks are missing: the first finding is then withdrawn.
         """
-        found, told = self._hang(now), self._told
-        if found is None or (told is not None and found.identity == told.identity):
+        found, reported = self._hang(now), self._reported
+        if found is None or (reported is not None and found.identity == reported.identity):
             return ()
-        self._told = found
-        return (found,) if told is None else (replace(told, weight=-1.0), found)
+        self._reported = found
+        return (found,) if reported is None else (replace(reported, weight=-1.0), found)
 
     def _hang(self, now: int) -> Finding | None:
         usual = self._run.usual_step
         living = [rank for rank in self._last if rank not in self._gone]
-        if not living or self._judged or usual <= 0:
+        if not living or self._evaluated or usual <= 0:
             return None
         quiet = (now - max(self._last[rank] for rank in living)) / 1e9
         if quiet < max(min(SECONDS, STEPS * usual), 3 * usual, 1.0):
@@ -101,7 +101,7 @@ class Hang:
         missing = tuple(rank for rank in sorted(living) if rank not in waiting)
         if not waiting and all(span is None for span in inside.values()) and quiet < 3 * SECONDS:
             return None
-        self._judged = True
+        self._evaluated = True
         return self._finding(now, quiet, waiting, missing, inside)
 
     def _patience(self, span: Span) -> float:
@@ -140,7 +140,7 @@ class Hang:
 
 
 def _innermost(spans: dict[bytes, Span]) -> Span | None:
-    """The open span that began last."""
+    """Return the open span that began last."""
     return max(spans.values(), key=lambda span: span.time, default=None)
 
 

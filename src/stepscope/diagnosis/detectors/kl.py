@@ -1,4 +1,4 @@
-"""A KL divergence that blows up; those estimated around zero too."""
+"""KL blow-up, also for estimators that fluctuate around zero."""
 
 from statistics import median
 from typing import ClassVar, Literal
@@ -19,7 +19,7 @@ TIMES = 5.0
 SIGMAS = 10.0
 LEAST = 10
 RENEW = 8
-"""The limit is estimated again after so many usual values."""
+"""The limit is estimated again after this many usual values."""
 
 
 class Kl:
@@ -41,7 +41,7 @@ class Kl:
         self._limit = self._middle = self._wide = 0.0
 
     def take(self) -> Finding | None:
-        """Judge a value against the last ones that were usual."""
+        """Compare a value with the recent normal values."""
         usual, value = self._usual, self._series.value
         if len(usual) < LEAST:
             usual.append(value)

@@ -1,4 +1,4 @@
-"""Learning rates that are off: zero in the middle of a run, above their peak, or not following their schedule."""
+"""Wrong learning rates: zero in the middle of a run, above their peak, or not following their schedule."""
 
 import itertools
 from typing import ClassVar, Literal
@@ -27,7 +27,7 @@ SCHEDULE = Kind(
     lasts=True,
 )
 MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")
-"""Words of a schedule in which the rate moves."""
+"""Names of schedules that change the rate."""
 FLAT_VALUES = 30
 ZERO_VALUES = 5
 
@@ -50,7 +50,7 @@ class LearningRate:
         self._zero_since: int | None = None
 
     def take(self) -> Finding | None:
-        """Judge a rate."""
+        """Evaluate a learning rate."""
         series = self._series
         value = series.value
         if value == 0:
@@ -78,11 +78,11 @@ class LearningRate:
             return None
         self._said.add("lr_zero")
         usual = next((value for value in reversed(series.values) if value > 0), series.highest)
-        text = f"{series.key} became 0 at step {self._zero_since}: nothing is learnt any more"
+        text = f"{series.key} became 0 at step {self._zero_since}: the model no longer learns"
         return ZERO.about(series, self._zero_since, text, (usual / 2, usual))
 
     def _too_high(self) -> Finding | None:
-        """A jump above every rate before it, when the rate had already stopped rising; or above the configured one."""
+        """Detect a jump above the configured rate, or above the peak after the rate had stopped rising."""
         series, value, before = self._series, self._series.value, self._series.before
         meant = self._run.setting("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
         over = meant is not None and value > 2.0 * meant >= before and "param" not in series.key
@@ -95,7 +95,7 @@ class LearningRate:
         return SCHEDULE.about(series, series.step, text, (0.0, high), weight=value / max(high, 1e-30))
 
     def _flat(self) -> Finding | None:
-        """A rate that does not move though the configuration names a schedule that does."""
+        """Detect a rate that stays constant although the configured schedule is not."""
         series, run = self._series, self._run
         words = _schedule(run)
         total = run.setting("total_steps", "max_steps", "steps", "num_steps", "train_steps", "max_iters")

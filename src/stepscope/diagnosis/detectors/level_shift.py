@@ -1,4 +1,4 @@
-"""A level shift: a loss that goes up between two values and stays there."""
+"""Level shift: a loss that jumps up and stays there."""
 
 import math
 from statistics import median
@@ -19,12 +19,12 @@ LEAST_BLOCKS = 12
 SIGMAS = 8.0
 SHIFT = math.log(1.15)
 AFTER = 6
-"""So many blocks at a new level make a shift, or this part of all:"""
+"""A shift needs this many blocks at the new level, or this share of all:"""
 AFTER_PART = 7
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Judge the last blocks against those before them."""
+    """Compare the last blocks with those before."""
     middles = series.course()
     count = len(middles)
     width = max(AFTER, count // AFTER_PART)
@@ -52,4 +52,4 @@ def judge(series: Series, run: RunState) -> Finding | None:
 
 
 LevelShift = judged_once("LevelShift", LEVEL_SHIFT, ("loss",), judge)
-"""Watches one loss of training."""
+"""Watches one training loss."""

@@ -1,4 +1,4 @@
-"""Log lines: errors that are new, bursts of the same line, and storms of retries."""
+"""Log anomalies: new errors, bursts of the same message, retry storms."""
 
 import re
 from collections import Counter, deque
@@ -21,7 +21,7 @@ RETRIES = Kind(
 )
 WARN, ERROR = SEVERITIES["WARN"], SEVERITIES["ERROR"]
 LINES = 20
-"""A burst has so many lines within `WINDOW_NS`, and ten times the usual."""
+"""A burst has this many records within `WINDOW_NS`, and ten times the usual rate."""
 WINDOW_NS = 10_000_000_000
 MOST_PATTERNS = 512
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?|[0-9a-f]{8,}")
@@ -32,7 +32,7 @@ _RETRY = re.compile(
 
 
 class Logs:
-    """Watches the log lines of a run from WARN upwards."""
+    """Watches the log records of a run from WARN upwards."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (NEW_ERROR, BURST, RETRIES)
 
@@ -43,7 +43,7 @@ class Logs:
         self._said: set[str] = set()
 
     def log(self, rank: int, log: Log, step: int | None) -> Found:
-        """Judge a line by its pattern: the line without its numbers."""
+        """Evaluate a log record by its pattern, the message without numbers."""
         if log.severity < WARN:
             return ()
         body, time = str(log.body), log.time
@@ -57,7 +57,7 @@ class Logs:
             self._recent.pop(next(iter(self._recent)))
         found: list[Finding] = []
         if log.severity >= ERROR and self._seen[pattern] == 1 and self._first(f"new:{pattern}"):
-            found.append(NEW_ERROR.finding(f"a new error: {body[:160]}", time, step=step, ranks=(rank,)))
+            found.append(NEW_ERROR.finding(f"new error: {body[:160]}", time, step=step, ranks=(rank,)))
         if len(recent) == LINES and time - recent[0] <= WINDOW_NS and self._unusual(pattern, time):
             kind = RETRIES if _RETRY.search(pattern) else BURST
             if self._first(f"{kind.name}:{pattern}"):
@@ -66,14 +66,14 @@ class Logs:
         return found
 
     def _first(self, what: str) -> bool:
-        """Whether this is told for the first time; of very many different things no more is told."""
+        """Return whether this is reported for the first time and the limit of reports is not reached."""
         if what in self._said or len(self._said) >= 4 * MOST_PATTERNS:
             return False
         self._said.add(what)
         return True
 
     def _unusual(self, pattern: str, time: int) -> bool:
-        """Whether the line came far less often before: a line that has always come this often is no burst."""
+        """Return whether the pattern was much rarer before; one that was always frequent is not a burst."""
         before, lasted = self._recent[pattern][0] - self._run.begun, time - self._recent[pattern][0]
         if before < 2 * lasted:
             return False

@@ -1,4 +1,4 @@
-"""The loss scale of mixed precision: it may be halved now and then, never down to nothing."""
+"""Loss scale collapse in mixed precision: halving now and then is normal, falling to almost zero is not."""
 
 import itertools
 import math
@@ -18,9 +18,9 @@ COLLAPSE = Kind(
 )
 LOW = 128.0
 HALVINGS = 8
-"""A scale has collapsed when it is so many halvings below its highest..."""
+"""A scale has collapsed when it is this many halvings below its maximum..."""
 RECENT_HALVINGS = 6
-"""... and so many of them were recent, with no rise between."""
+"""... and this many of them were recent, with no rise between."""
 
 
 class LossScale:
@@ -37,7 +37,7 @@ class LossScale:
         self._series, self._said = series, False
 
     def take(self) -> Finding | None:
-        """Judge a scale that fell against the highest so far."""
+        """Compare a fallen scale with the highest so far."""
         series = self._series
         if series.value > LOW or not series.value < series.before or self._said or series.count < 10:
             return None
@@ -57,7 +57,7 @@ class LossScale:
 
 
 def _fall_began(series: Series) -> int:
-    """The step at which the last fall without a rise began."""
+    """Return the step at which the last uninterrupted fall began."""
     steps, values = list(series.steps), list(series.values)
     at = len(values) - 1
     while at > 0 and values[at - 1] >= values[at]:

@@ -1,4 +1,4 @@
-"""Lost records: the recorder's own counters of what it dropped or rejected."""
+"""Lost records, from the recorder's counters of dropped and rejected records."""
 
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ _REASONS = {
         "Send over a Unix stream socket, or more lines in each datagram: `DogStatsd(disable_buffering=False)`.",
     ),
 }
-"""Cause and advice by the reason of a drop, where they are not those of the kind."""
+"""Cause and advice by drop reason, where they differ from the kind's."""
 
 
 class LostRecords:
@@ -30,11 +30,11 @@ class LostRecords:
         self._said: set[tuple[int, str]] = set()
 
     def watches(self, key: str) -> bool:
-        """Whether a key is one of those counters."""
+        """Return whether a key is one of those counters."""
         return key.startswith("stepscope/") and key.split("/")[1] in OUTCOMES
 
     def take(self, rank: int, key: str, step: int | None, time: int, value: float) -> Finding | None:
-        """Judge a counter."""
+        """Evaluate a counter."""
         _, outcome, *reason = key.split("/")
         if value <= 0 or (rank, outcome) in self._said:
             return None

@@ -1,4 +1,4 @@
-"""Values that are NaN or infinite: at which step, on which rank and in which metric or layer they began."""
+"""NaN and infinite values: the step, rank and metric or layer in which they began."""
 
 import math
 import re
@@ -25,14 +25,14 @@ _UNTIL_FIRST = frozenset(("reward", "length", "explained_variance"))
 """Roles that are NaN in a healthy run until the first episode has ended."""
 _OWN = ("system/", "stepscope/")
 SKIPS = 0.05
-"""Overflows that mixed precision skips are healthy up to this share of steps, or so many:"""
+"""Overflows skipped by mixed precision are healthy up to this share of steps, or up to this number:"""
 FEW_SKIPS = 12
 WITHIN = 2
-"""Metrics that follow within so many steps are told with the first."""
+"""Metrics that follow within this many steps are part of the same finding."""
 
 
 class _Rank:
-    """What was not finite on one rank."""
+    """The non-finite values of one rank."""
 
     __slots__ = ("first", "keys", "layer", "overflows")
 
@@ -44,7 +44,7 @@ class _Rank:
 
 
 class NotFinite:
-    """Watches the values of all ranks that are not finite."""
+    """Watches the non-finite values of all ranks."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (NOT_FINITE,)
 
@@ -53,7 +53,7 @@ class NotFinite:
         self._ranks: dict[int, _Rank] = {}
 
     def take(self, rank: int, key: str, step: int, time: int, value: float) -> Finding | None:
-        """Judge a value that is not finite."""
+        """Evaluate a non-finite value."""
         state = self._ranks.setdefault(rank, _Rank())
         if self._healthy(state, rank, key):
             return None

@@ -1,4 +1,4 @@
-"""Not learning: a loss that stays where a model that only guesses would have it."""
+"""Not learning: a loss that stays at the level of random guessing."""
 
 import math
 from statistics import median
@@ -17,7 +17,7 @@ CLASSES = (
     *(2, 10, 100, 1000, 8192, 16384, 21841, 30522, 32000, 32768, 50257, 50304, 65536, 100277, 128256, 151936),
     *(250112, 256000),
 )
-"""Numbers of classes and vocabularies that are common: a model that guesses has a loss of their logarithm."""
+"""Common class counts and vocabulary sizes: random guessing has a loss of their logarithm."""
 CHANCE = 0.015
 STUCK_STEPS = 150
 FLAT = 0.06
@@ -25,7 +25,7 @@ LEAST_BLOCKS = 12
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Judge whether the whole course is flat, at the logarithm of a number of classes."""
+    """Check whether the loss has been flat at the logarithm of a number of classes."""
     middles = series.course()
     if series.count < STUCK_STEPS or not series.positive or len(middles) < LEAST_BLOCKS:
         return None
@@ -36,14 +36,14 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if count is None or abs(median(middles[-4:]) - median(middles[:4])) >= max(4 * series.noise(), 0.01):
         return None
     text = (
-        f"{series.key} has stayed at {number(level)} for {series.count} steps: ln {count}, what guessing among "
-        f"{count} gives"
+        f"{series.key} has stayed at {number(level)} for {series.count} steps: ln {count}, the loss of guessing among "
+        f"{count} classes"
     )
     return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
 
 
 def _classes(run: RunState, level: float) -> int | None:
-    """The number of classes whose logarithm the loss is."""
+    """Return the number of classes whose logarithm equals the loss."""
     told = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
     known = (told,) if told and told > 1 else CLASSES
     close = CHANCE if told else CHANCE / 4
@@ -51,4 +51,4 @@ def _classes(run: RunState, level: float) -> int | None:
 
 
 NotLearning = judged_once("NotLearning", NOT_LEARNING, ("loss",), judge)
-"""Watches one loss of training."""
+"""Watches one training loss."""

@@ -1,4 +1,4 @@
-"""Overfitting: a held-out loss that rises while the loss of training falls."""
+"""Overfitting: a held-out loss that rises while the training loss falls."""
 
 from statistics import median
 
@@ -9,17 +9,17 @@ from stepscope.diagnosis.series import Series, jitter, trend
 OVERFIT = Kind(
     "overfit",
     "WARN",
-    "the model learns the training data by heart",
+    "the model memorizes the training data",
     "Stop at the checkpoint near the lowest held-out loss; add data or regularization.",
 )
 EVALUATIONS = 5
-"""A held-out loss must rise over so many evaluations..."""
+"""A held-out loss must rise over this many evaluations..."""
 RISE = 0.06
-"""... by so much of its lowest."""
+"""... by this share of its minimum."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Judge the evaluations since the best."""
+    """Compare the evaluations since the minimum."""
     if not series.positive or series.value < series.lowest * (1 + RISE / 2) or series.count < 8:
         return None
     values, steps = list(series.values), list(series.steps)
@@ -34,7 +34,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     text = (
         f"{series.key} has been rising since step {steps[best]} ({number(lowest)} to "
-        f"{number(median(since[-3:]))}) while the loss of training falls"
+        f"{number(median(since[-3:]))}) while the training loss falls"
     )
     return OVERFIT.about(series, steps[best], text, (lowest * (1 - 5 * noise), lowest * (1 + 5 * noise)), weight=rise)
 
@@ -48,4 +48,4 @@ def _training_falls(series: Series, run: RunState, since: int) -> bool:
 
 
 Overfit = judged_once("Overfit", OVERFIT, ("loss",), judge, held_out=True, each="value")
-"""Watches one held-out loss beside the loss of training."""
+"""Watches one held-out loss together with the training loss."""

@@ -1,4 +1,4 @@
-"""A plateau: a loss whose fall stops at once, where a healthy one slows down."""
+"""Plateau: a loss that stops falling abruptly, where a healthy one slows down."""
 
 import math
 from statistics import median
@@ -10,17 +10,17 @@ from stepscope.diagnosis.series import Series, trend
 PLATEAU = Kind(
     "plateau",
     "WARN",
-    "the learning rate collapsed, or the optimizer stopped stepping",
+    "the learning rate collapsed, or the optimizer stopped updating",
     "Check the learning rate and gradient norm since that step.",
 )
 LEAST_VALUES = 150
 LEAST_BLOCKS = 24
 EVERY = 8
-"""The course is judged after so many blocks."""
+"""The trend is evaluated after every this many blocks."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Judge every block of the course as the one at which the fall may have stopped."""
+    """Test every block as the point at which the fall may have stopped."""
     middles = series.course()
     if len(middles) % EVERY or len(middles) < LEAST_BLOCKS or series.count < LEAST_VALUES:
         return None
@@ -40,7 +40,7 @@ def _rate_is_zero(series: Series, run: RunState) -> bool:
 
 
 def _stops(middles: list[float], noise: float) -> list[tuple[int, float]]:
-    """Blocks at which the fall may have stopped, and what a fall that goes on like 1/t would still have brought."""
+    """Yield candidate blocks, with the fall that a 1/t curve would still have brought."""
     found = []
     for at in range(len(middles) // 5, len(middles) - max(10, len(middles) // 3)):
         before, after = middles[at // 4 : at], middles[at:]
@@ -55,7 +55,7 @@ def _stops(middles: list[float], noise: float) -> list[tuple[int, float]]:
 
 
 def _kink(before: list[float], after: list[float], noise: float) -> bool:
-    """Whether a fall stops between two blocks: a healthy fall slows down little by little."""
+    """Return whether the fall stops between two blocks; a healthy one slows down gradually."""
     if len(before) < 9 or len(after) < 6 or max(after) - min(after) >= 7 * noise:
         return False
     third = len(before) // 3
@@ -67,4 +67,4 @@ def _kink(before: list[float], after: list[float], noise: float) -> bool:
 
 
 Plateau = judged_once("Plateau", PLATEAU, ("loss",), judge)
-"""Watches one loss of training."""
+"""Watches one training loss."""

@@ -1,4 +1,4 @@
-"""A bad resume: a loss that does not go on where the checkpoint was."""
+"""Bad resume: a loss that does not continue from the level of the checkpoint."""
 
 import math
 from statistics import median
@@ -11,13 +11,13 @@ from stepscope.diagnosis.series import Series, exp, spread
 BAD_RESUME = Kind(
     "bad_resume",
     "ERROR",
-    "the checkpoint lacks a part of the state (optimizer, schedule, data position), or is another one",
+    "the checkpoint lacks a part of the state (optimizer, schedule, data position), or the wrong one was loaded",
     "Check what the checkpoint restores: weights, optimizer, learning rate schedule, data order, random state.",
     explains=("spike", "level_shift", "divergence", "exploding_gradients", "accuracy_drop", "duplicate_steps"),
     lasts=True,
 )
 VALUES = 8
-"""So many values after the restart are compared."""
+"""The number of values compared after a restart."""
 WORSE = math.log(1.25)
 
 
@@ -38,7 +38,7 @@ class Resume:
         self._begun = 0
 
     def take(self) -> Finding | None:
-        """Compare the first values of an attempt with those of the attempt before, at the same steps or the last."""
+        """Compare the first values of an attempt with the previous attempt, at the same steps or the last ones."""
         series = self._series
         if self._run.attempt != self._attempt:
             self._attempt, self._after, self._begun = self._run.attempt, [], series.step

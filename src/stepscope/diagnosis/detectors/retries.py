@@ -1,4 +1,4 @@
-"""Retry storms in counters: retries, timeouts or failures that come far more often than before."""
+"""Retry storms: counters of retries, timeouts or failures that rise much faster than before."""
 
 from statistics import median
 from typing import ClassVar, Literal
@@ -10,14 +10,14 @@ from stepscope.diagnosis.series import Series
 
 LEAST_BLOCKS = 6
 BLOCKS = 2
-"""So many blocks in a row are far above all before them."""
+"""This many blocks in a row are far above all before them."""
 TIMES = 10.0
 LEAST = 5.0
-"""So many a value at least."""
+"""The smallest counter increase that is reported."""
 
 
 class Retries:
-    """Watches one count of retries, timeouts or failures, of each step or in all."""
+    """Watches one counter of retries, timeouts or failures, per step or cumulative."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (RETRIES,)
     ROLES: ClassVar[tuple[str, ...]] = ("failures",)
@@ -34,7 +34,7 @@ class Retries:
         """The step at which each block began, and how many there were for a value of it."""
 
     def take(self) -> Finding | None:
-        """Judge the last blocks against those before them; a count that never falls is one of all so far."""
+        """Compare the last blocks with those before; a counter that never falls is cumulative."""
         series = self._series
         middle, begun = series.middles[-1], series.firsts[-1]
         if middle < self._last and not self._falls:
@@ -53,5 +53,5 @@ class Retries:
             return None
         self._said = True
         begun = self._rates[-BLOCKS][0]
-        text = f"{series.key}: {number(min(newest))} each time since step {begun}, usually {number(median(before))}"
+        text = f"{series.key}: {number(min(newest))} per report since step {begun}, usually {number(median(before))}"
         return RETRIES.about(series, begun, text, (0.0, high), value=newest[-1], weight=2.0)

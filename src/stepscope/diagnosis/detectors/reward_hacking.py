@@ -1,4 +1,4 @@
-"""Reward hacking: a reward that rises together with the length of answers and the KL."""
+"""Reward hacking: a reward that rises together with the response length and the KL."""
 
 import math
 from statistics import median
@@ -11,7 +11,7 @@ from stepscope.diagnosis.series import Series, jitter
 HACKING = Kind(
     "reward_hacking",
     "WARN",
-    "the policy exploits the reward, for instance by longer answers",
+    "the policy exploits the reward, for instance with longer answers",
     "Read samples of those steps; penalize length, raise the KL penalty.",
     explains=("kl_blowup", "entropy_collapse"),
     lasts=True,
@@ -21,7 +21,7 @@ LEAST_BLOCKS = 14
 
 
 class RewardHacking:
-    """Watches one reward beside lengths and KL."""
+    """Watches one reward together with lengths and KL."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (HACKING,)
     ROLES: ClassVar[tuple[str, ...]] = ("reward",)
@@ -34,7 +34,7 @@ class RewardHacking:
         self._series, self._run, self._said = series, run, False
 
     def take(self) -> Finding | None:
-        """Judge whether all three rise."""
+        """Check whether all three rise."""
         series, run = self._series, self._run
         if self._said or len(series.middles) < LEAST_BLOCKS:
             return None
@@ -48,8 +48,8 @@ class RewardHacking:
         self._said = True
         begun = min(longer[1], farther[1])
         text = (
-            f"{series.key} rises since step {begun} together with {lengths[0].key} ({longer[0]:.2g} times) and "
-            f"{kls[0].key} ({farther[0]:.2g} times)"
+            f"{series.key} has been rising since step {begun} together with {lengths[0].key} "
+            f"({longer[0]:.2g} times) and {kls[0].key} ({farther[0]:.2g} times)"
         )
         return HACKING.about(series, begun, text, (min(series.middles), max(series.middles)))
 
@@ -61,7 +61,7 @@ def _rises(values: list[float]) -> bool:
 
 
 def _growth(series: Series) -> tuple[float, int] | None:
-    """How many times a series grew over its level of the first half, since when; None where it grew all along."""
+    """Return the growth over the level of the first half, and since when; None when it always grew."""
     middles = series.middles
     level, noise = median(middles[: len(middles) // 2]), max(jitter(middles), 1e-9)
     if level <= 0 or middles[-1] <= level + 4 * noise:

@@ -1,4 +1,4 @@
-"""A slow link: a collective that takes longer on every rank."""
+"""Slow link: a collective that takes longer on every rank."""
 
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ SLOW_LINK = Kind(
 
 
 class SlowLink:
-    """Watches collectives: the last to arrive waits for nobody, so its time is the link's."""
+    """Watches collectives: the last rank to arrive does not wait, so its time is the link's."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (SLOW_LINK,)
 
@@ -29,7 +29,7 @@ class SlowLink:
         self._links: dict[str, tuple[Series, Throughput]] = {}
 
     def row(self, row: dict[int, StepTimes]) -> Found:
-        """Judge a step that all ranks have ended."""
+        """Evaluate a step that all ranks have finished."""
         found = []
         newest = max(row.values(), key=lambda times: times.ended)
         for name in newest.own:
@@ -47,7 +47,7 @@ class SlowLink:
             if slower.value - high < 0.02 * self._run.usual_step or slower.value < 1.15 * high:
                 continue
             usual = seconds(sum(slower.expected) / 2)
-            text = f"{name} takes {seconds(slower.value)} on every rank since step {slower.step}, usually {usual}"
+            text = f"{name} has taken {seconds(slower.value)} on every rank since step {slower.step}, usually {usual}"
             made = SLOW_LINK.finding(
                 text,
                 newest.ended,

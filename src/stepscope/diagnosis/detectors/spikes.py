@@ -1,4 +1,4 @@
-"""A spike: a loss or a gradient norm far above its own course for a few steps."""
+"""Spike: a loss or gradient norm far above its trend for a few steps."""
 
 import math
 from collections import deque
@@ -13,28 +13,28 @@ SPIKE = Kind(
     "spike",
     "WARN",
     "a bad batch, or a learning rate that is too high for it",
-    "Look at the batch of that step; clip gradients, or lower the learning rate if it comes again.",
+    "Look at the batch of that step; clip gradients, or lower the learning rate if it recurs.",
     explains=("spike", "accuracy_drop"),
 )
 NEIGHBOURS = 9
-"""So many values before it are where a value is expected."""
+"""The number of preceding values that predict a value."""
 LEAST = 4
-"""A spike needs so many values before it."""
+"""A spike needs this many values before it."""
 EARLY = 40
 """With fewer values the noise is not known well, and a spike must stand out more."""
 SIGMAS = 8.0
 EARLY_SIGMAS = 12.0
 BEYOND = {"loss": 2.0, "side_loss": 2.5, "grad_norm": 2.0}
-"""A spike is so many times farther out than anything before it..."""
+"""A spike deviates this many times more than anything before it..."""
 RATIO = {"loss": 1.7, "side_loss": 4.0, "grad_norm": 12.0}
-"""... and so many times the expected value, where ratios mean something."""
+"""... and is this many times the expected value, where ratios are meaningful."""
 PERSISTS = 8
-"""After so many values in a row it is no spike but a new level."""
+"""After this many values in a row it is a new level and not a spike."""
 WINDOW = 100
 RENEW = 8
-"""The noise is estimated again after so many values, and a quarter as often once the window is full."""
+"""The noise is estimated again every this many values, and a quarter as often once the window is full."""
 DECAY = 0.9995
-"""The farthest excursion is forgotten by this with each value."""
+"""The decay of the largest deviation with each value."""
 
 
 class Spikes:
@@ -63,7 +63,7 @@ class Spikes:
         self._learnt = 0
 
     def take(self) -> Finding | None:
-        """Judge a value against the few before it."""
+        """Compare a value with the few before it."""
         series, recent = self._series, self._recent
         if self._logs is not series.positive:
             self._restart()
@@ -85,7 +85,7 @@ class Spikes:
         return self._judge(x, away, expected, limit)
 
     def _judge(self, x: float, away: float, expected: float, limit: float) -> Finding | None:
-        """Judge a value that is out of the band."""
+        """Evaluate a value outside the band."""
         series, run = self._series, self._run
         if run.changes and run.changed(series.step - 5, series.step):
             self._learn(x, away)
@@ -103,7 +103,7 @@ class Spikes:
         return self._finding(away, expected, limit)
 
     def _restart(self) -> None:
-        """Change the scale: ratios while all values are positive, differences from the first that is not."""
+        """Switch from ratios, used while all values are positive, to differences."""
         self._logs = self._series.positive
         self._recent.clear()
         self._usual.clear()

@@ -1,4 +1,4 @@
-"""Stalls: a span that takes far longer than usual, once or with a period."""
+"""Stalls: a span that takes much longer than usual, once or periodically."""
 
 import math
 from collections import deque
@@ -15,43 +15,43 @@ DATA_STALL = Kind(
     "data_stall",
     "WARN",
     "the loop waited for data",
-    "More loader workers or prefetching; check the storage at that time.",
+    "Add loader workers or prefetching; check the storage at that time.",
     explains=("slow_span", "gpu_idle"),
 )
 SLOW_SPAN = Kind(
     "slow_span",
     "WARN",
-    "something on that machine held it up",
-    "Look at the machine's load and the logs of that step.",
+    "something on that machine delayed it",
+    "Check the machine's load and the logs of that step.",
     explains=("slow_span",),
 )
 PERIODIC = Kind(
     "periodic_stall",
     "WARN",
-    "work that comes every so many steps",
-    "Prefetch across shard borders, or do that work beside the loop.",
+    "work that recurs at a fixed interval of steps",
+    "Prefetch across shard boundaries, or move that work out of the loop.",
     explains=("data_stall", "slow_span", "gpu_idle", "throughput_loss", "intermittent_straggler"),
     lasts=True,
 )
 LOST = 0.5
-"""A stall costs so much of a usual step..."""
+"""A stall costs this share of a median step..."""
 LOST_SECONDS = 0.02
 SIGMAS = 8.0
 TIMES = 2.5
 LEAST = 30
 WINDOW = 100
 NOISIEST = math.log(20.0)
-"""However noisy a span is, one that takes so many times the usual, and twice as far as it ever went, is a stall."""
+"""A span that takes this many times its median, and twice its largest deviation, is a stall however noisy it is."""
 COSTLY, COSTLY_TIMES = 3.0, 4.0
-"""A stall that costs so many steps is one when it takes so many times longer than ever before."""
+"""A stall that costs this many steps only has to take this many times longer than ever before."""
 COLD = 2
-"""The first steps of a run are cold: they say nothing of how far a healthy one goes."""
+"""The first steps of a run are warm-up and not used to estimate the normal range."""
 RENEW = 8
-"""What is usual is estimated again after so many steps, and a quarter as often once the window is full."""
+"""The normal range is estimated again every this many steps, and a quarter as often once the window is full."""
 DECAY = 0.9995
-"""The longest time is forgotten by this with each step."""
+"""The decay of the longest duration with each step."""
 PERSISTS = 8
-"""After so many steps in a row it is no stall but a new level."""
+"""After this many steps in a row it is a new level and not a stall."""
 PERIODS = 4
 
 
@@ -66,7 +66,7 @@ class Stalls:
         self._farthest: dict[str, dict[int, float]] = {}
 
     def step(self, times: StepTimes) -> Found:
-        """Judge a step of a rank; what was found is told with the next, when it is known what else was at that step."""
+        """Evaluate a step of a rank; findings are returned one step later, when all spans of the step are known."""
         found, run, several = [], self._run, self._run.world > 1
         for name, took in times.own.items():
             known = self._names.get((name, times.rank))
@@ -111,7 +111,7 @@ class _Name:
         """What takes less is usual in any case, in seconds."""
 
     def learn(self, took: float) -> None:
-        """Take a time that is usual."""
+        """Learn from a normal duration."""
         new = self._new
         new.append(took)
         self._row = 0
@@ -134,13 +134,13 @@ class _Name:
         self._reach(self._farthest)
 
     def _reach(self, farthest: float) -> None:
-        """Set how far it ever was above its median."""
+        """Set the largest deviation above the median."""
         self._farthest, self._longest = farthest, self.usual * exp(farthest)
         self._everywhere[self._rank] = farthest
         self.bound = self.usual * exp(max(min(SIGMAS * self._noise, NOISIEST), 0.5, self._beyond(COSTLY)))
 
     def take(self, step: int, time: int, took: float, run: RunState) -> Finding | None:
-        """Judge a time that may be a stall."""
+        """Evaluate a duration that may be a stall."""
         held, self.held = self.held, None
         if held is not None and held.step is not None and _expected(run, held.step):
             self._steps.pop()
@@ -149,7 +149,7 @@ class _Name:
         return held
 
     def _beyond(self, steps: float) -> float:
-        """How far a stall that costs so many steps must go: much farther than ever, or less where it costs much."""
+        """Return how far above the median a stall must be: much farther than ever, or less when it costs many steps."""
         ranks = self._everywhere.values()
         far = 2.0 * max(ranks)
         if steps < COSTLY:
@@ -200,7 +200,7 @@ class _Name:
     def _periodic(self, step: int, time: int, period: int) -> Finding:
         begun = self._steps[0]
         return PERIODIC.finding(
-            f"{self._name} stalls every {period} steps since step {begun}: {seconds(self._lost)} lost so far",
+            f"{self._name} has stalled every {period} steps since step {begun}: {seconds(self._lost)} lost so far",
             time,
             step=begun,
             last=step,
@@ -214,12 +214,12 @@ class _Name:
 
 
 def _expected(run: RunState, step: int) -> bool:
-    """Whether an epoch or stage began at this step, or the attempt did."""
+    """Return whether an attempt, epoch or stage began at this step."""
     return (run.resumed is not None and abs(step - run.resumed) <= 2) or run.restaged(step - 1, step + 1)
 
 
 def _period(steps: list[int]) -> int | None:
-    """The distance between stalls, where it is about the same each time."""
+    """Return the interval between stalls if it is about constant."""
     if len(steps) < 3:
         return None
     gaps = [b - a for a, b in pairwise(steps[-6:])]

@@ -1,4 +1,4 @@
-"""Settings and code that differ between ranks, as each reported them when it started."""
+"""Settings and code that differ between ranks, from their start events."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ VARY = frozenset(
 
 
 class StartSettings:
-    """Compares what each rank reported when it started."""
+    """Compares the start events of all ranks."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (CONFIG, CODE)
 
@@ -44,7 +44,7 @@ class StartSettings:
         self._known: dict[int, dict[str, Any]] = {}
 
     def event(self, rank: int, event: Event) -> Found:
-        """Compare a start with those of the other ranks."""
+        """Compare a start event with those of the other ranks."""
         if event.name != names.EVENT_STARTED:
             return ()
         self._known[rank] = dict(_flat({name: event.attrs[name] for name in COMPARED if name in event.attrs}))

@@ -1,4 +1,4 @@
-"""Steps that are recorded again without a restart, and steps that are missing."""
+"""Duplicate steps without a restart, and missing steps."""
 
 from collections import deque
 from typing import ClassVar, Literal
@@ -11,23 +11,23 @@ DUPLICATE = Kind(
     "duplicate_steps",
     "WARN",
     "the loop went back without a restart, or two processes write as one rank",
-    "Check for two processes with the same rank, and that the step is counted up.",
+    "Check for two processes with the same rank, and that the step counter increases.",
     explains=("missing_steps",),
 )
 MISSING = Kind(
     "missing_steps",
     "WARN",
     "records were lost, or the step jumped",
-    "Look at the counts of dropped records, and at how the step is counted.",
+    "Check the counts of dropped records, and how the step is incremented.",
 )
 REPEATED = 3
-"""So many steps must come again..."""
+"""This many steps must be repeated..."""
 CLEAN = 20
-"""... after so many that did not."""
+"""... after this many that were not."""
 REGULAR = 30
-"""Steps must have been so regular before..."""
+"""Steps must have been regular for this many values before..."""
 GAP = 10
-"""... one that is so many times wider."""
+"""... a gap that is this many times wider."""
 REMEMBERED = 512
 
 
@@ -53,7 +53,7 @@ class Steps:
         self._said: set[str] = set()
 
     def take(self) -> Finding | None:
-        """Judge the step of a value."""
+        """Evaluate the step of a value."""
         step = self._series.step
         if self._run.attempt != self._attempt:
             self._restart()
@@ -90,7 +90,7 @@ class Steps:
             return None
         self._said.add("again")
         series = self._series
-        text = f"{series.key} is recorded again at steps that it had already, since step {self._begun}"
+        text = f"{series.key} has been recorded a second time at the same steps since step {self._begun}"
         return DUPLICATE.finding(
             text,
             series.time,
@@ -111,5 +111,5 @@ class Steps:
         self._said.add("gap")
         self._spacing, self._regular = usual, regular
         series = self._series
-        text = f"{series.key} has nothing between steps {last} and {step}; it came every {usual} steps"
+        text = f"{series.key} has no values between steps {last} and {step}; before, it had one every {usual} steps"
         return MISSING.finding(text, series.time, step=last, last=step, ranks=(series.rank,), key=series.key)

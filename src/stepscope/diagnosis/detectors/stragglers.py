@@ -1,4 +1,4 @@
-"""Stragglers: ranks that take longer than the others, always or now and then."""
+"""Stragglers: ranks that are slower than the others, permanently or intermittently."""
 
 import math
 from collections import defaultdict, deque
@@ -33,17 +33,17 @@ INTERMITTENT = Kind(
 )
 SLOWER = math.log(1.13)
 STEPS = 24
-"""A straggler is slower over so many steps."""
+"""A straggler is slower over this many steps."""
 SHARE = 0.03
-"""It costs so much of a step."""
+"""It costs this share of a step."""
 LATE = math.log(1.3)
 LATE_SHARE = 0.1
 LATE_WINDOW = 240
 LATE_LEAST = 6
 APART = 3
-"""Late steps that are closer than this are one time that a rank was late: on a busy machine they come in a row."""
+"""Late steps closer than this count once: on a busy machine they come in a row."""
 BY_CHANCE = 1e-6
-"""A rank is late more often than others when chance alone would make it so this seldom."""
+"""The significance level of a rank being late more often than others."""
 
 
 class Stragglers:
@@ -61,7 +61,7 @@ class Stragglers:
         self._said: set[tuple[str, str, int]] = set()
 
     def row(self, row: dict[int, StepTimes]) -> Found:
-        """Judge a step that all ranks have ended."""
+        """Evaluate a step that all ranks have finished."""
         found = []
         newest = max(row.values(), key=lambda times: times.ended)
         for name in newest.own:
@@ -117,7 +117,7 @@ class Stragglers:
         often = "" if kind is STRAGGLER else " now and then"
         times = f"{name} takes {exp(ratio):.2f} times as long there"
         return kind.finding(
-            f"rank {rank} is slower than the others{often} since step {begun}: {times}",
+            f"rank {rank} has been slower than the others{often} since step {begun}: {times}",
             time,
             step=begun,
             last=step,
@@ -130,5 +130,5 @@ class Stragglers:
 
 
 def _chance(often: int, total: int, share: float) -> float:
-    """How likely at least so many of all fall to one with this share, by chance."""
+    """Return the probability that at least `often` of `total` fall to one with this share by chance."""
     return sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(often, total + 1))

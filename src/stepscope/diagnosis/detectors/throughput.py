@@ -1,4 +1,4 @@
-"""Speed that is lost: a throughput that falls, or steps that take longer, from some step on."""
+"""Throughput loss: a falling throughput or longer steps, from some step on."""
 
 import math
 from statistics import median
@@ -13,7 +13,7 @@ from stepscope.diagnosis.span_names import traits
 LOSS = Kind(
     "throughput_loss",
     "WARN",
-    "a slower machine (heat, a neighbour, a link), or more work in each step",
+    "a slower machine (thermal throttling, other jobs, the network), or more work in each step",
     "Compare spans before and after that step.",
     explains=("throughput_loss", "gpu_idle"),
     lasts=True,
@@ -28,16 +28,16 @@ SLOWER = 0.06
 """Less than this, in logarithms, is not reported."""
 SIGMAS = 6.0
 WIDTHS = (6, 12)
-"""So many blocks are compared with as many before them."""
+"""This many blocks are compared with as many before them."""
 LEAST_BLOCKS = 24
 REGRESSED = math.log(1.15)
 REGRESSION_STEPS = 50
 EARLIER = 2
-"""So many earlier runs are needed to know what is usual."""
+"""The number of earlier runs needed for a comparison."""
 
 
 class Throughput:
-    """Watches one throughput, or the time of a step."""
+    """Watches one throughput or step time metric."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (LOSS,)
     ROLES: ClassVar[tuple[str, ...]] = ("throughput", "step_time")
@@ -51,7 +51,7 @@ class Throughput:
         self._sign = -1.0 if series.role.name == "step_time" else 1.0
 
     def take(self) -> Finding | None:
-        """Judge the last blocks against those before them."""
+        """Compare the last blocks with those before."""
         series = self._series
         if self._said or len(series.middles) < LEAST_BLOCKS or not series.positive:
             return None
@@ -90,7 +90,7 @@ class Throughput:
 
 
 class Pace:
-    """Watches the time of steps by their spans, leaving out those with an evaluation or a checkpoint."""
+    """Watches the duration of step spans, except those with an evaluation or a checkpoint."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (LOSS, REGRESSION)
 
@@ -100,7 +100,7 @@ class Pace:
         self._compared = False
 
     def step(self, times: StepTimes) -> Found:
-        """Judge a step of a rank."""
+        """Evaluate a step of a rank."""
         if any(traits(name).rare for name in times.own):
             return ()
         known = self._ranks.get(times.rank)
@@ -114,7 +114,7 @@ class Pace:
         return () if found is None else (found,)
 
     def _regression(self, series: Series) -> Finding | None:
-        """Steps that take longer than in the earlier runs of the project."""
+        """Compare the step time with earlier runs of the project."""
         earlier = self._run.earlier
         if self._compared or series.count < REGRESSION_STEPS or len(earlier) < EARLIER:
             return None
@@ -131,7 +131,7 @@ class Pace:
 
 
 def slower_than_before(now: float, earlier: tuple[float, ...]) -> float | None:
-    """How many times as long a step takes as in earlier runs; None where that is usual for them.
+    """Return how many times as long a step takes as in earlier runs; None when within their normal range.
 
     Takes the median step time of this run and of each earlier one, in seconds.
     """

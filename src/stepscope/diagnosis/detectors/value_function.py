@@ -17,7 +17,7 @@ GOOD, LOW = 0.4, 0.3
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Judge the last values against the best, after the time a value function needs."""
+    """Compare the last values with the best, after the time that a value function needs to learn."""
     if series.count < 2 * ROW or series.middles[-1] > LOW:
         return None
     recent = list(series.values)[-ROW:]
@@ -27,8 +27,9 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if not (lost or never):
         return None
     begun = _last_above(series, LOW) if lost else series.first_step
-    since = f"fell from {number(best)} to {number(level)} since step {begun}"
-    text = f"{series.key} {since if lost else f'has stayed at {number(level)}'}: the value function predicts nothing"
+    fell = f"fell from {number(best)} to {number(level)} since step {begun}"
+    stayed = f"has stayed at {number(level)}"
+    text = f"{series.key} {fell if lost else stayed}: the value function predicts no better than a constant"
     return VALUE_FUNCTION.about(series, begun, text, (0.5, 1.0))
 
 

@@ -1,4 +1,4 @@
-"""Vanishing gradients: a gradient norm that falls to almost nothing while the loss does not."""
+"""Vanishing gradients: a gradient norm that falls to almost zero while the loss does not."""
 
 import math
 from statistics import median
@@ -11,15 +11,15 @@ from stepscope.diagnosis.series import Series
 VANISHING = Kind(
     "vanishing_gradients",
     "ERROR",
-    "saturated or dead units, or a part of the graph that is detached",
+    "saturated or dead units, or a detached part of the graph",
     "Look for dead activations, detached tensors and frozen parameters from that step on.",
     explains=("plateau", "constant", "clip_zero"),
     lasts=True,
 )
 VANISHED = 1e-3
-"""Gradients have vanished below so much of their usual norm..."""
+"""Gradients have vanished below this share of their median norm..."""
 ROW = 20
-"""... for so many values."""
+"""... for this many values."""
 LEAST = 20
 
 
@@ -39,7 +39,7 @@ class VanishingGradients:
         self._limit = 0.0
 
     def take(self) -> Finding | None:
-        """Judge a norm against the median of the first half of the run so far."""
+        """Compare a norm with the median of the first half of the run so far."""
         series = self._series
         if series.value >= self._limit and len(series.middles) == self._blocks:
             self._low = 0
@@ -64,12 +64,12 @@ class VanishingGradients:
         return VANISHING.about(series, self._since, text, (usual / 10, usual * 10), weight=weight)
 
     def _learnt(self) -> bool:
-        """Whether the loss is so small that gradients may be."""
+        """Return whether the loss is small enough to explain small gradients."""
         losses = [each for each in self._run.of_role("loss", self._series.rank, held_out=False) if each.count]
         return bool(losses) and all(abs(each.value) < 0.05 * abs(each.first_value) for each in losses)
 
 
 def usual_norm(series: Series) -> float:
-    """The median of the first half of a run so far; 0 while it is not known."""
+    """Return the median of the first half of the run so far; 0 while unknown."""
     count = len(series.middles)
     return max(median(series.middles[: max(count // 2, 2)]), 0.0) if count >= 3 else 0.0
