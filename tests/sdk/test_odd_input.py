@@ -12,7 +12,7 @@ import pytest
 
 import stepscope
 from stepscope.model.errors import ConfigError
-from stepscope.model.records import Alert, Event, Log, Metric, Span
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Alert, Event, Log, Metric, Span
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import MASK
 from stepscope.sdk import launch, settings
@@ -104,8 +104,29 @@ def test_steps_beyond_64_bits() -> None:
         recording.run.log({"a": 1.0, "b": 2.0, "c": 3.0}, step="x")  # type: ignore[arg-type]
     assert [event.step for event in own(recording, Event)] == [None]
     counts = recording.run.outcomes.snapshot()
-    assert counts["rejected/value/step does not fit into 64 bits"] == 1
+    assert counts["rejected/value/step is out of range"] == 1
     assert counts["rejected/value/step must be an integer, got str"] == 3
+
+
+@pytest.mark.parametrize("step", [-(2**63) - 1, -(2**63), -(2**63) + 1, np.int64(-(2**63)), 2**63, 2**64 - 1, 2**64])
+def test_steps_that_no_store_takes(step: Any) -> None:
+    """Steps outside the range of the store are counted where they are given, not refused by the hub later."""
+    with recorded() as recording:
+        run = recording.run
+        run.log({"loss": 1.0}, step=step)
+        run.event("inside", step=step)
+        run.alert("loud", step=step)
+        run.measure({"loss": 1.0}, step=step)
+        with run.step(step):
+            pass
+        run.log({"loss": 2.0}, step=FIRST_STEP)
+        run.log({"loss": 3.0}, step=LAST_STEP)
+    assert [(row.step, row.values) for row in own(recording, Metric) if "loss" in row.values] == [
+        (FIRST_STEP, {"loss": 2.0}),
+        (LAST_STEP, {"loss": 3.0}),
+    ]
+    assert {record.step for kind in (Event, Alert, Span) for record in own(recording, kind)} == {None}
+    assert run.outcomes.snapshot()["rejected/value/step is out of range"] == 5
 
 
 @pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 10**400, "x", -1])
@@ -175,20 +196,3 @@ def test_a_rank_that_is_none() -> None:
     with pytest.raises(ConfigError, match="STEPSCOPE_RANK"):
         launch.detect({"STEPSCOPE_RANK": "x"})
     assert launch.detect({"RANK": "x", "SLURM_PROCID": "2"}).rank == 2
-
-
-@pytest.mark.parametrize("step", [2**63, 2**64 - 1, 2**64, -(2**63) - 1])
-def test_a_step_beyond_64_bits_is_counted(step: int) -> None:
-    """Nobody can read it: its values are rejected, and the largest and least that can be read are kept."""
-    with recorded() as recording:
-        recording.run.log({"a": 1.0, "b": 2.0}, step=step)
-        recording.run.log({"c": 3.0}, step=2**63 - 1)
-        recording.run.log({"c": 4.0}, step=-(2**63))
-        with recording.run.step(step):
-            recording.run.event("kept", step=step)
-    rows = [
-        (each.step, dict(each.values)) for each in recording.records if isinstance(each, Metric) and "c" in each.values
-    ]
-    assert rows == [(2**63 - 1, {"c": 3.0}), (-(2**63), {"c": 4.0})]
-    assert not [each for each in recording.records if isinstance(each, Metric) and "a" in each.values]
-    assert recording.run.outcomes.snapshot()["rejected/value/step does not fit into 64 bits"] == 4

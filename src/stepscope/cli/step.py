@@ -10,6 +10,7 @@ from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, inte
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
+from stepscope.model.records import FIRST_STEP
 from stepscope.wire.plain import dumps
 
 UNUSUAL = 2
@@ -20,7 +21,7 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "step", "show everything about one step of a run", command)
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
-    made.add_argument("step", metavar="N", type=integer(-(2**63)), help="the step")
+    made.add_argument("step", metavar="N", type=integer(FIRST_STEP), help="the step")
     made.add_argument(
         "--rank", type=integer(), metavar="R", help="of this rank only, its spans in detail; all side by side without"
     )

@@ -11,6 +11,8 @@ Attrs = dict[str, Any]
 METRIC, SPAN, LOG, EVENT, ALERT = range(5)
 KINDS = ("metric", "span", "log", "event", "alert")
 """Kind names by tag; the tag is the first element of a packed record."""
+FIRST_STEP, LAST_STEP = -(2**63) + 2, 2**63 - 1
+"""The range of steps; the two integers below it are reserved, for records without a step among others."""
 
 
 class Histogram(Struct, array_like=True, tag=0, frozen=True, gc=False):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 
 from stepscope.model import names
-from stepscope.model.records import ALERT, EVENT, METRIC
+from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC
 from stepscope.sdk import periodic, run_methods, seen_exceptions, values
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
@@ -130,7 +130,7 @@ class Run:
                     self._counter = step + 1
                 else:
                     step, axis = mark
-            elif type(step) is not int or step > 0x7FFF_FFFF_FFFF_FFFF:  # below the lower bound, packing raises
+            elif type(step) is not int or not FIRST_STEP <= step <= LAST_STEP:
                 step = step_number(step)
             if axis is not None and type(axis) is not str:
                 axis = text_of(axis)
@@ -189,7 +189,7 @@ class Run:
         self.recorder.put(pack((METRIC, _time_ns(), *self.mark, "system", readings)))
 
     def _step_number(self, step: Any, lost: int = 1) -> int | None:
-        """Return a step as int; None, counting `lost` rejections, when it is not a 64-bit integer."""
+        """Return a step as int; None, counting `lost` rejections, when it is not one."""
         try:
             return step_number(step)
         except Refused as reason:
@@ -200,7 +200,7 @@ class Run:
         """Open the root span of step `n`; inside it every record carries the step. `name` names the axis."""
         if unknown:
             self.outcomes.reject_arguments("step", unknown)
-        number = n if type(n) is int and -(2**63) <= n < 2**63 else self._step_number(n)
+        number = n if type(n) is int and FIRST_STEP <= n <= LAST_STEP else self._step_number(n)
         return StepSpan(self, Mark(number, None if name == "step" else text_of(name)))
 
     span = open_span

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from stepscope.model.records import Instrument
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Instrument
 
 Number = int | float
 
@@ -18,13 +18,13 @@ class Refused(Exception):
 
 
 def step_number(step: Any) -> int:
-    """Return a 64-bit integer or raise Refused."""
+    """Return an integer that every store takes as a step, or raise Refused."""
     try:
         number = operator.index(step)
     except Exception:  # TypeError, or whatever a foreign object raises when it is asked
         raise Refused(f"step must be an integer, got {type(step).__name__}") from None
-    if not -(2**63) <= number < 2**63:
-        raise Refused("step does not fit into 64 bits")
+    if not FIRST_STEP <= number <= LAST_STEP:
+        raise Refused("step is out of range")
     return number
 
 

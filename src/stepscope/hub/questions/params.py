@@ -8,12 +8,12 @@ from http import HTTPStatus
 from typing import Any, Literal
 
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.model.records import FIRST_STEP, LAST_STEP
 
 Kind = Literal["text", "integer", "number", "boolean", "choice", "hex", "name"]
 LONGEST_TEXT = 4096
 MOST_ATTRS = 32
 """Attributes in one request; with a thousand, the engine takes seconds before it reads a row."""
-LEAST, MOST = -(2**63) + 2, 2**63 - 1
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
@@ -32,8 +32,8 @@ class Param:
     required: bool = False
     many: int = 0
     choices: tuple[str, ...] = ()
-    low: int = LEAST
-    high: int = MOST
+    low: int = FIRST_STEP
+    high: int = LAST_STEP
     width: int = 0
     place: Literal["query", "path"] = "query"
 
@@ -53,7 +53,7 @@ class Param:
             return "1 to 63 small letters, digits, - and _, the first a letter or digit"
         if self.kind == "text":
             return f"a text of at most {LONGEST_TEXT} characters"
-        if self.kind == "integer" and (self.low, self.high) != (LEAST, MOST):
+        if self.kind == "integer" and (self.low, self.high) != (FIRST_STEP, LAST_STEP):
             return f"an integer from {self.low} to {self.high}"
         return {"integer": "an integer", "number": "a number", "boolean": "true or false"}[self.kind]
 

@@ -19,6 +19,7 @@ from stepscope.hub.store.log_rows import LogRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.series_catalog import SeriesRow, find_series, span_of
 from stepscope.model.names import SEVERITIES
+from stepscope.model.records import FIRST_STEP, LAST_STEP
 
 WINDOW = 50
 """The number of earlier steps that define what is usual."""
@@ -28,7 +29,6 @@ MOST = 10_000
 """Spans, logs and alerts of one step; more are left out."""
 NEAR_STEPS, FAR_STEPS = 250, 1_000_000
 """The distances in which the neighbours of a step are searched, one after the other."""
-FIRST_STEP, LAST_STEP = NO_STEP + 1, 2**63 - 1
 Sides = tuple[int | None, int | None]
 """A step before and one after; None where there is none."""
 Row = TypeVar("Row", SpanRow, LogRow)
@@ -164,7 +164,7 @@ def _of(attempt: int | None, rows: list[Row]) -> list[Row]:
 def _values(
     engine: Engine, run: int, step: int, window: int, catalog: dict[int, SeriesRow], attempt: int | None
 ) -> list[StepValue]:
-    low = max(step - window, NO_STEP + 1)
+    low = max(step - window, FIRST_STEP)
     # What is usual in an attempt is also what those before it did, up to where it began again.
     known = "1" if attempt is None else f"(attempt = {attempt} OR attempt < {attempt} AND step < {step})"
     one_each = f"""SELECT series, step, argMax(value, (attempt, time)) AS v, argMax(time, (attempt, time)) AS t,

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from stepscope.hub.store import columns, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.model.errors import ConfigError
+from stepscope.model.records import FIRST_STEP
 
 # A series is one metric of one run on one rank, with its axis and attributes. Its number holds the run's number in
 # the upper half, and the run's number its era (a week) in the upper half of that; partitions are eras. `commit`
 # numbers the group a row came with: what a commit left half done is found and taken back by it.
 
-NO_STEP = -(2**63) + 1
+NO_STEP = FIRST_STEP - 1
 """The step of a record that has none."""
 ERA = 65536
 """Runs per era; the partition of a run is its number divided by this."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stepscope.model.records import Attrs, Metric, Record, Span, SpanEvent
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Attrs, Metric, Record, Span, SpanEvent
 from stepscope.wire.chrome.chrome_events import (
     OWN_FIELDS,
     Document,
@@ -40,7 +40,6 @@ SHIFTED = "stepscope.import.shifted_ns"
 _LATEST = 2**62
 _SILENT = frozenset("MstfNODPvVRpc()=")
 """Phases without a span: metadata, flows, objects, marks, memory dumps, contexts."""
-_INT64 = 2**63
 _STEP = re.compile(r"ProfilerStep\s*#(\d{1,18})")
 
 
@@ -185,7 +184,7 @@ def _restore(draft: Draft, fields: Attrs) -> None:
         return
     draft.id, draft.parent = span_id, id_of(fields.get("parent_id"), 8)
     step = fields.get("step")
-    if type(step) is int and -_INT64 < step < _INT64:
+    if type(step) is int and FIRST_STEP <= step <= LAST_STEP:
         draft.step, draft.axis = step, text_of(fields.get("axis")) or None
     draft.kind = small_number(fields.get("kind"), 5)
     draft.status, draft.message = (

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from stepscope.model.names import STEP_FIELDS
+from stepscope.model.records import FIRST_STEP
 from stepscope.training.trainer_fields import sort
 from stepscope.wire.otlp.decode.origin import Origin, Origins, take_step
 from stepscope.wire.otlp.otlp_names import RESOURCE_RUN_ALIASES, RUN_ALIASES, STEPS, Encoding
@@ -201,6 +202,6 @@ def test_a_weaker_alias_serves_when_the_stronger_is_no_number() -> None:
 
 @pytest.mark.parametrize("name", ["train.step", "global_step"])
 def test_the_number_that_means_no_step_is_none(name: str) -> None:
-    """The least of all integers, which stores keep for no step, stays an attribute; the next one is a step."""
-    assert take_step({name: -(2**63)}) == (None, None)
-    assert take_step({name: 1 - 2**63})[0] == 1 - 2**63
+    """The two least integers, which stores reserve, stay attributes; the next one is a step."""
+    assert take_step({name: FIRST_STEP - 2}) == take_step({name: FIRST_STEP - 1}) == (None, None)
+    assert take_step({name: FIRST_STEP})[0] == FIRST_STEP

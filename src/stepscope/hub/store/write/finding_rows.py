@@ -8,6 +8,7 @@ from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.hub.store.columns import Block, Lists, Texts, ends_of, numbers, texts
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.schema import NO_STEP
+from stepscope.model.records import FIRST_STEP, LAST_STEP
 
 HAS_VALUE, HAS_BAND = 1, 2
 """Bits of `given`: which fields of a finding are set."""
@@ -89,7 +90,7 @@ def _findings(rows: Sequence[tuple[int, int, Finding]], version: int) -> Block:
 
 
 def _step(step: int | None) -> int:
-    return NO_STEP if step is None else max(min(step, 2**63 - 1), NO_STEP + 1)
+    return NO_STEP if step is None else max(min(step, LAST_STEP), FIRST_STEP)
 
 
 def _texts(values: Sequence[str]) -> Texts:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from stepscope.model.names import ATTR_STEP, SEVERITIES
 from stepscope.model.records import (
+    FIRST_STEP,
     Alert,
     Attrs,
     Event,
@@ -215,7 +216,7 @@ def _take(
         if start != last and not is_gauge:
             made, last = _started(instrument, start), start
         records, step, axis = home, None, None
-        if len(attrs) == 1 and type(only := attrs.get(ATTR_STEP)) is int and only > -(2**63):
+        if len(attrs) == 1 and type(only := attrs.get(ATTR_STEP)) is int and only >= FIRST_STEP:
             step, attrs = only, {}  # fast path for what our own sinks send
         elif not MARKS.isdisjoint(attrs):
             records, step, axis = place.sort(attrs)
