@@ -64,6 +64,11 @@ def test_runs(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["run"] for row in listed(hub.home, capsys, "-n", "1")] == ["far"]
     assert main(["runs", "--home", str(hub.home), "-n", "1"]) == 0
     assert "1 of 2 runs shown" in capsys.readouterr().out
+    write(hub.home, "other", [metric(5, nll=0.75), finished()])
+    hub.wait_stored("folder", 5)
+    found = {row["run"]: row["values"] for row in listed(hub.home, capsys)}
+    assert found["other"] == {"trainer/nll": 0.75}
+    assert found["here"] == {"trainer/loss": 0.25, "trainer/lr": 0.1}
 
 
 def test_a_hub_that_refuses_does_not_hide_the_journals(

@@ -1,5 +1,6 @@
 """The table of runs while things happen: filters and orders stay true, columns suit all runs, the chooser fits."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,11 +77,34 @@ def test_default_columns_suit_all_runs(hub: RunningHub, show: Opened) -> None:
     assert "3.5" in rows["bare"]
     assert "2.75" in rows["sorted"]
     assert "4.5" in rows["sorted"]
+    send(hub, "likelihood", 1, {"nll": 5.25})
+    send(hub, "evaluated", 1, {"val/loss": 6.75})
+    page = show(hub, "runs?filter=metrics.loss+%3E+5")
+    until(page, f"{ROWS} === 'evaluated,likelihood'")
+    until(page, "document.querySelectorAll('.vt-row .spark polyline').length === 2")
+    assert page.locator(".vt-row .mono").all_inner_texts() == ["6.75", "5.25"]
+    page = show(hub, "runs?filter=metrics.reward+%3E+0")
     loss = page.get_by_role("button", name="loss", exact=True)
     loss.click()
     until(page, f"{ROWS} === 'sorted,bare'")
     loss.click()
     until(page, f"{ROWS} === 'bare,sorted'")
+
+
+def test_tags_are_readable(hub: RunningHub, show: Opened) -> None:
+    """Tags are shown whole as far as they fit, the others as a number; only a tag that fits nowhere is cut."""
+    send(hub, "tagged", 1)
+    send(hub, "long", 1)
+    for run, tags in {"tagged": {"x": "1", "smoke": True, "dataset": "c4"}, "long": {"w" * 60: True}}.items():
+        body = json.dumps({"tags": tags}).encode()
+        answer = hub.request("PATCH", f"/api/runs/{run}", body, {"content-type": "application/json"})
+        assert answer.status == 200, answer.body
+    page = show(hub, "runs", width=1440)
+    row = page.locator(".vt-row[data-id=tagged]")
+    row.get_by_text("smoke").wait_for()
+    assert row.locator(".chip").evaluate_all("(all) => all.every((each) => each.scrollWidth <= each.clientWidth)")
+    assert row.locator(".tags-left").inner_text() == "+1"
+    assert page.locator(".vt-row[data-id=long] .chip").count() == 1
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -11,7 +11,7 @@ from stepscope.cli.glance import VALUES, Glance
 from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client, resolve_run
 from stepscope.hub.home import address_of
 from stepscope.journal import layout
-from stepscope.journal.key_summary import importance, leading
+from stepscope.journal.key_summary import leading
 from stepscope.journal.layout import files_of
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model import formatting
@@ -66,7 +66,7 @@ def known(home: Path, limit: int, *, archived: bool = False) -> Known | None:
 
 
 def _leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
-    """The most important keys, of the latest run of each of the latest projects: its other runs have the same."""
+    """The most important keys, first of the latest run of each of the latest projects, then of all runs."""
     latest: dict[str, str] = {}
     for row in rows:
         if row["counts"].get("points"):
@@ -75,7 +75,9 @@ def _leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
     for id in list(latest.values())[:PROJECTS]:
         keys = [each["key"] for each in client.get(f"{RUNS}/{{run}}/keys", run=id)["keys"]]
         found |= dict.fromkeys(leading([key for key in keys if not _is_of_the_machine(key)], VALUES))
-    return sorted(found, key=importance)[:_MOST_KEYS]
+    every = [each["name"] for each in client.get("/api/fields")["metrics"]]
+    found |= dict.fromkeys(leading([key for key in every if not _is_of_the_machine(key)], _MOST_KEYS))
+    return list(found)[:_MOST_KEYS]
 
 
 def _is_of_the_machine(key: str) -> bool:

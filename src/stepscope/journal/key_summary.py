@@ -14,7 +14,7 @@ from stepscope.model.records import Span, Summary, Value, mean_of
 CURVE_POINTS = 128
 STATUS_ERROR = 2
 
-_LEADING = ("loss", "reward", "return", "acc", "score", "perplexity", "ppl", "error", "lr")
+_LEADING = ("loss", "nll", "reward", "return", "acc", "score", "perplexity", "ppl", "error", "lr")
 _PLAIN = frozenset((float, int))
 _WORDS = [re.compile(rf"(^|[^a-z]){word}(uracy|es|s)?($|[^a-z])") for word in _LEADING]
 

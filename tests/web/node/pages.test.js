@@ -4,6 +4,7 @@ import { address, quoted, runPath } from "../api.js";
 import { readExactly, spelled } from "../parts/exact.js";
 import { href, parse } from "../router.js";
 import { bytes, count, lasting, number } from "../parts/format.js";
+import { fitting } from "../runs/columns.js";
 import { complete } from "../runs/filter.js";
 import { moved, ticks, whole, zoomed } from "../trace/model.js";
 
@@ -34,6 +35,13 @@ test("a filter is completed by fields, operators and values", () => {
   assert.deepEqual(offered("st"), ["status", "step"]);
   assert.ok(offered("status ").includes("="));
   assert.ok(offered("status = run").includes("running"));
+});
+
+test("as many tags are shown as fit, and at least one", () => {
+  assert.deepEqual(
+    [fitting([], 16), fitting(["a", "smoke", "dataset=c4"], 16), fitting(["w".repeat(60), "a"], 16)],
+    [0, 2, 1],
+  );
 });
 
 test("the visible range of a trace stays within it", () => {

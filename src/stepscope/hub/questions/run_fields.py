@@ -32,6 +32,7 @@ from stepscope.model.errors import StepscopeError
 from stepscope.model.run_description import spell_tag
 
 MOST_KEYS = 60
+_EVALUATION = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test)([/._-]|$)")
 _NOT_TRAINING = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test|best|min|max|std|grad)([/._-]|$)")
 _PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
     "loss": (
@@ -39,6 +40,7 @@ _PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
         re.compile(r"(^|[/._-])(train(ing)?|total|mean|avg|running|batch|step|lm|ce)[/._-]?loss([/._-](step|epoch))?$"),
         re.compile(r"(^|[/._-])(policy|actor|pg|policy_gradient|value|critic)[/._-]?loss$"),
         re.compile(r"loss"),
+        re.compile(r"(^|[/._-])(nll|xent|cross[/._-]?entropy|mse|elbo)$"),
     ),
     "reward": (
         re.compile(r"(^|[/._-])(reward|return)s?$"),
@@ -54,14 +56,13 @@ WELL_KNOWN = tuple(_PATTERNS)
 def matching_keys(name: str, known: Iterable[str]) -> list[str]:
     """The keys that a metric name may stand for, the likeliest first; `known` are all keys there are."""
     found = names.spellings(name)
-    for pattern in _PATTERNS.get(name, ()):
-        matching = sorted(key for key in known if _is_of_training(key) and pattern.search(key.lower()))
-        found += matching
+    recorded = sorted(key for key in known if not key.startswith(("system/", "stepscope/")))
+    of_training = [key for key in recorded if _NOT_TRAINING.search(key.lower()) is None]
+    of_evaluation = [key for key in recorded if _EVALUATION.search(key.lower()) is not None]
+    for keys in (of_training, of_evaluation):  # a run that records only its evaluation is known by that
+        for pattern in _PATTERNS.get(name, ()):
+            found += [key for key in keys if pattern.search(key.lower())]
     return list(dict.fromkeys(found))[:MOST_KEYS]
-
-
-def _is_of_training(key: str) -> bool:
-    return not key.startswith(("system/", "stepscope/")) and _NOT_TRAINING.search(key.lower()) is None
 
 
 TIMES = ("created", "started", "seen", "received")

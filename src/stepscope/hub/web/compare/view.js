@@ -26,7 +26,7 @@ export default function CompareView() {
       <${Empty}
           title="Select runs to compare">Select two or more in <a
               href=${href("runs")}>the table of runs</a>, or add one here.
-      <${Adder} taken=${[]} onAdd=${(id) => go(href("compare", { run: [id] }))} /><//></div>`;
+        <p class="compare-add"><${Adder} taken=${[]} onAdd=${(id) => go(href("compare", { run: [id] }))} /></p><//></div>`;
   }
   return html`<div class="page compare">
     <${Asked} asked=${asked} what="Loading runs">${(runs) => html`

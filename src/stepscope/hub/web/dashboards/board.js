@@ -35,7 +35,8 @@ function Waiting({ board }) {
     (chart, at) => html`
     <section key=${at}
         class=${"chart panel dash-wait" + (chart.wide ? " wide" : "")}>
-          <header class="chart-head"><h3>${chart.title || chart.keys[0]}</h3></header></section>`,
+          <header class="chart-head"><h3>${chart.title || chart.keys[0]}</h3></header>
+          <div class="chart-plot waiting"></div></section>`,
   )}</div>`;
 }
 

@@ -29,7 +29,8 @@ function OneRun({ id }) {
     [id, run.value?.status],
   );
   useUntilComplete(findings);
-  const [tab, setTab] = useParam("tab", "charts");
+  const [asked, setTab] = useParam("tab", "charts"),
+    tab = asked === "overview" ? asked : "charts";
   const goodput = useAsk(
     (signal) => readGoodput(run.value, tab === "overview" ? null : feeds.current, signal),
     [id, run.value?.attempts, run.value?.status],

@@ -32,7 +32,12 @@ export const FIXED = {
     hint: "Recent rate while running, else over the whole run",
     cell: (run, { rates }) => html`<span>${rate(run, rates.get(run.id))}</span>`,
   },
-  spark: { title: "trend", width: "130px", cell: (run, { sparks }) => html`<${Spark} spark=${sparks.get(run.id)} />` },
+  spark: {
+    title: "trend",
+    width: "130px",
+    cell: (run, { sparks }) =>
+      html`<${Spark} spark=${sparks?.get(run.id)} waiting=${sparks !== null && !sparks.has(run.id)} />`,
+  },
   findings: {
     title: "findings",
     width: "74px",
@@ -71,7 +76,7 @@ export const FIXED = {
     sortable: "started",
     cell: (run, { now }) => html`<span title=${clock(run.started, { exact: true })}>${ago(run.started, now)}</span>`,
   },
-  tags: { title: "tags", width: "minmax(120px, 1.3fr)", cell: tagCell },
+  tags: { title: "tags", width: "minmax(150px, 1.3fr)", cell: tagCell },
   notes: {
     title: "notes",
     width: "minmax(120px, 1fr)",
@@ -162,7 +167,7 @@ const SCORE = /acc(uracy)?$|score|perplexity|kl$/;
 // The metrics that are shown when nobody chose: what the hub takes for the loss and the reward of each run, and a score.
 export function usualMetrics(metrics) {
   const own = metrics.map(({ name }) => name).filter((name) => !/^(stepscope|system)\//.test(name));
-  const usual = Object.entries({ loss: /loss/i, reward: /reward|return/i });
+  const usual = Object.entries({ loss: /loss|nll|cross.?entropy/i, reward: /rew(ard)?|return/i });
   const aliases = usual.filter(([, test]) => own.some((name) => test.test(name))).map(([name]) => name);
   const found = [...aliases, own.find((name) => SCORE.test(name))].filter(Boolean);
   return found.length ? found : own.slice(0, 2);
@@ -223,16 +228,26 @@ function placed(chosen, id) {
 }
 
 // Tags in the table of runs: the cell, and what the filter completes.
-const SHOWN = 3;
+const ROOM = 16, // characters that fit into the narrowest cell; each tag takes three more for its border
+  BORDER = 3;
 
 export function tagCell(run) {
   const tags = Object.entries(run.tags || {}).map(([name, value]) => tagText(name, value));
+  const shown = fitting(tags, ROOM - (run.archived ? "archived".length + BORDER : 0));
   return html`${run.archived && html`<span class="chip warn" key="archived">archived</span>`}
-    ${tags.slice(0, SHOWN).map((text) => html`<span class="chip" key=${text} title=${text}>${text}</span>`)}
+    ${tags.slice(0, shown).map((text) => html`<span class="chip" key=${text} title=${text}>${text}</span>`)}
     ${
-      tags.length > SHOWN &&
-      html`<span class="muted" title=${tags.slice(SHOWN).join(", ")}>+${tags.length - SHOWN}</span>`
+      tags.length > shown &&
+      html`<span class="muted tags-left" title=${tags.slice(shown).join(", ")}>+${tags.length - shown}</span>`
     }`;
+}
+
+// How many tags fit side by side: at least one, which is shortened when it is too long.
+export function fitting(tags, room) {
+  let used = 0,
+    many = 0;
+  while (many < tags.length && (used += tags[many].length + BORDER) <= room) many++;
+  return Math.max(many, Math.min(tags.length, 1));
 }
 
 const spelled = (name) => (/^[\w.-]+$/.test(name) ? name : JSON.stringify(name));

@@ -6,7 +6,8 @@ import { number } from "../parts/format.js";
 const STILL = 120,
   FRESH = 5000;
 
-/** @returns {[Map<string, any>, (rows: any[]) => void]} The spark of each run, and what to call with the rows in sight. */
+/** @returns {[Map<string, any> | null, (rows: any[]) => void]} The spark of each run, or null when there are no metrics,
+ * and what to call with the rows in sight. */
 export function useSparks(metrics) {
   const [sparks, setSparks] = useState(() => new Map());
   const cache = useRef(new Map()),
@@ -21,7 +22,7 @@ export function useSparks(metrics) {
     const wanted = rows.current
       .filter((run) => {
         const old = cache.current.get(run.id);
-        return !old || (run.status === "running" && now - old.at > FRESH && old.step !== run.step);
+        return !old || (now - old.at > FRESH && old.step !== run.step);
       })
       .slice(0, 100);
     if (!wanted.length) return;
@@ -54,16 +55,16 @@ export function useSparks(metrics) {
     },
     [],
   );
-  return [sparks, see];
+  return [metrics?.length === 0 ? null : sparks, see];
 }
 
 // A line in a cell: the extremes of each stretch, so that a spike is there too.
 const WIDTH = 110,
   HEIGHT = 22;
 
-export function Spark({ spark }) {
-  if (!spark || !spark.x.length)
-    return html`<svg class="spark" width=${WIDTH} height=${HEIGHT} aria-hidden="true"></svg>`;
+export function Spark({ spark, waiting }) {
+  if (waiting) return html`<span class="spark-wait" style=${{ width: `${WIDTH}px` }} aria-hidden="true"></span>`;
+  if (!spark || !spark.x.length) return html`<span class="muted">–</span>`;
   const low = Math.min(...spark.min),
     high = Math.max(...spark.max),
     first = spark.x[0],

@@ -100,11 +100,7 @@ export function Matrix({ label, focus, children }) {
       cell = box.querySelector("td.cause, td.odd-3, td.at, td.odd-2"),
       head = box.querySelector("tbody th");
     if (!cell || box.scrollWidth <= box.clientWidth) return;
-    box.scrollLeft =
-      cell.offsetLeft +
-      cell.offsetWidth -
-      box.clientWidth +
-      (head && cell.offsetWidth + head.offsetWidth > box.clientWidth ? -8 : 8);
+    box.scrollLeft = cell.offsetLeft - (head?.offsetWidth || 0); // beside the names, so that no number is cut
   }, [focus]);
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label} ref=${ref}>${children}</div>`;
 }
