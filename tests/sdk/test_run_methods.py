@@ -81,6 +81,7 @@ def test_what_init_is_told_is_recorded(tmp_path: Path) -> None:
         ("a, b,k=v", {"a": True, "b": True, "k": "v"}),
         (("a", "a=1"), {"a": "1"}),
         ({"seed": 3, "on": True, "none": None}, {"seed": 3, "on": True}),
+        ([{"seed": 3}, ["a", "k=v"], "b"], {"seed": 3, "a": True, "k": "v", "b": True}),
         ([], {}),
     ],
 )
@@ -100,6 +101,9 @@ def test_a_run_can_be_described_while_it_runs(tmp_path: Path) -> None:
     stepscope.note("two")
     stepscope.rename("second")
     run.rename("   ")
+    run.rename(None)
+    run.tag({"lr": 0.1}, ["listed", "team=red", "gone", "gone too"])
+    run.untag(["gone", "gone too"], None)
     run.tag()
     run.tag(*map(str, range(101)))
     run.note(object())  # type: ignore[arg-type]
@@ -107,7 +111,15 @@ def test_a_run_can_be_described_while_it_runs(tmp_path: Path) -> None:
     run.finish()
     found = read_run(tmp_path, run.id).described
     assert (run.name, found.name, found.notes) == ("second", "second", "three")
-    assert found.tags == {"stays": True, "new": True, "seed": 3}
+    assert found.tags == {"stays": True, "new": True, "seed": 3, "lr": 0.1, "listed": True, "team": "red"}
+    assert run.outcomes.snapshot()["rejected/value/a name must not be empty"] == 2
+
+
+def test_an_empty_description_is_none(tmp_path: Path) -> None:
+    """A script may pass on what it was not given: an empty name, notes, group or job type is left to the next source."""
+    empty = dict.fromkeys(("name", "notes", "group", "job_type"), "")
+    loaded = settings.load(empty, {"STEPSCOPE_GROUP": "sweep"}, tmp_path)
+    assert (loaded.name, loaded.notes, loaded.group, loaded.job_type) == (None, None, "sweep", None)
 
 
 def test_without_a_run_nothing_is_described(tmp_path: Path) -> None:

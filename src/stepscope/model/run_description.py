@@ -109,7 +109,8 @@ def undo(recorded: Description, before: Description, change: Change) -> Change:
 def read_tags(given: Any) -> dict[str, Any]:
     """Read tags as scripts, variables and foreign clients give them: a mapping, a list, or comma-separated text.
 
-    `name=value` is a tag with a value. Blank ones are left out; values that are not numbers or text become text.
+    `name=value` is a tag with a value. Blank ones are left out; values that are not numbers or text become text. A list
+    may hold mappings and lists.
     """
     if given is None:
         return {}
@@ -118,6 +119,14 @@ def read_tags(given: Any) -> dict[str, Any]:
     several = given.split(",") if isinstance(given, str) else given if isinstance(given, Iterable) else (given,)
     found: dict[str, Any] = {}
     for each in several:
+        found |= read_tags(each) if isinstance(each, Mapping) else _plain_tags(each)
+    return found
+
+
+def _plain_tags(given: Any) -> dict[str, Any]:
+    """Read one tag, or the tags of a list within a list."""
+    found: dict[str, Any] = {}
+    for each in given if isinstance(given, (list, tuple, set, frozenset)) else (given,):
         name, sign, value = _text(each).partition("=")
         if name.strip():
             found[name.strip()] = value.strip() if sign else True

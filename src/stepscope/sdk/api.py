@@ -195,13 +195,13 @@ def alert(
         _current.alert(name, severity, message, step=step, **attrs)
 
 
-def tag(*tags: str, **named: Any) -> None:
+def tag(*tags: Any, **named: Any) -> None:
     """Tag the run; see `Run.tag`."""
     if _current is not None:
         _current.tag(*tags, **named)
 
 
-def untag(*names: str, **unknown: Any) -> None:
+def untag(*names: Any, **unknown: Any) -> None:
     """Remove tags from the run; see `Run.untag`."""
     if _current is not None:
         _current.untag(*names, **unknown)
@@ -213,7 +213,7 @@ def note(text: str | None = None, **unknown: Any) -> None:
         _current.note(text, **unknown)
 
 
-def rename(name: str = "", **unknown: Any) -> None:
+def rename(name: str | None = None, **unknown: Any) -> None:
     """Give the run another name; see `Run.rename`."""
     if _current is not None:
         _current.rename(name, **unknown)

@@ -34,8 +34,8 @@ def described(settings: Settings) -> dict[str, Any]:
     return {key: value for key, value in {**description, "job_type": settings.job_type}.items() if value}
 
 
-def tag(run: Described, /, *tags: str, **named: Any) -> None:
-    """Add or replace tags: `run.tag("baseline", team="red")`.
+def tag(run: Described, /, *tags: Any, **named: Any) -> None:
+    """Add or replace tags: `run.tag("baseline", team="red")`; a list or a dict of tags is taken as by `init`.
 
     Later changes on the page or with a command override these.
     """
@@ -45,10 +45,13 @@ def tag(run: Described, /, *tags: str, **named: Any) -> None:
         run.outcomes.reject("tag", type(error).__name__)
 
 
-def untag(run: Described, /, *names: str, **unknown: Any) -> None:
+def untag(run: Described, /, *names: Any, **unknown: Any) -> None:
     """Remove tags from the run, by name."""
     run.outcomes.reject_arguments("untag", unknown)
-    _edit(run, {"tags": {text_of(name).strip(): None for name in names}})
+    try:
+        _edit(run, {"tags": dict.fromkeys(read_tags(names))})
+    except Exception as error:
+        run.outcomes.reject("untag", type(error).__name__)
 
 
 def note(run: Described, /, text: str | None = None, **unknown: Any) -> None:
@@ -60,10 +63,10 @@ def note(run: Described, /, text: str | None = None, **unknown: Any) -> None:
     _edit(run, {"notes": text_of(text)[:LONGEST_NOTES]})
 
 
-def rename(run: Described, /, name: str = "", **unknown: Any) -> None:
+def rename(run: Described, /, name: str | None = None, **unknown: Any) -> None:
     """Give the run another name; its id stays."""
     run.outcomes.reject_arguments("rename", unknown)
-    wanted = text_of(name).strip()[:LONGEST_NAME]
+    wanted = "" if name is None else text_of(name).strip()[:LONGEST_NAME]
     if not wanted:
         run.outcomes.reject("rename", "a name must not be empty")
         return

@@ -110,7 +110,8 @@ def load(
         ("init", {key: value for key, value in arguments.items() if value is not None}),
     ):
         for key, value in values.items():
-            merged[key] = _checked(key, value, source)
+            if key not in ("name", "notes", "group", "job_type") or value not in (None, ""):  # empty: not given
+                merged[key] = _checked(key, value, source)
     merged["sinks"] = _sinks(merged.get("sinks"), env)
     return Settings(**merged)
 
