@@ -79,6 +79,15 @@ def test_commands_change_a_run(home: Path) -> None:
     assert "no run" in stepscope(home, "rename", "absent", "x", code=2)
 
 
+def test_texts_of_runs_cannot_control_the_terminal(tmp_path: Path) -> None:
+    """Notes and names keep their lines at most: control sequences are not printed, not in errors either."""
+    record(tmp_path, "one")
+    assert stepscope(tmp_path, "note", "one", "red \x1b[31m\nnext") == "red \ufffd[31m\nnext\n"
+    stepscope(tmp_path, "rename", "one", "two\nlines \x1b]0;title\x07")
+    unknown = stepscope(tmp_path, "show", "absent", code=2)
+    assert unknown.splitlines()[1:] == ["  one  two lines \ufffd]0;title\ufffd"]
+
+
 def test_archived_runs_are_listed_when_asked_for(home: Path) -> None:
     """`archive` hides a run from `runs`, `--archived` shows it, `--undo` brings it back."""
     stepscope(home, "archive", "one")

@@ -116,7 +116,7 @@ def test_a_run_can_be_described_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_an_empty_description_is_none(tmp_path: Path) -> None:
-    """A script may pass on what it was not given: an empty name, notes, group or job type is left to the next source."""
+    """What a script passes on empty (name, notes, group, job type) is left to the next source."""
     empty = dict.fromkeys(("name", "notes", "group", "job_type"), "")
     loaded = settings.load(empty, {"STEPSCOPE_GROUP": "sweep"}, tmp_path)
     assert (loaded.name, loaded.notes, loaded.group, loaded.job_type) == (None, None, "sweep", None)

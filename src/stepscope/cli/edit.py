@@ -62,7 +62,7 @@ def note(args: argparse.Namespace) -> int:
         raise ConfigError(f"notes have at most {LONGEST_NOTES} characters")
     with editing(home_of(args), args.run) as run:
         now = run.describe() if args.text is None else run.edit(Change(notes=args.text))
-        _print(args, run.run, now, now.notes or f"{run.run} has no notes")
+        _print(args, run.run, now, text.clean_lines(now.notes) or f"{run.run} has no notes")
     return 0
 
 

@@ -59,7 +59,7 @@ def known(home: Path, limit: int, *, archived: bool = False) -> Known | None:
         keys = _leading_keys(client, rows)
         latest = client.get(RUNS, limit=min(limit, MOST), sort="-started", metric=keys, archived=shown)["runs"]
     except HubError as error:
-        print(f"stepscope: {error}", file=sys.stderr)
+        print(text.clean_lines(f"stepscope: {error}"), file=sys.stderr)
         return None
     ids = frozenset(row["id"] for row in rows)
     return Known(ids, [_glance(home, row) for row in latest], sum(row["archived"] for row in rows))

@@ -27,6 +27,7 @@ from stepscope.cli import (
     tail,
     top,
 )
+from stepscope.cli.text import clean_lines
 from stepscope.model.errors import StepscopeError
 
 COMMANDS = (
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except StepscopeError as error:
-        print(f"stepscope: {error}", file=sys.stderr)
+        print(clean_lines(f"stepscope: {error}"), file=sys.stderr)
         return WRONG_USE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _give_up_output()
         where = f"{error.filename}: " if error.filename else ""
-        print(f"stepscope: {where}{error.strerror or error}", file=sys.stderr)
+        print(clean_lines(f"stepscope: {where}{error.strerror or error}"), file=sys.stderr)
         return WRONG_USE
 
 

@@ -52,6 +52,11 @@ def clean(text: str) -> str:
     return _UNSHOWN.sub(lambda found: {"\n": "⏎", "\t": " ", "\r": ""}.get(found[0], "\ufffd"), text)
 
 
+def clean_lines(text: str) -> str:
+    """Make a text of several lines safe for a terminal."""
+    return "\n".join(map(clean, text.split("\n")))
+
+
 def cut(text: str, columns: int) -> str:
     """Shorten a text to some columns."""
     return text if len(text) <= columns else text[: max(columns - 1, 0)] + "…"

@@ -70,7 +70,7 @@ def _nearest(text: str, runs: list[str], names: dict[str, str | None]) -> list[s
 
 def _listed(runs: Iterable[str], names: dict[str, str | None]) -> str:
     chosen = list(runs)
-    lines = [f"  {run}  {names.get(run) or ''}".rstrip() for run in chosen[:NEAREST]]
+    lines = [f"  {run}  {' '.join((names.get(run) or '').split())}".rstrip() for run in chosen[:NEAREST]]
     return "\n".join(lines + ([f"  and {len(chosen) - NEAREST} more"] if len(chosen) > NEAREST else []))
 
 
