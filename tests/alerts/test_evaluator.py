@@ -162,7 +162,20 @@ def test_a_recorded_alert_is_a_finding() -> None:
     evaluator.feed(writer(), [records.Alert(5, 3, None, None, None, 17, "disk", "the disk is slow")], 5)
     (alert,) = evaluator.changed.values()
     assert (alert.subject.finding, alert.subject.key, alert.severity) == ("alert", "disk", "ERROR")
-    assert alert.message == "the disk is slow"
+    assert alert.message == "disk: the disk is slow"
+
+
+def test_a_run_that_a_finding_names_first() -> None:
+    """It gets its name with its first records, also in alerts that are open, and rules for that name watch it."""
+    high = {"name": "high", "key": "trainer/loss", "when": "> 5", "run": {"name": "base*"}}
+    evaluator = Evaluator((*with_packs([]).rules, *from_python([high])))
+    found = Finding("crash", "FATAL", "it ended", step=1)
+    evaluator.take_finding(Writer(id="", run="r1", project="p"), found, 0)
+    (alert,) = evaluator.changed.values()
+    assert alert.run_name == ""
+    evaluator.feed(writer(), [point(7.0, 2)], NS)
+    assert alert.run_name == "base"
+    assert {each.subject.rule for each in evaluator.changed.values()} >= {"high"}
 
 
 def test_a_finding_of_trainer_and_hub_is_one_alert() -> None:

@@ -44,6 +44,8 @@ class Evaluator:
     def feed(self, writer: Writer, found: Iterable[Record], now: int) -> None:
         """Evaluate records of one writer, in order; `now` is the time of the evaluation, in ns."""
         run = self._runs.get(writer.run) or self._new_run(writer)
+        if not run.described:
+            self._describe(run, writer)
         run.last_seen = now
         rank, history = writer.rank, now - OLD_NS
         for record in found:
@@ -174,6 +176,16 @@ class Evaluator:
         self._runs[writer.run] = made
         return made
 
+    def _describe(self, run: RunSeries, writer: Writer) -> None:
+        """Complete a run that was first known by a finding, which has neither name nor start."""
+        run.described, run.name = True, writer.name or run.name
+        run.world, run.started = writer.world_size, writer.wall_ns
+        run.rules.clear()
+        for alert in self.open.values():
+            if alert.subject.run == run.id and not alert.run_name:
+                alert.run_name = run.name
+                self._note(alert)
+
     def _watched(
         self, run: RunSeries, rank: int, record: Metric, shape: tuple[object, ...]
     ) -> tuple[tuple[str, Series], ...]:
@@ -223,9 +235,8 @@ class Evaluator:
         if not isinstance(rule, str) or not isinstance(fingerprint, str) or state not in ("firing", "resolved"):
             found = told_finding(record, rank, 1)
             if record.name != ALERT_FINDING:
-                found = replace(
-                    found, kind=RECORDED, key=record.name, step=record.step, text=record.message or record.name
-                )
+                text = ": ".join(filter(None, (record.name, record.message)))
+                found = replace(found, kind=RECORDED, key=record.name, step=record.step, text=text)
             writer = Writer(id="", run=run.id, project=run.project, name=run.name or None)
             self.take_finding(writer, found, now, "trainer")
             return

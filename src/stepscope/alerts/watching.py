@@ -86,6 +86,8 @@ class RunSeries:
     """By key: those that watch it on some rank."""
     findings: dict[str, Watch] = field(default_factory=dict)
     """By fingerprint."""
+    described: bool = False
+    """Whether a writer has given its name and start."""
     ended: bool = False
     last_seen: int = 0
     """When records last arrived, by the evaluator's clock."""

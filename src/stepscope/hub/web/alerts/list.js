@@ -6,6 +6,7 @@ import { useAsk, useNow } from "../use.js";
 import { ago, clock, count, millis, number, plain, real } from "../parts/format.js";
 import { Menu, Severity } from "../parts/controls.js";
 import { Drawer, toast } from "../parts/overlays.js";
+import { useRunName } from "../parts/run_names.js";
 import { Asked } from "../parts/states.js";
 
 const SIGNS = {
@@ -58,7 +59,7 @@ export function AlertList({ alerts, open, again }) {
 
 function Facts({ alert, now }) {
   const where = alert.step === null ? {} : { step: alert.step };
-  return html`<a href=${href("run", alert.run, where)}>${alert.run_name || alert.run}</a>
+  return html`<a href=${href("run", alert.run, where)} title=${alert.run}>${useRunName(alert.run)}</a>
     ${alert.step !== null && html`<span>step ${alert.step}</span>`}
     ${alert.rank !== null && html`<span>rank ${alert.rank}</span>`}
     <span title=${clock(alert.fired || alert.began)}>

@@ -72,6 +72,7 @@ export function Spark({ spark, waiting }) {
   const x = (i) => (1 + ((spark.x[i] - first) / span) * (WIDTH - 2)).toFixed(1);
   const y = (value) => (HEIGHT - 2 - (high > low ? (value - low) / (high - low) : 0.5) * (HEIGHT - 4)).toFixed(1);
   const middle = spark.x.map((_, i) => `${x(i)},${y((spark.min[i] + spark.max[i]) / 2)}`);
+  if (middle.length === 1) middle.push(middle[0]); // drawn as a dot
   const area = [
     ...spark.x.map((_, i) => `${x(i)},${y(spark.max[i])}`),
     ...spark.x.map((_, i) => `${x(i)},${y(spark.min[i])}`).reverse(),

@@ -96,11 +96,14 @@ function columnsOf(rows, rank) {
 export function Matrix({ label, focus, children }) {
   const ref = useRef(null);
   useLayoutEffect(() => {
-    const box = ref.current,
-      cell = box.querySelector("td.cause, td.odd-3, td.at, td.odd-2"),
-      head = box.querySelector("tbody th");
-    if (!cell || box.scrollWidth <= box.clientWidth) return;
-    box.scrollLeft = cell.offsetLeft - (head?.offsetWidth || 0); // beside the names, so that no number is cut
+    // The cell goes beside the names, so that no number is cut; again when the fonts have changed the widths.
+    const place = () => {
+      const box = ref.current,
+        cell = box?.querySelector("td.cause, td.odd-3, td.at, td.odd-2");
+      if (cell) box.scrollLeft = cell.offsetLeft - box.querySelector("tbody th").offsetWidth;
+    };
+    place();
+    document.fonts.ready.then(place);
   }, [focus]);
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label} ref=${ref}>${children}</div>`;
 }
