@@ -84,6 +84,35 @@ def _mlflow(run: str) -> list[Seed]:
         ("POST", f"{place}/runs/set-tag", {"run_id": run, "key": "k", "value": "v"}),
         ("POST", f"{place}/runs/search", {**search, "max_results": 5}),
         ("GET", f"{place}/metrics/get-history?run_id={run}&metric_key=loss", None),
+        *_mlflow_others(run, place),
+    ]
+
+
+def _mlflow_others(run: str, place: str) -> list[Seed]:
+    """Calls that fewer clients make; `MODEL` is the id of a model that nobody made."""
+    data = {"dataset": {"name": "d", "digest": "1", "source_type": "t", "source": "s"}, "tags": [{"key": "k"}]}
+    bulk = f"run_ids={run}&metric_keys=loss&run_id={run}&metric_key=loss&max_results=9&start_step=0&end_step=9"
+    model = f"{place}/logged-models/MODEL"
+    files = "/api/2.0/mlflow-artifacts/artifacts"
+    return [
+        ("GET", f"{place}/runs/get?run_id={run}", None),
+        ("POST", f"{place}/runs/update", {"run_id": run, "status": "FINISHED", "end_time": NOW * 1000}),
+        ("POST", f"{place}/runs/delete", {"run_id": run}),
+        ("POST", f"{place}/runs/restore", {"run_id": run}),
+        ("POST", f"{place}/runs/log-parameter", {"run_id": run, "key": "k", "value": "v"}),
+        ("POST", f"{place}/runs/delete-tag", {"run_id": run, "key": "k"}),
+        ("POST", f"{place}/runs/log-inputs", {"run_id": run, "datasets": [data], "models": [{"model_id": "m"}]}),
+        ("POST", f"{place}/runs/outputs", {"run_id": run, "models": [{"model_id": "m", "step": 1}]}),
+        ("POST", f"{place}/experiments/search", {"filter": "name LIKE 'f%'", "order_by": ["name"], "max_results": 5}),
+        ("POST", f"{place}/experiments/set-experiment-tag", {"experiment_id": "0", "key": "k", "value": "v"}),
+        ("GET", f"{place}/experiments/get-by-name?experiment_name={run}", None),
+        ("GET", f"{place}/metrics/get-history-bulk-interval?{bulk}", None),
+        ("POST", f"{place}/logged-models", {"experiment_id": "0", "name": run, "params": [{"key": "k", "value": "v"}]}),
+        ("POST", f"{place}/logged-models/search", {"experiment_ids": ["0"], "max_results": 5}),
+        ("PATCH", f"{model}/tags", {"tags": [{"key": "k", "value": "v"}]}),
+        ("GET", f"{place}/artifacts/list?run_id={run}&path=a", None),
+        ("PUT", f"{files}/0/{run}/artifacts/a.txt", "text"),
+        ("GET", f"{files}/0/{run}/artifacts/%2e%2e/a.txt", None),
     ]
 
 

@@ -166,3 +166,26 @@ def test_no_planted_secret_passes(each: Planted) -> None:
         Alert(1, None, None, None, None, 9, text, text, dict(attrs)),
     ]  # fmt: skip
     assert each.secret not in repr(Scrubber(Limits()).scrub("run", given, Counter()))
+
+
+def test_known_metrics_beside_others() -> None:
+    """Metrics of known shape pass as they are; one with a secret, a long text or a new key among them is changed."""
+    scrubber, lost = Scrubber(Limits(text=40, keys=2)), Counter[str]()
+    attrs, made = {"model": "small"}, Instrument("timing", "ms")
+
+    def records(value: str, unit: str = "ms", key: str = "loss") -> list[Record]:
+        shared: list[Record] = [Metric(at, at, "step", None, {"loss": 1.0}, attrs, made) for at in range(3)]
+        return [*shared, Metric(9, 9, "step", None, {key: 1.0}, {"model": value}, Instrument("timing", unit))]
+
+    scrubber.scrub("r", records("small"), lost)
+    assert scrubber.scrub("r", records("small"), lost) == records("small")
+    assert not lost
+    assert "Zq7kV9xTr4" not in repr(scrubber.scrub("r", records(ADDRESS), lost))
+    assert not lost
+    (*_, cut) = scrubber.scrub("r", records("small", unit="u" * 50), lost)
+    assert isinstance(cut, Metric)
+    assert cut.instrument == Instrument("timing", "u" * 40)
+    assert lost == {NAME_CUT: 1}
+    assert len(scrubber.scrub("r", records("small", key="acc"), lost)) == 4
+    assert len(scrubber.scrub("r", records("small", key="third"), lost)) == 3
+    assert lost == {NAME_CUT: 1, TOO_MANY_KEYS: 1}

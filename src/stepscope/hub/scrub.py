@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
@@ -88,8 +89,10 @@ class Scrubber:
 
     def scrub(self, run: str | None, records: list[Record], lost: "Counter[str]") -> list[Record]:
         """Return the records to keep; what was truncated or rejected is counted by reason in `lost`."""
-        kept: list[Record] = []
         known = self._known(run) if run is not None else None
+        if self._are_known(records, self._short if known is None else known):
+            return records
+        kept: list[Record] = []
         for record in records:
             plain = type(record) is Metric and self._is_known(record, known)
             if plain and (not record.attrs or self._is_harmless(record.attrs)):
@@ -114,13 +117,30 @@ class Scrubber:
             kept.append(record)
         return kept
 
+    def _are_known(self, records: list[Record], known: set[str]) -> bool:
+        """Return whether records are metrics with known keys, harmless attributes and short metadata; a fast check.
+
+        Attributes and instruments that records share are looked at once.
+        """
+        if not {Metric}.issuperset(map(type, records)):
+            return False
+        metrics = cast(list[Metric], records)
+        if not known.issuperset(chain.from_iterable([metric.values for metric in metrics])):
+            return False
+        made = {id(metric.instrument): metric.instrument for metric in metrics}
+        size = max([_metadata_size(each) for each in made.values()], default=0)
+        for names in ({metric.axis for metric in metrics}, {metric.category for metric in metrics}):
+            size += max([len(name or "") for name in names], default=0)
+        if size > self._limits.text:
+            return False
+        attrs = {id(metric.attrs): metric.attrs for metric in metrics}
+        return all(self._is_harmless(each) for each in attrs.values())
+
     def _is_known(self, metric: Metric, known: set[str] | None) -> bool:
         """Return whether a metric has only known keys and short metadata; a fast check."""
         if not (self._short if known is None else known).issuperset(metric.values):
             return False
-        size, made = len(metric.axis or "") + len(metric.category or ""), metric.instrument
-        if made is not None:
-            size += len(made.type) + len(made.unit) + len(made.description) + len(made.scope)
+        size = len(metric.axis or "") + len(metric.category or "") + _metadata_size(metric.instrument)
         return size <= self._limits.text
 
     def scrub_attrs(self, attrs: Attrs, lost: "Counter[str]") -> None:
@@ -243,6 +263,10 @@ class Scrubber:
             return False
         known.update(fresh)
         return True
+
+
+def _metadata_size(made: Instrument | None) -> int:
+    return 0 if made is None else len(made.type) + len(made.unit) + len(made.description) + len(made.scope)
 
 
 def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> Any:

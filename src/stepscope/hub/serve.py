@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -35,6 +36,8 @@ STOP_SECONDS = 30.0
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval, in seconds; with Python's 5 ms, a request of 1 MiB that comes while
 the store is busy waits for many turns."""
+YOUNG_OBJECTS = 20_000
+"""New objects after which the interpreter looks for cycles; Python's 700 are less than one request makes."""
 _LAST_PORT = 65535
 Routes = Callable[[Hub], Sequence[BaseRoute]]
 
@@ -58,6 +61,8 @@ def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lamb
         hub = Hub(options, home, store, tokens)
         undo.pop_all()
         sys.setswitchinterval(SWITCH_SECONDS)
+        gc.freeze()  # modules and what a hub keeps for good are not searched for cycles again
+        gc.set_threshold(YOUNG_OBJECTS)
         return asyncio.run(_Process(hub, listener, opened, routes(hub)).run(say))
 
 

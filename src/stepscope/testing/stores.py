@@ -20,6 +20,7 @@ from stepscope.model.errors import Reject
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import (
     Alert,
+    Attrs,
     Event,
     ExponentialHistogram,
     Histogram,
@@ -206,6 +207,20 @@ class LineContract:
             3,
             3,
         )
+
+    def test_attributes_of_text(self, store: Store, run: str) -> None:
+        """Names and values of attributes are told apart, also from keys; their order does not matter."""
+        given: list[tuple[Attrs, dict[str, Value]]] = [
+            ({"a": "b"}, {"k": 1.0}),
+            ({"b": "a"}, {"k": 2.0}),
+            ({"a": "b", "k": "x"}, {"k": 3.0}),
+            ({"k": "x", "a": "b"}, {"k": 4.0}),
+            ({}, {"a": 9.0, "b": 9.0, "k": 5.0}),
+        ]
+        store.write(Batch(writer(run), 0, [Metric(T + i, 1 + i, None, None, v, a) for i, (a, v) in enumerate(given)]))
+        for attrs, wanted in (({"b": "a"}, [2.0]), ({"k": "x", "a": "b"}, [3.0, 4.0]), ({"a": "b"}, [1.0])):
+            assert floats(line(store, run, "k", attrs=attrs)) == wanted
+        assert line(store, run, "k").total == 5
 
     def test_distributions_come_back(self, store: Store, run: str) -> None:
         """Histograms of both kinds and summaries, with what was not given left out."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.order import Written, in_order
+from stepscope.diagnosis.order import Written, in_order, is_watched, written_at
 from stepscope.hub.store.run_catalog import RunRow
 from stepscope.hub.store.write.ledger import Ranges, writer_key
 from stepscope.model.ports import Batch
@@ -52,7 +52,7 @@ class TrackedRun:
             known = self.batches.get(key)
             if known is not None and batch.seq in known:
                 continue
-            newest = max((record.time for record in batch.records), default=0)
+            newest = max([record.time for record in batch.records], default=0)
             if known is None and newest and newest < self._newest - LATE_NS:
                 return False
             if known is None:
@@ -62,9 +62,19 @@ class TrackedRun:
         if fresh:
             world = max(batch.writer.world_size for batch in fresh)
             self.diagnosis.run.world = max(world, self.diagnosis.run.world)
-            self.take(in_order(fresh))
+            if len({batch.writer.id for batch in fresh}) == 1:
+                self._take_as_written(fresh)
+            else:
+                self.take(in_order(fresh))
             self.heard, self.settled = self._clock(), False
         return True
+
+    def _take_as_written(self, batches: Sequence[Batch]) -> None:
+        """Diagnose batches of one writer: they are in order."""
+        for who, _, records in batches:
+            watched = [record for record in records if is_watched(record)]
+            self.diagnosis.feed_many(who.rank, watched, who.attempt, who.host)
+            self._newest = max([self._newest, *map(written_at, watched)])
 
     def take(self, records: Iterable[Written]) -> None:
         """Diagnose records that are in order."""

@@ -105,12 +105,16 @@ class Stream:
 
     def put(self, key: str, value: float, now: int) -> None:
         """Add a value to the pending record; a repeated key starts another, a nanosecond later."""
-        if key in self.values:
-            self.close()
-        if not self.values:
+        values = self.values
+        if key in values:
+            self._record(self.time, values, self.instrument)
+            self.values = {key: value}
+            self.time = max(now, self.time + 1)
+            return
+        if not values:
             self.time = max(now, self.time + 1)
             self.process.waiting.append(self)
-        self.values[key] = value
+        values[key] = value
 
     def add(self, key: str, value: float, now: int) -> None:
         """Add to a sum."""

@@ -58,7 +58,8 @@ class Samples:
         """Process the lines of a datagram; `host` is a remote sender's, `now` is the time of arrival."""
         streams = self._streams
         taken = None
-        for line in text.split("\n"):
+        found = text.split("\n")
+        for line in found:
             head, _, rest = line.partition("|")
             stream = streams.get(rest + _AT + host if host else rest)
             if stream is not None:
@@ -70,7 +71,10 @@ class Samples:
                     except ValueError:
                         number = _FAR
                     if -_FAR < number < _FAR:  # values that are not finite or not exact as a float take the slow path
-                        if stream.type == "c":
+                        values = stream.values
+                        if values and key not in values:
+                            values[key] = number  # most values: `put`, without the call
+                        elif stream.type == "c":
                             stream.add(key, number, now)
                         else:
                             stream.put(key, number, now)
@@ -83,7 +87,7 @@ class Samples:
                     self.malformed[str(error)] += 1
         if taken is not None:
             self.last = taken.process
-        self.lines += text.count("\n") + 1
+        self.lines += len(found)
 
     def settle(self) -> None:
         """Convert pending values to records; values with the same time share one."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import cast
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
 """What making a column raises for an invalid value."""
+_NUMBERS = {int, float, bool}
 _COUNTED: dict[type, str] = {Log: "logs", Event: "events", Alert: "alerts"}
 
 
@@ -60,8 +62,9 @@ class Group:
         since, points, distributions = self._points.records(), len(self._points), len(self._distributions)
         plain = not [True for metric in metrics if metric.attrs or metric.instrument is not None]
         if self._careful or not plain:
-            gain.seen = max(metric.time for metric in metrics)
-            metrics = [part for metric in metrics if (part := self._numbers(source, metric)) is not None]
+            gain.seen = max([metric.time for metric in metrics])
+            if not _are_numbers(metrics):
+                metrics = [part for metric in metrics if (part := self._numbers(source, metric)) is not None]
         self._points.extend(source, metrics, plain=plain)
         seen, gain.step = self._points.reach(since)
         gain.seen = max(gain.seen, seen)
@@ -108,6 +111,12 @@ class Group:
     def traces(self) -> dict[str, Block]:
         """Make the rows that locate traces."""
         return self._traces.blocks()
+
+
+def _are_numbers(metrics: Sequence[Metric]) -> bool:
+    """Return whether metrics hold neither distributions nor exemplars; a fast check."""
+    types = set(map(type, chain.from_iterable([metric.values.values() for metric in metrics])))
+    return types <= _NUMBERS and not [True for metric in metrics if ATTR_EXEMPLARS in metric.attrs]
 
 
 Part = tuple[Source, Sequence[Record]]

@@ -16,6 +16,7 @@ from stepscope.model.records import Metric, Value
 
 NAN, ABOVE, BELOW = 1, 2, 4
 """Flags of non-finite values: NaN, +Inf, -Inf."""
+_TEXT = {str}
 
 
 class Points:
@@ -40,7 +41,11 @@ class Points:
         self._shapes += self._numbers(source, metrics, held, plain=plain)
         self._steps += [NO_STEP if metric.step is None else metric.step for metric in metrics]
         self._times += [metric.time for metric in metrics]
-        self._starts += [0] * len(metrics) if plain else [_start(metric) for metric in metrics]
+        self._starts += (
+            [0] * len(metrics)
+            if plain
+            else [0 if (made := metric.instrument) is None else made.start for metric in metrics]
+        )
         self._values.extend(cast(Iterable[int | float], chain.from_iterable(map(_values, held))))
 
     def _numbers(
@@ -103,16 +108,16 @@ def _int64(values: list[int]) -> Ints:
     return np.frombuffer(array("q", values), dtype=np.int64)
 
 
-def _start(metric: Metric) -> int:
-    return 0 if metric.instrument is None else metric.instrument.start
-
-
 def _shape(metric: Metric) -> tuple[object, ...]:
-    made = metric.instrument
-    if made is None and not metric.attrs:
+    made, attrs = metric.instrument, metric.attrs
+    if made is None and not attrs:
         return (metric.axis, metric.category, *metric.values)
-    how = made and (made.type, made.unit, made.cumulative, made.monotonic, made.scope)
-    return (metric.axis, metric.category, None, how, label(metric.attrs), *metric.values)
+    how: object = made
+    if made is not None and made.start:  # of a sum, each of whose points has its own
+        how = (made.type, made.unit, made.cumulative, made.monotonic, made.scope)
+    if _TEXT.issuperset(map(type, attrs.values())):  # most attributes: no need to sort and spell them
+        return (metric.axis, metric.category, None, how, len(attrs), *attrs, *attrs.values(), *metric.values)
+    return (metric.axis, metric.category, None, how, label(attrs), *metric.values)
 
 
 class _Sorted:
