@@ -1,4 +1,4 @@
-"""An alert: one firing of a rule, from its beginning to its end, with what explains it."""
+"""Alerts, silences, and marks of expected alerts."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from stepscope.alerts.states import State
 ATTR_RULE = "alert.rule"
 ATTR_FINGERPRINT = "alert.fingerprint"
 ATTR_STATE = "alert.state"
-"""Attributes of a recorded alert that a rule raised: they make one alert of what trainer and hub both saw."""
+"""Attributes of an alert that a rule in the trainer recorded; with them trainer and hub report the same alert."""
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True):
@@ -76,7 +76,7 @@ class Alert(msgspec.Struct, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """That of its subject."""
+        """The fingerprint of its subject."""
         return self.subject.fingerprint
 
     def saw(self, who: str) -> None:
@@ -121,11 +121,11 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def alert_id(fingerprint: str, began: int) -> str:
-    """The id of an alert: its fingerprint and when it began."""
+    """Return the id of an alert: its fingerprint and start time."""
     return f"{fingerprint}-{began // 1_000_000:x}"
 
 
 def worst(severities: Iterable[str]) -> str:
-    """The worst of some severities; INFO where there is none."""
+    """Return the highest severity; INFO when there is none."""
     order = ("INFO", "WARN", "ERROR", "FATAL")
     return max(severities, key=lambda each: order.index(each) if each in order else 1, default="INFO")

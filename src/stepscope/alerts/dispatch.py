@@ -68,7 +68,7 @@ class Dispatcher:
             if alert.state == "firing" and not alert.notified:
                 self._offer(alert, now)
             elif alert.state == "resolved" and alert.ended:
-                self._withdraw(alert)  # nothing recovered: the run is over
+                self._withdraw(alert)  # the run ended without a recovery
             elif alert.state == "resolved" and (alert.notified or self._is_waiting(alert)):
                 for name in self._receivers(alert):
                     group = self._group(name, alert, now)
@@ -122,7 +122,7 @@ class Dispatcher:
         return bool(alert.muted)
 
     def _withdraw(self, alert: Alert) -> None:
-        if not alert.finding:  # that a run broke is still to be told; that a value was high is not
+        if not alert.finding:  # a failed run is still reported, a value that was high is not
             for group in self._groups.values():
                 group.firing.pop(alert.id, None)
 

@@ -9,7 +9,7 @@ from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Aler
 from stepscope.alerts.rule import Compiled, fill
 from stepscope.alerts.states import OPEN, Machine, State
 from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
-from stepscope.diagnosis.finding import Finding, number, told_finding
+from stepscope.diagnosis.finding import Finding, finding_of_alert, number
 from stepscope.model import records
 from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED, severity_word
 from stepscope.model.ports import Writer
@@ -70,7 +70,7 @@ class Evaluator:
                 self._value(run, rank, series, record, _float(value), now)
 
     def _value(self, run: RunSeries, rank: int, series: Series, record: Metric, value: float, now: int) -> None:
-        """Let the rules of a series judge a value."""
+        """Evaluate the rules of a series on a value."""
         time, step, started = record.time, record.step, run.started
         for watch in series.watches:
             machine = watch.machine
@@ -109,7 +109,7 @@ class Evaluator:
         machine = watch.machine
         machine.value = finding.value
         new = machine.judge(at, finding.step, breaching=True, healed=False)
-        machine.time = max(now, at)  # how long it is quiet is told by our clock
+        machine.time = max(now, at)  # absence is measured by our clock
         self._settle(run, watch, new, at, finding.step)
         alert = watch.alert
         if alert is not None:
@@ -137,7 +137,7 @@ class Evaluator:
                 self._awake.pop(fingerprint, None)
 
     def end_run(self, id: str, now: int) -> None:
-        """Resolve what is open of a run that has ended, and forget its series."""
+        """Resolve the open alerts of a run that has ended, and forget its series."""
         run = self._runs.pop(id, None)
         for watch in run.watches() if run is not None else ():
             if run is not None and not watch.machine.calm:
@@ -210,7 +210,7 @@ class Evaluator:
         return series
 
     def _adopt(self, watch: Watch) -> bool:
-        """Continue an alert that is open already: of the time before a restart, or reported by the trainer."""
+        """Continue an alert that is already open: from before a restart, or reported by the trainer."""
         alert = self.open.get(watch.subject.fingerprint)
         if alert is None or watch.alert is not None:
             return False
@@ -233,7 +233,7 @@ class Evaluator:
         rule, state = record.attrs.get(ATTR_RULE), record.attrs.get(ATTR_STATE)
         fingerprint = record.attrs.get(ATTR_FINGERPRINT)
         if not isinstance(rule, str) or not isinstance(fingerprint, str) or state not in ("firing", "resolved"):
-            found = told_finding(record, rank, 1)
+            found = finding_of_alert(record, rank, 1)
             if record.name != ALERT_FINDING:
                 text = ": ".join(filter(None, (record.name, record.message)))
                 found = replace(found, kind=RECORDED, key=record.name, step=record.step, text=text)
@@ -298,7 +298,7 @@ class Evaluator:
             alert.fired = alert.fired or time
             alert.last_step = step if step is not None else alert.last_step
         alert.state, alert.changed, alert.error = state, time, machine.error
-        if state in ("pending", "firing", "error"):  # what is over keeps the words of its breach
+        if state in ("pending", "firing", "error"):  # a resolved alert keeps the message of its breach
             alert.value = machine.value
             if not alert.finding:
                 alert.message = self._message(run, watch, alert)
@@ -363,7 +363,7 @@ class Evaluator:
 def _float(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # an int beyond all floats
+    except OverflowError:  # an int too large for a float
         return math.inf if value > 0 else -math.inf
 
 

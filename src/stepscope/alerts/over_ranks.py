@@ -24,8 +24,8 @@ class OverRanks:
         self._steps: dict[int | None, dict[int, float]] = {}
 
     def take(self, rank: int, step: int | None, value: float) -> tuple[int | None, float] | None:
-        """Take the value of a rank; a step that is complete now, with its value."""
-        if step is None:  # nothing says which values belong together, so the latest of each rank do
+        """Add the value of a rank; return a step that is now complete, with its aggregate."""
+        if step is None:  # without steps, aggregate the latest value of each rank
             values = self._steps.setdefault(None, {})
             values[rank] = value
             return None, self._of(values)
@@ -44,5 +44,5 @@ class OverRanks:
 
     def _of(self, values: dict[int, float]) -> float:
         found = list(values.values())
-        broken = next((each for each in found if each != each), None)  # min and max would pass over a NaN
+        broken = next((each for each in found if each != each), None)  # min and max would ignore a NaN
         return float(self._aggregate(found)) if broken is None else broken

@@ -1,4 +1,4 @@
-"""What the rules watch: each series of a run is matched to its rules once."""
+"""Matches each series of a run to its rules, once."""
 
 import math
 import re
@@ -51,19 +51,19 @@ class Series:
     """Values so far."""
     low: float = math.nan
     high: float = math.nan
-    """A value from low to high changes nothing for any rule; NaN where each value must be looked at."""
+    """A value from low to high changes no rule's state; NaN when each value must be evaluated."""
     healthy: tuple[float, float] = (math.nan, math.nan)
-    """The values that all rules have nothing against."""
+    """The range of values that breaches no rule."""
 
     def complete(self) -> None:
-        """All rules that watch it are known: work out what they have nothing against."""
+        """Compute the range of values that breaches no rule, once all rules of the series are known."""
         decided = self.watches and not self.together and not self.absent
         if decided and not any(math.isnan(watch.machine.low) for watch in self.watches):
             machines = [watch.machine for watch in self.watches]
             self.healthy = max(each.low for each in machines), min(each.high for each in machines)
 
     def narrow(self) -> None:
-        """Set which values need not be looked at: none while a rule is waiting or fires."""
+        """Set the range of values that can be skipped: empty while a rule is pending or firing."""
         calm = all(watch.machine.calm for watch in self.watches)
         self.low, self.high = self.healthy if calm else (math.nan, math.nan)
 
@@ -93,7 +93,7 @@ class RunSeries:
     """When records last arrived, by the evaluator's clock."""
 
     def watches(self) -> Iterable[Watch]:
-        """All of them."""
+        """Return all watches."""
         for series in self.series.values():
             yield from series.watches
             yield from series.absent
@@ -143,7 +143,7 @@ class Matcher:
         return series
 
     def _join(self, run: RunSeries, series: Series, rule: Compiled, aggregate: str) -> None:
-        """Let a rule over all ranks watch a series too; it is one watch for all of them."""
+        """Add a series to a rule over all ranks, which has one watch for all of them."""
         place = aggregate, series.key
         shared = run.together.get(place)
         if shared is None or rule.name not in shared.watches:

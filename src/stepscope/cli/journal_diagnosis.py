@@ -81,10 +81,10 @@ class JournalDiagnosis:
     def findings(self) -> list[Finding]:
         """The findings so far, worst first; a process counts as dead only when all it wrote was read."""
         if self._at_end:
-            self._bury()
+            self._report_dead()
         return worst_first(self._diagnosis.findings())
 
-    def _bury(self) -> None:
+    def _report_dead(self) -> None:
         mains = [each for each in self._journals.values() if each.writer.main]
         newest = max((each.writer.attempt for each in mains), default=1)
         ended, now = self._diagnosis.ended, time.time()

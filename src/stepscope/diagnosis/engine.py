@@ -21,7 +21,7 @@ from stepscope.diagnosis.detectors.hang import Hang
 from stepscope.diagnosis.detectors.lost_records import LostRecords
 from stepscope.diagnosis.detectors.not_finite import NotFinite
 from stepscope.diagnosis.exits import Exits
-from stepscope.diagnosis.finding import Finding, on_ranks, told_finding
+from stepscope.diagnosis.finding import Finding, finding_of_alert, on_ranks
 from stepscope.diagnosis.folding import fold
 from stepscope.diagnosis.guard import Guarded, guarded_take
 from stepscope.diagnosis.plan import EXPLAINING, Plan
@@ -307,8 +307,8 @@ class Diagnosis:
 
     def _alert(self, rank: int, alert: Alert) -> None:
         if alert.name == names.ALERT_FINDING:
-            told = told_finding(alert, rank, self.run.attempt)
-            self._found.setdefault(told.identity, told)
+            found_by_trainer = finding_of_alert(alert, rank, self.run.attempt)
+            self._found.setdefault(found_by_trainer.identity, found_by_trainer)
             self._kept += 1
         elif alert.step is not None:
             self._hang.moved(rank, alert.time, alert.step)

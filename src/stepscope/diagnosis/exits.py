@@ -152,16 +152,16 @@ class Exits:
 
     def _left(self, failure: _Failure, ended: set[int]) -> dict[Place, int]:
         """Return where it failed without ending the attempt; a span's exception is reported once, as the exception."""
-        told = self._thrown if failure.span is not None else frozenset[Place]()
+        reported = self._thrown if failure.span is not None else frozenset[Place]()
         return {
             place: count
             for place, count in failure.places.items()
-            if place not in told and (place[0], place[1], None) not in told and place[0] not in ended
+            if place not in reported and (place[0], place[1], None) not in reported and place[0] not in ended
         }
 
     def _ending(self, attempt: int, newest: int, world: int) -> Finding | None:
         known = self._attempts[attempt]
-        failed = {rank: said for rank, said in known.ended.items() if said not in WELL}
+        failed = {rank: status for rank, status in known.ended.items() if status not in WELL}
         failures = [each for each in self._failures.values() if any(place[0] == attempt for place in each.places)]
         failures.sort(key=lambda each: (each.span is not None, each.time))
         if known.dead:

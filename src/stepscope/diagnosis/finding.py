@@ -139,7 +139,7 @@ class Kind:
         return Finding(self.name, "WARN", "", step=begun, ranks=(series.rank,), key=series.key, weight=-1.0)
 
 
-def told_finding(alert: Alert, rank: int, attempt: int) -> Finding:
+def finding_of_alert(alert: Alert, rank: int, attempt: int) -> Finding:
     """Return the finding that the trainer's own diagnosis recorded as an alert."""
     of = {name.removeprefix(f"{ALERT_FINDING}."): value for name, value in alert.attrs.items()}
     band, value = of.get("expected"), of.get("value")

@@ -66,7 +66,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return True
     if cause.kind == other.kind == "slow_span" and (cause.step != other.step or _lost(cause) < _lost(other)):
         return False
-    if not _holds_up(cause, other):
+    if not _explains_lost_time(cause, other):
         return False
     if cause.kind == other.kind == "not_finite":
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
@@ -78,7 +78,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
     return _lasts(cause, kinds) or other.step <= (cause.last or cause.step) + NEAR
 
 
-def _holds_up(cause: Finding, other: Finding) -> bool:
+def _explains_lost_time(cause: Finding, other: Finding) -> bool:
     """Return whether a cause explains a rank's lost time: it is on that rank, or on one that it waited for."""
     if cause.kind not in _STALLS | _LATE or other.kind not in _STALLS | _LATE:
         return True

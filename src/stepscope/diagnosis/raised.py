@@ -100,13 +100,13 @@ def _same(name: str, message: str, place: Place, finding: Finding) -> bool:
         return False
     if not finding.step - BESIDE <= step <= max(finding.last or finding.step, finding.step) + BESIDE:
         return False
-    said = _plain(f"{name} {message}")
+    alert_text = _plain(f"{name} {message}")
     keys = (each.rpartition("/")[2] for each in (finding.key, *finding.also) if each)
     spans = [] if finding.span is None else [finding.span.rpartition(".")[2]]
     words = (*_WORDS.get(finding.kind, ()), finding.kind.replace("_", " "))
     subjects = filter(str.strip, map(_plain, (*words, *keys, *spans)))
     repeated = len(message) >= _LONG_ENOUGH and message in finding.text
-    return repeated or any(subject in said for subject in subjects)
+    return repeated or any(subject in alert_text for subject in subjects)
 
 
 def _plain(text: str) -> str:
@@ -119,10 +119,10 @@ def _finding(name: str, places: dict[Place, _Raised], world: int) -> Finding:
     count = sum(each.count for each in places.values())
     steps = [at for _, at in places if at is not None]
     ranks = tuple(sorted({rank for each in places.values() for rank in each.ranks}))
-    said = ": ".join(part for part in (_line(name), _line(head.message)) if part)
+    text = ": ".join(part for part in (_line(name), _line(head.message)) if part)
     often = f", {count} times" if count > 1 else ""
     return ALERT.finding(
-        f"alert {said}{often}{_in_steps(steps)}{on_ranks(ranks, max(world, len(ranks)))}",
+        f"alert {text}{often}{_in_steps(steps)}{on_ranks(ranks, max(world, len(ranks)))}",
         head.time,
         severity=_severity(head.severity),
         step=min(steps, default=None) if step is not None else None,

@@ -219,7 +219,7 @@ def test_what_an_earlier_hub_left_is_not_complete_before_it_is_diagnosed(world: 
     """A hub that starts says so of every run until it knows which were diagnosed, then of those that were not."""
     world.store(batch(1, [began(), *losses(0, 120), ended(121)]), heard=False)
     assert world.diagnosing.progress("r") < 1.0
-    world.diagnosing._replays.look()
+    world.diagnosing._replays.find_missed()
     world.diagnosing._looked = True
     assert world.diagnosing.progress("r") < 1.0
     world.settle()

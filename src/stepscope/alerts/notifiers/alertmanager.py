@@ -1,4 +1,4 @@
-"""The Alertmanager notifier: Prometheus' own router of alerts, by its API v2."""
+"""The notifier for Prometheus Alertmanager, by its API v2."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +48,7 @@ class Alertmanager(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class AlertmanagerNotifier:
-    """Posts alerts; the same labels are the same alert there."""
+    """Posts alerts; Alertmanager identifies an alert by its labels."""
 
     def __init__(self, config: Alertmanager) -> None:
         self._config = config

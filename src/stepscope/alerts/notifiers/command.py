@@ -74,7 +74,7 @@ class CommandNotifier:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # so that what it started ends with it
+            start_new_session=True,  # kill its children with it
         )
         try:
             _, error = process.communicate(body, timeout=self._config.timeout)

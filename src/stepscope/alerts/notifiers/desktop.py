@@ -1,4 +1,4 @@
-"""The desktop notifier: a note on the screen, by `notify-send`."""
+"""The desktop notifier: shows a desktop notification with `notify-send`."""
 
 import shutil
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _URGENCY = {"INFO": "low", "WARN": "normal"}
 
 
 class Desktop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which program shows the note."""
+    """The program that shows the notification."""
 
     program: str = "notify-send"
     timeout: float = 10.0
@@ -36,13 +36,13 @@ class Desktop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class DesktopNotifier:
-    """Shows notes where the program is installed."""
+    """Shows notifications where the program is installed."""
 
     def __init__(self, config: Desktop) -> None:
         self._config = config
 
     def send(self, notification: Notification) -> None:
-        """Show a note."""
+        """Show a notification."""
         path = shutil.which(self._config.program)
         if path is None:
             raise Reject(f"{self._config.program} is not installed", ())
@@ -52,4 +52,4 @@ class DesktopNotifier:
         CommandNotifier(Command(run=line, timeout=self._config.timeout)).send(notification)
 
     def close(self) -> None:
-        """Nothing is open between two notes."""
+        """Nothing is open between two notifications."""

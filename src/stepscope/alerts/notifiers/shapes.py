@@ -1,4 +1,4 @@
-"""Bodies of webhooks: ours, and those that Slack, Discord, Teams and PagerDuty read."""
+"""Webhook bodies: our own, and those for Slack, Discord, Teams and PagerDuty."""
 
 import math
 import time
@@ -17,7 +17,7 @@ _PAGERDUTY = {"INFO": "info", "WARN": "warning", "ERROR": "error", "FATAL": "cri
 
 
 def plain(notification: Notification) -> list[Any]:
-    """Everything, as JSON."""
+    """Return the notification with all its fields as JSON."""
     return [
         {
             "version": 1,
@@ -149,14 +149,14 @@ def placeholders(notification: Notification) -> dict[str, Any]:
 
 
 def number(value: float | None) -> float | str | None:
-    """A number as JSON can hold it."""
+    """Return a number as JSON allows it."""
     if value is None or math.isfinite(value):
         return value
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def moment(ns: int) -> str | None:
-    """A time as RFC 3339, None for none."""
+    """Format a time as RFC 3339; None for 0."""
     if not ns:
         return None
     whole, rest = divmod(ns, 1_000_000_000)

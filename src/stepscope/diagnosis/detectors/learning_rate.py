@@ -84,13 +84,13 @@ class LearningRate:
     def _too_high(self) -> Finding | None:
         """Detect a jump above the configured rate, or above the peak after the rate had stopped rising."""
         series, value, before = self._series, self._series.value, self._series.before
-        meant = self._run.setting("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
-        over = meant is not None and value > 2.0 * meant >= before and "param" not in series.key
+        configured = self._run.setting("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
+        over = configured is not None and value > 2.0 * configured >= before and "param" not in series.key
         past = list(series.values)[-11:-1] if value > 2.5 * self._highest else []
         jumped = len(past) >= 10 and before > 0 and not all(b > a for a, b in itertools.pairwise(past))
         if not (jumped or over):
             return None
-        high = max(meant or 0.0, self._highest)
+        high = max(configured or 0.0, self._highest)
         text = f"{series.key} jumped to {number(value)} at step {series.step}, expected at most {number(high)}"
         return SCHEDULE.about(series, series.step, text, (0.0, high), weight=value / max(high, 1e-30))
 

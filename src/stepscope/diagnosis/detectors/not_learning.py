@@ -44,9 +44,9 @@ def judge(series: Series, run: RunState) -> Finding | None:
 
 def _classes(run: RunState, level: float) -> int | None:
     """Return the number of classes whose logarithm equals the loss."""
-    told = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
-    known = (told,) if told and told > 1 else CLASSES
-    close = CHANCE if told else CHANCE / 4
+    configured = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
+    known = (configured,) if configured and configured > 1 else CLASSES
+    close = CHANCE if configured else CHANCE / 4
     return next((int(each) for each in known if abs(level - math.log(each)) < close * math.log(each)), None)
 
 

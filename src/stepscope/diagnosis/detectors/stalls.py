@@ -79,9 +79,9 @@ class Stalls:
             if known.usual and took < known.bound and known.held is None:
                 known.learn(took)
                 continue
-            told = known.take(times.step, times.ended, took, run)
-            if told is not None:
-                found.append(told)
+            new = known.take(times.step, times.ended, took, run)
+            if new is not None:
+                found.append(new)
         return found
 
 

@@ -70,9 +70,9 @@ class Stragglers:
                 continue
             took = {rank: own for rank, times in row.items() if (own := times.own.get(name, 0.0)) > 0}
             if len(took) == len(row):
-                told = self._compare(name, newest.step, newest.ended, took)
-                if told is not None:
-                    found.append(told)
+                new = self._compare(name, newest.step, newest.ended, took)
+                if new is not None:
+                    found.append(new)
         return found
 
     def _compare(self, name: str, step: int, time: int, took: dict[int, float]) -> Finding | None:

@@ -1,1 +1,1 @@
-"""Alerts in the hub: rules are evaluated as records are stored, and alerts, silences and marks outlive the hub."""
+"""Alerts in the hub: rules are evaluated as records are stored; alerts, silences and marks survive a restart."""

@@ -1,4 +1,4 @@
-"""The file of alerts, silences and marks: HOME/hub/alerts.log, to which frames are appended and synced."""
+"""The log of alerts, silences and marks: HOME/hub/alerts.log, append-only and synced."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ from stepscope.wire import frames
 
 NAME = "alerts.log"
 MOST_RESOLVED = 2000
-"""So many alerts that are over are kept, the newest ones."""
+"""The number of resolved alerts that are kept, newest first."""
 REWRITE_BYTES = 64 * 1024 * 1024
 
 
 class Entry(msgspec.Struct, array_like=True):
-    """One thing as it is now; a later entry of the same id takes the place of an earlier one."""
+    """The state of one alert, silence or mark; a later entry with the same id replaces an earlier one."""
 
     alert: Alert | None = None
     silence: Silence | None = None
@@ -32,7 +32,7 @@ _decode = msgspec.msgpack.Decoder(Entry).decode
 
 
 class AlertLog:
-    """What is known of alerts, in memory and on disk. A damaged entry costs itself only. Not thread-safe."""
+    """Alerts, silences and marks, in memory and on disk. Damaged entries are skipped. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -46,7 +46,7 @@ class AlertLog:
         self._rewrite()
 
     def keep(self, alerts: Iterable[Alert]) -> None:
-        """Write alerts that changed, all at once; those that never fired are forgotten."""
+        """Write changed alerts in one append; those that never fired are dropped."""
         entries = []
         for alert in alerts:
             if alert.state == "inactive":
@@ -114,7 +114,7 @@ class AlertLog:
             known.pop(entry.removed, None)
 
     def _rewrite(self) -> None:
-        """Replace the file by one with what is known now, whole or not at all."""
+        """Compact the file, atomically."""
         self._forget_old()
         entries = [
             *(Entry(alert=each) for each in self.alerts.values()),

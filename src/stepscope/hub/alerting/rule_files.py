@@ -1,4 +1,4 @@
-"""The rules of a hub: HOME/alerts.yaml, which a person writes, and HOME/alerts-page.yaml, which the page writes."""
+"""The rule files of a hub: HOME/alerts.yaml, edited by hand, and HOME/alerts-page.yaml, written by the page."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ FILES = (NAME, PAGE)
 
 
 class FileMistake(NamedTuple):
-    """Where a file is wrong."""
+    """An error in a rule file, with its position."""
 
     file: str
     line: int
@@ -25,7 +25,7 @@ class FileMistake(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What the files say; a file that is wrong counts as none, and its mistake is reported."""
+    """The content of the files; an invalid file is ignored and reported."""
 
     rules: Rules
     notifiers: dict[str, NotifierConfig]
@@ -33,13 +33,13 @@ class Loaded(NamedTuple):
 
 
 class RuleFiles:
-    """The files of one home."""
+    """The rule files of one home folder."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
 
     def stamp(self) -> tuple[object, ...]:
-        """What tells whether a file was changed."""
+        """Return a stamp that changes when a file does."""
         found: list[object] = []
         for name in FILES:
             with contextlib.suppress(OSError):
@@ -48,7 +48,7 @@ class RuleFiles:
         return tuple(found)
 
     def text(self, name: str = PAGE) -> str:
-        """The text of a file; empty when there is none."""
+        """Return the text of a file; empty when it does not exist."""
         try:
             with open(self._home / name, encoding="utf-8", errors="replace") as file:
                 return file.read(LONGEST + 1)
@@ -78,9 +78,9 @@ class RuleFiles:
         return Loaded(rules, notifiers, mistakes)
 
     def check(self, text: str) -> Rules:
-        """Read a text as the page's file; Mistake where it is wrong.
+        """Validate the text of the page's file, or raise Mistake.
 
-        Notifiers are left to the file of the person: one of them runs commands.
+        Notifiers may only be defined in alerts.yaml, since one of them runs commands.
         """
         others: Rules = Rules()
         with contextlib.suppress(Mistake):
@@ -91,7 +91,7 @@ class RuleFiles:
         return found
 
     def save(self, text: str) -> None:
-        """Replace the page's file, whole or not at all; Mistake or OSError when it stays as it was."""
+        """Replace the page's file atomically; Mistake or OSError when it is unchanged."""
         if text.strip():
             self.check(text)
         replace_file(self._home / PAGE, text.encode(), fsync=True)

@@ -1,4 +1,4 @@
-"""The thread that evaluates rules on what was just stored, and what people may ask of it and tell it."""
+"""The alerting thread, which evaluates rules on records as they are stored, and its queries and commands."""
 
 import os
 import threading
@@ -23,18 +23,18 @@ from stepscope.hub.store.engine import EngineError
 from stepscope.model.ports import Batch, Writer
 
 MOST_WAITING = 400_000
-"""Records that wait to be evaluated; more are passed over and counted, for the store must not wait."""
+"""The most queued records; more are skipped and counted, so that the store never waits."""
 TICK_SECONDS = 0.5
 LOOK_SECONDS = 5.0
-"""Between two looks at the files of rules, and at which runs have ended."""
+"""The interval between checks of the rule files and of ended runs."""
 MOST_SNAPSHOTS = 5
-"""Taken at a time, for each reads the store; the others have their turn next."""
+"""The most snapshots taken in one turn, since each reads the store."""
 MOST_SILENCES = 1000
 LONGEST_SILENCE = 366 * 86400
 
 
 class ChangedFindings(Protocol):
-    """The findings of a run that changed."""
+    """The changed findings of a run."""
 
     @property
     def run(self) -> str:
@@ -46,11 +46,11 @@ class ChangedFindings(Protocol):
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """All its findings."""
+        """All findings of the run."""
 
 
 class RuleStatus(NamedTuple):
-    """A rule in force, and what it is doing."""
+    """An active rule and its state."""
 
     rule: Compiled
     series: int
@@ -59,7 +59,7 @@ class RuleStatus(NamedTuple):
 
 
 class Alerting:
-    """The alerts of a hub. `take` and `take_findings` are listeners and never wait; any thread may call the others."""
+    """The alerts of a hub. `take` and `take_findings` are listeners and never block; all methods are thread-safe."""
 
     def __init__(
         self,
@@ -103,13 +103,13 @@ class Alerting:
         self._thread.start()
 
     def deliver(self, address: str) -> None:
-        """Notify people from now on; `address` is the hub's, for links."""
+        """Start delivering notifications; `address` is the hub's, for links."""
         with self._lock:
             self._address = address
             self._open_deliveries()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Evaluate what waits, keep it, and end."""
+        """Evaluate queued records, save the alerts, and stop."""
         self._halt.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -121,7 +121,7 @@ class Alerting:
             self._note_delivered()
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
-        """Queue what was just stored."""
+        """Queue records that were just stored."""
         with self._queue_lock:
             for item in items:
                 count = len(item.batch.records)
@@ -150,7 +150,7 @@ class Alerting:
             self._halt.wait(0.1)
 
     def step(self) -> None:
-        """Evaluate what waits, write what changed, and send what is due."""
+        """Evaluate queued records, write changed alerts, and send due notifications."""
         with self._queue_lock:
             waiting, self._queue, self._queued = self._queue, deque(), 0
         with self._lock:
@@ -167,7 +167,7 @@ class Alerting:
     def _feed_findings(self, changed: ChangedFindings, now: int) -> None:
         writer = Writer(id="", run=changed.run, project=changed.project)
         for finding in changed.findings:
-            if finding.kind != RECORDED:  # what a program raised itself came with its records
+            if finding.kind != RECORDED:  # alerts raised by the program arrived with its records
                 self._evaluator.take_finding(writer, finding, now)
 
     def _look(self, now: int) -> None:
@@ -182,7 +182,7 @@ class Alerting:
             for run in self._ended(runs) if runs else ():
                 self._evaluator.end_run(run, now)
         except EngineError:
-            pass  # asked again soon
+            pass  # retried soon
 
     def _settle(self, now: int) -> None:
         changed = list(self._evaluator.changed.values())
@@ -219,7 +219,7 @@ class Alerting:
             self._log.keep(found)
 
     def _load_rules(self) -> None:
-        """Read the files; alerts of rules that are not the same any more are resolved."""
+        """Reload the files; alerts of changed or removed rules are resolved."""
         self._stamp = self.files.stamp()
         loaded = self.files.load()
         self._mistakes = loaded.mistakes
@@ -257,21 +257,21 @@ class Alerting:
         firing = self._evaluator.open.values()
         return muting.reason(alert, now, log.silences.values(), log.expected.values(), firing, self._dispatcher.rules)
 
-    # What people ask.
+    # Queries.
 
     def alerts(self) -> list[Alert]:
-        """All alerts that are known, the newest first; copies, for they go on changing."""
+        """Return copies of all alerts, newest first."""
         with self._lock:
             found = {**self._log.alerts, **{alert.id: alert for alert in self._evaluator.open.values()}}
             return sorted(found.values(), key=lambda alert: (-alert.changed, alert.id))
 
     def alert(self, id: str) -> Alert | None:
-        """One alert."""
+        """Return one alert."""
         with self._lock:
             return self._log.alerts.get(id)
 
     def rules(self) -> tuple[list[RuleStatus], list[FileMistake]]:
-        """The rules in force, and what is wrong with the files."""
+        """Return the active rules, and the errors in the files."""
         with self._lock:
             matcher = self._evaluator.matcher
             firing = [alert.subject.rule for alert in self._evaluator.open.values() if alert.state in OPEN]
@@ -284,18 +284,18 @@ class Alerting:
             return found, list(self._mistakes)
 
     def silences(self) -> list[Silence]:
-        """The silences that last."""
+        """Return the silences that have not expired."""
         with self._lock:
             now = self._now()
             return [each for each in self._log.silences.values() if each.until > now]
 
     def expected(self) -> list[Expected]:
-        """The marks of people that something is expected."""
+        """Return the marks of expected alerts."""
         with self._lock:
             return list(self._log.expected.values())
 
     def notifiers(self) -> list[DeliveryStatus]:
-        """How the notifiers fare."""
+        """Return the delivery status of the notifiers."""
         with self._lock:
             known = {status.name: status for status in self._deliveries.statuses()}
             return [
@@ -305,13 +305,13 @@ class Alerting:
 
     @property
     def log_trouble(self) -> str:
-        """Why alerts cannot be written; empty when they can."""
+        """Return why alerts cannot be written; empty when they can."""
         return self._log.trouble
 
-    # What people tell.
+    # Commands.
 
     def acknowledge(self, id: str, who: str) -> Alert | None:
-        """Note that somebody takes care of an alert: it is not repeated."""
+        """Acknowledge an alert: it is not repeated."""
         with self._lock:
             alert = self._log.alerts.get(id)
             if alert is not None:
@@ -330,7 +330,7 @@ class Alerting:
             return True
 
     def mark_expected(self, id: str, who: str, *, project: bool = False) -> Expected | None:
-        """Mark what is like an alert as expected, in its run or in its whole project; None when there is no alert."""
+        """Mark alerts of this kind as expected, in the run or in its whole project; None for an unknown alert."""
         with self._lock:
             alert = self._log.alerts.get(id)
             if alert is None:
@@ -355,7 +355,7 @@ class Alerting:
             return mark
 
     def remove(self, id: str) -> bool:
-        """Remove a silence or a mark as expected."""
+        """Remove a silence or a mark."""
         with self._lock:
             mark = self._log.expected.get(id)
             removed = self._log.remove(id)
@@ -368,14 +368,14 @@ class Alerting:
             return removed
 
     def save_rules(self, text: str) -> None:
-        """Replace the rules of the page; Mistake or OSError when they stay as they were."""
+        """Replace the rules of the page; Mistake or OSError when they are unchanged."""
         with self._lock:
             self.files.save(text)
             self._load_rules()
             self._settle(self._now())
 
     def test_notifier(self, name: str, seconds: float = 15.0) -> str | None:
-        """Send a test to a notifier; why it failed, empty when it was taken, None when there is none of that name."""
+        """Send a test notification; return why it failed, empty on success, None for an unknown notifier."""
         with self._lock:
             config = self._notifiers.get(name)
         if config is None:

@@ -1,1 +1,1 @@
-"""Diagnosis in the hub: runs are diagnosed as they are stored, and replayed from the store where that was missed."""
+"""Diagnosis in the hub: runs are diagnosed as they are stored, or replayed from the store."""

@@ -1,4 +1,4 @@
-"""Runs that are read from the store to be diagnosed: those that were missed, let go, or seen by an older engine."""
+"""Diagnosis of stored runs: those that were missed, evicted, or diagnosed by an older engine."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,17 +16,17 @@ from stepscope.hub.store.run_catalog import RunRow, list_runs, read_writers, run
 from stepscope.hub.store.step_times import earlier_step_times
 
 CHUNK = 4000
-"""Records that are diagnosed before others get their turn."""
+"""The number of records diagnosed before another run has its turn."""
 MOST_OPEN = 4
-"""Replays under way at a time."""
+"""The most concurrent replays."""
 IMPORT_SECONDS = 1.0
-"""Until a run whose journals are being imported is looked at again."""
+"""Seconds until a run whose journals are being imported is checked again."""
 BEHIND_SECONDS = 10.0
-"""While the store is behind, a run is begun so long after its last record."""
+"""While the store is behind, a replay starts this long after the last record of its run."""
 
 
 class _Replay:
-    """One run on its way through the engine."""
+    """The replay of one run."""
 
     def __init__(self, engine: Engine, row: RunRow) -> None:
         self._engine, self.row = engine, row
@@ -37,7 +37,7 @@ class _Replay:
 
     @property
     def left(self) -> float:
-        """About how many records are not diagnosed yet."""
+        """The approximate number of records left."""
         return self._extent.records * (1 - self.share)
 
     def _read(self, extent: Extent) -> Iterator[Written]:
@@ -47,7 +47,7 @@ class _Replay:
             self.share = share
 
     def advance(self, chunk: int | None = CHUNK) -> bool:
-        """Diagnose some records; True when all that is stored is diagnosed."""
+        """Diagnose some records; True when all stored records are diagnosed."""
         some = list(islice(self._records, chunk))
         self.tracked.take(some)
         if some:
@@ -65,7 +65,7 @@ class _Replay:
 
 
 class Replays:
-    """Which runs are to be replayed, and how far they are. One thread advances; any may ask."""
+    """The queue of runs to replay, and their progress. One thread advances it; any thread may query it."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Replays:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine, self._states, self._busy, self._clock = engine, states, busy, clock
-        self._wanted: dict[str, float] = {}
+        self._queued: dict[str, float] = {}
         """Runs of which records came, and when they are looked at."""
         self._heard: dict[str, float] = {}
         """When records of them came last."""
@@ -88,44 +88,44 @@ class Replays:
         """Whether there is more to do at once."""
 
     def __len__(self) -> int:
-        return len(self._wanted.keys() | self._old.keys())
+        return len(self._queued.keys() | self._old.keys())
 
-    def look(self) -> None:
-        """Find the runs that were not diagnosed to their end, or by another version of the engine."""
+    def find_missed(self) -> None:
+        """Find the runs that were not fully diagnosed, or by another version of the engine."""
         numbers = undiagnosed(self._engine, VERSION)
         names = run_ids(self._engine, numbers)
         self._old = {names[number]: None for number in numbers if number in names}
 
-    def want(self, run: str) -> None:
-        """Replay a run of which records came."""
+    def queue(self, run: str) -> None:
+        """Queue a run that has new records."""
         self._old.pop(run, None)
-        self._wanted.setdefault(run, 0.0)
+        self._queued.setdefault(run, 0.0)
         self._heard[run] = self._clock()
 
-    def wants(self, run: str) -> bool:
-        """Whether a run is to be replayed."""
-        return run in self._wanted or run in self._old
+    def is_queued(self, run: str) -> bool:
+        """Return whether a run is queued."""
+        return run in self._queued or run in self._old
 
     def forget(self, run: str) -> None:
-        """Replay a run no more."""
-        self._wanted.pop(run, None)
+        """Remove a run from the queue."""
+        self._queued.pop(run, None)
         self._heard.pop(run, None)
         self._old.pop(run, None)
         self._open.pop(run, None)
 
     def progress(self, run: str) -> float:
-        """The share of a run that is diagnosed."""
+        """Return the diagnosed share of a run."""
         found = self._open.get(run)
         return found.share if found is not None else 0.0
 
     @property
     def current(self) -> dict[str, Any] | None:
-        """The replay under way, and how far it is."""
+        """Return the current replay and its progress."""
         found = next(iter(list(self._open.values())), None)
         return None if found is None else {"run": found.row.id, "share": round(found.share, 3)}
 
-    def whole(self, run: str) -> TrackedRun | None:
-        """Replay a run to its end, whatever its state; None when the store does not have it."""
+    def replay_now(self, run: str) -> TrackedRun | None:
+        """Replay a whole run, whatever its state; None when it is not in the store."""
         found = self._open.pop(run, None) or self._begin(run, importing=True)
         if found is None:
             return None
@@ -134,7 +134,7 @@ class Replays:
         return self._finish(found)
 
     def advance(self) -> TrackedRun | None:
-        """Diagnose some records of the run that is wanted most; the run when it is at its end."""
+        """Diagnose some records of the run with the highest priority; return the run when it is complete."""
         chosen = self._choose()
         self.is_moving = chosen is not None
         if chosen is None:
@@ -145,14 +145,14 @@ class Replays:
         return self._finish(chosen)
 
     def _choose(self) -> _Replay | None:
-        """The replay with the least to do among the runs that records come of; then those stored before."""
+        """Return the shortest replay among active runs, then among older ones."""
         now, busy = self._clock(), self._busy()
-        for run, due in list(self._wanted.items()):
+        for run, due in list(self._queued.items()):
             if busy and now - self._heard.get(run, 0.0) < BEHIND_SECONDS:
-                continue  # what is read now would be read again soon
+                continue  # reading now would have to be repeated soon
             if run not in self._open and due <= now and len(self._open) < MOST_OPEN:
                 self._start(run, now)
-        ready = [self._open[run] for run in self._wanted if run in self._open]
+        ready = [self._open[run] for run in self._queued if run in self._open]
         if ready:
             return min(ready, key=lambda each: each.left)
         for run in list(self._old):
@@ -165,30 +165,30 @@ class Replays:
         if begun is not None:
             self._open[run] = begun
             return True
-        if run in self._wanted:
-            self._wanted[run] = now + IMPORT_SECONDS
+        if run in self._queued:
+            self._queued[run] = now + IMPORT_SECONDS
         return False
 
     def _begin(self, run: str, importing: bool = False) -> _Replay | None:
-        """Begin to replay a run; not while its journals are imported, for its records come in no order then."""
+        """Start a replay, except while journals of the run are being imported: their records are not in order."""
         row = next(iter(list_runs(self._engine, ids=[run])), None)
         if row is None:
             self.forget(run)
             return None
         if not importing and self._states.state(row) == "importing":
             self._old.pop(run, None)
-            self._wanted.setdefault(run, self._clock() + IMPORT_SECONDS)
+            self._queued.setdefault(run, self._clock() + IMPORT_SECONDS)
             return None
         return _Replay(self._engine, row)
 
     def _finish(self, found: _Replay) -> TrackedRun:
         self.forget(found.row.id)
         row = next(iter(list_runs(self._engine, ids=[found.row.id])), found.row)
-        self._bury(found.tracked, row)
+        self._report_dead(found.tracked, row)
         return found.tracked
 
-    def _bury(self, tracked: TrackedRun, row: RunRow) -> None:
-        """Tell the engine which processes are gone without an exit record, as far as that is certain."""
+    def _report_dead(self, tracked: TrackedRun, row: RunRow) -> None:
+        """Report to the engine the processes that are certainly gone without an exit record."""
         if not row.beginning:
             return
         silence = self._states.silence(row.id, tracked.diagnosis.ended)

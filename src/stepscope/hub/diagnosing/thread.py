@@ -1,4 +1,4 @@
-"""The thread that diagnoses: takes what was just stored, replays what it missed, and stores findings that changed."""
+"""The diagnosis thread: processes records as they are stored, replays missed runs, and stores changed findings."""
 
 import threading
 import time
@@ -20,22 +20,22 @@ from stepscope.hub.store.write.ledger import Ranges
 from stepscope.model.ports import Batch
 
 MOST_WAITING = 200_000
-"""Records that wait to be diagnosed; when there are more, their runs are replayed from the store."""
+"""The most queued records; beyond that their runs are replayed from the store."""
 MOST_SERIES = 100_000
-"""Series of all runs whose state is kept; the runs heard of longest ago are let go."""
+"""The most series in memory; the least recently active runs are evicted."""
 MOST_RUNS = 256
 IDLE_SECONDS = 300.0
-"""A run that nothing came of for so long is let go."""
+"""A run without records for this long is evicted."""
 SETTLE_SECONDS = 3.0
 TICK_SECONDS = 0.5
 STORE_SECONDS = 0.5
-"""Between two times that the findings of a run are stored."""
+"""The interval at which the findings of a run are stored."""
 SILENT_SECONDS = 8.0
-"""A run of which nothing came for so long, no heartbeat either, is not judged by its silence."""
+"""A run without records or heartbeats for this long is not checked for hangs: its records may be in transit."""
 SHARE = 0.1
-"""How much of its time the thread works while the store has more to do than it can..."""
+"""The share of time that the thread works while the store is overloaded..."""
 LONGEST_PAUSE = 10.0
-"""... with pauses of at most so many seconds."""
+"""... with pauses of at most this many seconds."""
 ERROR_SECONDS = 5.0
 
 
@@ -48,7 +48,7 @@ class Changed(NamedTuple):
 
 
 class Diagnosing:
-    """Diagnoses the runs of a hub. `take` is a listener of the pump and never waits; any thread may call the others."""
+    """Diagnoses the runs of a hub. `take` is a listener of the pump and never blocks; all methods are thread-safe."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Diagnosing:
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End the thread, and store how far runs are diagnosed."""
+        """Stop the thread, and store the progress of the runs."""
         self._halt.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -99,7 +99,7 @@ class Diagnosing:
                 self.trouble = str(error)
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
-        """Queue what was just stored."""
+        """Queue records that were just stored."""
         with self._queue_lock:
             for item in items:
                 run, count = item.batch.writer.run, len(item.batch.records)
@@ -112,29 +112,29 @@ class Diagnosing:
         self._wake.set()
 
     def is_waiting(self, run: str) -> bool:
-        """Whether records of a run are stored and not diagnosed yet."""
-        return not self._looked or run in self._waiting or self._replays.wants(run)
+        """Return whether stored records of a run are not diagnosed yet."""
+        return not self._looked or run in self._waiting or self._replays.is_queued(run)
 
     def progress(self, run: str) -> float:
-        """The share of a run's records that is diagnosed."""
+        """Return the diagnosed share of a run's records."""
         return self._replays.progress(run) if self.is_waiting(run) else 1.0
 
     def forget(self, run: str) -> None:
-        """Forget a run that was deleted."""
+        """Forget a deleted run."""
         with self._work:
             self._live.pop(run, None)
             self._replays.forget(run)
             self._waiting.discard(run)
 
     def catch_up(self, run: str) -> float:
-        """Diagnose a run to its end now, on the thread of the caller; the share that is diagnosed then."""
+        """Diagnose a run completely on the calling thread; return the diagnosed share."""
         with self._work:
             self._look()
             self._drain()
             if run in self._live:
                 self._tick([self._live[run]])
             else:
-                done = self._replays.whole(run)
+                done = self._replays.replay_now(run)
                 if done is not None:
                     self._live[run] = done
             self._settle([self._live[run]] if run in self._live else [])
@@ -142,7 +142,7 @@ class Diagnosing:
         return 1.0
 
     def health(self) -> dict[str, Any]:
-        """How many runs are diagnosed as they arrive, how many wait to be replayed, and how far the present one is."""
+        """Return the numbers of followed and queued runs, and the progress of the current replay."""
         return {
             "live_runs": len(self._live),
             "waiting_runs": len(self._replays),
@@ -163,19 +163,19 @@ class Diagnosing:
                 self.trouble, more = f"the store could not be read for diagnosis: {error}", False
                 self._halt.wait(ERROR_SECONDS)
             spent = self._clock() - began
-            self._give_way(spent)
-            # A replay leaves half of the time to those who ask; records that arrive end the pause.
+            self._throttle(spent)
+            # A replay leaves half of the time to queries; new records end the pause.
             self._wake.wait(min(spent, TICK_SECONDS) if more else TICK_SECONDS)
             self._wake.clear()
 
-    def _give_way(self, spent: float) -> None:
-        """Pause after so many seconds of work, for as long as the store has more to do than it can."""
+    def _throttle(self, spent: float) -> None:
+        """Pause after this many seconds of work while the store is overloaded."""
         until = self._clock() + min(spent * (1 / SHARE - 1), LONGEST_PAUSE)
         while self._busy() and self._clock() < until and not self._halt.is_set():
             self._halt.wait(0.05)
 
     def step(self) -> bool:
-        """Do one piece of work; whether there is more to do at once."""
+        """Do one unit of work; return whether there is more."""
         self._look()
         moved = self._drain()
         now = self._clock()
@@ -193,17 +193,17 @@ class Diagnosing:
         if done is not None:
             self._live[done.id] = done
             self._settle([done])
-        self._let_go(now)
+        self._evict(now)
         return moved or self._replays.is_moving
 
     def _look(self) -> None:
-        """Find out, once, which runs were not diagnosed before this hub started."""
+        """Find, once, the runs that were not diagnosed before this hub started."""
         if not self._looked:
-            self._replays.look()
+            self._replays.find_missed()
             self._looked = True
 
     def _drain(self) -> bool:
-        """Diagnose what was stored since; a run that is not followed yet is replayed."""
+        """Diagnose queued records; a run that is not followed yet is queued for replay."""
         with self._queue_lock:
             batches, missed = list(self._queue), self._missed
             self._queue.clear()
@@ -223,11 +223,11 @@ class Diagnosing:
                 continue
             if not fits:
                 self._live.pop(run, None)
-                self._replays.want(run)
+                self._replays.queue(run)
         return bool(by_run)
 
     def _give_up(self, run: str, error: Exception) -> None:
-        """Diagnose a run no more on which the engine failed: the others go on, and `health` counts it."""
+        """Stop diagnosing a run on which the engine failed; `health` counts it."""
         self._failed[run] = repr(error)
         self._live.pop(run, None)
         self._replays.forget(run)
@@ -237,12 +237,12 @@ class Diagnosing:
             self._judge_silence(each)
 
     def _judge_silence(self, tracked: TrackedRun) -> None:
-        """Tell the engine of processes that are gone, and of the time, unless records may be on their way."""
+        """Report dead processes and the time to the engine, unless records may be in transit."""
         ended = tracked.diagnosis.ended
         found = self._states.silence(tracked.id, ended)
         for rank, attempt, seen in found.dead:
             tracked.diagnosis.died(rank, int(seen * 1e9), attempt)
-        if found.here or (not found.unread and self._clock() - tracked.heard < SILENT_SECONDS):
+        if found.here or (not found.unread and self._clock() - tracked.last_seen < SILENT_SECONDS):
             tracked.tick()
 
     def _store_changed(self, now: float) -> None:
@@ -250,17 +250,17 @@ class Diagnosing:
         self._write(due, {})
         quiet = [
             each for each in self._live.values()
-            if not each.settled and not each.changed and now - each.heard >= SETTLE_SECONDS
+            if not each.settled and not each.changed and now - each.last_seen >= SETTLE_SECONDS
         ]  # fmt: skip
         if quiet:
             self._settle(quiet[:8])
         with self._queue_lock:
             if not self._queue and not self._missed:
                 unstored = {each.id for each in self._live.values() if each.changed}
-                self._waiting = {run for run in self._waiting if run in unstored or self._replays.wants(run)}
+                self._waiting = {run for run in self._waiting if run in unstored or self._replays.is_queued(run)}
 
     def _settle(self, runs: Sequence[TrackedRun]) -> None:
-        """Store the findings of runs with the commit up to which they are diagnosed."""
+        """Store the findings of runs with the last diagnosed commit."""
         commits = {}
         for each in runs:
             extent = extent_of(self._store.engine, each.number)
@@ -286,15 +286,15 @@ class Diagnosing:
         for listener in self.listeners if changed else ():
             try:
                 listener(changed)
-            except Exception as error:  # one who listens must not end the diagnosis
+            except Exception as error:  # a failing listener must not end the diagnosis
                 self.trouble = f"findings could not be passed on: {error!r}"
 
-    def _let_go(self, now: float) -> None:
-        """Keep the states of a bounded number of series: those of the runs heard of last."""
-        order = sorted(self._live.values(), key=lambda each: each.heard)
+    def _evict(self, now: float) -> None:
+        """Evict the least recently active runs when there are too many series."""
+        order = sorted(self._live.values(), key=lambda each: each.last_seen)
         series = sum(each.series for each in order)
         for each in order:
-            idle = now - each.heard > IDLE_SECONDS
+            idle = now - each.last_seen > IDLE_SECONDS
             if not idle and series <= MOST_SERIES and len(self._live) <= MOST_RUNS:
                 break
             self._settle([each])
@@ -303,5 +303,5 @@ class Diagnosing:
 
 
 def _covers(mine: Ranges | None, known: Ranges) -> bool:
-    """Whether all batches of a writer were fed."""
+    """Return whether all batches of a writer were processed."""
     return mine is not None and all(any(a <= first and last <= b for a, b in mine) for first, last in known)

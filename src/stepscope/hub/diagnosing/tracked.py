@@ -1,4 +1,4 @@
-"""One run that is diagnosed as its records arrive: the engine's state, and which batches it has seen."""
+"""A run that is diagnosed as its records arrive: the engine's state, and the batches it has processed."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,20 +11,20 @@ from stepscope.hub.store.write.ledger import Ranges, writer_key
 from stepscope.model.ports import Batch
 
 LATE_NS = 60 * 10**9
-"""A new writer whose records are older than the newest by so much does not fit into the order any more."""
+"""A new writer whose records are this much older than the newest cannot be merged in order."""
 
 
 class TrackedRun:
-    """A run under diagnosis. One thread uses it at a time."""
+    """A run being diagnosed. Not thread-safe."""
 
     def __init__(self, row: RunRow, earlier: Sequence[float] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with the median step times of earlier runs like this one, in seconds."""
+        """Start with the median step times of similar earlier runs, in seconds."""
         self.number, self.id, self.project = row.number, row.id, row.project
         self._clock = clock
         self.diagnosis = Diagnosis(world=max(row.world_size, 1), earlier=earlier)
         self.batches: dict[int, Ranges] = {}
         """The batches that were fed, by writer."""
-        self.heard = clock()
+        self.last_seen = clock()
         """When the last record came."""
         self.stored = -1
         """The engine's count of changes when its findings were last stored."""
@@ -32,20 +32,20 @@ class TrackedRun:
         self.settled = False
         """Whether the store knows that nothing is left to diagnose."""
         self._newest = 0
-        self._told: list[Finding] | None = None
+        self._stored: list[Finding] | None = None
 
     @property
     def series(self) -> int:
-        """How many series the engine keeps."""
+        """The number of series in the engine."""
         return len(self.diagnosis.run.series)
 
     @property
     def changed(self) -> bool:
-        """Whether the findings may differ from what is stored."""
+        """Whether the findings may differ from the stored ones."""
         return self.diagnosis.changes != self.stored
 
     def feed(self, batches: Sequence[Batch]) -> bool:
-        """Diagnose batches, but for those that were fed before; False when a writer comes too late to fit in."""
+        """Diagnose batches that are new; False when a writer is too late to be merged in order."""
         fresh = []
         for batch in batches:
             key = writer_key(batch.writer)
@@ -63,35 +63,35 @@ class TrackedRun:
             world = max(batch.writer.world_size for batch in fresh)
             self.diagnosis.run.world = max(world, self.diagnosis.run.world)
             if len({batch.writer.id for batch in fresh}) == 1:
-                self._take_as_written(fresh)
+                self._take_in_order(fresh)
             else:
                 self.take(in_order(fresh))
-            self.heard, self.settled = self._clock(), False
+            self.last_seen, self.settled = self._clock(), False
         return True
 
-    def _take_as_written(self, batches: Sequence[Batch]) -> None:
-        """Diagnose batches of one writer: they are in order."""
+    def _take_in_order(self, batches: Sequence[Batch]) -> None:
+        """Diagnose batches of one writer, which are in order."""
         for who, _, records in batches:
             watched = [record for record in records if is_watched(record)]
             self.diagnosis.feed_many(who.rank, watched, who.attempt, who.host)
             self._newest = max([self._newest, *map(written_at, watched)])
 
     def take(self, records: Iterable[Written]) -> None:
-        """Diagnose records that are in order."""
+        """Diagnose records, which must be in order."""
         feed = self.diagnosis.feed
         for at, rank, attempt, host, record in records:
             feed(rank, record, attempt, host)
             self._newest = max(self._newest, at)
 
     def tick(self) -> None:
-        """Tell the engine what time it is by the clock of the records."""
-        self.diagnosis.tick(self._newest + int((self._clock() - self.heard) * 1e9))
+        """Advance the engine to the current time, by the clock of the records."""
+        self.diagnosis.tick(self._newest + int((self._clock() - self.last_seen) * 1e9))
 
     def findings(self) -> list[Finding]:
-        """What is wrong so far."""
+        """Return the findings so far."""
         return self.diagnosis.findings()
 
     def remember(self, found: list[Finding]) -> bool:
-        """Remember what is stored; whether it differs from what was stored before."""
-        told, self._told = self._told, found
-        return found != (told or [])
+        """Remember the stored findings; return whether they changed."""
+        before, self._stored = self._stored, found
+        return found != (before or [])

@@ -36,12 +36,12 @@ from stepscope.model.records import Metric, Record
 from stepscope.wire.plain import word
 
 MOST_POINTS = 500_000
-"""Points that a preview reads; of more, the latest are left out and that is said."""
+"""The most points that a preview reads; the latest are left out, and the response says so."""
 MOST_SHOWN = 200
 
 
 class Text(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request that brings rules."""
+    """The body of a request with rules."""
 
     yaml: str
 
@@ -130,7 +130,7 @@ class _Records:
         self.complete = True
 
     def read(self) -> Iterator[tuple[Writer, Record]]:
-        """Yield them; at most so many are read."""
+        """Yield the points, up to a limit."""
         row = self._row
         writers: dict[int, Writer] = {}
         found: list[tuple[int, int, int, str, float]] = []

@@ -21,7 +21,7 @@ _LOG_FIELDS = ("time", "step", "rank", "severity", "name")
 
 
 def take(engine: Engine, alert: Alert) -> dict[str, Any] | None:
-    """Read what explains an alert; None when its run is not stored."""
+    """Read the snapshot of an alert; None when its run is not stored."""
     number = run_number(engine, alert.subject.run)
     if number is None:
         return None
@@ -45,7 +45,7 @@ def take(engine: Engine, alert: Alert) -> dict[str, Any] | None:
 
 
 def _values(engine: Engine, number: int, alert: Alert, step: int | None) -> dict[str, Any] | None:
-    """The metric of the alert around its step: where it has no step, the latest values."""
+    """Read the alert's metric around its step; without a step, the latest values."""
     if not alert.subject.key:
         return None
     bounds: dict[str, Any] = {"x": "time", "start": alert.began - 10 * AROUND_NS, "end": alert.changed + AROUND_NS}

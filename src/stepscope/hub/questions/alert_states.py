@@ -51,16 +51,16 @@ _decode_mark = msgspec.json.Decoder(NewMark).decode
 
 
 def alerting(reader: Reader) -> Alerting:
-    """The alerts of the hub; Refused where none runs."""
+    """Return the alerting service; Refused without a running hub."""
     if reader.alerting is None:
         raise not_found("alerts are kept by a hub, and none runs here")
     return reader.alerting
 
 
 def for_all_projects(reader: Reader) -> Alerting:
-    """The alerts of the hub, for a change that concerns all projects; Refused to a token that reaches one."""
+    """Return the alerting service for a change that affects all projects; Refused for a token limited to one."""
     if reader.project is not None:
-        raise forbidden("this concerns all projects and this token reaches one only")
+        raise forbidden("this change affects all projects, and this token is limited to one")
     return alerting(reader)
 
 

@@ -12,10 +12,10 @@ from stepscope.hub.store.series_catalog import SeriesRow, find_series, read_tota
 from stepscope.model import names
 from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
 
-_SAID = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
+_BUCKET_NAME = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
 _KNOWN = ", ".join(literal.text(name) for name in names.SPAN_BUCKETS)
 _WORDS = ", ".join(literal.text(bucket) for bucket in names.BUCKETS)
-_BUCKETED = f"({_SAID} IN ({_WORDS}) OR name IN ({_KNOWN}))"
+_BUCKETED = f"({_BUCKET_NAME} IN ({_WORDS}) OR name IN ({_KNOWN}))"
 _OURS = ("stepscope/", "system/")
 MOST_TOKENS = 200_000
 """The most points of a token metric that are read in order."""
@@ -47,15 +47,15 @@ def _spans(engine: Engine, run: int, sums: Sums) -> None:
             f"""SELECT rank, attempt, min(time) AS a, max(time + duration) AS b,
                 countIf(name = {literal.text(names.SPAN_STEP)}) AS n
             FROM spans WHERE run = {run} GROUP BY rank, attempt""",
-            f"""SELECT name, {_SAID} AS said, sum(duration) AS total FROM spans
-            WHERE run = {run} AND {_BUCKETED} GROUP BY name, said""",
-            # What lies right below each bucketed span; old servers have trouble with joins, and none with this.
-            f"""SELECT n AS name, s AS said, sum(below) AS total FROM
+            f"""SELECT name, {_BUCKET_NAME} AS bucket, sum(duration) AS total FROM spans
+            WHERE run = {run} AND {_BUCKETED} GROUP BY name, bucket""",
+            # The direct children of each bucketed span; old servers have problems with joins, but not with this.
+            f"""SELECT n AS name, s AS bucket, sum(below) AS total FROM
                 (SELECT id, max(called) AS n, max(word) AS s, sum(lasted) AS below FROM
                     (SELECT parent_id AS id, '' AS called, '' AS word, duration AS lasted FROM spans
                         WHERE run = {run} AND {_BUCKETED}
                     UNION ALL
-                    SELECT span_id AS id, name AS called, {_SAID} AS word, toInt64(0) AS lasted FROM spans
+                    SELECT span_id AS id, name AS called, {_BUCKET_NAME} AS word, toInt64(0) AS lasted FROM spans
                         WHERE run = {run} AND {_BUCKETED})
                 GROUP BY id)
             WHERE n != '' GROUP BY n, s""",
@@ -103,7 +103,7 @@ def _tokens(engine: Engine, counting: list[int], catalog: Mapping[int, SeriesRow
     for series, attempt, n, total, low, high in rows:
         info, (rises, falls) = catalog[series], moves.get((series, attempt), (0, 0))
         count = sums.tokens.setdefault((info.key, (info.rank, attempt)), TokenCount())
-        # Lines of one key that differ in their attributes are added up; together they are no counter.
+        # Series of one key with different attributes are summed; the sum is not a counter.
         count.falls += falls + (count.points > 0)
         count.rises += rises
         count.points, count.total = count.points + n, count.total + total

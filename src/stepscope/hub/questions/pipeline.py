@@ -14,7 +14,7 @@ MOST_LOTS = 200
 
 
 class SinkReport(msgspec.Struct, frozen=True):
-    """What a shipper last wrote of a sink; its other fields are its own."""
+    """The latest report of a shipper about a sink; its other fields are passed through."""
 
     sink: str
     place: str = ""
@@ -25,7 +25,7 @@ class SinkReport(msgspec.Struct, frozen=True):
 
 
 class RefusedLot(msgspec.Struct, frozen=True):
-    """Records that were set aside together."""
+    """Records that were quarantined together."""
 
     id: str
     sink: str

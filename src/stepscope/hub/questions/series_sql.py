@@ -164,7 +164,7 @@ class Plan:
         mean of a mark is that of the ranks, each by its own mean.
         """
         slot = max(2 * (self.high - self.low) * ranks // max(total, 1), 1)
-        # What is left of a slot at the end belongs to the one before: not all ranks are in it.
+        # An incomplete slot at the end is merged into the one before: some ranks are missing in it.
         most = max((self.high - self.low) // slot - 1, 0)
         place = f"if(step > {NO_STEP}, step, least(intDiv(time - ({self.low}), {slot}), {most}))"
         by_rank = f"""SELECT {place} AS place, attempt, step > {NO_STEP} AS stepped, series, min(time) AS at,
@@ -173,7 +173,7 @@ class Plan:
         marks = f"""SELECT min(at) AS x, sum(n) AS points, countIf(good > 0) > 0 AS g, minIf(low, good > 0) AS l,
                 maxIf(high, good > 0) AS h, if(g, avgIf(sum / good, good > 0), 0) AS m, groupBitOr(flags) AS f
             FROM ({by_rank}) GROUP BY place, attempt, stepped"""
-        # With a mark for each there is nothing to cut.
+        # One mark per point: no buckets needed.
         width = 1 if total <= self._query.points * ranks else -(-(self.high - self.low + 1) // self._query.points)
         found = self._engine.query(
             f"""SELECT intDiv(x - ({self.low}), {width}) AS bucket, sum(points) AS count, min(x) AS first_x,

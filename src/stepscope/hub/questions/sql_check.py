@@ -22,14 +22,14 @@ KEYWORDS = _words(
     HOUR DAY WEEK MONTH YEAR OVER PARTITION ROWS RANGE UNBOUNDED PRECEDING FOLLOWING CURRENT ROW WINDOW EXISTS
     TRUE FALSE"""
 )
-"""What may stand before a parenthesis or a string without being a function."""
+"""Keywords that may precede a parenthesis or a string without being a function."""
 CLOSED = _words(
     """SETTINGS FORMAT INTO OUTFILE INFILE INSERT UPDATE DELETE ALTER CREATE DROP TRUNCATE RENAME EXCHANGE ATTACH
     DETACH OPTIMIZE SYSTEM SET USE KILL GRANT REVOKE SHOW DESCRIBE EXPLAIN BACKUP RESTORE WATCH CHECK MOVE EXECUTE
     INFORMATION_SCHEMA DEFAULT STEPSCOPE APPLY REPLACE COLUMNS VIEW DICTIONARY DATABASE TABLE FUNCTION SAMPLE QUALIFY
     INTERPOLATE TEMPORARY RECURSIVE MATERIALIZED VALUES TRIM EXTRACT CURRENT_USER USER COLLATE"""
 )
-"""Words that lead out of a SELECT over our tables; none of them is a column of ours."""
+"""Words that reach outside a SELECT over our tables; none is the name of a column."""
 _AGGREGATES = _words(
     """count sum avg min max any anylast argmin argmax uniq uniqexact uniqcombined uniqhll12 median
     quantile quantiles quantileexact quantilesexact quantiletiming quantiletdigest quantiledeterministic
@@ -66,26 +66,26 @@ _PLAIN = _words(
     decimal32 decimal64 decimal128"""
 )
 FUNCTIONS = _COMBINED | _PLAIN
-"""Functions that only compute, in small letters."""
+"""Pure functions, in lower case."""
 REDUCERS = _COMBINED - frozenset(name for name in _COMBINED if name.endswith("merge"))
-"""Aggregate functions that `arrayReduce` may apply, in small letters."""
+"""Aggregate functions that `arrayReduce` may apply, in lower case."""
 TYPES = _words(
     """bool uint8 uint16 uint32 uint64 uint128 uint256 int8 int16 int32 int64 int128 int256 float32 float64 string
     fixedstring uuid ipv4 ipv6 date date32 datetime datetime64 decimal decimal32 decimal64 decimal128 array tuple
     nullable lowcardinality utc"""
 )
-"""Words of a type that a value may be cast to, in small letters."""
+"""Words in the types that a value may be cast to, in lower case."""
 OPERATORS = _words(
     """lambda exists globalin globalnotin isnotdistinctfrom isdistinctfrom notilike arraydot singlevalueornull
     nullin notnullin"""
 )
-"""Functions that the parser makes of operators."""
+"""Functions that the parser substitutes for operators."""
 NODES = _words(
     """SelectWithUnionQuery SelectQuery SelectIntersectExceptQuery ExpressionList Identifier TableIdentifier Literal
     Function Asterisk QualifiedAsterisk Subquery TablesInSelectQuery TablesInSelectQueryElement TableExpression
     TableJoin ArrayJoin OrderByElement WindowDefinition WindowListElement DataType"""
 )
-"""Nodes of the engine's syntax tree that such a SELECT is made of."""
+"""Allowed nodes of the engine's syntax tree."""
 LONGEST = 20_000
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+)
@@ -158,7 +158,7 @@ def _tokens(statement: str) -> Iterator[Token]:
 
 
 def _check_words(tokens: list[Token]) -> None:
-    """Names before a parenthesis are listed functions; no word is one that leads out of the store."""
+    """Check that function names are listed and that no word reaches outside the store."""
     for token, following in zip(tokens, [*tokens[1:], Token("end", "")], strict=True):
         if token.kind == "text" and following.kind == "text":
             raise Forbidden("two strings in a row are not allowed")
@@ -176,7 +176,7 @@ def _check_words(tokens: list[Token]) -> None:
 
 
 def _check_tables(tokens: list[Token]) -> None:
-    """Where a table is named it is one of ours or a subquery; a dot follows only names that we know."""
+    """Check that tables are our own or subqueries, and that dots follow known names only."""
     expecting = [False]
     in_from = [False]
     aliases = _aliases(tokens)
@@ -215,7 +215,7 @@ def _check_subquery(tokens: list[Token], index: int) -> None:
 
 
 def _aliases(tokens: list[Token]) -> set[str]:
-    """Words that name something inside the statement: behind AS, behind a table, behind a parenthesis."""
+    """Return the aliases defined in the statement: after AS, a table or a parenthesis."""
     found = set(PUBLIC)
     for before, token in pairwise(tokens):
         named = before.word == "AS" or before.text == ")" or before.text in PUBLIC
@@ -233,7 +233,7 @@ _NODE = re.compile(r"^ *(\w+)(?: (.*?))?(?: \(alias .*\))?(?: \(children \d+\))?
 
 
 def _check_tree(engine: Engine, statement: str) -> None:
-    """Compare with what the engine's parser makes of it: nodes, functions and tables must be known ones."""
+    """Check the syntax tree of the engine's own parser: nodes, functions and tables must be listed."""
     try:
         tree = engine.tree(statement)
     except EngineError as error:
@@ -268,7 +268,7 @@ def _node(line: str) -> Node:
 
 
 def _arguments(nodes: list[Node], index: int) -> list[Node]:
-    """The arguments of a function, which lie two levels below it."""
+    """Return the arguments of a function, which are two levels below it."""
     found = []
     for node in nodes[index + 1 :]:
         if node.depth <= nodes[index].depth:

@@ -45,7 +45,7 @@ class StepValue(Struct, frozen=True):
     mean: float
     std: float
     before: int
-    """How many finite values of the steps before make up `mean` and `std`."""
+    """The number of earlier finite values in `mean` and `std`."""
 
 
 class Reading(Struct, frozen=True):
@@ -73,7 +73,7 @@ class StepView(Struct, frozen=True):
     begin: int
     end: int
     duration: int
-    """How long it took on the rank that took longest: clocks of different machines are not compared."""
+    """The duration on the slowest rank; clocks of different machines are not compared."""
     values: list[StepValue]
     spans: list[SpanRow]
     open: list[SpanRow]
@@ -99,7 +99,7 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
     came |= {row.attempt for row in (*logs, *alerts)}
     spans = _newest(spans) if attempt is None else _of(attempt, spans)
     begun, logs, alerts = _of(attempt, begun), _of(attempt, logs), _of(attempt, alerts)
-    # A reading that only an earlier attempt made at this step is shown, but says nothing about how long the step took.
+    # A reading that only an earlier attempt made at this step is shown, but does not count for the step's duration.
     present = {row.attempt for row in spans} or {max((value.attempt for value in values), default=0)}
     times = [row.span.time for row in spans] + [value.time for value in values if value.attempt in present]
     times = times or [row.record.time for row in (*logs, *alerts)]
@@ -165,7 +165,7 @@ def _values(
     engine: Engine, run: int, step: int, window: int, catalog: dict[int, SeriesRow], attempt: int | None
 ) -> list[StepValue]:
     low = max(step - window, FIRST_STEP)
-    # What is usual in an attempt is also what those before it did, up to where it began again.
+    # The baseline of an attempt includes earlier attempts up to the step at which it resumed.
     known = "1" if attempt is None else f"(attempt = {attempt} OR attempt < {attempt} AND step < {step})"
     one_each = f"""SELECT series, step, argMax(value, (attempt, time)) AS v, argMax(time, (attempt, time)) AS t,
             max(attempt) AS a, count() AS logged
@@ -216,7 +216,7 @@ def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: 
 
 
 def _beside(engine: Engine, step: int, tables: dict[str, str], low: int, high: int) -> Sides:
-    """The last step before one and the first after it between two, in some tables with a condition each."""
+    """Return the last step before and the first after a step within bounds, over tables with a condition each."""
     between = f"step BETWEEN {max(low, FIRST_STEP)} AND {min(high, LAST_STEP)}"
     parts = [f"SELECT {_sides(step)} FROM {table} WHERE {where} AND {between}" for table, where in tables.items()]
     found: Sides = (None, None)
@@ -226,7 +226,7 @@ def _beside(engine: Engine, step: int, tables: dict[str, str], low: int, high: i
 
 
 def _sides(step: int, of: str = "1") -> str:
-    """The columns that tell the steps beside one, of the rows for which a condition holds."""
+    """Return the columns for the neighbouring steps among the rows that match a condition."""
     before, after = f"step < {step} AND {of}", f"step > {step} AND {of}"
     return f"countIf({before}), maxIf(step, {before}), countIf({after}), minIf(step, {after})"
 
@@ -254,7 +254,7 @@ def _system(engine: Engine, run: int, begin: int, end: int, catalog: dict[int, S
 
 
 Reason = Literal["alert", "failed span", "not finite", "error log"]
-"""The first of those that hold at a step is told, whichever way one came to it."""
+"""The first that applies to a step is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def nearest_anomalies(engine: Engine, run: int, step: int) -> tuple[Anomaly | No
     rows = sorted(engine.query(" UNION ALL ".join(parts)).rows())
     befores = [Anomaly(before, _REASONS[reason], attempt) for reason, some, before, attempt, *_ in rows if some]
     afters = [Anomaly(after, _REASONS[reason], attempt) for reason, *_, some, after, attempt in rows if some]
-    # Of several at one step the first is taken: they are in the order of their reasons.
+    # Of several at one step the first is used: they are ordered by reason.
     return max(befores, key=_step, default=None), min(afters, key=_step, default=None)
 
 
