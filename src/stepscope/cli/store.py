@@ -1,11 +1,15 @@
-"""`stepscope store info|check|compact`: inspect, check and compact the hub's store."""
+"""`stepscope store info|check|compact|migrate`: inspect, check, compact and move the hub's store."""
 
 import argparse
+import hashlib
+import socket
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
+from stepscope.cli.progress import progress
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps, plain
@@ -15,17 +19,24 @@ if TYPE_CHECKING:
     from stepscope.hub.store.store import Store
 
 SOUND, DAMAGED = 0, 1
+_NEEDED = "this needs the hub's packages: pip install 'stepscope[hub]'"
 SHOWN = 10
 _HEAD = ("TABLE", ">ROWS", ">BYTES", ">PARTS")
 
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "store", "inspect, check and compact the hub's store while no hub runs", show_info)
-    verbs = made.add_subparsers(metavar="info|check|compact")
+    made = add_command(
+        commands, "store", "inspect, check, compact and move the hub's store while no hub runs", show_info
+    )
+    verbs = made.add_subparsers(metavar="info|check|compact|migrate")
     verbs.add_parser("info", help="tables, rows, bytes, times, schema").set_defaults(command=show_info)
     verbs.add_parser("check", help="read every part; 1 when something is wrong").set_defaults(command=check)
     verbs.add_parser("compact", help="merge all parts, and say the bytes saved").set_defaults(command=compact)
+    move = verbs.add_parser("migrate", help="copy a store: a home folder or clickhouse://...; to be run again if cut")
+    move.add_argument("source", metavar="FROM", help="a home folder, or the address of a ClickHouse server or cluster")
+    move.add_argument("target", metavar="TO", help="the same; one of the two must be an address")
+    move.set_defaults(command=migrate)
     add_to_verbs(verbs)
 
 
@@ -91,9 +102,44 @@ def compact(args: argparse.Namespace) -> int:
     return SOUND
 
 
+def migrate(args: argparse.Namespace) -> int:
+    """Copy a store, and compare the copy."""
+    try:
+        from stepscope.hub.home_store import held
+        from stepscope.hub.store import migration
+        from stepscope.hub.store.address import is_address, parse
+    except ImportError as error:
+        raise ConfigError(f"{_NEEDED} ({error.name})") from error
+    ends = [
+        str(parse(end)) if is_address(end) else str(Path(end).expanduser().absolute())
+        for end in (args.source, args.target)
+    ]
+    if not any(map(is_address, ends)) or ends[0] == ends[1]:
+        raise ConfigError(
+            "one of the two must be clickhouse://...: the store in a home folder is moved with the folder"
+        )
+    hub = hashlib.sha256(f"migrate {ends} {socket.gethostname()}".encode()).hexdigest()[:16]  # the same when run again
+    with (
+        held(args.source, hub, must_exist=True) as source,
+        held(args.target, hub, must_exist=False) as target,
+        progress() as show,
+    ):
+        migration.refuse_unfinished(source.engine)
+        done = migration.migrate(source, target, ends[0], lambda table, rows, total: show(table, rows, total, "rows"))
+    if args.json:
+        tables = [{"name": each.name, "rows": each.rows, "copied": each.copied} for each in done.tables]
+        counts = {"runs": done.runs, "rows": done.rows, "copied": done.copied}
+        print(dumps({"source": ends[0], "target": ends[1], **counts, "tables": tables}))
+        return SOUND
+    rows = [[each.name, formatting.count(each.rows), formatting.count(each.copied)] for each in done.tables]
+    print("\n".join(text.table(("TABLE", ">ROWS", ">COPIED"), rows)))
+    print(f"{formatting.count(done.runs)} runs are in {ends[1]}; rows and checksums of each are those of {ends[0]}")
+    return SOUND
+
+
 def _opened(args: argparse.Namespace) -> AbstractContextManager["Store"]:
     try:
         from stepscope.hub.home_store import opened
     except ImportError as error:
-        raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
+        raise ConfigError(f"{_NEEDED} ({error.name})") from error
     return opened(home_of(args))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stepscope.hub.home import HubHome
 from stepscope.hub.store import address
+from stepscope.hub.store.migration import refuse_unfinished
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.model.errors import ConfigError
 
@@ -20,9 +21,20 @@ def store_address(given: str | None = None) -> str:
 
 
 def open_home_store(place: HubHome, where: str = "") -> Store:
-    """Open the store of a home; one other than before, or a new one, makes every journal be read again."""
-    if where:
-        return _open_server(place, where)
+    """Open the store of a home; one other than before, or a new one, makes every journal be read again.
+
+    ConfigError for one that is an incomplete copy of another.
+    """
+    store = _open_server(place, where) if where else _open_folder(place)
+    try:
+        refuse_unfinished(store.engine)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _open_folder(place: HubHome) -> Store:
     if not place.store.exists() or place.read_from not in ("", _EMBEDDED):
         place.forget_cursors(_EMBEDDED)
     with _quiet():
@@ -54,6 +66,23 @@ def opened(home: Path) -> Iterator[Store]:
         place = HubHome(home)
         undo.callback(place.close)
         store = open_home_store(place, where)
+        undo.callback(store.close)
+        yield store
+
+
+@contextlib.contextmanager
+def held(where: str, hub: str, *, must_exist: bool) -> Iterator[Store]:
+    """Hold the store of a home folder or at an address, which no hub may have open."""
+    with contextlib.ExitStack() as undo:
+        if address.is_address(where):
+            store = open_server(where, hub=hub)
+        else:
+            home = Path(where).expanduser().absolute()
+            if must_exist and not (home / "hub" / "store").is_dir():
+                raise ConfigError(f"there is no store in {home}: name a home folder, or an address: {address.EXAMPLE}")
+            place = HubHome(home)
+            undo.callback(place.close)
+            store = _open_folder(place)
         undo.callback(store.close)
         yield store
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.fingerprint import of_runs
 from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUBLIC, SECOND
 from stepscope.hub.store.store import Store
 
@@ -256,15 +257,11 @@ def _drop(engine: Engine, runs: set[int]) -> None:
     eras = {run // ERA for run in runs} - staying
     partial = {run for run in runs if run // ERA not in eras}
     for table in BY_SERIES:
-        _clear(engine, table, eras, _of_series(partial))
+        _clear(engine, table, eras, of_runs(table, partial) if partial else "")
     for table in BY_RUN:
         by_era = table not in ("series", "writers", "runs")
         chosen = partial if by_era else runs
-        _clear(engine, table, eras if by_era else (), f"run IN {literal.integers(chosen)}" if chosen else "")
-
-
-def _of_series(runs: Iterable[int]) -> str:
-    return " OR ".join(f"series BETWEEN {run << 32} AND {(run << 32) + 0xFFFFFFFF}" for run in sorted(runs))
+        _clear(engine, table, eras if by_era else (), of_runs(table, chosen) if chosen else "")
 
 
 def _clear(engine: Engine, table: str, eras: Iterable[int], rows: str) -> None:
