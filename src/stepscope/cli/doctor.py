@@ -30,7 +30,7 @@ from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
 from stepscope.sdk.sink_worker import Report
 from stepscope.wire import frames
-from stepscope.wire.plain import dumps
+from stepscope.wire.plain import dumps, plain
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _PACKAGES = ("msgspec", "opentelemetry-api", "PyYAML", "psutil", "torch")
@@ -180,6 +180,51 @@ def check_delivery(home: Path) -> Iterator[Finding]:
             yield Finding(WARN, "delivery", message, report)
 
 
+def check_hub(home: Path) -> Iterator[Finding]:
+    """Whether the hub of this home works; without one, whether the store that STEPSCOPE_STORE names answers."""
+    try:
+        from stepscope.hub.client import HubError, open_http_client
+        from stepscope.hub.home_store import store_address
+    except ImportError:
+        return
+    client = open_http_client(home, timeout=10.0)
+    if client is None:
+        yield from _check_store(store_address())
+        return
+    try:
+        health = client.get("/api/health")
+    except HubError as error:
+        yield Finding(WARN, "hub", str(error))
+        return
+    trouble = health["trouble"]
+    yield Finding(WARN if trouble else OK, "hub", trouble or "works", {"status": health["status"], "trouble": trouble})
+    if health.get("cluster"):
+        cluster = health["cluster"]
+        away, down = len(cluster["missing_shards"]), len(cluster["servers_down"])
+        message = f"{cluster['shards'] - away} of {cluster['shards']} shards answer, {down} servers are down"
+        yield Finding(WARN if away or down or not cluster["zookeeper"] else OK, "cluster", message, cluster)
+
+
+def _check_store(where: str) -> Iterator[Finding]:
+    if not where:
+        return
+    try:
+        from stepscope.hub.store.address import parse
+        from stepscope.hub.store.engine import EngineError
+        from stepscope.hub.store.server import Server
+    except ImportError as error:
+        yield Finding(WARN, "store", f"pip install 'stepscope[cluster]' ({error.name} is missing)")
+        return
+    try:
+        with contextlib.closing(Server(parse(where))) as server:
+            state = server.cluster_state()
+    except (ConfigError, EngineError) as error:
+        yield Finding(WARN, "store", str(error))
+        return
+    trouble = state.trouble if state is not None else ""
+    yield Finding(WARN if trouble else OK, "store", trouble or f"{parse(where)} answers", plain(state))
+
+
 def check_quarantine(home: Path) -> Iterator[Finding]:
     """What sinks rejected, and why."""
     for sink in quarantined(home):
@@ -223,6 +268,7 @@ CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     check_home,
     check_journals,
     check_delivery,
+    check_hub,
     check_quarantine,
     check_probes,
     check_launcher,

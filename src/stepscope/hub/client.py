@@ -5,14 +5,16 @@ import getpass
 import http.client
 import json
 import os
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from stepscope.hub.home import HubHome, address_of
+from stepscope.hub.store.missing_shards import PARTIAL_HEADER
 from stepscope.journal.resolve_run import PROBES, choose
 from stepscope.model.errors import ConfigError, StepscopeError
 
@@ -78,8 +80,15 @@ class HttpClient:
     trouble = ""
     """Empty: a hub reports missing records itself, in its health."""
 
-    def __init__(self, address: str, token: str = "", timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str = "",
+        timeout: float = 60.0,
+        warn: Callable[[str], object] = lambda text: sys.stderr.write(text + "\n"),
+    ) -> None:
         self._address = address.rstrip("/")
+        self._warn, self._missing = warn, ""
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = timeout
 
@@ -133,11 +142,19 @@ class HttpClient:
             headers = {**headers, USER_HEADER: user()}
         request = urllib.request.Request(url, body, headers, method=method)
         try:
-            return urllib.request.urlopen(request, timeout=self._timeout)
+            answer = urllib.request.urlopen(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
             raise HubError(self._error_text(error)) from None
         except OSError as error:
             raise HubError(f"the hub at {self._address} does not answer: {error}") from None
+        self._note_partial(answer.headers.get(PARTIAL_HEADER, ""))
+        return answer
+
+    def _note_partial(self, missing: str) -> None:
+        """Say once that answers lack shards of the store."""
+        if missing and missing != self._missing:
+            self._warn(f"stepscope: the answer lacks {missing} of the store, which does not answer")
+        self._missing = missing
 
     def _error_text(self, error: urllib.error.HTTPError) -> str:
         try:

@@ -90,9 +90,22 @@ def families(counts: Mapping[Label, int], health: Mapping[str, Any]) -> list[Fam
         value = health.get(part, {}).get(field)
         if value is not None:
             made.append(Family(f"stepscope_hub_{name}", "gauge", text, [({}, value)]))
+    made += _cluster(health.get("cluster"))
     made.append(Family("stepscope_hub_up", "gauge", "Whether the hub works.", [({}, health.get("status") == "ok")]))
     runs = [({"state": state}, count) for state, count in health.get("runs", {}).items()]
     return [*made, Family("stepscope_hub_runs", "gauge", "Run counts by state.", runs)]
+
+
+def _cluster(cluster: Mapping[str, Any] | None) -> list[Family]:
+    if cluster is None:
+        return []
+    values = {
+        "cluster_shards": ("Shards of the store.", cluster["shards"]),
+        "cluster_shards_missing": ("Shards of which no replica answers.", len(cluster["missing_shards"])),
+        "cluster_servers_down": ("Servers of the store that do not answer.", len(cluster["servers_down"])),
+        "cluster_zookeeper_up": ("Whether ZooKeeper answers the servers.", cluster["zookeeper"]),
+    }
+    return [Family(f"stepscope_hub_{name}", "gauge", text, [({}, value)]) for name, (text, value) in values.items()]
 
 
 def _counted(counts: Mapping[Label, int], outcome: str) -> list[tuple[Mapping[str, str], int]]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
 from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
@@ -25,6 +27,7 @@ from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.sources import FolderReceiver, GroupReader, IntakeReader
+from stepscope.hub.store.cluster_state import ClusterState
 from stepscope.hub.store.engine import Damaged, Engine, EngineError
 from stepscope.hub.store.lease import BEAT_SECONDS
 from stepscope.hub.store.maintenance import info, lost, retain
@@ -42,6 +45,7 @@ from stepscope.wire.openmetrics import Family
 
 _SIZE_SECONDS = 10.0
 _BEHIND_SECONDS = 2.0
+_CLUSTER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,12 @@ class HubOptions:
 class Hub:
     """A hub on an open home and store. `start` begins to move records, `close` ends in order."""
 
+    cluster: ClusterState | None = None
+    """What of the store's cluster answers, as last looked at; None when it is not on one."""
+    _cluster_watch: Periodic | None = None
+    _deletions_left = True
+    """Whether rows of deleted runs may be in the store."""
+
     def __init__(self, options: HubOptions, home: HubHome, store: Store, tokens: Tokens) -> None:
         self.options = options
         self.home = home
@@ -109,7 +119,7 @@ class Hub:
         )
         self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask_batch, only=options.only_run)
         self.edits = Edits(home.home)
-        finish_deletions(home.home, self.edits, store)
+        self._finish_deletions()
         store.is_deleted = self.edits.covers
         groups = GroupReader(
             *((self.intake_reader, self.folder), cursors, self.counters), check=home.check, is_deleted=self.edits.covers
@@ -173,6 +183,8 @@ class Hub:
         self.diagnosing.start()
         if self.store.folder is None:
             self.heartbeat.start()
+            self._cluster_watch = Periodic(self._look_at_cluster, first=0.0, every=_CLUSTER_SECONDS)
+            self._cluster_watch.start()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
 
@@ -191,13 +203,22 @@ class Hub:
         self.alerting.stop()
         self.upkeep.stop()
         self.heartbeat.stop()
+        if self._cluster_watch is not None:
+            self._cluster_watch.stop()
         _call_once(self.ending)
         self.store.close()
         self.home.close()
 
     def delete_run(self, row: RunRow, who: str) -> Deleted:
         """Delete a run that is not running, and return what that freed."""
-        deleted = delete_run(self.home.home, self.edits, row.id, who, self.store)
+        try:
+            deleted = delete_run(self.home.home, self.edits, row.id, who, self.store)
+        except EngineError as error:
+            if not error.passing:
+                raise
+            self._deletions_left = True
+            message = f"{row.id} is marked as deleted, and its rows are deleted as soon as the store can: {error}"
+            raise Retry(message, after=30.0) from error
         self.presence.forget(row.id)
         self.diagnosing.forget(row.id)
         return deleted
@@ -210,6 +231,20 @@ class Hub:
     def note_damage(self, message: str) -> None:
         """Record what is damaged in the store, for health."""
         self.damage = message
+
+    def _look_at_cluster(self) -> None:
+        self.cluster = self.engine.cluster_state()
+        if self._deletions_left:
+            self._finish_deletions()
+
+    def _finish_deletions(self) -> None:
+        """Delete what is left of deleted runs, now or, while a part of the store is away, later."""
+        try:
+            finish_deletions(self.home.home, self.edits, self.store)
+            self._deletions_left = False
+        except EngineError as error:
+            if not error.passing:
+                raise
 
     def _retain(self) -> None:
         keep, most = self.options.keep_seconds, self.options.max_bytes
@@ -227,7 +262,11 @@ class Hub:
     def health(self) -> dict[str, Any]:
         """The hub's health."""
         runs = self._runs_by_state()
-        parts = (self.intake.trouble, self.damage, self.pump.trouble, self.upkeep.trouble, self.heartbeat.trouble)
+        cluster = self.cluster
+        parts = (
+            *(self.intake.trouble, self.damage, cluster.trouble if cluster is not None else "", self.pump.trouble),
+            *(self.upkeep.trouble, self.heartbeat.trouble),
+        )
         trouble = self.home.trouble() or next(filter(None, parts), "")
         return {
             "status": "ok" if not trouble else "degraded",
@@ -246,6 +285,7 @@ class Hub:
                 "bytes": self._store_bytes(),
                 "expired_runs": self.expired,
             },
+            "cluster": None if cluster is None else to_builtins(cluster),
             "folder": {"writers": self.folder.writers},
             "diagnosis": self.diagnosing.health(),
             "runs": runs,

@@ -14,6 +14,7 @@ from stepscope.hub.questions import (
     goodput,
     logs,
     metric_keys,
+    partial,
     pipeline,
     quantiles,
     runs,
@@ -26,7 +27,7 @@ from stepscope.hub.questions import (
 )
 from stepscope.hub.questions.endpoint import Endpoint
 from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import ERROR
+from stepscope.hub.questions.schemas import ERROR, Schema
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *step.ENDPOINTS,
@@ -90,6 +91,13 @@ def document(endpoints: Iterable[Endpoint], version: str, extra: dict[str, Any] 
     }
 
 
+def _with_partial(schema: Schema) -> Schema:
+    """The schema of an answer with the field that every JSON object may have."""
+    if "properties" not in schema:
+        return schema
+    return {**schema, "properties": {**schema["properties"], partial.FIELD: partial.SCHEMA}}
+
+
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": endpoint.name,
@@ -98,7 +106,9 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "responses": {
             "200": {
                 "description": "The answer.",
-                "content": {media_type: {"schema": endpoint.schema} for media_type in endpoint.media_types},
+                "content": {
+                    media_type: {"schema": _with_partial(endpoint.schema)} for media_type in endpoint.media_types
+                },
             },
             **errors(),
         },

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, TypedDict
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from stepscope.hub.live import Live
-from stepscope.hub.questions import params
+from stepscope.hub.questions import params, partial
 from stepscope.hub.questions.alert_snapshot import take as take_snapshot
 from stepscope.hub.questions.endpoint import Endpoint, Lane, Reader, Stream
 from stepscope.hub.questions.live_events import PATH, LiveEvents, describe
@@ -24,6 +23,7 @@ from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub
 from stepscope.hub.store.engine import Damaged, EngineError, Stop
+from stepscope.hub.store.missing_shards import MissingShards, partial_answers
 from stepscope.hub.threads import Workers
 
 USER = "x-stepscope-user"
@@ -102,21 +102,34 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
 
 
 def _respond(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Response:
-    found = _answer(source, endpoint, request, body, stop)
-    if isinstance(found, Stream):
-        headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
+    with partial.partial_reads(endpoint.method) as missing:
+        found = _answer(source, endpoint, request, body, stop)
+        if not isinstance(found, Stream):
+            return _with_headers(Response(partial.encode(found, missing), media_type="application/json"), missing)
         # The first piece is read before the answer begins, while it can still be an error.
-        pieces = itertools.chain([next(found.pieces, b"")], found.pieces)
+        pieces = partial.stream(itertools.chain([next(found.pieces, b"")], found.pieces), missing)
+        headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
         streamed = _pieces(source.lanes["read"], pieces)
-        return StreamingResponse(streamed, media_type=found.media_type, headers=headers)
-    return Response(msgspec.json.encode(found), media_type="application/json")
+        return _with_headers(StreamingResponse(streamed, media_type=found.media_type, headers=headers), missing)
+
+
+def _with_headers(response: Response, missing: MissingShards) -> Response:
+    response.headers.update(partial.headers(missing))
+    return response
 
 
 async def _stream(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Response:
     """Answer piece by piece from one thread; each thread of the pool holds one session of the engine."""
-    pieces = source.lanes[endpoint.lane].stream(lambda: _answer(source, endpoint, request, body, stop).pieces)
+    missing = MissingShards()
+
+    def made() -> Iterator[bytes]:
+        with partial_answers(missing):
+            yield from _answer(source, endpoint, request, body, stop).pieces
+
+    pieces = source.lanes[endpoint.lane].stream(made)
     first = await anext(pieces, b"")
-    return StreamingResponse(_followed(first, pieces, stop, source.stops), media_type=endpoint.media_types[0])
+    streamed = _followed(first, pieces, stop, source.stops)
+    return _with_headers(StreamingResponse(streamed, media_type=endpoint.media_types[0]), missing)
 
 
 async def _followed(first: bytes, rest: AsyncIterator[bytes], stop: Stop, stops: set[Stop]) -> AsyncIterator[bytes]:

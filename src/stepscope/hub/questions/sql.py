@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from stepscope.hub.questions import partial
 from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream
 from stepscope.hub.questions.params import bad_request, forbidden
 from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, list_of, object_of
 from stepscope.hub.questions.sql_check import Forbidden, run_select
+from stepscope.hub.store import missing_shards
 from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.maintenance import describe
 
@@ -63,7 +65,7 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
                     begun = True
                     yield bytes(held)
                     held.clear()
-            held += b'],"more":' + _encode(found.more) + b"}"
+            held += b'],"more":' + _encode(found.more) + _partial() + b"}"
     except Forbidden as error:
         raise bad_request(str(error)) from None
     except EngineError as error:
@@ -74,6 +76,12 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
         else:
             raise bad_request(f"the statement failed: {str(error)[:1000]}") from None
     yield bytes(held)
+
+
+def _partial() -> bytes:
+    """The field that says which shards the rows lack; empty when they lack none."""
+    missing = missing_shards.allowed()
+    return b"," + _encode(partial.told(missing))[1:-1] if missing else b""
 
 
 def _error_json(error: EngineError) -> dict[str, str]:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stepscope.hub.store import literal
-from stepscope.hub.store.engine import Limits
+from stepscope.hub.store.engine import EngineError, Limits
 
 Settings = Mapping[str, int | str]
 MODERN = (21, 8)
 """The first version with codecs per column, fsync settings, `mutations_sync` and EXPLAIN AST."""
+_TIMEOUT = 159
 _MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGNORECASE)
 
 _ALWAYS: Settings = {"insert_deduplicate": 0}
@@ -72,6 +73,11 @@ def mutated(sql: str) -> str | None:
     return found[1] if found else None
 
 
+def is_queued(error: EngineError) -> bool:
+    """Tell whether a statement for the cluster was done by every server but those that are away, which will do it."""
+    return error.code == _TIMEOUT and "(0 of them are currently active)" in error.cause
+
+
 def unfinished(table: str) -> str:
     """The query for how many mutations of a table are left to do."""
     return (
@@ -89,6 +95,15 @@ def replicas_behind(tables: Sequence[str]) -> str:
     return (
         f"SELECT countIf(is_readonly OR inserts_in_queue > 0 OR ({behind})) AS behind "
         f"FROM system.replicas WHERE database = currentDatabase() AND table IN {literal.texts(tables)}"
+    )
+
+
+def living_shards(cluster: str) -> str:
+    """The query for the numbers of the shards of which a replica answers: each server knows which one it is."""
+    name = literal.text(cluster)
+    return (
+        f"SELECT DISTINCT toUInt32(shard_num) AS shard FROM cluster({name}, system, clusters) "
+        f"WHERE cluster = {name} AND is_local"
     )
 
 

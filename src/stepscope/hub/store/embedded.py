@@ -157,6 +157,9 @@ class Chdb:
             found = _run(connection, statement, "JSONCompactEachRow")
         return [f"{table}: part {part}: {message}" for part, good, message in _parts(found) if not good]
 
+    def cluster_state(self) -> None:
+        """Return None: there is no cluster."""
+
     def settle(self, tables: Sequence[str]) -> None:
         """Return at once: there are no replicas."""
 

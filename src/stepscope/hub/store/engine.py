@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from stepscope.hub.store.cluster_state import ClusterState
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.model.errors import StepscopeError
 
@@ -161,6 +162,9 @@ class Engine(Protocol):
 
     def check(self, table: str) -> list[str]:
         """Describe the damage in a table."""
+
+    def cluster_state(self) -> ClusterState | None:
+        """What of a cluster answers; None when the store is not on one. May take seconds."""
 
     def settle(self, tables: Sequence[str]) -> None:
         """Wait until every row that a replica took can be read here; EngineError, which passes, if that takes long."""

@@ -1,5 +1,6 @@
 """A ClickHouse server as an engine: pooled connections to one of several hosts, the next host when one fails."""
 
+import contextvars
 import datetime
 import decimal
 import logging
@@ -14,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.store import dialect, literal
+from stepscope.hub.store import dialect, literal, missing_shards
 from stepscope.hub.store.address import Address
 from stepscope.hub.store.cluster_sql import ClusterSql
+from stepscope.hub.store.cluster_state import ClusterState
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, RowStream, Stop
 from stepscope.hub.store.row_stream import Head, holds_octets, row_stream, too_long
@@ -26,6 +28,12 @@ from stepscope.model.errors import ConfigError
 UNFINISHED = 341
 _LONGEST_PAUSE = 0.5
 SETTLE_SECONDS = 10.0
+_WITHOUT_SOME: dialect.Settings = {"distributed_ddl_task_timeout": 6}
+"""How long a statement for the cluster waits for the servers when some are known to be away.
+
+An old server takes half of an even number and waits for ever for an odd one: to it, the driver sends it unsigned.
+"""
+_SKIPPING: dialect.Settings = {"skip_unavailable_shards": 1}
 
 
 class Server:
@@ -71,12 +79,19 @@ class Server:
         return made is not None and bool(session.query(dialect.tables(*made)).one("found"))
 
     def _run(self, session: Session, sql: str) -> None:
-        """Run a statement; a column that an upgrade, cut short, or another hub has added is no error."""
+        """Run a statement of a cluster; servers that are away run it when they are back.
+
+        A column that an upgrade, cut short, or another hub has added is no error.
+        """
         try:
-            session.execute(sql)
+            session.execute(sql, {} if self._all_answer() else _WITHOUT_SOME)
         except EngineError as error:
-            if not (" ADD COLUMN " in sql and "already exists" in error.cause):
+            added = " ADD COLUMN " in sql and "already exists" in error.cause
+            if not (added or dialect.is_queued(error)):
                 raise
+
+    def _all_answer(self) -> bool:
+        return all(map(self._answers, self._address.hosts))
 
     def _wait_for(self, session: Session, table: str) -> None:
         """Wait until the mutations of a table are done; an old server has no setting for that."""
@@ -94,17 +109,65 @@ class Server:
         """Return the columns of a SELECT; one whose connection breaks is asked once more, of the next host."""
         sql = self._asked(sql)
         try:
+            return self._ask(sql)
+        except EngineError as error:
+            missing = missing_shards.allowed()
+            if missing is None or self._cluster is None or error.code not in missing_shards.AWAY:
+                raise
+            away = self.shards_away()
+            if len(away) == self.shards:
+                raise
+        found = self._ask(sql, _SKIPPING if away else None)
+        if away:
+            missing.add({*away, *self.shards_away()}, self.shards)
+        return found
+
+    def _ask(self, sql: str, settings: dialect.Settings | None = None) -> Answer:
+        try:
             with self._pool.lend() as session:
-                return session.query(sql)
+                return session.query(sql, settings)
         except EngineError as error:
             if error.code != NETWORK_ERROR:
                 raise
         with self._pool.lend() as session:
-            return session.query(sql)
+            return session.query(sql, settings)
+
+    def shards_away(self) -> list[int]:
+        """The shards of which no replica answers; their numbers begin with 1."""
+        if self._cluster is None:
+            return []
+        found = self._ask(dialect.living_shards(self._cluster.cluster), _SKIPPING)
+        return [number for number in range(1, self.shards + 1) if number not in found["shard"]]
+
+    def cluster_state(self) -> ClusterState | None:
+        """Ask every server of the address whether it is there, and one of them for the shards and ZooKeeper."""
+        if self._cluster is None:
+            return None
+        down = tuple(f"{host}:{port}" for host, port in self._address.hosts if not self._answers((host, port)))
+        try:
+            missing = tuple(self.shards_away())
+        except EngineError:
+            missing = tuple(range(1, self.shards + 1))
+        return ClusterState(self.shards, missing, len(self._address.hosts), down, self._has_zookeeper())
+
+    def _answers(self, host: tuple[str, int]) -> bool:
+        try:
+            self._pool.connect(only=host).close()
+        except EngineError:
+            return False
+        return True
+
+    def _has_zookeeper(self) -> bool:
+        try:
+            self._ask("SELECT count() AS held FROM system.zookeeper WHERE path = '/'")
+        except EngineError as error:
+            return error.code == NETWORK_ERROR  # the server is away, and says nothing of ZooKeeper
+        return True
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Answer several questions at once."""
-        return list(self._threads.map(self.query, questions))
+        asked = [self._threads.submit(contextvars.copy_context().run, self.query, each) for each in questions]
+        return [each.result() for each in asked]
 
     def insert(self, table: str, block: Block) -> None:
         """Add rows as one block."""
@@ -115,13 +178,23 @@ class Server:
     def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Iterator[RowStream]:
         """Run a user-supplied SELECT on a connection of its own that can neither write nor change a setting."""
         stop, mark = stop or Stop(), secrets.token_hex(8)
+        settings = {**self._dialect.guarded(limits), **self._skipping()}
         with closing(self._pool.connect()) as session, stop.calls(lambda: self._kill(session, mark)):
             try:
-                rows = session.rows(sql, self._dialect.guarded(limits), mark)
+                rows = session.rows(sql, settings, mark)
                 head = next(rows)
                 yield row_stream(head, _readable_rows(head, rows, limits.row), limits.rows)
             except EngineError as error:
                 raise EngineError("the query was cancelled", CANCELLED) if stop.wanted else error from None
+
+    def _skipping(self) -> dialect.Settings:
+        """The setting by which a query goes without the shards that are away; empty when none is, or none may be."""
+        missing = missing_shards.allowed()
+        away = self.shards_away() if missing is not None else []
+        if missing is None or not away:
+            return {}
+        missing.add(away, self.shards)
+        return _SKIPPING
 
     def _kill(self, session: Session, mark: str) -> None:
         """End a query of a user: here at once, and on its server, which does not notice that nobody waits."""

@@ -87,6 +87,8 @@ export async function ask(url, options) {
     dispatchEvent(new CustomEvent("stepscope:lost"));
     throw new ApiError("The hub does not answer.", 0, "unreachable");
   }
+  const missing = response.headers.get("X-Stepscope-Partial");
+  if (missing) dispatchEvent(new CustomEvent("stepscope:partial", { detail: missing }));
   if (response.ok) return COLUMNS.test(url) ? response.json() : readExactly(await response.text());
   const told = await response.json().then(
     (body) => body.error,

@@ -7,7 +7,7 @@ import { nextTheme, useTheme } from "./theme.js";
 import { IconButton } from "./parts/controls.js";
 import { Toasts } from "./parts/overlays.js";
 import { useRunName } from "./parts/run_names.js";
-import { Empty, Failure, Loading, Reach } from "./parts/states.js";
+import { Empty, Failure, Loading, PartialAnswers, Reach } from "./parts/states.js";
 import { VIEWS } from "./views.js";
 
 const ICON = new URL("icon.svg", import.meta.url).href;
@@ -27,6 +27,7 @@ function App() {
   return html`<a class="skip" href="#main" onClick=${skip}>Skip to content</a>
     <${Header} view=${view} />
     <${Reach} />
+    <${PartialAnswers} />
     <main id="main" tabindex="-1">
       ${
         locked

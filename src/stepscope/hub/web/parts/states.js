@@ -1,5 +1,6 @@
 // What stands where data will be, cannot be, or is not yet.
 import { html, useEffect, useRef, useState } from "../h.js";
+import { get } from "../api.js";
 import { clock } from "./format.js";
 
 export function Loading({ what = "Loading" }) {
@@ -76,3 +77,25 @@ const answers = () =>
     () => true,
     () => false,
   );
+
+// Says on every view that answers lack shards of the store, until the hub reaches all of them again.
+export function PartialAnswers() {
+  const [missing, setMissing] = useState("");
+  useEffect(() => {
+    const note = (event) => setMissing(event.detail);
+    addEventListener("stepscope:partial", note);
+    return () => removeEventListener("stepscope:partial", note);
+  }, []);
+  useEffect(() => {
+    if (!missing) return undefined;
+    const look = () =>
+      get("health").then(
+        (health) => health.cluster?.missing_shards.length === 0 && setMissing(""),
+        () => {}, // Reach says so
+      );
+    const timer = setInterval(look, EVERY);
+    return () => clearInterval(timer);
+  }, [missing]);
+  if (!missing) return null;
+  return html`<p class="reach" role="alert"><b>Answers miss ${missing}.</b> The runs on it are not shown until it is back.</p>`;
+}

@@ -1,0 +1,152 @@
+"""A hub on a real cluster with parts of it away: no answer lacks a shard without saying so, and nothing is lost."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stepscope.hub.store.address import parse
+from stepscope.hub.store.server import Server
+from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster
+from tests.hub import otlp_bodies as bodies
+from tests.hub.cluster.conftest import PASSWORD
+from tests.hub.conftest import PACKAGE, RunningHub
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
+Until = Callable[..., None]
+RUNS = [f"run-{index}" for index in range(6)]
+RECEIVER = "otlp_http"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    """ZooKeeper and four servers."""
+    with running_cluster(tmp_path_factory.mktemp("cluster"), password=PASSWORD) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def hub(cluster: ClusterProcesses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub on it, with points of several runs."""
+    home = tmp_path_factory.mktemp("hub") / "home"
+    running = RunningHub(home, env={"STEPSCOPE_STORE": cluster.url()}).start()
+    for run in RUNS:
+        assert running.post("/v1/metrics", bodies.points(2, run=run)).status == 200
+    running.wait_stored(RECEIVER, 2 * len(RUNS))
+    yield running
+    with contextlib.suppress(Exception):
+        running.kill()
+
+
+@pytest.fixture(scope="module")
+def shard_of(cluster: ClusterProcesses, hub: RunningHub) -> dict[str, int]:
+    """The shard of each run, 0 or 1; both have some."""
+    engine = Server(parse(cluster.url()))
+    found = dict(engine.query("SELECT DISTINCT id, run % 2 AS shard FROM runs").rows("id", "shard"))
+    engine.close()
+    assert set(found.values()) == {0, 1}
+    return found
+
+
+def _command(hub: RunningHub, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "stepscope", *arguments, "--home", str(hub.home)],
+        env={"PYTHONPATH": str(PACKAGE), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def _listed(hub: RunningHub) -> set[str]:
+    return {row["id"] for row in hub.request("GET", "/api/runs").json()["runs"]}
+
+
+def test_a_replica_that_is_down_is_not_noticed(cluster: ClusterProcesses, hub: RunningHub, until: Until) -> None:
+    """Answers are complete, records are stored, statements for all servers are queued for it; health names it."""
+    replica = cluster.servers[1][0]
+    replica.kill()
+    answer = hub.request("GET", "/api/runs")
+    assert ("partial" in answer.json(), "x-stepscope-partial" in answer.headers) == (False, False)
+    assert _listed(hub) == set(RUNS)
+    until(lambda: hub.health()["cluster"]["servers_down"] == [f"127.0.0.1:{replica.port}"], 60)
+    assert hub.health()["cluster"]["missing_shards"] == []
+    assert "1 of 4 servers" in hub.health()["trouble"]
+    engine = Server(parse(cluster.url()))
+    engine.execute("ALTER TABLE exemplars DELETE WHERE commit > 4000000000")
+    engine.close()
+    before = hub.stored(RECEIVER)
+    for run in RUNS:
+        assert hub.post("/v1/metrics", bodies.points(1, run=run, first=10)).status == 200
+    hub.wait_stored(RECEIVER, before + len(RUNS), 120)
+    replica.start()
+    until(lambda: hub.health()["cluster"]["servers_down"] == [], 60)
+
+
+def test_a_shard_that_is_down_is_told(
+    cluster: ClusterProcesses, hub: RunningHub, shard_of: dict[str, int], until: Until
+) -> None:
+    """In the API, in SQL, in health, in metrics, in the terminal; what may be on it is not called missing."""
+    here = {run for run, shard in shard_of.items() if shard == 0}
+    (there, *_) = (run for run, shard in shard_of.items() if shard == 1)
+    for replica in cluster.servers[1]:
+        replica.kill()
+    answer = hub.request("GET", "/api/runs")
+    assert answer.json()["partial"] == {"missing": [2], "shards": 2}
+    assert answer.headers["x-stepscope-partial"] == "shard 2 of 2"
+    assert _listed(hub) == here
+    series = hub.request("GET", f"/api/runs/{min(here)}/series?key=loss")
+    assert (series.status, series.json()["partial"]["missing"]) == (200, [2])
+    export = hub.request("GET", f"/api/runs/{min(here)}/export?format=jsonl")
+    assert (export.status, export.headers["x-stepscope-partial"]) == (200, "shard 2 of 2")
+    away = hub.request("GET", f"/api/runs/{there}")
+    assert (away.status, "shard 2 of 2" in away.json()["error"]["message"]) == (503, True)
+    sql = hub.post("/api/sql", b'{"sql": "SELECT DISTINCT id FROM runs"}', "application/json")
+    assert {row[0] for row in sql.json()["rows"]} == here
+    assert sql.json()["partial"] == {"missing": [2], "shards": 2}
+
+    until(lambda: hub.health()["cluster"]["missing_shards"] == [2], 60)
+    assert "shard 2 of 2 does not answer" in hub.health()["trouble"]
+    assert "stepscope_hub_cluster_shards_missing 1" in hub.request("GET", "/metrics").body.decode()
+    listed = _command(hub, "runs")
+    assert (listed.returncode, "the answer lacks shard 2 of 2" in listed.stderr) == (0, True), listed.stderr
+    assert "shard 2 of 2 does not answer" in _command(hub, "doctor").stdout
+
+    for replica in cluster.servers[1]:
+        replica.start()
+    until(lambda: "partial" not in hub.request("GET", "/api/runs").json(), 120)
+    assert _listed(hub) == set(RUNS)
+
+
+def test_without_zookeeper_reads_go_on_and_writes_wait(
+    cluster: ClusterProcesses, hub: RunningHub, until: Until
+) -> None:
+    """What is acknowledged meanwhile is stored when it is back, once."""
+    total = {run: hub.request("GET", f"/api/runs/{run}").json()["counts"]["points"] for run in RUNS}
+    cluster.zookeeper.kill()
+    for run in RUNS:
+        assert hub.post("/v1/metrics", bodies.points(3, run=run, first=100)).status == 200
+    answer = hub.request("GET", "/api/runs").json()
+    assert ({row["id"] for row in answer["runs"]}, "partial" in answer) == (set(RUNS), False)
+    until(lambda: not hub.health()["cluster"]["zookeeper"], 120)
+    assert "reads go on" in hub.health()["trouble"]
+    cluster.zookeeper.start()
+
+    def missing_points() -> dict[str, int]:
+        found = {row["id"]: row["counts"]["points"] for row in hub.request("GET", "/api/runs").json()["runs"]}
+        return {run: count + 3 - found[run] for run, count in total.items() if count + 3 != found[run]}
+
+    with _explained(lambda: (missing_points(), hub.health())):
+        until(lambda: not missing_points(), 240)
+    until(lambda: hub.health()["cluster"]["zookeeper"], 60)
+
+
+@contextlib.contextmanager
+def _explained(state: Callable[[], object]) -> Iterator[None]:
+    """Add the state of the hub to a failure."""
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(f"{state()}") from error
