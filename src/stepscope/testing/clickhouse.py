@@ -69,6 +69,8 @@ class ServerProcess:
     """Further elements of its configuration."""
     more_ports: tuple[int, ...] = ()
     """Ports that these open."""
+    users: str = ""
+    """A further file of users."""
     ready: str = ""
     """What its log, then a detailed one, must say before it is ready."""
     process: "subprocess.Popen[bytes] | None" = None
@@ -90,6 +92,9 @@ class ServerProcess:
         config = _CONFIG.format(folder=self.folder, port=self.port, cache=16 * _MEGA, more=self.more, level=level)
         (self.folder / "config.xml").write_text(config)
         (self.folder / "users.xml").write_text(_USERS.format(memory=self.memory, password=self.password))
+        if self.users:
+            (self.folder / "users.d").mkdir(exist_ok=True)
+            (self.folder / "users.d" / "more.xml").write_text(self.users)
         with open(self.folder / "output", "ab") as output:
             self.process = subprocess.Popen(
                 [path, f"--config-file={self.folder}/config.xml"],

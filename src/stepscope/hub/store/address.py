@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -38,12 +38,22 @@ class Address:
     """Bytes that one query may use on a server."""
     threads: int = 4
     """Threads of one query, and queries that are asked at once."""
+    sql_user: str = ""
+    """The database user that runs user-supplied queries; empty for the same as everything else."""
+    sql_password: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
         scheme = "clickhouses" if self.secure else "clickhouse"
         cluster = f"?cluster={self.cluster}" if self.cluster else ""
         return f"{scheme}://{self.user}@{hosts}/{self.database}{cluster}"
+
+
+def of_sql_user(address: Address) -> Address:
+    """The same address for the connections of user-supplied queries."""
+    if not address.sql_user:
+        return address
+    return replace(address, user=address.sql_user, password=address.sql_password)
 
 
 def is_address(text: str) -> bool:
@@ -100,6 +110,8 @@ def _options(given: Mapping[str, str]) -> dict[str, Any]:
         "timeout": _positive,
         "memory": lambda text: int(_positive(text)),
         "threads": lambda text: int(_positive(text)),
+        "sql_user": str,
+        "sql_password": str,
     }
     if unknown := sorted(set(given) - set(readers)):
         raise ConfigError(f"the store's address has no option {unknown[0]!r}; known are {', '.join(readers)}")

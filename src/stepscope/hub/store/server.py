@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from stepscope.hub.store import dialect, literal, missing_shards
-from stepscope.hub.store.address import Address
+from stepscope.hub.store.address import Address, of_sql_user
 from stepscope.hub.store.cluster_sql import ClusterSql
 from stepscope.hub.store.cluster_state import ClusterState
 from stepscope.hub.store.columns import Answer, Block
@@ -44,6 +44,7 @@ class Server:
         self._sleep = sleep
         logging.getLogger("clickhouse_driver").addHandler(logging.NullHandler())  # its errors are raised as ours
         self._pool = Pool(address)
+        self._sql_pool = Pool(of_sql_user(address)) if address.sql_user else self._pool
         self._threads = ThreadPoolExecutor(address.threads, "stepscope-store")
         self._cluster = ClusterSql(address.cluster, address.database) if address.cluster else None
         with closing(self._pool.connect(database="")) as first:
@@ -52,7 +53,21 @@ class Server:
             self._dialect = dialect.of(first.version)
             self.version = ".".join(map(str, first.version))
         self.modern = self._dialect.modern
-        self._pool.settings = self._dialect.settings(address.memory, address.threads, cluster=self._cluster is not None)
+        self._sql_pool.settings = self._pool.settings = self._dialect.settings(
+            address.memory, address.threads, cluster=self._cluster is not None
+        )
+
+        self._check_sql_user()
+
+    def _check_sql_user(self) -> None:
+        """ConfigError when the user of user-supplied queries could write, or cannot be limited."""
+        if not self._address.sql_user:
+            return
+        with closing(self._sql_pool.connect()) as session:
+            found = session.query("SELECT value FROM system.settings WHERE name = 'readonly'")["value"]
+        if found != ["2"]:
+            name = self._address.sql_user
+            raise ConfigError(f"the database user {name!r} must have readonly = 2 in its profile, it has {found}")
 
     def _make_databases(self, session: Session) -> None:
         if self._cluster is None:
@@ -178,14 +193,21 @@ class Server:
     def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> Iterator[RowStream]:
         """Run a user-supplied SELECT on a connection of its own that can neither write nor change a setting."""
         stop, mark = stop or Stop(), secrets.token_hex(8)
-        settings = {**self._dialect.guarded(limits), **self._skipping()}
-        with closing(self._pool.connect()) as session, stop.calls(lambda: self._kill(session, mark)):
+        settings = {**self._guarded(limits), **self._skipping()}
+        with closing(self._sql_pool.connect()) as session, stop.calls(lambda: self._kill(session, mark)):
             try:
                 rows = session.rows(sql, settings, mark)
                 head = next(rows)
                 yield row_stream(head, _readable_rows(head, rows, limits.row), limits.rows)
             except EngineError as error:
                 raise EngineError("the query was cancelled", CANCELLED) if stop.wanted else error from None
+
+    def _guarded(self, limits: Limits) -> dialect.Settings:
+        """The settings of a user-supplied query; a user that is read-only already may not say so again."""
+        settings = self._dialect.guarded(limits)
+        if not self._address.sql_user:
+            return settings
+        return {name: value for name, value in settings.items() if name != "readonly"}
 
     def _skipping(self) -> dialect.Settings:
         """The setting by which a query goes without the shards that are away; empty when none is, or none may be."""
@@ -206,8 +228,8 @@ class Server:
         """Show the syntax tree of a statement; None where the server has no EXPLAIN AST."""
         if not self.modern:
             return None
-        with closing(self._pool.connect()) as session:
-            found = session.query(f"EXPLAIN AST {sql}", self._dialect.guarded(Limits()))
+        with closing(self._sql_pool.connect()) as session:
+            found = session.query(f"EXPLAIN AST {sql}", self._guarded(Limits()))
         return "\n".join(line for lines in found.columns.values() for line in lines)
 
     def check(self, table: str) -> list[str]:
