@@ -1,4 +1,4 @@
-"""`stepscope export`: copy what a run recorded to a Parquet, CSV, JSONL or Arrow file."""
+"""`stepscope export`: copy what a run recorded to a Parquet, CSV, JSONL or Arrow file, or all runs to a folder."""
 
 import argparse
 import contextlib
@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from stepscope.cli.export_folder import export_runs
 from stepscope.cli.hub_runs import asking
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.progress import progress
+from stepscope.hub.client import open_client
 from stepscope.journal import files
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
@@ -21,9 +24,12 @@ WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "export", "copy a run to a file", command)
-    made.add_argument("run", metavar="RUN", help=RUN_HELP)
-    made.add_argument("-o", "--output", required=True, metavar="FILE", help="where to; `-` is standard output")
+    made = add_command(commands, "export", "copy a run to a file, or all runs to a folder", command)
+    made.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
+    target = made.add_mutually_exclusive_group(required=True)
+    target.add_argument("-o", "--output", metavar="FILE", help="where to; `-` is standard output")
+    whole = "all runs as Parquet by project and week; again: what is new since"
+    target.add_argument("--parquet", type=Path, metavar="FOLDER", help=whole)
     made.add_argument("--format", choices=FORMATS, help="the ending of FILE says it too")
     made.add_argument("--what", choices=WHAT, default="metrics", help="what is copied (metrics)")
     made.add_argument("--key", action="append", default=[], metavar="KEY", help="points of this metric only")
@@ -31,7 +37,11 @@ def add(commands: Commands) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Copy the run."""
+    """Copy the run, or all of them."""
+    if args.parquet is not None:
+        return _export_all(args)
+    if args.run is None:
+        raise ConfigError("name the run to copy, or give --parquet FOLDER for all runs")
     format = args.format or format_of(args.output)
     given = {"format": format, "what": args.what, "key": args.key, "rank": args.rank}
     with asking(home_of(args), args.run) as (client, run):
@@ -46,6 +56,22 @@ def command(args: argparse.Namespace) -> int:
             size = client.copy(out, "/api/runs/{run}/export", run=run, **given)
     done = {"run": run, "what": args.what, "format": format, "file": str(path), "bytes": size}
     print(dumps(done) if args.json else f"{args.what} of {run}: {path} ({formatting.size(size)})")
+    return 0
+
+
+def _export_all(args: argparse.Namespace) -> int:
+    if args.run is not None or args.format or args.key or args.rank is not None:
+        raise ConfigError("--parquet copies all runs whole: leave out RUN, --format, --key and --rank")
+    with open_client(home_of(args)) as client, progress() as show:
+        if client.trouble:
+            print(f"stepscope: the newest records are not in the files: {client.trouble}", file=sys.stderr)
+        done = export_runs(client, args.parquet, lambda count, total, run: show("runs", count, total, run))
+    counts = {"runs": done.runs, "written": done.written, "files": done.files, "bytes": done.bytes}
+    if args.json:
+        print(dumps({"folder": str(args.parquet), **counts}))
+        return 0
+    changed = f"{formatting.count(done.written)} of {formatting.count(done.runs)} runs are new or have changed"
+    print(f"{changed}: {done.files} files, {formatting.size(done.bytes)} in {args.parquet}")
     return 0
 
 

@@ -214,12 +214,14 @@ WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
 def export(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `/api/runs/{run}/export`."""
     run = reader.run(given["run"])
-    what = given["what"]
+    what, named = given["what"], run.id if given["run_column"] else None
+    if named is not None and given["format"] not in ("parquet", "arrow"):
+        raise bad_request("run_column is for the formats parquet and arrow")
     try:
         if what == "metrics":
-            pieces = _points(reader, run.number, given)
+            pieces = _points(reader, run.number, given, named)
         elif what in ("histograms", "exemplars"):
-            pieces = _measured(reader, run.number, given)
+            pieces = _measured(reader, run.number, given, named)
         else:
             pieces = _records(reader, run.number, run.id, given)
     except ConfigError as error:
@@ -227,12 +229,12 @@ def export(reader: Reader, given: dict[str, Any]) -> Stream:
     return Stream(MEDIA_TYPES[given["format"]], f"{safe_name(run.id)}-{what}.{given['format']}", pieces)
 
 
-def _points(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[bytes]:
+def _points(reader: Reader, run: int, given: dict[str, Any], named: str | None) -> Iterator[bytes]:
     pages = read_points(reader.engine, run, keys=given["key"], rank=given["rank"])
-    return _write(given["format"], POINT, pages, point_rows, arrow.points_table, arrow.points_schema)
+    return _write(given["format"], POINT, pages, point_rows, arrow.points_table, arrow.points_schema, named)
 
 
-def _measured(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[bytes]:
+def _measured(reader: Reader, run: int, given: dict[str, Any], named: str | None) -> Iterator[bytes]:
     """Distributions or exemplars."""
     names: Sequence[str]
     names, pages, schema = HISTOGRAM, _histogram_pages(reader, run, given), arrow.histograms_schema
@@ -243,6 +245,7 @@ def _measured(reader: Reader, run: int, given: dict[str, Any]) -> Iterator[bytes
         as_rows=lambda page: [as_cells(names, row) for row in page],
         as_table=lambda page: arrow.typed_table(page, schema()),
         schema=schema,
+        named=named,
     )
 
 
@@ -294,14 +297,20 @@ def _write(
     as_rows: Callable[[Any], Iterable[Sequence[Any]]],
     as_table: Callable[[Any], Any],
     schema: Callable[[], Any],
+    named: str | None = None,
 ) -> Iterator[bytes]:
-    """Write pages as rows of text or as Arrow tables; ConfigError when pyarrow is needed and missing."""
+    """Write pages as rows of text or as Arrow tables; ConfigError when pyarrow is needed and missing.
+
+    `named` is the run that tables name in their first column.
+    """
     if format == "csv":
         return as_csv(names, map(as_rows, pages))
     if format == "jsonl":
         return as_jsonl(names, map(as_rows, pages))
     write = arrow.parquet if format == "parquet" else arrow.stream
-    return write(map(as_table, pages), schema())
+    if named is None:
+        return write(map(as_table, pages), schema())
+    return write((arrow.with_run(as_table(page), named) for page in pages), arrow.run_schema(schema()))
 
 
 def _newest_first(find: Callable[[int | None, int], list[Any]], time: Callable[[Any], int]) -> Iterator[list[Any]]:
@@ -331,6 +340,7 @@ ENDPOINTS = (
             Param("what", "choice", "the kind of record", "metrics", choices=WHAT),
             Param("key", "text", "points of this metric only", many=64),
             Param("rank", "integer", "points of this rank only", low=0, high=2**32 - 1),
+            Param("run_column", "boolean", "name the run in a first column of points, histograms and exemplars", False),
         ),
         media_types=tuple(MEDIA_TYPES.values()),
     ),

@@ -152,6 +152,19 @@ def texts_table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> A
     return arrow.Table.from_arrays([arrow.array(column, arrow.string()) for column in columns], schema=schema)
 
 
+def with_run(table: Any, run: str) -> Any:
+    """The table with the id of its run as first column."""
+    arrow = pyarrow()
+    column = arrow.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), arrow.array([run], arrow.string()))
+    return table.add_column(0, run_schema(arrow.schema([])).field(0), column)
+
+
+def run_schema(schema: Any) -> Any:
+    """The columns of such a table."""
+    arrow = pyarrow()
+    return schema.insert(0, arrow.field("run", arrow.dictionary(arrow.int32(), arrow.string())))
+
+
 def parquet(tables: Iterable[Any], schema: Any) -> Iterator[bytes]:
     """Write tables as one Parquet file."""
     arrow = pyarrow()
