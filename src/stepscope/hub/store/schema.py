@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from stepscope.hub.store import columns, literal
+from stepscope.hub.store import columns
 from stepscope.hub.store.engine import Engine
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import FIRST_STEP
@@ -197,13 +197,12 @@ def fifth(engine: Engine) -> None:
 
 
 def _add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
+    found = engine.query("SELECT table, name FROM system.columns WHERE database = currentDatabase()")
+    present = set(zip(found["table"], found["name"], strict=True))
     for table, added in columns.items():
-        found = engine.query(
-            f"SELECT name FROM system.columns WHERE database = currentDatabase() AND table = {literal.text(table)}"
-        )
-        for name, type in added.items():
-            if name not in found["name"]:
-                engine.execute(f"ALTER TABLE {table} ADD COLUMN {name} {type}")
+        absent = [f"ADD COLUMN {name} {type}" for name, type in added.items() if (table, name) not in present]
+        if absent:
+            engine.execute(f"ALTER TABLE {table} {', '.join(absent)}")
 
 
 UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: fifth}
