@@ -3,8 +3,7 @@
 import pytest
 
 from stepscope.alerts.alert import Alert, Expected, Silence, Subject
-from stepscope.alerts.dispatch import GROUP_INTERVAL, Dispatcher
-from stepscope.alerts.muting import reason
+from stepscope.alerts.dispatch import GROUP_INTERVAL, Dispatcher, mute_reason
 from stepscope.alerts.rule_file import from_python
 from stepscope.alerts.states import NS
 
@@ -124,4 +123,4 @@ def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
 def test_why_nobody_is_told(about: dict[str, object], why: str) -> None:
     """Silences that last, marks as expected, worse alerts of the same run, and old records mute."""
     said = {"now": 3 * NS, "silences": [], "expected": [], "firing": [], **about}
-    assert reason(alert(), rules=RULES, **said) == why  # type: ignore[arg-type]
+    assert mute_reason(alert(), rules=RULES, **said) == why  # type: ignore[arg-type]

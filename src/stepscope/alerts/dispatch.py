@@ -6,13 +6,15 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.alerts.alert import Alert, worst
-from stepscope.alerts.rule import Compiled
+from stepscope.alerts.alert import Alert, Expected, Silence, worst
+from stepscope.alerts.rule import Compiled, patterns
 
 Status = Literal["firing", "resolved"]
 NS = 1_000_000_000
 GROUP_WAIT, GROUP_INTERVAL = 1.0, 60.0
 """Seconds that the first alert of a group waits for others, and seconds between two notifications of a group."""
+OLD_NS = 60 * 60 * 1_000_000_000
+"""Alerts about records older than this are kept in the history without a notification: the hub is catching up."""
 MOST_IN_ONE = 20
 
 
@@ -181,3 +183,36 @@ def _line(alert: Alert, status: Status) -> str:
 def _rank(severity: str) -> int:
     order = ("INFO", "WARN", "ERROR", "FATAL")
     return order.index(severity) if severity in order else 1
+
+
+def matches(silence: Silence, alert: Alert) -> bool:
+    """Return whether a silence applies to an alert."""
+    about = alert.subject
+    pairs = ((silence.rule, (about.rule, f"finding {about.finding}")), (silence.key, (about.key,)))
+    run = (about.run, alert.run_name or about.run)
+    return all(any(patterns([glob]).fullmatch(text) for text in texts) for glob, texts in (*pairs, (silence.run, run)))
+
+
+def mute_reason(
+    alert: Alert,
+    now: int,
+    silences: Iterable[Silence],
+    expected: Iterable[Expected],
+    firing: Iterable[Alert],
+    rules: Mapping[str, Compiled],
+) -> str:
+    """Return why an alert causes no notification now; empty when it does."""
+    for mark in expected:
+        if mark.covers(alert):
+            return f"expected, says {mark.who}" if mark.who else "expected"
+    for silence in silences:
+        if silence.until > now and matches(silence, alert):
+            return f"silence {silence.id}"
+    name = f"finding {alert.subject.finding}" if alert.subject.finding else alert.subject.rule
+    for other in firing:
+        rule = rules.get(other.subject.rule)
+        if rule is None or rule.inhibits is None or other is alert or other.subject.run != alert.subject.run:
+            continue
+        if other.state in ("firing", "recovering") and rule.inhibits.fullmatch(name):
+            return f"explained by {other.subject.rule}"
+    return "the records are old" if now - alert.began > OLD_NS and now - alert.changed > OLD_NS else ""

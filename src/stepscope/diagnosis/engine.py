@@ -16,7 +16,7 @@ from stepscope.diagnosis.detector import (
     StepTaker,
     StepTimes,
 )
-from stepscope.diagnosis.detectors.desync import Desync
+from stepscope.diagnosis.detectors.desync import Desync, Shared
 from stepscope.diagnosis.detectors.hang import Hang
 from stepscope.diagnosis.detectors.lost_records import LostRecords
 from stepscope.diagnosis.detectors.not_finite import NotFinite
@@ -24,7 +24,6 @@ from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Finding, finding_of_alert, on_ranks
 from stepscope.diagnosis.folding import fold
 from stepscope.diagnosis.guard import Guarded, guarded_take
-from stepscope.diagnosis.plan import EXPLAINING, Plan
 from stepscope.diagnosis.raised import RaisedAlerts
 from stepscope.diagnosis.roles import role_of
 from stepscope.diagnosis.series import Series
@@ -41,6 +40,28 @@ LARGEST = 10**300
 """A larger integer does not fit a float and is ignored."""
 MOST_PLANS = 20_000
 """The most key sets that are cached."""
+EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
+"""Roles that explain other metrics of the same record, and are processed first."""
+
+
+class Plan:
+    """The keys of a record by how they are processed. Keys without a role are left out unless compared across ranks."""
+
+    __slots__ = ("counters", "done", "moves", "names", "shared", "watched", "world")
+
+    def __init__(self, names: dict[str, str], world: int) -> None:
+        self.names = names
+        """The full key of each key."""
+        self.world = world
+        self.watched: tuple[tuple[str, Series, Any, tuple[Any, ...], tuple[Any, ...]], ...] = ()
+        """Key, series, its `add`, and the `take` of the detectors for each value and for each block."""
+        self.shared: list[tuple[str, Shared]] = []
+        self.done = -1
+        """How many shared keys were done when `shared` was made."""
+        self.counters: tuple[str, ...] = ()
+        """Keys that count lost records."""
+        self.moves = any(not name.startswith(("system/", "stepscope/")) for name in names.values())
+        """Whether a record like this is progress of the loop."""
 
 
 class Diagnosis:

@@ -14,7 +14,6 @@ from stepscope.diagnosis.detectors import (
     clocks,
     constant,
     creep,
-    dead_environment,
     desync,
     divergence,
     entropy,
@@ -73,7 +72,7 @@ SERIES: tuple[type[SeriesDetector], ...] = (
     entropy.Entropy,
     clip_fraction.ClipFraction,
     value_function.ValueFunction,
-    dead_environment.DeadEnvironment,
+    constant.DeadEnvironment,
     reward_hacking.RewardHacking,
     throughput.Throughput,
     creep.Creep,
@@ -92,7 +91,6 @@ RUN: tuple[type[RunDetector], ...] = (
 )
 _OWN: tuple[Any, ...] = (desync.Desync, hang.Hang, lost_records.LostRecords, not_finite.NotFinite, Exits, RaisedAlerts)
 """Detectors that the engine calls directly."""
-Detector = type[SeriesDetector] | type[RunDetector]
 
 
 @lru_cache(maxsize=1)

@@ -21,7 +21,7 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.presence import Presence
 from stepscope.hub.receivers.datadog.sockets import Address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
-from stepscope.hub.receivers.run_links import RunLinks
+from stepscope.hub.receivers.receiver import RunLinks
 from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts

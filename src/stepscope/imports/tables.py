@@ -16,7 +16,6 @@ STEPS = ("step", "_step", "global_step", "Step", "iteration", "iter", "trainer/g
 TIMES = ("_timestamp", "timestamp", "time", "wall_time", "Wall time")
 """Columns that hold the time, in seconds since 1970."""
 _IGNORED = ("_runtime",)
-CHUNK_LINES = 5000
 
 Parse = Callable[[list[bytes], list[str]], Iterator[Mapping[str, Any] | None]]
 """Reads lines, given the names of the columns; None for a line that cannot be read."""

@@ -1,4 +1,4 @@
-"""Constant loss: bitwise the same value again and again."""
+"""Constant values: a loss or a reward that is bitwise the same again and again."""
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
@@ -10,18 +10,38 @@ CONSTANT = Kind(
     "the computation is cut off from its inputs: a dead model, or a value that is no longer updated",
     "Check whether weights and inputs still change.",
 )
-VALUES = 30
+DEAD_ENVIRONMENT = Kind(
+    "dead_environment",
+    "ERROR",
+    "the environment or the reward function no longer responds",
+    "Look at one episode; check the environment's process and the reward's inputs.",
+    explains=("entropy_collapse", "value_function", "constant", "clip_zero", "spike"),
+    lasts=True,
+)
+LOSSES = 30
 SATURATED = (0.0, 1.0)
 """Values at which a healthy loss may stay."""
+REWARDS = 40
+LEAST_REWARDS = 60
 
 
-def judge(series: Series, run: RunState) -> Finding | None:
-    """Evaluate how often the value was repeated."""
-    if series.same < VALUES or not series.distinct or series.value in SATURATED:
+def _judge_loss(series: Series, run: RunState) -> Finding | None:
+    return None if series.same < LOSSES or series.value in SATURATED else _repeated(CONSTANT, series)
+
+
+def _judge_reward(series: Series, run: RunState) -> Finding | None:
+    return None if series.same < REWARDS or series.count <= LEAST_REWARDS else _repeated(DEAD_ENVIRONMENT, series)
+
+
+def _repeated(kind: Kind, series: Series) -> Finding | None:
+    """Return the finding of a series that has had other values before."""
+    if not series.distinct:
         return None
     text = f"{series.key} has been exactly {number(series.value)} since step {series.same_since}"
-    return CONSTANT.about(series, series.same_since, text, (series.lowest, series.highest))
+    return kind.about(series, series.same_since, text, (series.lowest, series.highest))
 
 
-Constant = judged_once("Constant", CONSTANT, ("loss",), judge)
+Constant = judged_once("Constant", CONSTANT, ("loss",), _judge_loss)
 """Watches one training loss."""
+DeadEnvironment = judged_once("DeadEnvironment", DEAD_ENVIRONMENT, ("reward",), _judge_reward)
+"""Watches one reward."""

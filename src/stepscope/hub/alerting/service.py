@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from stepscope.alerts import muting
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
-from stepscope.alerts.dispatch import Dispatcher, Notification
+from stepscope.alerts.dispatch import Dispatcher, Notification, mute_reason
 from stepscope.alerts.evaluator import RECORDED, Evaluator
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.states import OPEN
@@ -30,7 +29,6 @@ LOOK_SECONDS = 5.0
 MOST_SNAPSHOTS = 5
 """The most snapshots taken in one turn, since each reads the store."""
 MOST_SILENCES = 1000
-LONGEST_SILENCE = 366 * 86400
 
 
 class ChangedFindings(Protocol):
@@ -255,7 +253,7 @@ class Alerting:
     def _why_muted(self, alert: Alert, now: int) -> str:
         log = self._log
         firing = self._evaluator.open.values()
-        return muting.reason(alert, now, log.silences.values(), log.expected.values(), firing, self._dispatcher.rules)
+        return mute_reason(alert, now, log.silences.values(), log.expected.values(), firing, self._dispatcher.rules)
 
     # Queries.
 

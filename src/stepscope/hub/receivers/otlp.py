@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, Writers, digest
-from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
-from stepscope.hub.receivers.run_links import RunLinks
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, RunLinks
 from stepscope.hub.refusals import Refusal, Refused, error_response, status_response
 from stepscope.hub.security.guard import Access, RequestHead, basic_password, bearer
 from stepscope.hub.security.middleware import access_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +13,6 @@ from starlette.routing import compile_path
 
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
-from stepscope.hub.receivers.run_links import RunLinks
 from stepscope.hub.refusals import Refusal
 from stepscope.hub.security.guard import RequestHead
 from stepscope.hub.security.middleware import AccessRule
@@ -33,6 +32,33 @@ BUILT_IN = {
     "tinker": "stepscope.hub.receivers.tinker.tinker_receiver:Tinker",
     "datadog": "stepscope.hub.receivers.datadog.intake:Datadog",
 }
+
+
+class RunLink(NamedTuple):
+    """A run and its project; the run is empty where only the project is known."""
+
+    run: str
+    project: str
+
+
+FindLink = Callable[[Mapping[str, str]], RunLink | None]
+
+
+class RunLinks:
+    """Finds the run that a request names in another dialect, such as a trace for an MLflow experiment.
+
+    Receivers that can resolve such headers add a finder; others call `find`.
+    """
+
+    def __init__(self) -> None:
+        self.finders: list[FindLink] = []
+
+    def find(self, headers: Mapping[str, str]) -> RunLink | None:
+        """Return the run named by the headers of a request; None when no receiver knows it."""
+        for finder in self.finders:
+            if (link := finder(headers)) is not None:
+                return link
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, missing_value,
 from stepscope.hub.receivers.mlflow.mlflow_runs import spell
 from stepscope.hub.receivers.mlflow.names_and_limits import read_pairs
 from stepscope.hub.receivers.mlflow.request_fields import Fields
-from stepscope.hub.receivers.mlflow.run_search import check_count, compare, page_token, read_offset
+from stepscope.hub.receivers.mlflow.run_search import check_count, compare, page_token, pair_condition, read_offset
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
 from stepscope.model.redaction import redact
 
@@ -156,11 +156,7 @@ def search(tracking: Tracking, call: Call) -> Reply:
 def _condition(clause: Clause) -> tuple[str, list[Any]]:
     if clause.kind == ATTRIBUTE:
         return compare(f"m.{_COLUMNS[clause.key]}", clause)
-    exists = f"EXISTS (SELECT 1 FROM {_TABLES[clause.kind]} AS t WHERE t.model = m.model_id AND t.key = ?"
-    if clause.comparator in ("IS NULL", "IS NOT NULL"):
-        return f"{'NOT ' if clause.comparator == 'IS NULL' else ''}{exists})", [clause.key]
-    test, values = compare("t.value", clause)
-    return f"{exists} AND {test})", [clause.key, *values]
+    return pair_condition(f"{_TABLES[clause.kind]} AS t WHERE t.model = m.model_id", clause.key, clause)
 
 
 def _order(fields: Fields) -> tuple[str, list[str]]:

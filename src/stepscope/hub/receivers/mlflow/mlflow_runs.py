@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from stepscope.hub.receivers.mlflow.experiments import ACTIVE, check_active, find_experiment
 from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, refused
 from stepscope.hub.receivers.mlflow.names_and_limits import Point
-from stepscope.hub.receivers.run_links import RunLink
+from stepscope.hub.receivers.receiver import RunLink
 
 NAME_TAG = "mlflow.runName"
 STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")

@@ -86,6 +86,15 @@ def compare(column: str, clause: Clause) -> Sql:
     return f"{column} {clause.comparator} ?", [value]
 
 
+def pair_condition(pairs: str, key: str, clause: Clause, matches_nan: bool = False) -> Sql:
+    """Return SQL that tests the value of a key among the tags, params or metrics `t` of one entity."""
+    exists = f"EXISTS (SELECT 1 FROM {pairs} AND t.key = ?"
+    if clause.comparator in ("IS NULL", "IS NOT NULL"):
+        return f"{'NOT ' if clause.comparator == 'IS NULL' else ''}{exists})", [key]
+    test, values = compare("t.value", clause)
+    return f"{exists} AND ({test}{' OR t.value IS NULL' * matches_nan}))", [key, *values]
+
+
 def _run_condition(clause: Clause) -> Sql:
     if clause.kind == ATTRIBUTE and clause.key != "run_name":
         return compare(f"r.{clause.key}", clause)
@@ -95,13 +104,8 @@ def _run_condition(clause: Clause) -> Sql:
     name = clause.kind == ATTRIBUTE
     table = "tags" if name else _TABLES[clause.kind]
     key = "mlflow.runName" if name else clause.key
-    exists = f"EXISTS (SELECT 1 FROM {table} AS t WHERE t.run = r.number AND t.key = ?"
-    if clause.comparator in ("IS NULL", "IS NOT NULL"):
-        return f"{'NOT ' if clause.comparator == 'IS NULL' else ''}{exists})", [key]
-    test, values = compare("t.value", clause)
-    if clause.kind == METRIC and clause.comparator == "!=":
-        test = f"({test} OR t.value IS NULL)"  # NaN is unequal to everything
-    return f"{exists} AND {test})", [key, *values]
+    differs = clause.kind == METRIC and clause.comparator == "!="  # NaN is unequal to everything
+    return pair_condition(f"{table} AS t WHERE t.run = r.number", key, clause, matches_nan=differs)
 
 
 def _run_order(orders: Sequence[Order]) -> tuple[str, str, list[Any]]:
@@ -172,11 +176,7 @@ def _experiment_condition(clause: Clause) -> Sql:
             listed = "NOT IN" if clause.comparator in ("!=", "NOT IN") else "IN"
             return f"e.id {listed} ({', '.join(map(str, numbers))})", []
         return compare(f"e.{_EXPERIMENT_COLUMNS[clause.key]}", clause)
-    exists = "EXISTS (SELECT 1 FROM experiment_tags AS t WHERE t.experiment = e.id AND t.key = ?"
-    if clause.comparator in ("IS NULL", "IS NOT NULL"):
-        return f"{'NOT ' if clause.comparator == 'IS NULL' else ''}{exists})", [clause.key]
-    test, values = compare("t.value", clause)
-    return f"{exists} AND {test})", [clause.key, *values]
+    return pair_condition("experiment_tags AS t WHERE t.experiment = e.id", clause.key, clause)
 
 
 def search_experiments(

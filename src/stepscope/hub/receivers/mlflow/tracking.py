@@ -25,7 +25,7 @@ from stepscope.hub.receivers.mlflow.mlflow_runs import (
 from stepscope.hub.receivers.mlflow.names_and_limits import LogBatch
 from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
-from stepscope.hub.receivers.run_links import RunLink
+from stepscope.hub.receivers.receiver import RunLink
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store_progress import Mark, StoreProgress
 from stepscope.model.records import Record

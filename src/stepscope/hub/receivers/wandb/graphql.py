@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,8 @@ _TOKEN = re.compile(
     r"""|(?P<mark>\.\.\.|[{}()\[\]:!$=@|&])"""
 )
 
-Resolver = Callable[[Mapping[str, Any]], Any]
-"""Gives the value of a field for its arguments."""
 Node = Mapping[str, Any]
-"""An object: the values of its fields, or resolvers of them."""
+"""An object: the values of its fields, or functions of their arguments that return them."""
 
 
 class JsonValue(dict[str, Any]):
