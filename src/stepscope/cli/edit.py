@@ -21,7 +21,12 @@ from stepscope.model.run_description import (
 )
 from stepscope.wire.plain import dumps
 
-_PLACES = {"journals": "journals", "quarantine": "quarantined records", "store": "the hub's store (about)"}
+_PLACES = {
+    "journals": "journals",
+    "quarantine": "quarantined records",
+    "store": "the hub's store (about)",
+    "files": "uploaded files",
+}
 
 
 def add(commands: Commands) -> None:

@@ -29,6 +29,7 @@ _SESSION_SECONDS = 30 * 24 * 3600
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Build the ASGI application of a hub; `routes` are those of the JSON API."""
     receivers = open_receivers(hub)
+    hub.delete_left_uploads()
     received = [Route(route.path, route.answer, methods=list(route.methods)) for _, route in ordered_routes(receivers)]
     inner = Starlette(
         routes=[*received, *_own_routes(hub), *routes, *page_routes()],

@@ -20,11 +20,13 @@ class Deleted(Struct, frozen=True):
     journals: int = 0
     quarantine: int = 0
     store: int = 0
+    files: int = 0
+    """Uploaded files and artifacts."""
 
     @property
     def bytes(self) -> int:
         """The sum."""
-        return self.journals + self.quarantine + self.store
+        return self.journals + self.quarantine + self.store + self.files
 
 
 def delete_run(home: Path, edits: Edits, run: str, who: str, store: Store | None) -> Deleted:

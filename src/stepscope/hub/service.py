@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
@@ -119,6 +119,7 @@ class Hub:
         )
         self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask_batch, only=options.only_run)
         self.edits = Edits(home.home)
+        self.deleting: list[Callable[[str, int], int]] = []
         self._finish_deletions()
         store.is_deleted = self.edits.covers
         groups = GroupReader(
@@ -129,8 +130,7 @@ class Hub:
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
         self.heartbeat = Periodic(store.renew, first=BEAT_SECONDS, every=BEAT_SECONDS)
-        journals = Journals(home.home, cursors, self.folder.torn)
-        self.states = RunStates(self.presence, journals, self._is_behind)
+        self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
         self.alerting = Alerting(home.home, home.folder, self._ended)
         self.pump.listeners.append(self.alerting.take)
         self.diagnosing = Diagnosing(store, self.states, self.pump.is_busy)
@@ -221,7 +221,15 @@ class Hub:
             raise Retry(message, after=30.0) from error
         self.presence.forget(row.id)
         self.diagnosing.forget(row.id)
-        return deleted
+        return structs.replace(deleted, files=self._delete_uploads(row.id, self.edits.deleted()[row.id]))
+
+    def delete_left_uploads(self) -> None:
+        """Delete the uploaded files of runs that were deleted while no hub was running, or the store was away."""
+        for run, moment in self.edits.deleted().items():
+            self._delete_uploads(run, moment)
+
+    def _delete_uploads(self, run: str, before: int) -> int:
+        return sum(delete(run, before) for delete in self.deleting)
 
     def _ended(self, runs: Sequence[str]) -> list[str]:
         """Those of some runs that are not running or no longer known."""
@@ -241,6 +249,7 @@ class Hub:
         """Delete what is left of deleted runs, now or, while a part of the store is away, later."""
         try:
             finish_deletions(self.home.home, self.edits, self.store)
+            self.delete_left_uploads()
             self._deletions_left = False
         except EngineError as error:
             if not error.passing:

@@ -59,3 +59,9 @@ test("addresses of views are written and read alike", () => {
   assert.equal(text, "#/run/a%2Fb?step=3&log=1&tag=a&tag=b");
   assert.deepEqual([name, parts, query.get("step"), query.getAll("tag")], ["run", ["a/b"], "3", ["a", "b"]]);
 });
+
+test("the addresses that MLflow's clients print lead to the run, or to all runs", () => {
+  const read = (text) => [parse(text).name, parse(text).parts];
+  assert.deepEqual(read("#/experiments/0/runs/8c0f?x=time"), ["run", ["8c0f"]]);
+  assert.deepEqual(read("#/experiments/12"), ["runs", []]);
+});

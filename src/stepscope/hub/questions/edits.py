@@ -146,13 +146,14 @@ ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}",
         "deleteRun",
-        "Delete a run that has ended: its journals, quarantined records and stored rows. This cannot be undone.",
+        "Delete a run that has ended: its journals, quarantined records, stored rows, and uploaded files. "
+        "This cannot be undone.",
         delete,
         object_of(
             run=TEXT,
             deleted=BOOLEAN,
             bytes=INTEGER,
-            freed=object_of(journals=INTEGER, quarantine=INTEGER, store=INTEGER),
+            freed=object_of(journals=INTEGER, quarantine=INTEGER, store=INTEGER, files=INTEGER),
         ),
         (RUN,),
         method="DELETE",

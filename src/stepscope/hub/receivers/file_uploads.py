@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import BinaryIO
 from starlette.concurrency import run_in_threadpool
 
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.journal.run_edits import folder_bytes
 from stepscope.model.errors import Retry
 
 MOST_BYTES = 20 * 1024**3
@@ -47,6 +49,22 @@ async def keep_file(
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path, last: str = "") -> int:
+    """Remove a folder and return its bytes; its file `last` goes last, so that an interrupted removal can be repeated.
+
+    What cannot be removed is left, and not counted.
+    """
+    before = folder_bytes(folder)
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != last:
+                os.unlink(entry.path)
+        shutil.rmtree(folder, ignore_errors=True)
+    return before - (folder_bytes(folder) if folder.exists() else 0)
 
 
 async def _copy(parts: AsyncIterator[bytes], file: BinaryIO, note: Callable[[bytes], object]) -> None:

@@ -117,6 +117,9 @@ class ReceiverPorts(Protocol):
     """Which run a request belongs to that names it in another dialect's words."""
     ending: list[Callable[[], object]]
     """Called once before the store closes."""
+    deleting: list[Callable[[str, int], int]]
+    """Called with a deleted run's id and the time of its deletion in ns, to delete the files that a receiver keeps of
+    the run as it was before; returns the bytes freed. Called again after an interruption."""
 
     @property
     def limits(self) -> Limits:

@@ -8,8 +8,14 @@ const watchers = new Set();
 export function parse(hash) {
   const text = hash.replace(/^#\/?/, "");
   const [path, query = ""] = text.split(/\?(.*)/s);
-  const parts = path.split("/").filter(Boolean).map(plain);
-  return { name: parts[0] || "", parts: parts.slice(1), query: new URLSearchParams(query) };
+  const [name = "", ...parts] = own(path.split("/").filter(Boolean).map(plain));
+  return { name, parts, query: new URLSearchParams(query) };
+}
+
+// The parts of an address, also of those that MLflow's clients print: experiments/ID/runs/ID, and experiments/ID.
+function own(parts) {
+  if (parts[0] !== "experiments") return parts;
+  return parts[2] === "runs" && parts[3] ? ["run", parts[3]] : ["runs"];
 }
 
 function plain(text) {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stepscope.journal.run_edits import Edits
 from tests.hub.conftest import RunningHub
 from tests.hub.receivers.mlflow.rest_calls import RestCalls
 
@@ -41,7 +42,7 @@ def history(server: RestCalls, run: str, key: str) -> list[tuple[int, Any]]:
 
 def run_on_the_page(hub: RunningHub, run: str, is_there: Callable[[Any], bool]) -> Any:
     """The run as the page shows it, once it is as expected."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         answer = hub.request("GET", f"/api/runs/{run}")
         found = answer.json() if answer.status == 200 else None
@@ -224,3 +225,27 @@ def test_everything_survives_a_kill(restarted: RunningHub) -> None:
     assert (
         server.get("experiments/get-by-name", experiment_name="kept").body["experiment"]["experiment_id"] == experiment
     )
+
+
+def test_a_deleted_run_leaves_no_files(restarted: RunningHub) -> None:
+    """Deleting a run deletes its artifacts, models and rows, and counts them; also where no hub was running."""
+    server, folder = RestCalls(restarted.port), restarted.home / "hub" / "files" / "mlflow" / "artifacts"
+    runs = [server.create_run() for _ in range(3)]
+    for run in runs:
+        server.send("PUT", f"/api/2.0/mlflow-artifacts/artifacts/0/{run}/artifacts/a/b.txt", b"text")
+        server.post("runs/update", {"run_id": run, "status": "FINISHED", "end_time": T + 1})
+    made = server.post("logged-models", {"experiment_id": "0", "name": "m", "source_run_id": runs[0]})
+    model = made.body["model"]["info"]["model_id"]
+    server.send("PUT", f"/api/2.0/mlflow-artifacts/artifacts/0/models/{model}/artifacts/weights", b"weights")
+    assert run_on_the_page(restarted, runs[0], lambda found: found["status"] == "finished")
+    answer = restarted.request("DELETE", f"/api/runs/{runs[0]}").json()
+    assert answer["freed"]["files"] == len(b"text") + len(b"weights")
+    assert {path.name for path in folder.rglob("*") if path.is_file()} == {"b.txt"}
+    assert server.get("runs/get", run_id=runs[0]).status == 404
+    assert server.get(f"logged-models/{model}").status == 404
+    restarted.kill()
+    Edits(restarted.home).append(runs[1], "somebody", deleted=True)
+    restarted.start()
+    server = RestCalls(restarted.port)
+    assert {path.parts[-4] for path in folder.rglob("b.txt")} == {runs[2]}
+    assert [server.get("runs/get", run_id=run).status for run in runs] == [404, 404, 200]

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response
 
-from stepscope.hub.receivers.file_uploads import PART, keep_file
+from stepscope.hub.receivers.file_uploads import PART, keep_file, remove_folder
 from stepscope.hub.receivers.mlflow.experiments import ARTIFACTS
 from stepscope.hub.receivers.mlflow.logged_models import find
 from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, refused
@@ -110,6 +110,11 @@ class ArtifactFiles:
             shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
         except (OSError, ValueError):
             raise refused(f"the artifact {path[:200]!r} cannot be removed") from None
+
+    def remove(self, uri: str, name: str) -> int:
+        """Remove the folder of a run or model by the URI of its artifacts; return the bytes freed."""
+        parts = (self.run_folder(uri) or "").split("/")
+        return remove_folder(self._place("/".join(parts[:-1]))) if parts[-2:] == [name, "artifacts"] else 0
 
     def _place(self, path: str) -> Path:
         return self._folder.joinpath(*path.split("/")) if path else self._folder

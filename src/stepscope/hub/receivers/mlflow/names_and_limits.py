@@ -4,15 +4,22 @@ import math
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from stepscope.hub.receivers.mlflow.mlflow_errors import invalid_value, missing_value, refused, wrong_type
 from stepscope.hub.receivers.mlflow.request_fields import Fields, item_key, item_text, whole_number
+from stepscope.hub.refusals import Refused
 from stepscope.model.redaction import redact
 
 MOST_METRICS, MOST_PARAMS, MOST_TAGS, MOST_ITEMS = 1000, 100, 100, 1000
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
 LONGEST_EXPERIMENT, LONGEST_EXPERIMENT_TAG = 500, 20_000
+_PLAIN = ("key", "value", "timestamp", "step")
+"""The fields of a metric as most clients send it."""
+_plain_fields = itemgetter(*_PLAIN)
+_FAR, _EXACT = 2**63, 2**53
 _NAME = re.compile(r"[/\w.\- :]*")
 _RUN = re.compile(r"[a-zA-Z0-9][\w\-]{0,255}")
 _LETTERS = (
@@ -117,15 +124,20 @@ def read_batch(fields: Fields) -> tuple[str, LogBatch]:
     """Parse `runs/log-batch` into a run id and its content; the first error refuses the whole request."""
     run = fields.run()
     metrics, params, tags = fields.items("metrics"), fields.items("params"), fields.items("tags")
-    for at, item in enumerate(metrics):
+    plain = _plain_points(metrics)
+    for at, item in enumerate(metrics if plain is None else ()):
         item_key(item, f"metrics[{at}]")
         _check_given(item, f"metrics[{at}]")
     keys = [item_key(item, f"params[{at}]") for at, item in enumerate(params)]
     names = [item_key(item, f"tags[{at}]") for at, item in enumerate(tags)]
     check_run_id(run)
-    found = [_read_point(item, f"metrics[{at}]") for at, item in enumerate(metrics)]
+    if plain is None:
+        found = [_read_point(item, f"metrics[{at}]") for at, item in enumerate(metrics)]
+        plain, mended = [point for point, _ in found], sum(mended for _, mended in found)
+    else:
+        mended = 0
     batch = LogBatch(
-        [point for point, _ in found],
+        plain,
         dict(
             checked_param(key, item_text(item, "value", f"params[{at}]"), f"params[{at}]")
             for at, (key, item) in enumerate(zip(keys, params, strict=True))
@@ -134,7 +146,7 @@ def read_batch(fields: Fields) -> tuple[str, LogBatch]:
             checked_tag(key, item_text(item, "value", f"tags[{at}]"), f"tags[{at}]")
             for at, (key, item) in enumerate(zip(names, tags, strict=True))
         ),
-        sum(mended for _, mended in found),
+        mended,
     )
     _check_limits(len(metrics), len(params), len(tags))
     repeated = [key for at, key in enumerate(keys) if key in keys[:at]]
@@ -144,6 +156,36 @@ def read_batch(fields: Fields) -> tuple[str, LogBatch]:
             "param value per param key."
         )
     return run, batch
+
+
+def _plain_points(items: Sequence[Mapping[str, Any]]) -> list[Point] | None:
+    """Return the values of a batch of the usual form, without a check of each field; None for any other form."""
+    points = []
+    for item in items:
+        if len(item) != len(_PLAIN):
+            return None
+        try:
+            key, value, timestamp, step = _plain_fields(item)
+        except KeyError:
+            return None
+        if type(value) is int and -_EXACT < value < _EXACT:
+            value = float(value)
+        if type(value) is not float or value != value or type(key) is not str or not _is_plain_key(key):
+            return None
+        if type(timestamp) is not int or type(step) is not int or not 0 <= timestamp < _FAR or not -_FAR < step < _FAR:
+            return None
+        points.append(Point(key, value, timestamp, step))
+    return points
+
+
+@lru_cache(maxsize=10_000)
+def _is_plain_key(key: str) -> bool:
+    """Tell whether the key of a metric needs no change and is valid."""
+    try:
+        check_name(key, "")
+    except Refused:
+        return False
+    return key.isascii() and 0 < len(key) <= LONGEST_KEY
 
 
 def _check_limits(metrics: int, params: int, tags: int) -> None:
@@ -205,7 +247,7 @@ def _number(value: Any, path: str) -> tuple[float, bool]:
         try:
             return float(value), False
         except OverflowError:
-            return math.copysign(math.inf, int(value)), False
+            return (math.inf if int(value) > 0 else -math.inf), False
         except ValueError:
             pass
     raise wrong_type(path, value)

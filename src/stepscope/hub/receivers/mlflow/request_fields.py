@@ -138,4 +138,4 @@ def item_key(item: Mapping[str, Any], path: str) -> str:
 
 def _clean(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode() if max(text, default="") >= "\ud800" else text
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

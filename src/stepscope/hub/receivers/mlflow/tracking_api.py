@@ -18,6 +18,7 @@ from stepscope.hub.receivers.mlflow import (
 )
 from stepscope.hub.receivers.mlflow.artifact_calls import ArtifactCalls
 from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles
+from stepscope.hub.receivers.mlflow.delete_run import delete_run
 from stepscope.hub.receivers.mlflow.experiments import create_default
 from stepscope.hub.receivers.mlflow.request_fields import Fields, read_json, read_query
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
@@ -92,7 +93,9 @@ class Mlflow:
         self._readers = Workers("mlflow", threads=2, waiting=128)
         database = TrackingDatabase(self._folder / "tracking.db")
         self._tracking = Tracking(database, ports.ingest(self.name), lambda: ports.engine, ports.progress)
-        self._artifacts = ArtifactCalls(self._tracking, ArtifactFiles(self._folder / "artifacts", database))
+        files = ArtifactFiles(self._folder / "artifacts", database)
+        self._artifacts = ArtifactCalls(self._tracking, files)
+        ports.deleting.append(lambda run, before: delete_run(database, files, run))
         with database.write() as db:
             create_default(db, self._tracking.now)
         ports.links.finders.append(self._tracking.find_link)

@@ -10,11 +10,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from stepscope.hub.receivers.file_uploads import remove_folder
 from stepscope.hub.receivers.ingest import Ingest, Upload
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.engine import Engine, EngineError
@@ -211,6 +212,21 @@ class TrackedRuns:
                 found = self._open[project, id] = OpenRun(folder, about, unsure=False)
                 self._recent.append(found)
             return found
+
+    def delete_run(self, run: str, before: int) -> int:
+        """Delete the files of a run of the hub that was created before a time in ns; return the bytes freed."""
+        freed = 0
+        for folder in sorted((self._files / "wandb").glob("*/runs")):
+            project = unquote(folder.parent.name)
+            for id in {run, run.removeprefix(f"{project}.")}:
+                known = None
+                with contextlib.suppress(Refused, Retry):
+                    known = self.find(project, id)
+                if known is not None and known.about.run == run and known.about.created <= before:
+                    with self._lock:
+                        self._open.pop((project, id), None)
+                    freed += remove_folder(known.folder, "run.json")
+        return freed
 
     def _free_id(self, project: str, id: str) -> str:
         """Return the run's id in the hub, prefixed where another project uses it: W&B's ids are unique per project."""

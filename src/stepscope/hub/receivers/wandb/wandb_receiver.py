@@ -44,6 +44,7 @@ class Wandb:
         self._ingest = ports.ingest(self.name)
         self._workers = ports.workers
         runs = TrackedRuns(ports.files, self._ingest, lambda: ports.engine)
+        ports.deleting.append(runs.delete_run)
         self._links, self._artifacts = links.Links(runs), Artifacts(runs)
         self._artifact_queries = ArtifactQueries(self._artifacts, self._links)
         self._run_queries = RunQueries(

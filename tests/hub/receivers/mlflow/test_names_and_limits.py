@@ -1,0 +1,72 @@
+"""How a batch is read: the short way for the usual form and the careful one for any other agree."""
+
+import math
+from typing import Any
+
+import pytest
+
+from stepscope.hub.receivers.mlflow.names_and_limits import Point, read_batch
+from stepscope.hub.receivers.mlflow.request_fields import Fields
+from stepscope.hub.refusals import Refused
+
+T = 1_700_000_000_000
+USUAL = {"key": "loss", "value": 0.5, "timestamp": T, "step": 3}
+FAR = 2**63
+
+
+def read(*items: Any) -> tuple[list[Point], int]:
+    """Read metrics; also how many of their values were read as NaN."""
+    _, batch = read_batch(Fields({"run_id": "a" * 32, "metrics": list(items)}))
+    return list(batch.points), batch.mended
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted", "mended"),
+    [
+        ({}, Point("loss", 0.5, T, 3), 0),
+        ({"value": 7}, Point("loss", 7.0, T, 3), 0),
+        ({"value": 2**60 + 1}, Point("loss", float(2**60 + 1), T, 3), 0),
+        ({"value": "1e3"}, Point("loss", 1000.0, T, 3), 0),
+        ({"value": "Infinity"}, Point("loss", math.inf, T, 3), 0),
+        ({"value": 10**400}, Point("loss", math.inf, T, 3), 0),
+        ({"timestamp": str(T), "step": "4"}, Point("loss", 0.5, T, 4), 0),
+        ({"step": None}, Point("loss", 0.5, T, 0), 0),
+        ({"step": -FAR}, Point("loss", 0.5, T, -FAR), 0),
+        ({"key": "Verlust é"}, Point("Verlust é", 0.5, T, 3), 0),
+        ({"model_id": "m"}, Point("loss", 0.5, T, 3, "m"), 0),
+    ],
+)
+def test_values_are_the_same_in_any_form(change: Any, wanted: Point, mended: int) -> None:
+    """A value is read as it is meant, alone and beside values of the usual form."""
+    assert read({**USUAL, **change}) == ([wanted], mended)
+    assert read(USUAL, {**USUAL, **change}) == ([Point("loss", 0.5, T, 3), wanted], mended)
+
+
+def test_nan_is_counted() -> None:
+    """A bare NaN and a null are NaN and counted; NaN as a string is NaN."""
+    for value, mended in ((math.nan, 1), (None, 1), ("NaN", 0)):
+        (_, point), found = read(USUAL, {**USUAL, "value": value})
+        assert math.isnan(point.value)
+        assert found == mended
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": ["x"]}, "Hint: Value was of type 'list'"),
+        ({"key": ""}, "Missing value for required parameter 'metrics[1].key'"),
+        ({"key": "a//b"}, "This name would resolve to 'a/b'"),
+        ({"key": "x" * 251}, "'Metric name' exceeds the maximum length of 250"),
+        ({"value": True, "key": "a?"}, "Names may only contain"),
+        ({"value": {}}, "Hint: Value was of type 'dict'"),
+        ({"timestamp": -1}, "Timestamp must be a nonnegative long"),
+        ({"timestamp": FAR}, "for parameter 'metrics[1].timestamp'"),
+        ({"timestamp": None}, "Missing value for required parameter 'metrics[1].timestamp'"),
+        ({"step": 0.5}, "Hint: Value was of type 'float'"),
+    ],
+)
+def test_one_wrong_value_refuses_the_batch(change: Any, message: str) -> None:
+    """The message names the item, also beside values of the usual form."""
+    with pytest.raises(Refused) as error:
+        read(USUAL, {**USUAL, **change})
+    assert message in error.value.refusal.message
