@@ -128,13 +128,44 @@ def _tinker(run: str) -> list[Seed]:
 
 
 def _wandb(run: str) -> list[Seed]:
-    history = {"wandb-history.jsonl": {"offset": 0, "content": ['{"loss": 1, "_step": 0}']}}
-    upsert = "mutation M($p: String) { upsertBucket(input: {name: $p}) { bucket { id name } inserted } }"
+    line = '{"loss": 1.5, "n": {"a": NaN}, "i": {"_type": "image-file", "path": "a"}, "_step": 0, "_timestamp": 1e9}'
+    machine = '{"system.cpu": 5, "_timestamp": 1e9, "_runtime": 3}'
+    files = {
+        "wandb-history.jsonl": {"offset": 0, "content": [line, line.replace("0,", "1,")]},
+        "wandb-events.jsonl": {"offset": 0, "content": [machine]},
+        "output.log": {"offset": 0, "content": ["2026-01-02T03:04:05.6 hello", "ERROR 2026-01-02T03:04:05.6 no"]},
+        "wandb-summary.json": {"offset": 0, "content": ['{"best": 1}']},
+    }
+    mutations = {
+        "upsertBucket": {"name": run, "modelName": "p", "config": '{"a": {"value": 1}}', "tags": ["t"], "notes": "n"},
+        "createRunFiles": {"runName": run, "projectName": "p", "entityName": "e", "files": ["a.png"]},
+        "notifyScriptableRunAlert": {"runName": run, "projectName": "p", "title": "t", "text": "x", "severity": "WARN"},
+        "createArtifact": {"projectName": "p", "runName": run, "artifactTypeName": "m", "digest": "d", "clientID": run,
+                           "artifactCollectionName": run, "aliases": [{"alias": "best"}], "metadata": "{}"},
+        "useArtifact": {"artifactID": "QTox", "projectName": "p", "runName": run, "usedAs": "x"},
+        "commitArtifact": {"artifactID": "QTox"},
+    }  # fmt: skip
+    reading = (
+        'query Q($f: JSON, $n: String) { project(name: "p") { runs(filters: $f, order: $n, first: 5) { edges {node '
+    )
+    reading += "{ id name state config summaryMetrics historyKeys sampledHistory(specs: [$n]) history(samples: 5) "
+    reading += "files(first: 2) { edges { node { name url } } } } cursor } } run(name: $n) { id } } }"
+    filters = '{"$and": [{"config.a.value": {"$gt": 0}}, {"state": {"$in": ["running"]}}]}'
+    streams: list[Seed] = [("POST", f"/files/e/p/{run}/file_stream", {"files": {name: each}, "dropped": 0})
+                           for name, each in files.items()]  # fmt: skip
     return [
-        ("POST", "/graphql", {"query": upsert, "variables": {"p": run}}),
-        ("POST", "/graphql", {"query": "{ viewer { id entity username } }", "variables": {}}),
-        ("POST", f"/files/e/p/{run}/file_stream", {"files": history, "dropped": 0}),
-    ]
+        *streams,
+        ("POST", f"/files/e/p/{run}/file_stream", {"files": files, "complete": True, "exitcode": 1}),
+        *(("POST", "/graphql", {"query": f"mutation M($i: JSON) {{ {name}(input: $i) {{ __typename }} }}",
+                                "variables": {"i": given}}) for name, given in mutations.items()),
+        ("POST", "/graphql", {"query": "{ viewer { id entity username } serverInfo { features { name } } }"}),
+        ("POST", "/graphql", {"query": reading, "variables": {"f": filters, "n": run}}),
+        ("PUT", f"/files/e/p/{run}/media/a.png", {"content": "x"}),
+        ("GET", f"/files/e/p/{run}/media/a.png", None),
+        ("PUT", "/wandb/objects/p/d41d8cd98f00b204e9800998ecf8427e", {}),
+        ("GET", "/wandb/files/abc/a.png", None),
+        ("POST", "/sdk/otel/v1/metrics", {}),
+    ]  # fmt: skip
 
 
 def _otlp(run: str) -> list[Seed]:

@@ -6,9 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Event, Log, Metric, Record
@@ -18,6 +20,10 @@ UNREADABLE = "a line that is no JSON object"
 EVENT_VALUES = "wandb.values"
 """What a history line has beside numbers: texts, lists, and media as objects that name their files."""
 _CONSOLE = re.compile(r"(ERROR )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(.*)", re.DOTALL)
+_OWN = ("_step", "_timestamp", "_runtime")
+"""What the client adds to each line."""
+_FAR, _LATEST = 2**62, 2**33
+"""Limits of steps, and of times in seconds."""
 _parse = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
@@ -38,15 +44,17 @@ class Decoded:
         return self.steps[at - 1] if at else before
 
 
-def read_rows(lines: Sequence[str]) -> Iterable[dict[str, Any] | None]:
+def read_rows(lines: Sequence[str]) -> list[dict[str, Any] | None]:
     """Parse JSON lines, also with bare NaN and Infinity; None for a line that is not an object."""
-    try:
-        found = _parse(f"[{','.join(lines)}]")  # a single call is several times faster than one for each
-        if len(found) == len(lines):
-            return found
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    return map(read_row, lines)
+    whole = f"[{','.join(lines)}]"  # a single call is several times faster than one for each line
+    for parse in (_parse, json.loads):
+        try:
+            found = parse(whole)
+        except (ValueError, RecursionError):  # msgspec's are ValueErrors, too
+            continue
+        if len(found) == len(lines) and {dict}.issuperset(map(type, found)):
+            return list(found)
+    return [read_row(line) for line in lines]
 
 
 def read_row(line: str) -> dict[str, Any] | None:
@@ -62,28 +70,76 @@ def history_records(
     lines: Sequence[str], definitions: Sequence[Definition], now: int, before: int | None = None
 ) -> Decoded:
     """Convert history lines to metrics and events; a line without a step has the step `before` it."""
+    rows = read_rows(lines)
+    if rows and not definitions and (plain := _plain_records(rows)) is not None:
+        return plain
     decoded = Decoded()
-    step, records, last = before, decoded.records, None
-    for row in read_rows(lines):
+    step, own, times = before, None, decoded.times
+    for row in rows:
         if row is None:
             decoded.rejected += 1
             continue
-        last = own = _take_own(row)
+        own = _take_own(row)
         time, given = time_of(own[1], now), as_step(own[0])
         step = given if given is not None else step
-        values, others = split_row(row)
-        if values and not definitions:
-            records.append(Metric(time, step, None, None, values))
-        elif values:
-            for axis, at, part in parts_by_axis(values, definitions):
-                records.append(Metric(time, step if axis is None else at, axis, None, part))
-        if others:
-            records.append(Event(time, step, None, None, None, SEVERITIES["INFO"], EVENT_VALUES, others))
-        if step is not None and (not decoded.times or time >= decoded.times[-1]):
-            decoded.times.append(time)
+        decoded.records += _records_of(row, time, step, definitions)
+        if step is not None and (not times or time >= times[-1]):
+            times.append(time)
             decoded.steps.append(step)
-    decoded.tail = _tail(last)
+    decoded.tail = _tail(own)
     return decoded
+
+
+def _records_of(row: dict[str, Any], time: int, step: int | None, definitions: Sequence[Definition]) -> list[Record]:
+    values, others = split_row(row)
+    found: list[Record] = []
+    if values and not definitions:
+        found.append(Metric(time, step, None, None, values))
+    elif values:
+        for axis, at, part in parts_by_axis(values, definitions):
+            found.append(Metric(time, step if axis is None else at, axis, None, part))
+    if others:
+        found.append(Event(time, step, None, None, None, SEVERITIES["INFO"], EVENT_VALUES, others))
+    return found
+
+
+def _plain_records(rows: Sequence[dict[str, Any] | None]) -> Decoded | None:
+    """Convert rows with the same keys and only numbers, as in most blocks, all at once; None for other rows."""
+    full = [row for row in rows if row is not None]
+    columns = _columns(full) if len(full) == len(rows) else {}
+    if len(columns) <= len(_OWN) or not columns.keys() >= set(_OWN) or "_wandb" in columns:
+        return None
+    steps, stamps, _ = own = [columns[key] for key in _OWN]
+    seconds = np.array(stamps, dtype=np.float64)
+    if _kinds(steps) != {int} or not -_FAR < min(steps) <= max(steps) < _FAR:
+        return None
+    if not ((seconds > 0) & (seconds < _LATEST)).all() or (seconds[1:] < seconds[:-1]).any():
+        return None
+    whole = np.floor(seconds)
+    times = (whole.astype(np.int64) * 10**9 + np.rint((seconds - whole) * 1e9).astype(np.int64)).tolist()
+    for row in full:
+        del row["_step"], row["_timestamp"], row["_runtime"]
+    made = zip(times, steps, full, strict=True)
+    records: list[Record] = [Metric(time, step, None, None, row) for time, step, row in made]
+    return Decoded(records, 0, times, list(steps), _tail([column[-1] for column in own]))
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
+    """The columns of rows with the same keys in the same order and only numbers that can be stored, else none."""
+    keys = list(rows[0])
+    if list(chain.from_iterable(rows)) != keys * len(rows):
+        return {}
+    columns = dict(zip(keys, zip(*[row.values() for row in rows], strict=True), strict=True))
+    for column in columns.values():
+        kinds = _kinds(column)
+        # A comparison with NaN is false, so that NaN hides no large integer.
+        if not kinds <= {float, int} or (int in kinds and not max(map(abs, column)) < 2**63):
+            return {}
+    return columns
+
+
+def _kinds(values: Iterable[Any]) -> set[type]:
+    return set(map(type, values))
 
 
 def _take_own(row: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -92,8 +148,8 @@ def _take_own(row: dict[str, Any]) -> tuple[Any, Any, Any]:
     return row.pop("_step", None), row.pop("_timestamp", None), row.pop("_runtime", None)
 
 
-def _tail(own: tuple[Any, Any, Any] | None) -> dict[str, Any]:
-    named = zip(("_step", "_timestamp", "_runtime"), own or (), strict=False)
+def _tail(own: Sequence[Any] | None) -> dict[str, Any]:
+    named = zip(_OWN, own or (), strict=False)
     return {key: value for key, value in named if isinstance(value, (int, float))}
 
 
@@ -135,6 +191,6 @@ def _stamp(text: str, now: int) -> int:
 
 def time_of(seconds: Any, now: int) -> int:
     """Return the time of a line in nanoseconds; now when it has no valid one."""
-    if isinstance(seconds, (int, float)) and 0 < seconds < 2**33:  # neither NaN nor infinity
+    if isinstance(seconds, (int, float)) and 0 < seconds < _LATEST:  # neither NaN nor infinity
         return nanoseconds(seconds)
     return now
