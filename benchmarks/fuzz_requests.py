@@ -145,27 +145,31 @@ def _wandb(run: str) -> list[Seed]:
         "useArtifact": {"artifactID": "QTox", "projectName": "p", "runName": run, "usedAs": "x"},
         "commitArtifact": {"artifactID": "QTox"},
     }  # fmt: skip
-    reading = (
-        'query Q($f: JSON, $n: String) { project(name: "p") { runs(filters: $f, order: $n, first: 5) { edges {node '
-    )
-    reading += "{ id name state config summaryMetrics historyKeys sampledHistory(specs: [$n]) history(samples: 5) "
-    reading += "files(first: 2) { edges { node { name url } } } } cursor } } run(name: $n) { id } } }"
+    reading = 'query Q($f: JSON, $n: String) { project(name: "p") { runs(filters: $f, order: $n, first: 5) '
+    reading += "{ edges { node { id name state config summaryMetrics } cursor } } run(name: $n) { historyKeys "
+    reading += "sampledHistory(specs: [$n]) history(samples: 5) files(first: 2) { edges { node { name url } } } } } }"
     filters = '{"$and": [{"config.a.value": {"$gt": 0}}, {"state": {"$in": ["running"]}}]}'
     streams: list[Seed] = [("POST", f"/files/e/p/{run}/file_stream", {"files": {name: each}, "dropped": 0})
                            for name, each in files.items()]  # fmt: skip
-    return [
+    written = [
         *streams,
         ("POST", f"/files/e/p/{run}/file_stream", {"files": files, "complete": True, "exitcode": 1}),
-        *(("POST", "/graphql", {"query": f"mutation M($i: JSON) {{ {name}(input: $i) {{ __typename }} }}",
-                                "variables": {"i": given}}) for name, given in mutations.items()),
+        *(
+            (
+                "POST",
+                "/graphql",
+                {"query": f"mutation M($i: JSON) {{ {name}(input: $i) {{ __typename }} }}", "variables": {"i": given}},
+            )
+            for name, given in mutations.items()
+        ),
         ("POST", "/graphql", {"query": "{ viewer { id entity username } serverInfo { features { name } } }"}),
-        ("POST", "/graphql", {"query": reading, "variables": {"f": filters, "n": run}}),
         ("PUT", f"/files/e/p/{run}/media/a.png", {"content": "x"}),
         ("GET", f"/files/e/p/{run}/media/a.png", None),
         ("PUT", "/wandb/objects/p/d41d8cd98f00b204e9800998ecf8427e", {}),
         ("GET", "/wandb/files/abc/a.png", None),
         ("POST", "/sdk/otel/v1/metrics", {}),
-    ]  # fmt: skip
+    ]  # reading waits for the store, so it is rare
+    return written * 10 + [("POST", "/graphql", {"query": reading, "variables": {"f": filters, "n": run}})]  # fmt: skip
 
 
 def _otlp(run: str) -> list[Seed]:
