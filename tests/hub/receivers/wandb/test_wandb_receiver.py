@@ -33,9 +33,10 @@ def ask(hub: RunningHub, query: str, **variables: Any) -> dict[str, Any]:
     return data
 
 
-def stream(hub: RunningHub, run: str, **body: Any) -> Answer:
-    """Send a file_stream request."""
-    return hub.post(f"/files/team/p/{run}/file_stream", json.dumps(body).encode(), JSON)
+def stream(hub: RunningHub, run: str, process: str = "", **body: Any) -> Answer:
+    """Send a file_stream request, of one of several processes if named."""
+    headers = {"x-wandb-async-client-id": process} if process else {}
+    return hub.post(f"/files/team/p/{run}/file_stream", json.dumps(body).encode(), JSON, **headers)
 
 
 def block(offset: int, *steps: int, first: float = 1.7e9) -> dict[str, Any]:
@@ -134,6 +135,56 @@ def test_the_address_that_a_client_prints_leads_to_the_run(hub: RunningHub) -> N
     """`View run at` opens the run on the page."""
     answer = hub.request("GET", "/stepscope/p/runs/some%20run")
     assert (answer.status, answer.headers["location"]) == (302, "/#/run/some%20run")
+
+
+def test_the_address_of_a_project_leads_to_its_runs(hub: RunningHub) -> None:
+    """`View project at` opens the runs of the project on the page."""
+    answer = hub.request("GET", "/stepscope/my%20project")
+    assert (answer.status, answer.headers["location"]) == (302, "/#/runs?filter=project%20%3D%20%22my%20project%22")
+
+
+def test_processes_that_share_a_run_count_their_own_lines(hub: RunningHub) -> None:
+    """In the mode `shared`, lines of one process at the offsets of another are neither dropped nor a new attempt."""
+    output = {"output.log": {"offset": 0, "content": ["2026-01-02T03:04:05 hello"]}}
+    summaries = [{"wandb-summary.json": {"offset": 0, "content": [json.dumps({key: 1})]}} for key in ("a", "b")]
+    for _ in range(2):  # the second time is a repeat
+        stream(hub, "shared", "one", files={**block(0, 0, 1), **output, **summaries[0]})
+        stream(hub, "shared", "two", files={**block(0, 10, 11, 12), **output, **summaries[1]})
+        stream(hub, "shared", "one", files=block(2, 2, 3))
+    stream(hub, "shared", "two", files=block(3, 13), complete=True, exitcode=0)
+    assert steps(hub, "shared", 8) == [0, 1, 2, 3, 10, 11, 12, 13]
+    assert wait_state(hub, "shared", "finished")["attempts"] == 1
+    assert sql(hub, "SELECT count() FROM logs WHERE body = 'hello' AND step IN (1, 12)") == [[2]]
+    query = '{ project(name: "p") { run(name: "shared") { summaryMetrics } } }'
+    assert json.loads(ask(hub, query)["project"]["run"]["summaryMetrics"]) == {"a": 1, "b": 1}
+    assert stream(hub, "shared", "x" * 200, files={}).status == 400
+
+
+def test_rows_without_numbers_are_read_back(hub: RunningHub) -> None:
+    """Lines that hold only a histogram or only media are rows of the history, also behind the last number."""
+    histogram = {"_type": "histogram", "bins": [0, 1], "values": [3]}
+    rows = [{"loss": 1.0, "_step": 0}, {"h": histogram, "_step": 1}, {"image": {"_type": "image-file"}, "_step": 2}]
+    lines = [json.dumps({**row, "_timestamp": 1.7e9}) for row in rows]
+    stream(hub, "media", files={HISTORY: {"offset": 0, "content": lines}})
+    query = '{ project(name: "p") { run(name: "media") { historyLineCount history(minStep: 0, maxStep: 9) } } }'
+    found = ask(hub, query)["project"]["run"]
+    assert found["historyLineCount"] == 3
+    assert [json.loads(row)["_step"] for row in found["history"]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "variables"),
+    [
+        ("mutation { upsertSweep(input: {}) { sweep { name } } }", {}),
+        (UPSERT, {"name": "fork", "project": "p", "config": '{"_wandb": {"value": {"branch_point": {"step": 3}}}}'}),
+    ],
+)
+def test_what_the_hub_cannot_do_is_refused_in_words(hub: RunningHub, query: str, variables: dict[str, str]) -> None:
+    """Sweeps and forks get an error that names the hub, which the client prints, and no run comes of it."""
+    body = json.dumps({"query": query, "variables": variables}).encode()
+    answer = hub.post("/graphql", body, JSON).json()
+    assert answer["errors"][0]["message"].startswith("this Stepscope hub")
+    assert hub.request("GET", "/api/runs/fork").status == 404
 
 
 def test_uploads_come_back_with_their_bytes(hub: RunningHub) -> None:

@@ -119,16 +119,17 @@ def plain_config(text: str) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def definitions_of(config: str) -> tuple[Definition, ...]:
     """Return the metric definitions (`define_metric`) in a configuration."""
-    return read_definitions(_own(config).get("m"))
+    return read_definitions(own_fields(config).get("m"))
 
 
 def own_config(config: str, keys: Any) -> str:
     """Return the client's own part of a configuration, all of it or some keys, as JSON."""
-    found = _own(config)
+    found = own_fields(config)
     return json.dumps({key: value for key, value in found.items() if key in keys} if isinstance(keys, list) else found)
 
 
-def _own(config: str) -> dict[str, Any]:
-    settings = (read_row(config) or {}).get(OWN_CONFIG)
+def own_fields(config: Any) -> dict[str, Any]:
+    """Return what the client wrote for itself into a configuration; nothing if it cannot be read."""
+    settings = (_parsed(config) or {}).get(OWN_CONFIG)
     value = settings.get("value") if isinstance(settings, dict) else None
     return value if isinstance(value, dict) else {}

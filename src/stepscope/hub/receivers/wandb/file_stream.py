@@ -19,7 +19,7 @@ from stepscope.hub.receivers.wandb.line_records import (
     machine_records,
     read_row,
 )
-from stepscope.hub.receivers.wandb.tracked_runs import END, Block, Sent, TrackedRuns
+from stepscope.hub.receivers.wandb.tracked_runs import END, LONGEST_NAME, Block, Sent, TrackedRuns
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.model.names import EVENT_FINISHED, SEVERITIES
 from stepscope.model.records import Event, Record
@@ -58,12 +58,17 @@ class FileStream:
     def __init__(self, runs: TrackedRuns, ingest: Ingest) -> None:
         self._runs, self._ingest = runs, ingest
 
-    def take(self, data: bytes, project: str, id: str, bound: str | None) -> "Future[None]":
-        """Journal a request; the future completes once it is on disk. Refused when it cannot be parsed."""
+    def take(self, data: bytes, project: str, id: str, bound: str | None, process: str = "") -> "Future[None]":
+        """Journal a request; the future completes once it is on disk. Refused when it cannot be parsed.
+
+        `process` tells the processes of a run apart that several write to.
+        """
+        if len(process) > LONGEST_NAME or not process.isprintable():
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the client id is not valid"))
         posted = self._read(data)
         run = self._runs.find_or_make(project, id, bound)
         with run.lock:
-            sent = Sent(run, bound)
+            sent = Sent(run, bound, process)
             begin(self._runs, sent)
             self._take_files(sent, posted.files or {})
             if posted.complete or posted.exitcode is not None:
@@ -102,7 +107,8 @@ class FileStream:
         if OUTPUT in files:
             self._take_output(sent, files[OUTPUT].offset, lines[OUTPUT], history, before)
         if lines.get(SUMMARY) and (found := read_row(lines[SUMMARY][-1])) is not None:
-            about.summary = json.dumps(redact(found))
+            others = (read_row(about.summary) or {}) if sent.process else {}
+            about.summary = json.dumps({**others, **redact(found)})
         for name in files.keys() - {HISTORY, EVENTS, OUTPUT, SUMMARY}:
             self._ingest.reject(UNKNOWN_FILE, len(lines[name]))
 
@@ -111,16 +117,16 @@ class FileStream:
         for name in (HISTORY, EVENTS):
             if name not in files or files[name].offset or not lines[name]:
                 continue
-            stream, first = sent.run.about.stream(name), _digest(lines[name][0])
+            stream, first = sent.stream(name), _digest(lines[name][0])
             if stream.first and stream.first != first:
                 begin(self._runs, sent, again=True)
-            sent.run.about.stream(name).first = first
+            sent.stream(name).first = first
 
     def _take(
         self, sent: Sent, name: str, offset: int, lines: list[str], decode: Callable[[list[str]], Decoded]
     ) -> Decoded:
         """Journal the new lines of a chunk; lines sent again go into the batches in which they were first sent."""
-        stream = sent.run.about.stream(name)
+        stream = sent.stream(name)
         if not 0 <= offset <= stream.lines + MOST_LINES:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the offset {offset} of {name} is out of range"))
         last = stream.last
@@ -152,15 +158,15 @@ class FileStream:
         def decode(block: list[str]) -> Decoded:
             return Decoded(console_records(block, history, before, now))
 
-        taken = sent.run.about.stream(OUTPUT).lines
-        changed = {number: line for number, line in enumerate(lines[: max(taken - offset, 0)], offset)
-                   if known.get(number, line) != line}  # fmt: skip
+        taken = sent.stream(OUTPUT).lines
+        numbered = [((sent.process, number), line) for number, line in enumerate(lines, offset)]
+        changed = {at: line for at, line in numbered[: max(taken - offset, 0)] if known.get(at, line) != line}
         if changed:
             self._runs.add(sent, decode(list(changed.values())).records)
             sent.rewritten.extend(changed)
         if offset + len(lines) > taken or not changed:
             self._take(sent, OUTPUT, offset, lines, decode)
-        known.update(enumerate(lines[-_CONSOLE_LINES:], offset + max(len(lines) - _CONSOLE_LINES, 0)))
+        known.update(numbered[-_CONSOLE_LINES:])
         while len(known) > 2 * _CONSOLE_LINES:
             del known[next(iter(known))]
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stepscope.hub.receivers.ingest import Repeats, digest
-from stepscope.hub.receivers.wandb.descriptions import describe, own_config
+from stepscope.hub.receivers.wandb.descriptions import describe, own_config, own_fields
 from stepscope.hub.receivers.wandb.file_stream import EVENTS, HISTORY, OUTPUT
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
 from stepscope.hub.receivers.wandb.node_ids import read_id, write_id
@@ -86,6 +86,8 @@ class RunOperations:
         project, id = given.get("modelName"), given.get("name")
         if isinstance(given.get("id"), str):
             project, id = read_id("Run", given["id"])
+        if "branch_point" in own_fields(given.get("config")):
+            raise GraphQLError("this Stepscope hub cannot fork or rewind runs")
         run = self._runs.find_or_make(_named(project, "uncategorized"), _named(id), caller.access.project)
         with run.lock:
             inserted, resuming = not run.about.attempt, run.about.resuming

@@ -38,14 +38,14 @@ class RunHistory:
 
     def last_step(self) -> int:
         """Return the highest step; -1 when there is none."""
-        steps = [series for series, (_, axis) in self._series.items() if not axis]
-        if not steps:
-            return -1
-        among = literal.integers(steps)
-        found = self._engine.query(f"SELECT maxMerge(last_step) AS highest FROM totals WHERE series IN {among}")[
-            "highest"
-        ]
-        return int(found[0]) if found and found[0] > NO_STEP else -1
+        main = [series for series, (_, axis) in self._series.items() if not axis]
+        found = self._steps_of_others(main, [f"step > {NO_STEP}"], "ORDER BY step DESC LIMIT 1")
+        if main:
+            among = literal.integers(main)
+            found += self._engine.query(f"SELECT maxMerge(last_step) AS step FROM totals WHERE series IN {among}")[
+                "step"
+            ]
+        return max((int(step) for step in found if step > NO_STEP), default=-1)
 
     def rows(
         self, keys: Sequence[str] = (), low: int | None = None, high: int | None = None, samples: int | None = None
@@ -73,14 +73,19 @@ class RunHistory:
         return [row for row in rows if all(key in row for key in keys)] if keys else rows
 
     def _steps(self, series: Sequence[int], bounds: Sequence[str]) -> list[int]:
-        if not series:
-            return []
-        where = " AND ".join((f"series IN {literal.integers(series)}", *bounds))
-        found = self._engine.query(f"SELECT DISTINCT step FROM metrics WHERE {where} ORDER BY step")
-        steps = list(found["step"])
-        where = " AND ".join((f"run = {self._run} AND name = {literal.text(EVENT_VALUES)}", *bounds))
-        other = self._engine.query(f"SELECT DISTINCT step FROM logs WHERE {where}")
-        return sorted({*steps, *other["step"]})
+        """Return the steps that have a value of some series, or a value that is not a number."""
+        steps = set(self._steps_of_others(series, bounds))
+        if series:
+            where = " AND ".join((f"series IN {literal.integers(series)}", *bounds))
+            steps.update(self._engine.query(f"SELECT DISTINCT step FROM metrics WHERE {where}")["step"])
+        return sorted(steps)
+
+    def _steps_of_others(self, series: Sequence[int], bounds: Sequence[str], order: str = "") -> list[int]:
+        """Return the steps that have a histogram of some series, a text, a list or media."""
+        asked = [f"logs WHERE run = {self._run} AND name = {literal.text(EVENT_VALUES)}"]
+        asked += [f"histograms WHERE kind = 0 AND series IN {literal.integers(series)}"] if series else []
+        queries = [f"SELECT DISTINCT step FROM {' AND '.join((each, *bounds))} {order}" for each in asked]
+        return [step for each in queries for step in self._engine.query(each)["step"]]
 
     def _row(self, step: int, values: dict[str, Any]) -> dict[str, Any]:
         time = values.pop("", 0)

@@ -75,7 +75,8 @@ class RunQueries:
             "runs": lambda given: self._page(name, given, caller),
             "run": lambda given: self._find(name, given, caller),
             "bucket": lambda given: self._find(name, given, caller),
-            "sweeps": {"edges": []},
+            "sweeps": lambda given: connection([], given),
+            "totalSweeps": 0,
             **self._artifacts.of_project(name, caller),
         }
 

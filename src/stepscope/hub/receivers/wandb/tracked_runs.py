@@ -33,6 +33,8 @@ LONGEST_NAME = 128
 START, END = "start", "end"
 """The streams of the one batch that says how an attempt began, and of the one that says how it ended."""
 _MOST_OPEN = 2000
+MOST_STREAMS = 3000
+"""Streams of one run: three for each process that writes to it."""
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -119,7 +121,7 @@ class OpenRun:
         last = [each.last.seq for each in about.streams.values() if each.last is not None]
         self.unsure = set(last if unsure else ())
         """Batches of which it is not known whether they are in the journal: they are given to it again."""
-        self.console: dict[int, str] = {}
+        self.console: dict[tuple[str, int], str] = {}
         """The latest lines of the console, which the client may send again, changed."""
         self.beat = 0.0
         """When a heartbeat was last recorded, by the monotonic clock."""
@@ -139,10 +141,19 @@ class Sent:
     run: OpenRun
     project: str | None
     """The only project that the token reaches."""
+    process: str = ""
+    """Id of the process in a run that several write to (`mode="shared"`); each of them counts its own lines."""
     upload: Upload = field(default_factory=Upload)
     numbers: set[int] = field(default_factory=set)
-    rewritten: list[int] = field(default_factory=list)
-    """Numbers of the lines of the console that were sent before, with another text."""
+    rewritten: list[tuple[str, int]] = field(default_factory=list)
+    """Process and number of the lines of the console that were sent before, with another text."""
+
+    def stream(self, name: str) -> Stream:
+        """Return the progress of a stream of the process; Refused when the run has too many."""
+        about, full = self.run.about, f"{name} {self.process}" if self.process else name
+        if full not in about.streams and len(about.streams) >= MOST_STREAMS:
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "too many processes write to this run"))
+        return about.stream(full)
 
 
 class TrackedRuns:

@@ -69,6 +69,7 @@ class Wandb:
             ReceiverRoute("/wandb/objects/{project}/{digest}", self._object, methods=("PUT",), stream=True),
             ReceiverRoute("/wandb/manifests/{project}/{artifact}", self._manifest, methods=("PUT",), stream=True),
             ReceiverRoute(f"/{ENTITY}/{{project}}/runs/{{run}}", self._page, methods=("GET",), scope=None),
+            ReceiverRoute(f"/{ENTITY}/{{project}}", self._project_page, methods=("GET",), scope=None),
             ReceiverRoute("/sdk/otel/v1/{signal}", _drop, scope=None),
         ]
 
@@ -86,10 +87,11 @@ class Wandb:
 
     async def _file_stream(self, request: Request) -> Response:
         access, path = access_of(request.scope), request.path_params
+        process = request.headers.get("x-wandb-async-client-id", "")
         safe = await with_body(
             request,
             self._workers,
-            lambda data: self._stream.take(data, path["project"], path["run"], access.project),
+            lambda data: self._stream.take(data, path["project"], path["run"], access.project, process),
         )
         await asyncio.shield(asyncio.wrap_future(safe))
         return json_response({"limits": {}})
@@ -143,6 +145,11 @@ class Wandb:
         known = self._runs.find(request.path_params["project"], request.path_params["run"])
         id = request.path_params["run"] if known is None else known.about.run
         return RedirectResponse(f"/#/run/{quote(id, safe='')}", HTTPStatus.FOUND)
+
+    async def _project_page(self, request: Request) -> Response:
+        """Redirect the project's address that a client prints to the runs of the project on the page."""
+        found = quote(f"project = {json.dumps(request.path_params['project'])}", safe="")
+        return RedirectResponse(f"/#/runs?filter={found}", HTTPStatus.FOUND)
 
     async def _graphql(self, request: Request) -> Response:
         caller = self._caller(request)
