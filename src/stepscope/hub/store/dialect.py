@@ -22,8 +22,13 @@ _CLUSTER: Settings = {
     "distributed_product_mode": "local",
     "load_balancing": "in_order",
     "distributed_ddl_task_timeout": 60,
+    "receive_timeout": 60,
+    "send_timeout": 60,
 }
-"""An insert is on its shards when it returns; subqueries stay on the shard of their run; what was written is read."""
+"""An insert is on its shards when it returns; subqueries stay on the shard of their run; what was written is read.
+
+A server that hangs is left by the others after a minute.
+"""
 _GUARDED: Settings = {
     "readonly": 1,
     "timeout_overflow_mode": "throw",

@@ -20,6 +20,8 @@ from stepscope.hub.store.columns import Answer, Block, Columns
 from stepscope.hub.store.engine import EngineError, refusal
 
 NETWORK_ERROR = 210
+SILENT_SECONDS = 60.0
+"""How long a server may say nothing while it answers a SELECT: it tells its progress several times a second."""
 _PLAIN_BLOCKS = 54453
 """The newest revision of the protocol whose blocks are the Native format as it is, without a layout per column."""
 _TRACE = re.compile(r"(?:\.? Stack trace:.*|, e\.what\(\) = .*)", re.DOTALL)
@@ -49,7 +51,8 @@ class Session:
         self._connection = self._client.connection
         with refused(self.host):
             self._connection.connect()
-        self._connection.socket.settimeout(address.timeout)
+        self._timeout = address.timeout
+        self._connection.socket.settimeout(self._timeout)
         self.version: tuple[int, ...] = self._connection.server_info.version_tuple()
 
     def execute(self, sql: str, settings: Settings | None = None) -> None:
@@ -60,10 +63,17 @@ class Session:
                 pass
 
     def query(self, sql: str, settings: Settings | None = None) -> Answer:
-        """Return the columns of a SELECT."""
-        with refused(self.host):
+        """Return the columns of a SELECT; a server that says nothing for a minute hangs."""
+        with refused(self.host), self._patience(min(self._timeout, SILENT_SECONDS)):
             self._send(sql, settings)
             return Answer(native_format.joined(list(self._blocks())))
+
+    @contextlib.contextmanager
+    def _patience(self, seconds: float) -> Iterator[None]:
+        """Wait so long for each byte from the server."""
+        self._connection.socket.settimeout(seconds)
+        yield
+        self._connection.socket.settimeout(self._timeout)
 
     def insert(self, table: str, block: Block, settings: Settings | None = None) -> None:
         """Add rows as one block."""
