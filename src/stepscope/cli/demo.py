@@ -5,9 +5,11 @@ import contextlib
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ STORED_SECONDS = 60.0
 """Time limit for the hub to store what was recorded."""
 LEAST_STEPS = 120
 _NEEDS = ("numpy", "chdb", "uvicorn", "starlette", "grpc")
+_CLUSTER = (sys.executable, "-m", "stepscope.testing.clickhouse_cluster")
 _ENDED = ("finished", "failed", "crashed", "preempted")
 
 
@@ -36,6 +39,7 @@ def add(commands: Commands) -> None:
     text = "train small models in which things go wrong, and name them"
     made = add_command(commands, "demo", text, command, home="~/.stepscope-demo")
     made.add_argument("--exit", action="store_true", help="end after the summary instead of serving until Ctrl-C")
+    made.add_argument("--cluster", action="store_true", help="store on a ClickHouse cluster, started for it here")
     made.add_argument("--steps", type=int, metavar="N", help=f"training steps (default 500, at least {LEAST_STEPS})")
 
 
@@ -51,7 +55,7 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
         raise ConfigError(f"--steps {steps} is too few for a baseline: at least {LEAST_STEPS}")
     home = demo_home(args)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no child outlives it
-    with serving(home, _say) as address:
+    with _clustered() if args.cluster else contextlib.nullcontext(), serving(home, _say) as address:
         _say(f"open {address}/")
         runs = train(home, steps)
         client = HttpClient(address, os.environ.get(TOKEN_VARIABLE, ""))
@@ -64,6 +68,27 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
     if args.exit and not args.json:
         _say(f"look again with: stepscope hub --home {home}")
     return 0
+
+
+@contextlib.contextmanager
+def _clustered() -> Iterator[None]:
+    """Run a cluster of two shards with two replicas each, which the hub takes as its store."""
+    _say("starting ZooKeeper and four ClickHouse servers")
+    with (
+        tempfile.TemporaryDirectory(prefix="stepscope-") as folder,
+        subprocess.Popen([*_CLUSTER, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            name, _, address = process.stdout.readline().strip().partition("=")
+            if not address:
+                raise ConfigError(f"--cluster: {process.stderr.read().strip()}; Debian has these programs")
+            os.environ[name] = address.strip("'")
+            yield
+            del os.environ[name]
+        finally:
+            process.terminate()
 
 
 def demo_home(args: argparse.Namespace) -> Path:
