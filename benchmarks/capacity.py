@@ -1,0 +1,129 @@
+"""Bytes on disk and CPU seconds of the store for a point and a span, embedded and on a server."""
+
+# CPU seconds, unlike seconds, hold on a machine that is busy with other things.
+
+import argparse
+import contextlib
+import math
+import os
+import resource
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from stepscope.hub.store import maintenance
+from stepscope.hub.store.store import Store, open_server, open_store
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Metric, Record, Span
+from stepscope.testing.clickhouse import ServerProcess, free_port, program, running
+
+KEYS = 50
+RANKS = 8
+SPANS = 10
+START = 1_790_000_000_000_000_000
+STEP_NS = 500_000_000
+
+
+def noise(step: int, key: int) -> float:
+    """The same small number each time."""
+    return ((step * 7919 + key * 104729) % 1000) / 1e5
+
+
+def points_of(rank: int, steps: range) -> list[Record]:
+    """What a rank logs: values that change a little from step to step, as measured ones do."""
+    return [
+        Metric(
+            START + step * STEP_NS + rank, step, None, "trainer",
+            {f"metric_{key}": math.sin(step / 300 + key) + noise(step, key) for key in range(KEYS)},
+        )
+        for step in steps
+    ]  # fmt: skip
+
+
+def spans_of(rank: int, steps: range) -> list[Record]:
+    """The phases of each step, in a trace of their own."""
+    made: list[Record] = []
+    for step in steps:
+        trace = (step * RANKS + rank).to_bytes(8, "big") * 2
+        for index in range(SPANS):
+            begin = START + step * STEP_NS + index * STEP_NS // SPANS
+            took = STEP_NS // SPANS - (step * 31 + index * 17 + rank) % 1_000_003
+            attrs = {"batch_size": 32, "layer": index, "device": f"cuda:{rank}"}
+            made.append(
+                Span(
+                    begin, took, step, None, trace, (index + 1).to_bytes(8, "big"), None, f"phase_{index}", attrs=attrs
+                )
+            )
+    return made
+
+
+def write(store: Store, make: Callable[[int, range], list[Record]], name: str, steps: int, commits: int) -> None:
+    """Write the steps of all ranks in a number of commits."""
+    portion = steps // commits
+    for seq in range(commits):
+        part = range(seq * portion, (seq + 1) * portion)
+        ranks = range(RANKS)
+        batches = [
+            Batch(Writer(id=f"{name}{rank}", run=name, project="bench", rank=rank), seq, make(rank, part))
+            for rank in ranks
+        ]
+        assert store.write_many(batches) == [None] * RANKS
+
+
+def measure(store: Store, cpu: Callable[[], float], steps: int, commits: int) -> Iterator[str]:
+    """Yield a line for points and one for spans."""
+    kinds = (("point", points_of, KEYS, ("metrics", "totals")), ("span", spans_of, SPANS, ("spans", "traces")))
+    for noun, make, each, tables in kinds:
+        count = steps * RANKS * each
+        built = resource.getrusage(resource.RUSAGE_SELF)
+        made = [make(rank, range(steps)) for rank in range(RANKS)]
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        making = spent.ru_utime + spent.ru_stime - built.ru_utime - built.ru_stime
+        del made
+        before = cpu()
+        write(store, make, noun, steps, commits)
+        writing = cpu() - before - making
+        maintenance.compact(store.engine)
+        after = cpu() - before - making
+        sizes = {table.name: table.bytes for table in maintenance.info(store.engine).tables}
+        size = sum(sizes[table] for table in tables)
+        yield (
+            f"{noun}: {count:,} written, {writing / count * 1e6:.2f} CPU s per million when written, "
+            f"{after / count * 1e6:.2f} with all merges, {size / count:.2f} bytes"
+        )
+
+
+def own_cpu() -> float:
+    """CPU seconds of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of another process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=1000, help="steps of each of the eight ranks")
+    parser.add_argument("--commits", type=int, default=20, help="commits in which they are written")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.closing(open_store(Path(folder) / "store")) as store:
+            for line in measure(store, own_cpu, given.steps, given.commits):
+                print("embedded:", line, flush=True)
+        if program() is None:
+            return
+        with running(ServerProcess(Path(folder) / "server", free_port())) as server:
+            assert server.process is not None
+            pid = server.process.pid
+            with contextlib.closing(open_server(server.url())) as store:
+                for line in measure(store, lambda: own_cpu() + cpu_of(pid), given.steps, given.commits):
+                    print(f"server {store.engine.version}:", line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
