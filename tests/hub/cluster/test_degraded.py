@@ -60,6 +60,10 @@ def _command(hub: RunningHub, *arguments: str) -> "subprocess.CompletedProcess[s
     )
 
 
+def _points(hub: RunningHub) -> dict[str, int]:
+    return {row["id"]: row["counts"]["points"] for row in hub.request("GET", "/api/runs").json()["runs"]}
+
+
 def _listed(hub: RunningHub) -> set[str]:
     return {row["id"] for row in hub.request("GET", "/api/runs").json()["runs"]}
 
@@ -124,7 +128,8 @@ def test_without_zookeeper_reads_go_on_and_writes_wait(
     cluster: ClusterProcesses, hub: RunningHub, until: Until
 ) -> None:
     """What is acknowledged meanwhile is stored when it is back, once."""
-    total = {run: hub.request("GET", f"/api/runs/{run}").json()["counts"]["points"] for run in RUNS}
+    until(lambda: sum(_points(hub).values()) == hub.stored(RECEIVER), 120)
+    total = _points(hub)
     cluster.zookeeper.kill()
     for run in RUNS:
         assert hub.post("/v1/metrics", bodies.points(3, run=run, first=100)).status == 200
@@ -135,7 +140,7 @@ def test_without_zookeeper_reads_go_on_and_writes_wait(
     cluster.zookeeper.start()
 
     def missing_points() -> dict[str, int]:
-        found = {row["id"]: row["counts"]["points"] for row in hub.request("GET", "/api/runs").json()["runs"]}
+        found = _points(hub)
         return {run: count + 3 - found[run] for run, count in total.items() if count + 3 != found[run]}
 
     with _explained(lambda: (missing_points(), hub.health())):

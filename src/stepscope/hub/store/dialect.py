@@ -22,12 +22,14 @@ _CLUSTER: Settings = {
     "distributed_product_mode": "local",
     "load_balancing": "in_order",
     "distributed_ddl_task_timeout": 60,
+    "max_replica_delay_for_distributed_queries": 1,
     "receive_timeout": 60,
     "send_timeout": 60,
 }
 """An insert is on its shards when it returns; subqueries stay on the shard of their run; what was written is read.
 
-A server that hangs is left by the others after a minute.
+A replica that knows that it is behind by more than a second is not read while there is another one. A server that
+hangs is left by the others after a minute.
 """
 _GUARDED: Settings = {
     "readonly": 1,
