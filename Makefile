@@ -100,6 +100,7 @@ $(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
 	@sh tools/debian.sh chromium-headless-shell clickhouse-server default-jre-headless libzookeeper-java openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
 	@echo "setup: statsd, wandb, trackio"
 	@$(call install,$(VENV)) --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
+	@$(call install,$(VENV)) --only-binary :all: aimrocks==0.5.2 2>/dev/null || echo "setup: no wheel of aimrocks for this machine" >&2
 	@$(VENV)/bin/python -m venv $(VENV)/clients && $(call install,$(VENV)/clients) wandb==0.31.0 trackio==0.43.0
 	@$(VENV)/bin/python -m venv $(VENV)/clients-wandb-0.18 && $(call install,$(VENV)/clients-wandb-0.18) wandb==0.18.7 "setuptools<80"
 	@$(VENV)/bin/python -m venv $(VENV)/clients-wandb-0.15 && $(call install,$(VENV)/clients-wandb-0.15) wandb==0.15.12 "setuptools<80"

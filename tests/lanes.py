@@ -8,6 +8,8 @@ CHAOS = (
     "tests/demo/",
     "tests/e2e/",
     "tests/fuzz/",
+    "tests/imports/test_bring_your_runs.py",
+    "tests/imports/test_tensorboard.py",
     "tests/integrations/",
     "tests/diagnosis/test_real_runs.py",
     "tests/hub/cluster/",

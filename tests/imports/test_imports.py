@@ -1,40 +1,20 @@
 """Files that real clients wrote become runs with the same values, once, also while they grow or are damaged."""
 
-import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stepscope.cli.main import main
-from stepscope.model.records import Alert, Event, Histogram, Log, Metric, Record
+from stepscope.model.records import Alert, Event, Histogram, Log, Metric
 from stepscope.testing import read_run
 from tests.imports.clients import run_client
+from tests.imports.importing import bring, check_finds_differences, is_same, series
 
 tensorboardX = pytest.importorskip("tensorboardX", reason="a real writer of event files")
 mlflow = pytest.importorskip("mlflow", reason="a real writer of MLflow's stores")
-
-
-def bring(capsys: pytest.CaptureFixture[str], home: Path, path: Path, *options: str) -> dict[str, Any]:
-    """Import a path and return what the command says."""
-    capsys.readouterr()
-    assert main(["import", str(path), "--home", str(home), "--json", *options]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def series(records: Iterable[Record], key: str) -> dict[int | None, Any]:
-    """The values of a key by step."""
-    return {each.step: each.values[key] for each in records if isinstance(each, Metric) and key in each.values}
-
-
-def is_same(home: Path, path: Path) -> bool:
-    """Whether `--check` finds no difference."""
-    return main(["import", str(path), "--home", str(home), "--check"]) == 0
 
 
 def write_events(folder: Path, first: int, last: int, suffix: str = "") -> None:
@@ -58,7 +38,7 @@ def test_event_files_of_tensorboard(tmp_path: Path, capsys: pytest.CaptureFixtur
     done = bring(capsys, home, logs)
     names = {each["name"]: each["run"] for each in done["runs"]}
     assert set(names) == {"a", "b", "b/trial"}
-    assert done["left_out"] == {"images": 1}
+    assert done["left_out"] == {}
     records = list(read_run(home, names["a"]))
     losses = series(records, "loss")
     assert len(losses) == 300
@@ -72,7 +52,7 @@ def test_event_files_of_tensorboard(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [each.body for each in others if isinstance(each, Log)] == ["a | b"]
     trial = [each.attrs for each in read_run(home, names["b/trial"]) if isinstance(each, Event)]
     assert any(attrs.get("config") == {"lr": 0.5, "optimizer": "adam", "nested": True} for attrs in trial)
-    assert is_same(home, logs)
+    check_finds_differences(home, logs, names["a"])
 
 
 def test_values_are_what_tensorboard_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,6 +139,12 @@ def test_stores_of_mlflow(
     assert events["train.run.started"]["tags"] == ["team=red"]
     assert events["train.run.finished"] == {"status": "failed"}
     assert bring(capsys, home, place)["runs"][0]["values"] == 0
+    check_finds_differences(home, place, run.info.run_id)
+    client.log_metric(run.info.run_id, "train/loss", 7.5, timestamp=1_700_000_000_009, step=9)
+    client.log_metric(run.info.run_id, "other", 1.0, timestamp=1_700_000_000_009, step=9)
+    client.log_param(run.info.run_id, "depth", 3)
+    assert not is_same(home, place)
+    assert bring(capsys, home, place)["runs"][0]["values"] == 2
     assert is_same(home, place)
 
 
@@ -190,7 +176,7 @@ def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (started["config"]["lr"], started["tags"], started["notes"]) == (0.5, ["a"], "hello")
     assert [(each.name, each.message) for each in records if isinstance(each, Alert)] == [("title", "text")]
     assert "a line of output" in [each.body for each in records if isinstance(each, Log)]
-    assert is_same(tmp_path / "home", tmp_path / "wandb")
+    check_finds_differences(tmp_path / "home", tmp_path / "wandb", done["runs"][0]["run"])
 
 
 TRACKIO = """
@@ -211,6 +197,7 @@ def test_databases_of_trackio(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert series(records, "loss") == {step: step / 4 for step in range(10)}
     assert set(series(records, "odd").values()) == {math.inf}
     assert next(each for each in records if isinstance(each, Event)).attrs["config"] == {"lr": 0.5}
+    check_finds_differences(tmp_path / "home", tmp_path / "trackio", done["runs"][0]["run"])
 
 
 def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,6 +214,8 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     other = [(each.step, each.values) for each in read_run(home, done["b"]["run"]) if isinstance(each, Metric)]
     assert other == [(1, {"m/x": 2}), (2, {"loss": math.inf})]
+    for each in done.values():
+        check_finds_differences(home, tmp_path / "in", each["run"])
 
 
 def test_what_cannot_be_imported_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

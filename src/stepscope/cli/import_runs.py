@@ -11,10 +11,12 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.progress import progress
+from stepscope.imports.aim_repository import AimRepository
 from stepscope.imports.check import compare
 from stepscope.imports.importer import import_run
 from stepscope.imports.mlflow_stores import MlflowDatabase, MlflowFolder
-from stepscope.imports.source import FoundRun, Source
+from stepscope.imports.neptune_export import NeptuneExport
+from stepscope.imports.source import FoundRun, Skip, Source
 from stepscope.imports.tables import Csv, JsonLines
 from stepscope.imports.tensorboard import TensorBoard
 from stepscope.imports.trackio import Trackio
@@ -23,7 +25,9 @@ from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 
-TOOLS: tuple[Source, ...] = (TensorBoard(), WandbFiles(), MlflowDatabase(), MlflowFolder(), Trackio())
+TOOLS: tuple[Source, ...] = (
+    TensorBoard(), WandbFiles(), MlflowDatabase(), MlflowFolder(), Trackio(), AimRepository(), NeptuneExport()
+)  # fmt: skip
 TABLES: tuple[Source, ...] = (Csv(), JsonLines())
 """Tried only where a path holds no files of a known tool."""
 SOURCES = (*TOOLS, *TABLES)
@@ -45,50 +49,56 @@ def command(args: argparse.Namespace, pause: Callable[[float], None] = time.slee
     home = home_of(args)
     if args.check:
         return _check(args, home)
-    left_out: Counter[str] = Counter()
-    total = _once(args, home, left_out)
-    _report(args, total, left_out)
+    done, left_out = _once(args, home)
+    _report(args, done, left_out)
     try:
         while args.follow:
             pause(FOLLOW_SECONDS)
-            more = _once(args, home, left_out)
-            if any(each["values"] or each["records"] for each in more):
-                _report(args, more, left_out)
+            done, left_out = _once(args, home)
+            if any(each["records"] for each in done):
+                _report(args, done, left_out)
     except KeyboardInterrupt:
         pass
     return 0
 
 
-def _found(args: argparse.Namespace) -> Iterator[tuple[Source, FoundRun]]:
+def _found(args: argparse.Namespace, skip: Skip) -> Iterator[tuple[Source, FoundRun]]:
     for path in args.path:
         if not path.exists():
             raise ConfigError(f"there is no file or folder {path}")
-        found = _runs(TOOLS, path) or _runs(TABLES, path)
+        why: Counter[str] = Counter()
+        found = _runs(TOOLS, path, _into(why)) or _runs(TABLES, path, _into(why))
         if not found:
-            raise ConfigError(f"{path} holds nothing that can be imported: {', '.join(each.name for each in SOURCES)}")
+            seen = _listed(why) or ", ".join(each.name for each in SOURCES)
+            raise ConfigError(f"{path} holds nothing that can be imported: {seen}")
+        for reason, count in why.items():
+            skip(reason, count)
         yield from found
 
 
-def _runs(sources: Sequence[Source], path: Path) -> list[tuple[Source, FoundRun]]:
-    return [(source, run) for source in sources for run in source.find(path)]
-
-
-def _once(args: argparse.Namespace, home: Path, left_out: Counter[str]) -> list[dict[str, Any]]:
-    done = []
-
+def _into(counts: Counter[str]) -> Skip:
     def skip(reason: str, count: int) -> None:
-        left_out[reason] += count
+        counts[reason] += count
 
+    return skip
+
+
+def _runs(sources: Sequence[Source], path: Path, skip: Skip) -> list[tuple[Source, FoundRun]]:
+    return [(source, run) for source in sources for run in source.find(path, skip)]
+
+
+def _once(args: argparse.Namespace, home: Path) -> tuple[list[dict[str, Any]], Counter[str]]:
+    done: list[dict[str, Any]] = []
+    left_out: Counter[str] = Counter()
+    skip = _into(left_out)
     with progress() as show:
-        for source, run in _found(args):
+        for source, run in _found(args, skip):
             values = records = 0
-            for step in import_run(
-                home, run, source.name, lambda reason, count: left_out.update({reason: count}), args.project
-            ):
+            for step in import_run(home, run, source.name, skip, args.project):
                 values, records = values + step.points, records + step.records
                 show(text.cut(run.name, 24), step.done, max(step.size, step.done), _values(values))
             done.append({"run": run.id, "name": run.name, "source": source.name, "values": values, "records": records})
-    return done
+    return done, left_out
 
 
 def _report(args: argparse.Namespace, done: list[dict[str, Any]], left_out: Counter[str]) -> None:
@@ -99,23 +109,27 @@ def _report(args: argparse.Namespace, done: list[dict[str, Any]], left_out: Coun
         new = _values(each["values"]) if each["records"] else "nothing new"
         print(text.clean(f"{each['source']}: {each['name']} -> {each['run']}  {new}"))
     if left_out:
-        print("left out: " + ", ".join(f"{formatting.count(count)} {reason}" for reason, count in left_out.items()))
+        print(text.clean(f"left out: {_listed(left_out)}"))
     sys.stdout.flush()
 
 
 def _check(args: argparse.Namespace, home: Path) -> int:
     differing = 0
     rows = []
-    for _, run in _found(args):
-        result = compare(home, run)
+    for source, run in _found(args, lambda reason, count: None):
+        result = compare(home, run, source.name)
         differing += not result.same
         rows.append({"run": run.id, "same": result.same, "records": result.records, "difference": result.difference})
         if not args.json:
-            outcome = f"{formatting.count(result.records)} records are the same" if result.same else result.difference
+            outcome = f"{formatting.count(result.records)} values are the same" if result.same else result.difference
             print(text.clean(f"{run.name} -> {run.id}: {outcome}"))
     if args.json:
         print(dumps(rows))
     return 1 if differing else 0
+
+
+def _listed(left_out: Counter[str]) -> str:
+    return ", ".join(f"{formatting.count(count)} {reason}" for reason, count in left_out.items())
 
 
 def _values(count: int) -> str:

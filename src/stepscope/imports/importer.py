@@ -8,16 +8,26 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stepscope.imports.source import Chunk, FoundRun, Part, Skip
+from stepscope.imports.source import Chunk, FoundRun, Part, Skip, SourceFile
 from stepscope.journal import layout
-from stepscope.journal.segments import Journal, Position, Tail
+from stepscope.journal.files import FileLock, Locked, replace_file
+from stepscope.journal.segments import Journal, Position, Tail, find_writer
+from stepscope.model.errors import ConfigError
 from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event
+from stepscope.model.redaction import redact
 
 EVENT_POSITION = "stepscope.import.position"
 """Last in each batch: how far the source was read. Batches are atomic, so nothing is imported twice."""
+IMPORTED_FROM = "imported_from"
+"""In the start of an imported run: the tool."""
 HOST = "import"
+_ABOUT = "_about"
+"""In a position: the digest of the run's description as it was stored."""
+_ENDED = "_ended"
+"""In a position: whether the end of the run is stored behind it."""
+_LONGEST_TEXT = 1024 * 1024
 _pack = msgspec.msgpack.Encoder().encode
 _row = msgspec.msgpack.Decoder(list[Any])
 
@@ -34,37 +44,73 @@ class Progress(NamedTuple):
 
 
 def import_run(home: Path, run: FoundRun, source: str, skip: Skip, project: str | None = None) -> Iterator[Progress]:
-    """Import what is new in a run, and yield its progress."""
-    named = run if project is None else replace(run, project=project)
-    for part in named.parts:
-        yield from _import_part(home, named, part, source, skip)
+    """Import what is new in a run, and yield its progress; ConfigError while another process imports the same run."""
+    named = replace(run, name=_text(run.name), project=_text(run.project if project is None else project))
+    folder = layout.runs_folder(home) / run.id
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with FileLock(folder / "import.lock"):
+            for part in named.parts:
+                yield from _import_part(home, named, part, source, skip)
+    except Locked:
+        raise ConfigError(f"another process is importing the run {run.id}") from None
 
 
 def _import_part(home: Path, run: FoundRun, part: Part, source: str, skip: Skip) -> Iterator[Progress]:
     folder, writer = writer_of(home, run, part, source)
-    before = last_position(folder)
-    journal = Journal(folder, writer)
-    size = part.size()
-    latest, wrote = part.time, False
+    before, known, ended = last_position(folder)
+    keep_time(folder, part)
+    about = description(run, source)
+    digest = hashlib.sha256(_pack((about, run.status))).hexdigest()[:16]
+    described = known == digest
+    journal, size, latest = Journal(folder, writer), part.size(), part.time
     try:
         for chunk in part.read(before, skip):
-            start = [] if before is not None else [_pack(_started(run, part, source))]
+            for file in chunk.files:
+                _keep(files_folder(home, run.id), file)
             latest = _latest(chunk, latest)
-            mark = Event(latest, None, None, None, None, 1, EVENT_POSITION, chunk.position)
-            journal.append([*start, *chunk.records, _pack(mark)])
-            before, wrote = chunk.position, True
+            start = [] if described else [_event(part.time if known is None else latest, EVENT_STARTED, about)]
+            journal.append([*start, *chunk.records, _mark(latest, chunk.position, digest)])
+            before, described, ended = chunk.position, True, False
             yield Progress(part.name, chunk.done, size, chunk.points, len(chunk.records))
-        if wrote:
-            end = Event(latest, None, None, None, None, 9, EVENT_FINISHED, {"status": run.status})
-            mark = Event(latest, None, None, None, None, 1, EVENT_POSITION, before or {})
-            journal.append([_pack(end), _pack(mark)])
+        if not described and (known is not None or part is run.parts[0]):
+            journal.append([_event(latest, EVENT_STARTED, about), _mark(latest, before or {}, digest)])
+            described, ended = True, False
+            yield Progress(part.name, size, size, 0, 1)
+        if described and not ended:
+            end = _event(latest, EVENT_FINISHED, {"status": run.status})
+            journal.append([end, _mark(latest, {**(before or {}), _ENDED: True}, digest)])
     finally:
         journal.close()
 
 
+def _text(name: str) -> str:
+    """A name that can be stored; those of files may hold any bytes."""
+    return name.encode(errors="replace").decode()
+
+
+def _event(time: int, name: str, attrs: dict[str, Any]) -> bytes:
+    return _pack(Event(time, None, None, None, None, 9, name, attrs))
+
+
+def _mark(time: int, position: dict[str, Any], digest: str) -> bytes:
+    return _pack(Event(time, None, None, None, None, 1, EVENT_POSITION, {**position, _ABOUT: digest}))
+
+
+def _keep(folder: Path, file: SourceFile) -> None:
+    path = folder / file.name
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    replace_file(path, file.data)
+
+
+def files_folder(home: Path, run: str) -> Path:
+    """The folder of the files of an imported run; it is deleted with the run."""
+    return layout.runs_folder(home) / run / "files"
+
+
 def writer_of(home: Path, run: FoundRun, part: Part, source: str) -> tuple[Path, Writer]:
     """Return the writer of the records of a part, and the folder of its journal."""
-    token = hashlib.sha256(part.name.encode()).hexdigest()[:12]
+    token = hashlib.sha256(part.name.encode(errors="surrogateescape")).hexdigest()[:12]
     id = str(layout.WriterName(0, part.attempt, HOST, 0, token))
     who = Writer(
         id=id,
@@ -79,11 +125,30 @@ def writer_of(home: Path, run: FoundRun, part: Part, source: str) -> tuple[Path,
     return layout.writer_folder(home, run.id, id), who
 
 
-def _started(run: FoundRun, part: Part, source: str) -> Event:
-    attrs: dict[str, Any] = {"config": run.config, "imported_from": source}
+def keep_time(folder: Path, part: Part) -> None:
+    """Give a part the time at which its import began, where that is stored: the time of a file changes as it grows."""
+    if layout.list_segments(folder):
+        part.time = find_writer(folder).wall_ns
+
+
+def description(run: FoundRun, source: str) -> dict[str, Any]:
+    """What the start of an imported run says of it, with secrets masked."""
+    attrs: dict[str, Any] = {"config": run.config, IMPORTED_FROM: source}
     attrs |= {"tags": run.tags} if run.tags else {}
     attrs |= {"notes": run.notes} if run.notes else {}
-    return Event(part.time, None, None, None, None, 9, EVENT_STARTED, attrs)
+    safe: dict[str, Any] = _storable(redact(attrs))
+    return safe
+
+
+def _storable(value: Any) -> Any:
+    """Copy nested values; a number beyond 64 bits becomes a text, and so does anything that is no plain value."""
+    if isinstance(value, dict):
+        return {_text(str(key)): _storable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_storable(inner) for inner in value]
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    return value if value is None or isinstance(value, float) else _text(str(value)[:_LONGEST_TEXT])
 
 
 def _latest(chunk: Chunk, before: int) -> int:
@@ -91,8 +156,12 @@ def _latest(chunk: Chunk, before: int) -> int:
     return max(before, _row.decode(chunk.records[-1])[1]) if chunk.records else before
 
 
-def last_position(folder: Path) -> dict[str, Any] | None:
-    """Return how far a source was read into a writer's folder; None when the import was not started."""
+def last_position(folder: Path) -> tuple[dict[str, Any] | None, str | None, bool]:
+    """Return how far a source was read into a writer's folder, and the digest of the description stored there.
+
+    The position is None when no content was imported yet, the digest when not even the description was. The last is
+    whether the end of the run is stored too.
+    """
     for path in reversed(layout.list_segments(folder)):
         found = None
         for batch in Tail(folder, Position(segment=int(path.stem))).read_all():
@@ -100,5 +169,6 @@ def last_position(folder: Path) -> dict[str, Any] | None:
                 if isinstance(record, Event) and record.name == EVENT_POSITION:
                     found = record.attrs
         if found is not None:
-            return found
-    return None
+            position = {key: value for key, value in found.items() if key not in (_ABOUT, _ENDED)}
+            return position or None, found.get(_ABOUT, ""), _ENDED in found
+    return None, None, False

@@ -1,22 +1,26 @@
 """MLflow's own stores: an SQLite database, and folders of text files."""
 
+import json
+import math
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from stepscope.imports.source import Chunk, FoundRun, Skip
+from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
 from stepscope.journal import layout
-from stepscope.model.records import METRIC
+from stepscope.model.records import Metric, Value
 
 CHUNK_ROWS = 10_000
+READ_BYTES = 1024 * 1024
+LONGEST_TEXT = 1024 * 1024
+LATEST_MS = 9 * 10**12
+"""No time in milliseconds is later: it would not fit into 64 bits of nanoseconds."""
 _LARGEST = 1.7976931348623157e308
 """What the database holds for infinity."""
 _STATUSES = {"FAILED": "failed", "KILLED": "interrupted", "4": "failed", "5": "interrupted"}
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class MlflowDatabase:
@@ -24,25 +28,29 @@ class MlflowDatabase:
 
     name = "MLflow (SQLite)"
 
-    def find(self, path: Path) -> list[FoundRun]:
+    def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return the runs that are not deleted."""
-        files = [path] if path.is_file() else sorted(path.glob("*.db")) if path.is_dir() else []
-        return [run for file in files for run in self._runs(file)]
+        found: list[FoundRun] = []
+        for file in databases(path):
+            try:
+                with closing(connect(file)) as database:
+                    if {"experiments", "runs", "metrics", "params", "tags"} <= tables(database):
+                        found += self._runs(database, file)
+            except sqlite3.Error as error:
+                skip(f"{file.name}: {error}", 1)
+        return found
 
-    def _runs(self, file: Path) -> Iterator[FoundRun]:
-        with closing(connect(file)) as database:
-            if not {"experiments", "runs", "metrics", "params", "tags"} <= tables(database):
-                return
-            query = (
-                "SELECT run_uuid, r.name, status, start_time, e.name"
-                " FROM runs r JOIN experiments e USING (experiment_id)"
-                " WHERE r.lifecycle_stage = 'active' ORDER BY start_time"
-            )
-            for id, name, status, start, project in database.execute(query).fetchall():
-                config = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (id,)))
-                tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (id,)))
-                part = _DatabaseRun(file, id, int(start or 0) * 10**6)
-                yield _found(id, project, name, [part], config, tags, str(status))
+    def _runs(self, database: sqlite3.Connection, file: Path) -> Iterator[FoundRun]:
+        query = (
+            "SELECT run_uuid, r.name, status, start_time, e.name"
+            " FROM runs r JOIN experiments e USING (experiment_id)"
+            " WHERE r.lifecycle_stage = 'active' ORDER BY start_time"
+        )
+        for id, name, status, start, project in database.execute(query).fetchall():
+            config = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (id,)))
+            tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (id,)))
+            began = start * 10**6 if isinstance(start, int) and 0 <= start < LATEST_MS else 0
+            yield _found(str(id), str(project), name, [_DatabaseRun(file, id, began)], config, tags, str(status))
 
 
 class _DatabaseRun:
@@ -56,9 +64,7 @@ class _DatabaseRun:
 
     def size(self) -> int:
         """How many values the run has."""
-        with closing(connect(self._file)) as database:
-            found = database.execute("SELECT count(*) FROM metrics WHERE run_uuid = ?", (self._id,)).fetchone()
-            return int(found[0])
+        return count_rows(self._file, "SELECT count(*) FROM metrics WHERE run_uuid = ?", self._id)
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
         """Yield the values behind a row."""
@@ -67,36 +73,53 @@ class _DatabaseRun:
             "SELECT rowid, key, value, timestamp, step, is_nan FROM metrics"
             " WHERE run_uuid = ? AND rowid > ? ORDER BY rowid LIMIT ?"
         )
+        values = _Values(skip)
         while True:
-            with closing(connect(self._file)) as database:
-                rows = database.execute(query, (self._id, last, CHUNK_ROWS)).fetchall()
+            rows = select(self._file, query, (self._id, last, CHUNK_ROWS), skip)
             if not rows:
                 return
+            for _, key, value, time, step, is_nan in rows:
+                values.add(key, _number(value, is_nan), time, step)
             last, done = rows[-1][0], done + len(rows)
-            numbers = [(key, _number(value, nan), time, step) for _, key, value, time, step, nan in rows]
-            yield Chunk(_packed(numbers), {"row": last, "done": done}, len(rows), done)
+            yield values.take({"row": last, "done": done}, done)
 
 
-def _number(value: float, is_nan: int) -> float:
+def _number(value: Any, is_nan: Any) -> Any:
     if is_nan:
-        return float("nan")
-    return value if abs(value) < _LARGEST else float("inf") if value > 0 else float("-inf")
+        return math.nan
+    infinite = isinstance(value, float) and abs(value) >= _LARGEST
+    return math.copysign(math.inf, value) if infinite else value
 
 
-def _packed(numbers: list[tuple[str, float, int, int]]) -> list[bytes]:
-    """Pack values; those of one moment and step that follow each other are one record."""
-    records: list[bytes] = []
-    at: tuple[int, int] | None = None
-    values: dict[str, float] = {}
-    for key, value, time, step in numbers:
-        if at != (time, step) or key in values:
-            if at is not None:
-                records.append(_pack((METRIC, at[0] * 10**6, at[1], None, None, values)))
-            at, values = (time, step), {}
-        values[key] = value
-    if at is not None:
-        records.append(_pack((METRIC, at[0] * 10**6, at[1], None, None, values)))
-    return records
+class _Values:
+    """Collects values; those of one moment and step that follow each other are one record."""
+
+    def __init__(self, skip: Skip) -> None:
+        self._skip, self.chunk = skip, NextChunk(skip)
+        self._at: tuple[int, int] | None = None
+        self._values: dict[str, Value] = {}
+
+    def add(self, key: Any, value: Any, time: Any, step: Any) -> None:
+        """Add a value; its time is in milliseconds. One that makes no sense is left out and counted."""
+        whole = isinstance(time, int) and isinstance(step, int)
+        if not (whole and isinstance(value, (int, float)) and isinstance(key, str) and 0 <= time < LATEST_MS):
+            self._skip("values that cannot be read", 1)
+            return
+        if self._at != (time, step) or key in self._values:
+            self._flush()
+            self._at = time, step
+        self._values[key] = value
+
+    def _flush(self) -> None:
+        if self._at is not None and self._values:
+            time, step = self._at
+            self.chunk.add(Metric(time * 10**6, step, None, None, self._values), len(self._values))
+        self._at, self._values = None, {}
+
+    def take(self, position: dict[str, Any], done: int) -> Chunk:
+        """Return the chunk of what was added."""
+        self._flush()
+        return self.chunk.take(position, done)
 
 
 class MlflowFolder:
@@ -104,9 +127,10 @@ class MlflowFolder:
 
     name = "MLflow (files)"
 
-    def find(self, path: Path) -> list[FoundRun]:
-        """Return the runs that are not deleted."""
-        return [run for file in sorted(path.glob("*/*/meta.yaml")) if (run := self._run(file.parent)) is not None]
+    def find(self, path: Path, skip: Skip) -> list[FoundRun]:
+        """Return the runs that are not deleted, also when the folder that has `mlruns` is given."""
+        files = [*sorted(path.glob("*/*/meta.yaml")), *sorted(path.glob("mlruns/*/*/meta.yaml"))]
+        return [run for file in files if (run := self._run(file.parent)) is not None]
 
     def _run(self, folder: Path) -> FoundRun | None:
         try:
@@ -116,7 +140,8 @@ class MlflowFolder:
         if "run_id" not in about or about.get("lifecycle_stage") == "deleted":
             return None
         start = about.get("start_time", "")
-        part = _FolderRun(folder, int(start) * 10**6 if start.isdecimal() else 0)
+        began = int(start) if start.isdecimal() and len(start) < 20 else 0
+        part = _FolderRun(folder, began * 10**6 if began < LATEST_MS else 0)
         config, tags = _texts(folder / "params"), _texts(folder / "tags")
         name = about.get("run_name") or tags.get("mlflow.runName")
         return _found(about["run_id"], experiment.get("name", ""), name, [part], config, tags, about.get("status", ""))
@@ -124,14 +149,32 @@ class MlflowFolder:
 
 def _meta(file: Path) -> dict[str, str]:
     """Read the flat YAML that MLflow writes about a run or an experiment."""
-    pairs = [line.partition(": ") for line in file.read_text(errors="replace").splitlines() if not line.startswith(" ")]
-    return {key: value.strip().strip("'\"") for key, _, value in pairs}
+    lines = file.read_text("utf-8", errors="replace").splitlines()
+    pairs = [line.partition(": ") for line in lines if not line.startswith(" ")]
+    return {key: _scalar(value.strip()) for key, _, value in pairs}
+
+
+def _scalar(text: str) -> str:
+    """Read a plain or quoted YAML scalar; double quotes have escapes, of which JSON knows all that MLflow writes."""
+    if text[:1] == "'" == text[-1:]:
+        return text[1:-1].replace("''", "'")
+    if text[:1] == '"' == text[-1:]:
+        try:
+            return str(json.loads(re.sub(r"\\x([0-9A-Fa-f]{2})", r"\\u00\1", text)))
+        except ValueError:
+            return text[1:-1]
+    return text
 
 
 def _texts(folder: Path) -> dict[str, Any]:
     """The files of a folder with their contents; keys may have slashes, which are folders."""
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-    return {file.relative_to(folder).as_posix(): file.read_text(errors="replace").strip("\n") for file in files}
+    return {file.relative_to(folder).as_posix(): _text_of(file) for file in files}
+
+
+def _text_of(file: Path) -> str:
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        return opened.read(LONGEST_TEXT).strip("\n")
 
 
 class _FolderRun:
@@ -143,36 +186,46 @@ class _FolderRun:
         self._folder, self.time = folder / "metrics", time
         self.name = "metrics"
 
+    @staticmethod
+    def _size(path: Path) -> int:
+        return path.stat().st_size
+
     def _files(self) -> list[Path]:
         return [file for file in sorted(self._folder.rglob("*")) if file.is_file()]
 
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(file.stat().st_size for file in self._files())
+        return sum(map(self._size, self._files()))
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
         """Yield the whole lines behind the offsets of the files."""
         offsets: dict[str, int] = dict(position["offsets"]) if position else {}
-        for file in self._files():
-            key = file.relative_to(self._folder).as_posix()
-            data = file.read_bytes()
-            start = offsets.get(key, 0)
-            end = data.rfind(b"\n") + 1
-            lines = data[start:end].splitlines()
-            if not lines:
-                continue
-            offsets = {**offsets, key: end}
-            numbers = list(_parsed(key, lines, skip))
-            yield Chunk(_packed(numbers), {"offsets": offsets}, len(numbers), sum(offsets.values()))
+        values = _Values(skip)
+        for path in self._files():
+            key = path.relative_to(self._folder).as_posix()
+            with open(path, "rb") as file:
+                if offsets.get(key, 0) > self._size(path):
+                    skip(f"{key}: shorter than before, so it is another file: not read", 1)
+                    continue
+                file.seek(offsets.get(key, 0))
+                while lines := [line for line in file.readlines(READ_BYTES) if line.endswith(b"\n")]:
+                    for line in lines:
+                        _add_line(values, key, line, skip)
+                    offsets[key] = offsets.get(key, 0) + sum(map(len, lines))
+                    file.seek(offsets[key])
+                    if values.chunk.is_full:
+                        yield values.take({"offsets": dict(offsets)}, sum(offsets.values()))
+        made = values.take({"offsets": offsets}, sum(offsets.values()))
+        if made.records:
+            yield made
 
 
-def _parsed(key: str, lines: list[bytes], skip: Skip) -> Iterator[tuple[str, float, int, int]]:
-    for line in lines:
-        words = line.split()
-        try:
-            yield key, float(words[1]), int(words[0]), int(words[2]) if len(words) > 2 else 0
-        except (ValueError, IndexError):
-            skip("lines that cannot be read", 1)
+def _add_line(values: "_Values", key: str, line: bytes, skip: Skip) -> None:
+    words = line.split()
+    try:
+        values.add(key, float(words[1]), int(words[0]), int(words[2]) if len(words) > 2 else 0)
+    except (ValueError, IndexError):
+        skip("lines that cannot be read", 1)
 
 
 def _found(
@@ -184,14 +237,39 @@ def _found(
     return FoundRun(run, project, str(name or id), parts, config, shown, str(notes), _STATUSES.get(status, "finished"))
 
 
+def databases(path: Path) -> list[Path]:
+    """The files of SQLite at a path: the file itself, or those in the folder."""
+    files = [path] if path.is_file() else sorted(path.glob("*.db")) if path.is_dir() else []
+    return [file for file in files if _is_sqlite(file)]
+
+
+def _is_sqlite(file: Path) -> bool:
+    with open(file, "rb") as opened:
+        return opened.read(16) == b"SQLite format 3\0"
+
+
 def connect(file: Path) -> sqlite3.Connection:
     """Open a database to read; another process may write to it."""
-    return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)
+    database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)
+    database.text_factory = lambda data: data.decode(errors="replace")
+    return database
+
+
+def select(file: Path, query: str, values: tuple[Any, ...], skip: Skip) -> list[tuple[Any, ...]]:
+    """Return the rows of a query; none, and the reason counted, when the database cannot be read."""
+    try:
+        with closing(connect(file)) as database:
+            return database.execute(query, values).fetchall()
+    except sqlite3.Error as error:
+        skip(f"{file.name}: {error}", 1)
+        return []
+
+
+def count_rows(file: Path, query: str, key: str) -> int:
+    """The number of rows that a query counts; 0 where the database cannot be read."""
+    return sum(int(count) for (count,) in select(file, query, (key,), lambda reason, count: None))
 
 
 def tables(database: sqlite3.Connection) -> set[str]:
-    """The names of the tables of a database; none when the file is no database."""
-    try:
-        return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.DatabaseError:
-        return set()
+    """The names of the tables of a database."""
+    return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -7,11 +7,24 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from stepscope.model.records import Metric
+from stepscope.model.records import Metric, Record
 from stepscope.wire.wandb_rows import split_row
 
 Skip = Callable[[str, int], None]
 """Counts what cannot be imported, by reason."""
+CHUNK_RECORDS = 10_000
+CHUNK_BYTES = 4 * 1024 * 1024
+"""A chunk ends at the first of these, so that memory is bounded whatever the source holds."""
+LARGEST_RECORD = 16 * 1024 * 1024
+"""Bytes of a packed record; a larger one is left out."""
+
+
+class SourceFile(NamedTuple):
+    """A file of a run, such as an image."""
+
+    name: str
+    """A path below the folder of the run's files; the same content always has the same name."""
+    data: bytes
 
 
 class Chunk(NamedTuple):
@@ -23,6 +36,7 @@ class Chunk(NamedTuple):
     """Metric values among the records."""
     done: int
     """How much of the part has been read, in its own units."""
+    files: tuple[SourceFile, ...] = ()
 
 
 class Part(Protocol):
@@ -60,21 +74,56 @@ class Source(Protocol):
 
     name: str
 
-    def find(self, path: Path) -> list[FoundRun]:
+    def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return the runs in a file or below a folder; none when there are no files of this tool."""
 
 
 _pack = msgspec.msgpack.Encoder().encode
 
 
-def add_row(
-    records: list[bytes], time: int, step: int | None, category: str | None, row: Mapping[str, Any], skip: Skip
-) -> int:
-    """Append a metric with the numbers of a row, nested ones under joined keys, and return how many they are."""
-    values, others = split_row(row)
-    for value in others.values():
-        kind = value.get("_type") if isinstance(value, Mapping) else None
-        skip("values that are not numbers" if kind is None else f"values of type {kind}", 1)
-    if values:
-        records.append(_pack(Metric(time, step, None, category, values)))
-    return len(values)
+class NextChunk:
+    """Collects records until they are worth a chunk."""
+
+    def __init__(self, skip: Skip) -> None:
+        self._skip = skip
+        self._records: list[bytes] = []
+        self._size = self._points = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a chunk should be taken before more is added."""
+        return len(self._records) >= CHUNK_RECORDS or self._size >= CHUNK_BYTES
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no records."""
+        return not self._records
+
+    def add(self, record: Record, points: int = 0) -> None:
+        """Add a record with so many metric values; one that cannot be stored is left out and counted."""
+        try:
+            packed = _pack(record)
+        except (ValueError, OverflowError):  # a text that is no Unicode, a number beyond 64 bits
+            self._skip("records that cannot be stored", 1)
+            return
+        if len(packed) > LARGEST_RECORD:
+            self._skip("records that are too large", 1)
+            return
+        self._records.append(packed)
+        self._size += len(packed)
+        self._points += points
+
+    def add_row(self, time: int, step: int | None, category: str | None, row: Mapping[str, Any]) -> None:
+        """Add a metric with the numbers of a row, nested ones under joined keys; the rest is left out and counted."""
+        values, others = split_row(row)
+        for value in others.values():
+            kind = value.get("_type") if isinstance(value, Mapping) else None
+            self._skip("values that are not numbers" if kind is None else f"values of type {str(kind)[:40]}", 1)
+        if values:
+            self.add(Metric(time, step, None, category, values), len(values))
+
+    def take(self, position: dict[str, Any], done: int) -> Chunk:
+        """Return the chunk, and begin the next."""
+        made = Chunk(self._records, position, self._points, done)
+        self._records, self._size, self._points = [], 0, 0
+        return made

@@ -3,22 +3,41 @@
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
-from stepscope.imports.source import Chunk, FoundRun, Skip, add_row
+from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
 from stepscope.journal import layout
 from stepscope.wire.wandb_rows import number
 
 STEPS = ("step", "_step", "global_step", "Step", "iteration", "iter", "trainer/global_step", "epoch")
 """Columns that hold the step; the first that a row has counts."""
 TIMES = ("_timestamp", "timestamp", "time", "wall_time", "Wall time")
-"""Columns that hold the time, in seconds since 1970."""
+"""Columns that hold the time: seconds or milliseconds since 1970, or a text such as 2026-01-31T12:00:00Z."""
 _IGNORED = ("_runtime",)
+LONGEST_LINE = 16 * 1024 * 1024
+_LATEST = 9e9
+"""Seconds; a larger number is in milliseconds, as Java and JavaScript have them."""
+_INTEGER = re.compile(r"\s*[+-]?\d{1,30}\s*", re.ASCII)
 
-Parse = Callable[[list[bytes], list[str]], Iterator[Mapping[str, Any] | None]]
-"""Reads lines, given the names of the columns; None for a line that cannot be read."""
+Row = Mapping[str, Any] | None
+"""The cells of a line; None for one that cannot be read."""
+
+
+class Format(Protocol):
+    """How lines become rows."""
+
+    def begin(self, file: BinaryIO) -> None:
+        """Read what stands before the first row."""
+
+    def row(self, line: bytes) -> Row:
+        """Read a line, without the newline."""
+
+    def is_whole(self, line: bytes) -> bool:
+        """Return whether a last line without a newline is all there."""
 
 
 class Csv:
@@ -26,9 +45,9 @@ class Csv:
 
     name = "CSV"
 
-    def find(self, path: Path) -> list[FoundRun]:
+    def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return a run for each file."""
-        return [_run(path, file, _parse_csv, heading=True) for file in _files(path, ".csv")]
+        return [_run(path, file, _CsvFormat) for file in _files(path, ".csv", skip)]
 
 
 class JsonLines:
@@ -36,24 +55,36 @@ class JsonLines:
 
     name = "JSON lines"
 
-    def find(self, path: Path) -> list[FoundRun]:
+    def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return a run for each file."""
-        files = [*_files(path, ".jsonl"), *_files(path, ".ndjson")]
-        return [_run(path, file, _parse_json, heading=False) for file in files]
+        files = [*_files(path, ".jsonl", skip), *_files(path, ".ndjson", skip)]
+        return [_run(path, file, _JsonFormat) for file in files]
 
 
-def _files(path: Path, suffix: str) -> list[Path]:
+def _files(path: Path, suffix: str, skip: Skip) -> list[Path]:
     if path.is_file():
-        return [path] if path.suffix == suffix else []
-    return sorted(file for file in path.rglob(f"*{suffix}") if file.is_file())
+        files = [path] if path.suffix == suffix else []
+    else:
+        files = sorted(file for file in path.rglob(f"*{suffix}") if file.is_file())
+    return [file for file in files if _is_text(file, skip)]
 
 
-def _run(root: Path, file: Path, parse: Parse, *, heading: bool) -> FoundRun:
+def _is_text(file: Path, skip: Skip) -> bool:
+    """Return whether a file is UTF-8 as far as its first bytes say."""
+    with open(file, "rb") as opened:
+        start = opened.read(2)
+    if start in (b"\xff\xfe", b"\xfe\xff"):
+        skip("files in UTF-16 (save them as UTF-8)", 1)
+        return False
+    return True
+
+
+def _run(root: Path, file: Path, format: type["_CsvFormat"] | type["_JsonFormat"]) -> FoundRun:
     file = file.resolve()
-    digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(str(file).encode(errors="surrogateescape")).hexdigest()[:8]
     project = root.resolve().name if root.is_dir() else file.parent.name
     name = file.relative_to(root.resolve()).with_suffix("").as_posix() if root.is_dir() else file.stem
-    return FoundRun(f"{layout.slug(name)}-{digest}", project, name, [_Table(file, parse, heading=heading)])
+    return FoundRun(f"{layout.slug(name)}-{digest}", project, name, [_Table(file, format())])
 
 
 class _Table:
@@ -61,8 +92,8 @@ class _Table:
 
     attempt = 1
 
-    def __init__(self, path: Path, parse: Parse, *, heading: bool) -> None:
-        self._path, self._parse, self._heading = path, parse, heading
+    def __init__(self, path: Path, format: Format) -> None:
+        self._path, self._format = path, format
         self.name = path.name
         self.time = int(path.stat().st_mtime * 1e9)
 
@@ -72,28 +103,52 @@ class _Table:
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
         """Yield the whole lines behind an offset."""
+        chunk = NextChunk(skip)
         with open(self._path, "rb") as file:
-            names = next(csv.reader([_text(file.readline())]), []) if self._heading else []
+            self._format.begin(file)
             offset, row = (int(position["offset"]), int(position["row"])) if position else (file.tell(), 0)
+            if offset > self.size():
+                skip(f"{self.name}: shorter than before, so it is another file: not read", 1)
+                return
             file.seek(offset)
-            while lines := _complete_lines(file.readlines(1 << 20)):
-                records: list[bytes] = []
-                points = 0
-                for values in self._parse(lines, names):
-                    points += self._add(records, values, row, skip)
+            before = offset
+            for size, line in _lines(file, skip):
+                if not line.endswith(b"\n") and not self._format.is_whole(line):
+                    skip("unfinished last lines", 1)
+                    break
+                offset += size
+                if line.strip():
+                    self._add(chunk, self._format.row(line.rstrip(b"\r\n")), row, skip)
                     row += 1
-                offset += sum(map(len, lines))
-                file.seek(offset)
-                yield Chunk(records, {"offset": offset, "row": row}, points, offset)
+                if chunk.is_full:
+                    before = offset
+                    yield chunk.take({"offset": offset, "row": row}, offset)
+            if offset > before:
+                yield chunk.take({"offset": offset, "row": row}, offset)
 
-    def _add(self, records: list[bytes], values: Mapping[str, Any] | None, row: int, skip: Skip) -> int:
+    def _add(self, chunk: NextChunk, values: Row, row: int, skip: Skip) -> None:
         if values is None:
             skip("lines that cannot be read", 1)
-            return 0
+            return
         steps = [int(found) for name in STEPS if (found := _finite(values.get(name))) is not None]
-        times = [int(found * 1e9) for name in TIMES if (found := _finite(values.get(name))) is not None]
+        times = [found for name in TIMES if (found := _time(values.get(name))) is not None]
         rest = {name: value for name, value in values.items() if name not in (*STEPS[:-1], *TIMES, *_IGNORED)}
-        return add_row(records, times[0] if times else self.time, steps[0] if steps else row, None, rest, skip)
+        chunk.add_row(times[0] if times else self.time, steps[0] if steps else row, None, rest)
+
+
+def _lines(file: BinaryIO, skip: Skip) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with their sizes; an empty one in place of one that is too long."""
+    while line := file.readline(LONGEST_LINE):
+        size = len(line)
+        if size < LONGEST_LINE or line.endswith(b"\n"):
+            yield size, line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(LONGEST_LINE)
+            size += len(line)
+        skip("lines that are too long", 1)
+        if line:
+            yield size, b"\n"
 
 
 def _finite(value: Any) -> float | None:
@@ -101,38 +156,76 @@ def _finite(value: Any) -> float | None:
     return float(found) if found is not None and abs(found) < 2**53 else None
 
 
-def _complete_lines(lines: list[bytes]) -> list[bytes]:
-    """Leave out a last line that is still being written."""
-    return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
+def _time(value: Any) -> int | None:
+    """Convert a time to nanoseconds; None for what is none."""
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+            value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    found = _finite(value)
+    if found is None or not 0 <= found < _LATEST * 1000:
+        return None
+    return int(found * 1e9) if found < _LATEST else int(found * 1e6)
 
 
-def _text(line: bytes) -> str:
-    return line.decode("utf-8-sig", "replace")
+class _JsonFormat:
+    """A JSON object on each line."""
 
+    def begin(self, file: BinaryIO) -> None:
+        """Skip the mark of UTF-8, if there is one."""
+        if file.read(3) != b"\xef\xbb\xbf":
+            file.seek(0)
 
-def _parse_json(lines: list[bytes], names: list[str]) -> Iterator[Mapping[str, Any] | None]:
-    for line in lines:
+    def row(self, line: bytes) -> Row:
+        """Read an object."""
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        yield found if isinstance(found, dict) else None
+            return None
+        return found if isinstance(found, dict) else None
+
+    def is_whole(self, line: bytes) -> bool:
+        """An object that is closed is whole."""
+        return self.row(line) is not None
 
 
-def _parse_csv(lines: list[bytes], names: list[str]) -> Iterator[Mapping[str, Any] | None]:
-    for cells in csv.reader(map(_text, lines)):
-        if len(cells) != len(names):
-            yield None
-            continue
-        yield {name: _cell(cell) for name, cell in zip(names, cells, strict=True) if cell != ""}
+class _CsvFormat:
+    """Cells that a comma, semicolon or tab parts; the first line names the columns."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._delimiter = ","
+
+    def begin(self, file: BinaryIO) -> None:
+        """Read the names of the columns."""
+        heading = file.readline(LONGEST_LINE).decode("utf-8-sig", "replace").rstrip("\r\n")
+        self._delimiter = max(",;\t", key=heading.count)
+        self._names = self._cells(heading) or []
+
+    def row(self, line: bytes) -> Row:
+        """Read as many cells as there are columns; empty cells are left out."""
+        cells = self._cells(line.decode("utf-8", "replace"))
+        if cells is None or len(cells) != len(self._names):
+            return None
+        return {name: _cell(cell) for name, cell in zip(self._names, cells, strict=True) if cell != ""}
+
+    def is_whole(self, line: bytes) -> bool:
+        """A number may be cut off anywhere."""
+        return False
+
+    def _cells(self, line: str) -> list[str] | None:
+        try:
+            return next(csv.reader([line], delimiter=self._delimiter), [])
+        except csv.Error:  # a cell that is too long
+            return None
 
 
 def _cell(text: str) -> Any:
-    try:
+    if _INTEGER.fullmatch(text):
         return int(text)
-    except ValueError:
-        pass
     try:
-        return float(text)
+        return float(text) if "_" not in text else text
     except ValueError:
         return text

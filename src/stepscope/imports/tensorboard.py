@@ -9,22 +9,30 @@ from typing import Any
 
 import msgspec
 
-from stepscope.imports.source import Chunk, FoundRun, Part, Skip
+from stepscope.imports.source import LARGEST_RECORD, Chunk, FoundRun, Part, Skip, SourceFile
 from stepscope.journal import layout
 from stepscope.model.names import EVENT_STARTED
-from stepscope.model.records import METRIC, Log, Metric
 from stepscope.model.records import Event as OurEvent
-from stepscope.wire.tensorboard import Event, Value, damaged, parse_event
+from stepscope.model.records import Log, Metric
+from stepscope.model.redaction import redact
+from stepscope.model.secret_text import mask_text
+from stepscope.wire.crc32c import matches
+from stepscope.wire.tensorboard import Event, Media, Value, parse_event
+from stepscope.wire.tensorboard_scalars import Scalars
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 2 << 20
+LARGEST_EVENT = 64 << 20
+"""Bytes of an event; a larger one is left out, unread."""
 _NAME = re.compile(r".*\.tfevents\..*")
 _STARTED = re.compile(r"\.tfevents\.(\d{10})\.")
+_LATEST = 9e9
+"""No time in seconds is later: it would not fit into 64 bits of nanoseconds."""
 _HEADER = 12
 """Bytes before the data of a record: its length, and a checksum of the length."""
 _FOOTER = 4
 _length = struct.Struct("<Q").unpack_from
-_double = struct.Struct("<d").unpack_from
-_float = struct.Struct("<f").unpack_from
+_SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".wav"}
+"""How files begin, and how their names end."""
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -33,7 +41,7 @@ class TensorBoard:
 
     name = "TensorBoard"
 
-    def find(self, path: Path) -> list[FoundRun]:
+    def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return a run for each folder with event files, or for the one file given."""
         if path.is_file():
             return [_run(path.parent, path.parent, [path])] if _NAME.fullmatch(path.name) else []
@@ -72,24 +80,31 @@ class EventFile:
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
         """Yield the whole records behind an offset; a record that is still being written is left for later."""
-        offset = int(position["offset"]) if position else 0
-        if offset > self.size():
+        offset, size = int(position["offset"]) if position else 0, self.size()
+        if offset > size:
             skip(f"{self.name}: shorter than before, so it is another file: not read", 1)
             return
         reader = _Reader(skip)
         with open(self.path, "rb") as file:
-            file.seek(offset)
-            rest = b""
-            while data := file.read(CHUNK_BYTES):
-                rest += data
-                used = reader.take(rest)
+            wanted = CHUNK_BYTES
+            while True:
+                file.seek(offset)
+                data = file.read(wanted)
+                used = reader.take(data)
                 if used:
-                    offset, rest = offset + used, rest[used:]
-                    yield Chunk(reader.records, {"offset": offset}, reader.points, offset)
-                    reader.records, reader.points = [], 0
-                if reader.broken:
+                    offset, wanted = offset + used, CHUNK_BYTES
+                    yield reader.chunk(offset)
+                elif reader.broken:
                     skip(f"{self.name}: damaged at byte {offset}, the rest was left out", 1)
                     return
+                elif len(data) < wanted:
+                    return
+                elif (wanted := reader.missing) > LARGEST_EVENT:
+                    if offset + wanted > size:
+                        return
+                    skip("events that are too large", 1)
+                    offset, wanted = offset + wanted, CHUNK_BYTES
+                    yield reader.chunk(offset)
 
 
 class _Reader:
@@ -97,93 +112,104 @@ class _Reader:
 
     def __init__(self, skip: Skip) -> None:
         self._skip = skip
-        self._tags: dict[bytes, str] = {}
-        """Tags of plain scalars, by the bytes between the step and the value."""
-        self.records: list[bytes] = []
-        self.points = 0
+        self._scalars = Scalars()
+        self._records: list[bytes] = []
+        self._files: list[SourceFile] = []
+        self._points = 0
+        self.missing = 0
+        """Bytes of the first record, when a buffer has less."""
         self.broken = False
         """Whether a length was damaged, so that no record can be found behind it."""
+
+    def chunk(self, offset: int) -> Chunk:
+        """Return what was read, up to an offset, and begin anew."""
+        made = Chunk(self._records, {"offset": offset}, self._points, offset, tuple(self._files))
+        self._records, self._files, self._points = [], [], 0
+        return made
 
     def take(self, data: bytes) -> int:
         """Read the whole records of a buffer and return how many bytes they have."""
         starts, sizes, end = self._bodies(data)
-        bad = damaged(data, starts, sizes)
+        packed, bad = self._scalars.pack(data, starts, sizes)
         if bad:
             self._skip("damaged events", len(bad))
-        known, add, pack = self._tags.get, self.records.append, _pack
-        for index, (body, size) in enumerate(zip(starts, sizes, strict=True)):
-            if index in bad:
-                continue
-            close = body + size
-            step, after = _step(data, body) if size > 16 and data[body] == 9 and data[body + 9] == 16 else (0, 0)
-            tag = known(data[after : close - 4]) if after else None
-            if tag is None:
-                self._other(data, body, close, after)
-                continue
-            time = int(_double(data, body + 1)[0] * 1e9)
-            add(pack((METRIC, time, step, None, None, {tag: _float(data, close - 4)[0]})))
-            self.points += 1
+        for index, record in enumerate(packed):
+            if record is not None:
+                self._records.append(record)
+                self._points += 1
+            elif index not in bad:
+                self._other(data[starts[index] : starts[index] + sizes[index]])
         return end
 
     def _bodies(self, data: bytes) -> tuple[list[int], list[int], int]:
         """Find the whole records: where their data starts, its sizes, and where the last one ends."""
-        heads: list[int] = []
+        starts: list[int] = []
         sizes: list[int] = []
+        heads: dict[bytes, bool] = {}
+        """Whether the length and its checksum fit each other: a file has few lengths."""
         at, end = 0, len(data)
         while at + _HEADER <= end:
-            size = _length(data, at)[0]
-            heads.append(at)
-            if (close := at + _HEADER + size + _FOOTER) > end:
+            head = data[at : at + _HEADER]
+            whole = heads.get(head)
+            if whole is None:
+                whole = heads[head] = matches(head, 0, 8)
+            if not whole:
+                self.broken = not starts
                 break
+            size = _length(head)[0]
+            close = at + _HEADER + size + _FOOTER
+            if close > end:
+                self.missing = close - at
+                break
+            starts.append(at + _HEADER)
             sizes.append(size)
             at = close
-        wrong = min(damaged(data, heads, [8] * len(heads)), default=None)
-        if wrong is not None:
-            self.broken = True
-            at, sizes = heads[wrong], sizes[:wrong]
-        return [head + _HEADER for head in heads[: len(sizes)]], sizes, at
+        return starts, sizes, at
 
-    def _other(self, data: bytes, body: int, close: int, after: int) -> None:
-        """Read a record of any kind; the tag of a plain scalar is cached for the fast path."""
+    def _other(self, data: bytes) -> None:
+        """Read a record of any kind."""
         try:
-            event = parse_event(data[body:close])
+            event = parse_event(data)
         except ValueError:
             self._skip("events that cannot be read", 1)
             return
         for value in event.values:
             self._value(event, value)
-        plain = len(event.values) == 1 and event.values[0].plain
-        if after and plain and data[close - 5] == 0x15:
-            self._tags[data[after : close - 4]] = event.values[0].tag
 
     def _value(self, event: Event, value: Value) -> None:
-        time, step = int(event.time * 1e9), event.step
+        time, step = int(event.time * 1e9) if 0 <= event.time < _LATEST else 0, event.step
         number = value.scalar if value.scalar is not None else value.histogram
         if number is not None:
-            self.records.append(_pack(Metric(time, step, None, None, {value.tag: number})))
-            self.points += 1
+            self._records.append(_pack(Metric(time, step, None, None, {value.tag: number})))
+            self._points += 1
         elif value.text is not None:
-            body = "\n".join(value.text)
-            self.records.append(_pack(Log(time, step, None, None, None, 9, body, {"tag": value.tag}, "tensorboard")))
+            body = mask_text("\n".join(value.text))
+            self._add(Log(time, step, None, None, None, 9, body, {"tag": value.tag}, "tensorboard"))
         elif value.hyperparameters is not None:
-            config = {"config": value.hyperparameters}
-            self.records.append(_pack(OurEvent(time, None, None, None, None, 9, EVENT_STARTED, config)))
+            config = {"config": redact(value.hyperparameters)}
+            self._add(OurEvent(time, None, None, None, None, 9, EVENT_STARTED, config))
+        elif value.media:
+            for index, media in enumerate(value.media):
+                self._media(time, step, value.tag, index, media)
         elif value.kind:
             self._skip(value.kind, 1)
 
+    def _media(self, time: int, step: int, tag: str, index: int, media: Media) -> None:
+        """Keep a file, and an event at its step that names it."""
+        folder = f"{layout.slug(tag)}-{_digest(tag.encode(errors='replace'))}"
+        suffix = next((end for start, end in _SUFFIXES.items() if media.data.startswith(start)), ".bin")
+        name = f"{media.kind}/{folder}/{step}-{index}-{_digest(media.data)}{suffix}"
+        self._files.append(SourceFile(name, media.data))
+        attrs = {"tag": tag, "file": name, "bytes": len(media.data)}
+        self._add(OurEvent(time, step, None, None, None, 9, f"tensorboard.{media.kind}", attrs))
 
-def _step(data: bytes, body: int) -> tuple[int, int]:
-    """Read the varint of the step, and return it with the offset behind it."""
-    at = body + 10
-    if (step := data[at]) < 0x80:
-        return step, at + 1
-    step = shift = 0
-    while True:
-        byte = data[at]
-        step |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return step - (1 << 64) if step >> 63 else step, at
-        shift += 7
-        if shift > 63:
-            return 0, 0
+    def _add(self, record: Log | OurEvent) -> None:
+        packed = _pack(record)
+        if len(packed) > LARGEST_RECORD:
+            self._skip("records that are too large", 1)
+        else:
+            self._records.append(packed)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:8]

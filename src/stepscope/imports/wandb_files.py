@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from stepscope.imports.source import Chunk, FoundRun, Skip, add_row
+from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
 from stepscope.journal import layout
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert, Event, Log
+from stepscope.model.redaction import redact
+from stepscope.model.secret_text import mask_text
 from stepscope.wire.protobuf_fields import fields, signed, text
-from stepscope.wire.wandb_rows import machine_values, nanoseconds
+from stepscope.wire.wandb_rows import as_step, machine_values, nanoseconds
 
 HEADER = b":W&B\xe1\xbe\x00"
 BLOCK = 32 * 1024
 _PREFIX = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _HISTORY, _OUTPUT, _CONFIG, _STATS, _ALERT, _OUTPUT_RAW, _RUN, _EXIT = 2, 4, 5, 7, 10, 13, 17, 18
+_LATEST = 9e9
+"""No time in seconds is later: it would not fit into 64 bits of nanoseconds."""
 _LEFT_OUT = {3: "summaries", 6: "file lists", 8: "artifacts", 25: "uses of artifacts"}
-CHUNK_RECORDS = 5000
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class WandbFiles:
@@ -31,7 +31,7 @@ class WandbFiles:
 
     name = "Weights & Biases"
 
-    def find(self, path: Path) -> list[FoundRun]:
+    def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return a run for each file."""
         files = (
             [path]
@@ -40,13 +40,15 @@ class WandbFiles:
             if path.is_dir()
             else []
         )
-        return [found for file in files if (found := _found(file)) is not None]
+        return [found for file in files if (found := _found(file, skip)) is not None]
 
 
-def _found(file: Path) -> FoundRun | None:
+def _found(file: Path, skip: Skip) -> FoundRun | None:
     with open(file, "rb") as opened:
-        if opened.read(len(HEADER)) != HEADER:
-            return None
+        start = opened.read(len(HEADER))
+    if start != HEADER:
+        skip("empty .wandb files" if not start else ".wandb files of an unknown format", 1)
+        return None
     about = _about(file)
     id = about.get("id") or file.stem.removeprefix("run-")
     part = WandbFile(file, about.get("time", 0))
@@ -137,17 +139,20 @@ class WandbFile:
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
         """Yield the whole records behind an offset."""
         offset = int(position["offset"]) if position else len(HEADER)
+        if offset > self.size():
+            skip(f"{self.name}: shorter than before, so it is another file: not read", 1)
+            return
         reader = _Reader(skip, position)
-        for count, (after, record) in enumerate(read_records(self.path, offset, skip), 1):
+        for after, record in read_records(self.path, offset, skip):
             try:
                 reader.take(record)
-            except (ValueError, TypeError, struct.error):
+            except (ValueError, TypeError, OverflowError, struct.error):
                 skip("records that cannot be read", 1)
             offset = after
-            if count % CHUNK_RECORDS == 0:
-                yield reader.chunk(offset)
-        if reader.records:
-            yield reader.chunk(offset)
+            if reader.chunk.is_full:
+                yield reader.chunk.take(reader.position(offset), offset)
+        if not reader.chunk.is_empty:
+            yield reader.chunk.take(reader.position(offset), offset)
 
 
 class _Reader:
@@ -155,13 +160,10 @@ class _Reader:
         self._skip = skip
         self._step: int | None = position.get("step") if position else None
         self._time = int(position.get("time", 0)) if position else 0
-        self.records: list[bytes] = []
-        self._points = 0
+        self.chunk = NextChunk(skip)
 
-    def chunk(self, offset: int) -> Chunk:
-        made = Chunk(self.records, {"offset": offset, "step": self._step, "time": self._time}, self._points, offset)
-        self.records, self._points = [], 0
-        return made
+    def position(self, offset: int) -> dict[str, Any]:
+        return {"offset": offset, "step": self._step, "time": self._time}
 
     def take(self, record: bytes) -> None:
         for number, field in fields(record):
@@ -174,7 +176,7 @@ class _Reader:
             elif number == _ALERT:
                 self._alert(dict(fields(field)))
             elif number == _CONFIG:
-                self.records.append(_pack(self._event(_items(field))))
+                self.chunk.add(self._event(redact(_items(field))))
             elif number in _LEFT_OUT:
                 self._skip(_LEFT_OUT[number], 1)
 
@@ -182,15 +184,18 @@ class _Reader:
         return Event(self._time, None, None, None, None, 9, "train.config", config)
 
     def _history(self, row: dict[str, Any]) -> None:
-        self._step = int(row.pop("_step", 0 if self._step is None else self._step))
-        self._time = nanoseconds(float(row.pop("_timestamp", self._time / 1e9)))
+        step = as_step(row.pop("_step", None))
+        self._step = step if step is not None else self._step or 0
+        stamp = row.pop("_timestamp", None)
+        if isinstance(stamp, (int, float)) and 0 <= stamp < _LATEST:
+            self._time = nanoseconds(stamp)
         row.pop("_runtime", None)
-        self._points += add_row(self.records, self._time, self._step, None, row, self._skip)
+        self.chunk.add_row(self._time, self._step, None, row)
 
     def _statistics(self, data: bytes) -> None:
         stamp = next((dict(fields(field)) for number, field in fields(data) if number == 2), {})
         time = int(stamp.get(1, 0)) * 10**9 + int(stamp.get(2, 0)) or self._time
-        self._points += add_row(self.records, time, self._step, "system", machine_values(_items(data)), self._skip)
+        self.chunk.add_row(time, self._step, "system", machine_values(_items(data)))
 
     def _output(self, data: bytes) -> None:
         found = dict(fields(data))
@@ -199,37 +204,36 @@ class _Reader:
         line = text(found.get(3)).rstrip("\n")
         if line:
             severity = SEVERITIES["ERROR"] if found.get(1) == 0 else SEVERITIES["INFO"]
-            self.records.append(_pack(Log(time, self._step, None, None, None, severity, line, {}, "console")))
+            self.chunk.add(Log(time, self._step, None, None, None, severity, mask_text(line), {}, "console"))
 
     def _alert(self, found: dict[int, Any]) -> None:
         severity = SEVERITIES.get(text(found.get(3)).upper(), SEVERITIES["WARN"])
-        made = Alert(self._time, self._step, None, None, None, severity, text(found.get(1)), text(found.get(2)))
-        self.records.append(_pack(made))
+        title, body = mask_text(text(found.get(1))), mask_text(text(found.get(2)))
+        self.chunk.add(Alert(self._time, self._step, None, None, None, severity, title, body))
 
 
 def read_records(path: Path, offset: int, skip: Skip) -> Iterator[tuple[int, bytes]]:
     """Yield the records behind an offset, each with the offset behind it; damage costs a block."""
-    data = path.read_bytes()
     parts: list[bytes] = []
-    at = offset
-    while at + _PREFIX.size <= len(data):
-        left = BLOCK - at % BLOCK
-        if left < _PREFIX.size:  # the end of a block that is too short for another prefix
-            at += left
-            continue
-        crc, size, kind = _PREFIX.unpack_from(data, at)
-        body = data[at + _PREFIX.size : at + _PREFIX.size + size]
-        if kind == 0 and not any(data[at : at + left]):
-            at += left
-            continue
-        if len(body) < size and at + _PREFIX.size + size > len(data):
-            return  # it is being written
-        if zlib.crc32(bytes([kind]) + body) != crc or kind > _LAST:
-            skip("damaged blocks", 1)
-            parts, at = [], at + left
-            continue
-        at += _PREFIX.size + size
-        parts = [body] if kind in (_FULL, _FIRST) else [*parts, body]
-        if kind in (_FULL, _LAST):
-            yield at, b"".join(parts)
-            parts = []
+    with open(path, "rb") as file:
+        start = offset - offset % BLOCK
+        file.seek(start)
+        while block := file.read(BLOCK):
+            at, last = max(offset - start, 0), len(block) < BLOCK
+            while at + _PREFIX.size <= len(block):
+                crc, size, kind = _PREFIX.unpack_from(block, at)
+                body = block[at + _PREFIX.size : at + _PREFIX.size + size]
+                if kind == 0 and not any(block[at:]):
+                    break
+                if len(body) < size and last:
+                    return  # it is being written
+                if zlib.crc32(bytes([kind]) + body) != crc or kind > _LAST:
+                    skip("damaged blocks", 1)
+                    parts = []
+                    break
+                at += _PREFIX.size + size
+                parts = [body] if kind in (_FULL, _FIRST) else [*parts, body]
+                if kind in (_FULL, _LAST):
+                    yield start + at, b"".join(parts)
+                    parts = []
+            start += BLOCK

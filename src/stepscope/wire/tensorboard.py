@@ -1,4 +1,4 @@
-"""TensorBoard's events: protobuf messages in records with CRC-32C, read without a generated schema."""
+"""TensorBoard's events: protobuf messages, read without a generated schema."""
 
 import math
 import struct
@@ -11,23 +11,39 @@ from stepscope.wire.protobuf_fields import fields, signed, text, varint
 _STEP, _FILE_VERSION, _SUMMARY = 2, 3, 5
 _TYPES = {1: ("f", 4), 2: ("d", 8), 3: ("i", 4), 9: ("q", 8), 10: ("?", 1)}
 """Tensor types as struct spells them: float, double, int32, int64, bool."""
-_STRING = 7
+_LEFT_OUT = {
+    "pr_curves": "PR curves",
+    "mesh": "meshes",
+    "custom_scalars": "layouts of custom scalars",
+    "graph_keras_model": "graphs of Keras models",
+    "graph_run_metadata": "graphs",
+    "graph_run_metadata_graph": "graphs",
+    "projector": "embeddings",
+}
+"""Kinds of values that have no place here, by the plugin that shows them."""
 _REPEATED = {5: "<f", 6: "<d"}
 """Fields of a tensor that hold packed numbers of fixed size."""
 
 
+class Media(NamedTuple):
+    """An image or a sound, as the file it would be."""
+
+    kind: str
+    """`images` or `audio`."""
+    data: bytes
+
+
 class Value(NamedTuple):
-    """One value of a summary: a scalar, a histogram or a text, else only its kind."""
+    """One value of a summary: a scalar, a histogram, a text or media, else only its kind."""
 
     tag: str
     scalar: float | None = None
     histogram: Histogram | None = None
     text: tuple[str, ...] | None = None
     hyperparameters: dict[str, Any] | None = None
+    media: tuple[Media, ...] = ()
     kind: str = ""
     """The kind of any other value, to count what was left out."""
-    plain: bool = False
-    """Whether it is a scalar in TensorBoard's first format, a float at the end of the message."""
 
 
 class Event(NamedTuple):
@@ -58,26 +74,36 @@ def _value(data: bytes) -> Value:
     found: dict[int, Any] = dict(fields(data))
     tag = text(found.get(1, b""))
     if 2 in found:
-        return Value(tag, scalar=struct.unpack("<f", found[2])[0], plain=set(found) == {1, 2})
+        return Value(tag, scalar=struct.unpack("<f", found[2])[0])
     if 5 in found:
         return Value(tag, histogram=_histogram(found[5]))
+    for number, kind in ((4, "images"), (6, "audio")):
+        if number in found:
+            return _media(tag, kind, [dict(fields(found[number])).get(4, b"")])
     plugin, content = _plugin(found.get(9, b""))
     if plugin == "hparams":
-        return Value(tag, hyperparameters=_hyperparameters(content), kind="")
+        return Value(tag, hyperparameters=_hyperparameters(content))
     if 8 in found:
         return _tensor_value(tag, plugin, found[8])
-    return Value(
-        tag, kind={4: "images", 6: "audio clips"}.get(next((n for n in (4, 6) if n in found), 0), "other values")
-    )
+    return Value(tag, kind=_LEFT_OUT.get(plugin, "other values"))
+
+
+def _media(tag: str, kind: str, files: Sequence[Any]) -> Value:
+    found = tuple(Media(kind, data) for data in files if isinstance(data, bytes) and data)
+    return Value(tag, media=found, kind="" if found else kind)
 
 
 def _tensor_value(tag: str, plugin: str, data: bytes) -> Value:
-    if plugin in ("images", "audio", "pr_curves", "mesh", "graph_keras_model"):
-        return Value(tag, kind=plugin.replace("_", " "))
+    if plugin in _LEFT_OUT:
+        return Value(tag, kind=_LEFT_OUT[plugin])
     numbers, texts = _tensor(data)
+    if plugin == "images":  # width, height, and a file for each image
+        return _media(tag, plugin, texts[2:])
+    if plugin == "audio":  # pairs of a file and a label
+        return _media(tag, plugin, texts[0::2])
     if texts:
         return Value(tag, text=tuple(map(text, texts)))
-    if plugin == "histograms" or (len(numbers) > 1 and len(numbers) % 3 == 0):
+    if plugin == "histograms" or (len(numbers) > 1 and len(numbers) % 3 == 0 and plugin == ""):
         return Value(tag, histogram=_from_buckets(numbers))
     if len(numbers) == 1:
         return Value(tag, scalar=float(numbers[0]))
@@ -161,65 +187,3 @@ def _struct_value(data: bytes) -> Any:
         if number == 4:
             return bool(field)
     return None
-
-
-def _make_table() -> tuple[int, ...]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        table.append(crc)
-    return tuple(table)
-
-
-_TABLE = _make_table()
-
-
-def crc32c(data: bytes) -> int:
-    """The CRC-32C of some bytes."""
-    crc, table = 0xFFFFFFFF, _TABLE
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
-
-
-def masked(crc: int) -> int:
-    """A checksum as the records store it."""
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def damaged(data: bytes, starts: Sequence[int], sizes: Sequence[int]) -> set[int]:
-    """Return the indices of byte ranges that do not match the checksum behind them.
-
-    Ranges of one size are checked side by side where numpy is installed: a file of a million scalars has few sizes.
-    """
-    try:
-        import numpy
-    except ImportError:
-        return {index for index, place in enumerate(zip(starts, sizes, strict=True)) if not _matches(data, *place)}
-    table = numpy.array(_TABLE, dtype=numpy.uint32)
-    every = numpy.frombuffer(data, dtype=numpy.uint8)
-    places, lengths = numpy.array(starts, dtype=numpy.int64), numpy.array(sizes, dtype=numpy.int64)
-    bad: set[int] = set()
-    for size in numpy.unique(lengths).tolist():
-        (indices,) = numpy.nonzero(lengths == size)
-        if len(indices) < 8:
-            bad |= {index for index in indices.tolist() if not _matches(data, starts[index], size)}
-            continue
-        at = places[indices]
-        crc = numpy.full(len(at), 0xFFFFFFFF, dtype=numpy.uint32)
-        for offset in range(size):
-            crc = table[(crc ^ every[at + offset]) & 0xFF] ^ (crc >> numpy.uint32(8))
-        crc ^= numpy.uint32(0xFFFFFFFF)
-        turned = ((crc >> numpy.uint32(15)) | (crc << numpy.uint32(17))) + numpy.uint32(0xA282EAD8)
-        behind = [every[at + size + each].astype(numpy.uint32) << numpy.uint32(8 * each) for each in range(4)]
-        bad |= set(indices[turned != sum(behind[1:], behind[0])].tolist())
-    return bad
-
-
-_stored = struct.Struct("<I").unpack_from
-
-
-def _matches(data: bytes, start: int, size: int) -> bool:
-    return bool(masked(crc32c(data[start : start + size])) == _stored(data, start + size)[0])
