@@ -126,7 +126,7 @@ def scalar(tag: bytes, step: int, value: float, time: float = 1.7e9) -> bytes:
 
 def test_columns_and_single_records_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers read many at a time equal those read one by one, for steps of all sizes, odd values and odd times."""
-    steps = (0, 1, 127, 128, 16383, 16384, 2**21, 2**28, 2**34, 2**35, 2**62, -1, -5)
+    steps = (0, 1, 127, 128, 16383, 16384, 2**21, 2**28, 2**34, 2**35, 2**62, -1, -5, -(2**63))
     values = (0.0, -0.0, 1.5, float("nan"), float("inf"), -float("inf"), 12345.5, 1e-45)
     times = (1.7e9, 0.0, -1.0, 1e300, float("nan"))
     data = b"".join(
@@ -146,7 +146,7 @@ def test_columns_and_single_records_agree(tmp_path: Path, monkeypatch: pytest.Mo
     fast = read()
     monkeypatch.setattr("stepscope.wire.tensorboard_scalars._FEWEST", 10**9)
     slow = read()
-    assert len(fast) == 4 * len(times) * len(steps) * len(values) * 2
+    assert len(fast) == 4 * len(times) * (len(steps) - 1) * len(values) * 2  # the least step means none
     assert [repr(each) for each in fast] == [repr(each) for each in slow]
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from stepscope.model.records import Metric, Record
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Metric, Record
 from stepscope.wire.wandb_rows import split_row
 
 Skip = Callable[[str, int], None]
@@ -78,7 +78,14 @@ class Source(Protocol):
         """Return the runs in a file or below a folder; none when there are no files of this tool."""
 
 
-_pack = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def pack(record: Record) -> bytes:
+    """Pack a record; ValueError for a text that is no Unicode, OverflowError for a step or number that is too large."""
+    if record.step is not None and not FIRST_STEP <= record.step <= LAST_STEP:
+        raise OverflowError("a step that no store takes")
+    return _encode(record)
 
 
 class NextChunk:
@@ -102,8 +109,8 @@ class NextChunk:
     def add(self, record: Record, points: int = 0) -> None:
         """Add a record with so many metric values; one that cannot be stored is left out and counted."""
         try:
-            packed = _pack(record)
-        except (ValueError, OverflowError):  # a text that is no Unicode, a number beyond 64 bits
+            packed = pack(record)
+        except (ValueError, OverflowError):
             self._skip("records that cannot be stored", 1)
             return
         if len(packed) > LARGEST_RECORD:

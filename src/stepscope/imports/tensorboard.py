@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from stepscope.imports.source import LARGEST_RECORD, Chunk, FoundRun, Part, Skip, SourceFile
+from stepscope.imports.source import LARGEST_RECORD, Chunk, FoundRun, Part, Skip, SourceFile, pack
 from stepscope.journal import layout
 from stepscope.model.names import EVENT_STARTED
 from stepscope.model.records import Event as OurEvent
@@ -33,7 +31,6 @@ _FOOTER = 4
 _length = struct.Struct("<Q").unpack_from
 _SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".wav"}
 """How files begin, and how their names end."""
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class TensorBoard:
@@ -180,8 +177,7 @@ class _Reader:
         time, step = int(event.time * 1e9) if 0 <= event.time < _LATEST else 0, event.step
         number = value.scalar if value.scalar is not None else value.histogram
         if number is not None:
-            self._records.append(_pack(Metric(time, step, None, None, {value.tag: number})))
-            self._points += 1
+            self._points += self._add(Metric(time, step, None, None, {value.tag: number}))
         elif value.text is not None:
             body = mask_text("\n".join(value.text))
             self._add(Log(time, step, None, None, None, 9, body, {"tag": value.tag}, "tensorboard"))
@@ -203,12 +199,18 @@ class _Reader:
         attrs = {"tag": tag, "file": name, "bytes": len(media.data)}
         self._add(OurEvent(time, step, None, None, None, 9, f"tensorboard.{media.kind}", attrs))
 
-    def _add(self, record: Log | OurEvent) -> None:
-        packed = _pack(record)
+    def _add(self, record: Metric | Log | OurEvent) -> bool:
+        """Add a record; one that cannot be stored is left out and counted."""
+        try:
+            packed = pack(record)
+        except (ValueError, OverflowError):
+            self._skip("records that cannot be stored", 1)
+            return False
         if len(packed) > LARGEST_RECORD:
             self._skip("records that are too large", 1)
-        else:
-            self._records.append(packed)
+            return False
+        self._records.append(packed)
+        return True
 
 
 def _digest(data: bytes) -> str:
