@@ -10,7 +10,7 @@ from msgspec import structs
 
 from stepscope.model.records import Histogram, Instrument, Metric, Record, Summary
 from stepscope.sinks.prometheus import Prometheus, PrometheusSink
-from stepscope.sinks.prometheus.latest_values import TWO_KINDS
+from stepscope.sinks.prometheus.latest_values import TWO_KEYS, TWO_KINDS
 from stepscope.testing.sinks import closing
 from tests.sinks.test_prometheus import everything, fetch, write
 
@@ -83,3 +83,14 @@ def test_a_gauge_named_like_a_sample_of_another_type_has_a_name_of_its_own(sink:
     assert "# TYPE stepscope_tokens_total_value gauge" in text
     assert "# TYPE stepscope_said_count_value gauge" in text
     assert write(sink, Metric(time.time_ns(), None, None, None, {"tokens": 3.0}, {})) == {TWO_KINDS: 1}
+
+
+def test_metrics_that_are_one_name_do_not_replace_each_other(sink: PrometheusSink) -> None:
+    """The first of `a b` and `a-b` is shown, the others are refused and counted; other labels make other series."""
+    now = time.time_ns()
+    assert write(sink, Metric(now, None, None, None, {"a b": 1.0, "a-b": 2.0}, {})) == {TWO_KEYS: 1}
+    assert write(sink, Metric(now, None, None, None, {"a-b": 3.0}, {"worker": "w"})) == {}
+    text = fetch(sink)
+    values = [line for line in text.splitlines() if line.startswith("stepscope_a_b{")]
+    assert sorted(line.rpartition(" ")[2] for line in values) == ["1.0", "3.0"]
+    assert f'stepscope_values_refused_total{{reason="{TWO_KEYS}"}} 1' in text

@@ -16,6 +16,7 @@ _TAKEN = ("_total", "_count", "_sum", "_bucket")
 """Suffixes of the samples of counters, histograms and summaries, which a gauge must not have."""
 TOO_MANY = "more series than `max_series`"
 TWO_KINDS = "a name that is already a metric of another kind"
+TWO_KEYS = "a name that another metric already has in Prometheus"
 SETS = "a set: Prometheus has no such type"
 STEP_KEY = "train.step"
 SCOPE_LABEL = "otel_scope_name"
@@ -39,6 +40,7 @@ class _Sample(NamedTuple):
 
 
 class _Latest(NamedTuple):
+    key: str
     time: int
     value: Shown
 
@@ -113,6 +115,8 @@ class Series:
             if known is not None and known.type != sample.type:
                 return TWO_KINDS
             before = known.series.get(labels) if known is not None else None
+            if before is not None and before.key != sample.key:
+                return TWO_KEYS
             if before is None and self._count >= self._most:
                 if abs(oldest - self._swept) >= SWEEP_SECONDS * 1e9:
                     self._sweep(oldest)
@@ -124,7 +128,7 @@ class Series:
                     described = sample.help or f"The latest value of {sample.key}."
                     known = self._families[name] = _Known(sample.type, described, {})
                     self._owners.update(dict.fromkeys(sample_names(name, sample.type), name))
-                known.series[labels] = _Latest(time, sample.value)
+                known.series[labels] = _Latest(sample.key, time, sample.value)
         return ""
 
     def _sweep(self, oldest: float) -> None:
