@@ -150,7 +150,7 @@ def check_journals(home: Path) -> Iterator[Finding]:
             size += read
             if damaged:
                 hurt[str(path)] = damaged
-    message = f"{len(runs)} runs, {formatting.size(size)}"
+    message = f"{len(runs)} run{'s' * (len(runs) != 1)}, {formatting.size(size)}"
     yield Finding(OK, "journals", message, {"runs": len(runs), "bytes": size})
     for name, damaged in hurt.items():
         message = f"{damaged} damaged stretches in {name}; the rest is readable"

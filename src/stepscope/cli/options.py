@@ -35,7 +35,8 @@ def integer(least: int = 0) -> Callable[[str], int]:
         except ValueError:
             number = least - 1
         if not least <= number < 2**63:
-            raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, got {text!r}")
+            bound = f" of {least} or more" if least > -(2**31) else ""
+            raise argparse.ArgumentTypeError(f"must be an integer{bound}, got {text!r}")
         return number
 
     return read
