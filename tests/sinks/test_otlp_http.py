@@ -67,9 +67,9 @@ def test_all_signals_arrive_on_one_connection_each(peer: OtlpPeer, sink: Sink) -
     assert "Stepscope" in peer.received[0].headers["user-agent"]
 
 
-@pytest.mark.parametrize("status", [401, 403, 407, 408, 425, 429, 502, 503, 504])
+@pytest.mark.parametrize("status", [401, 403, 407, 408, 425, 429, 502, 503, 504, 507, 522, 599])
 def test_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
-    """The statuses of OTLP and those about who we are mean try again."""
+    """The statuses of OTLP, those about who we are, and other failures of servers and proxies mean try again."""
     peer.replies = [Reply(status)]
     with pytest.raises(Retry, match=str(status)) as caught:
         sink.write(example_batches())
@@ -87,7 +87,7 @@ def test_a_server_error_names_its_records(peer: OtlpPeer, sink: Sink) -> None:
     assert peer.steps() == list(range(10))
 
 
-@pytest.mark.parametrize("status", [302, 304, 400, 404, 405, 413, 415, 501])
+@pytest.mark.parametrize("status", [302, 304, 400, 404, 405, 413, 415, 501, 505])
 def test_not_retryable(peer: OtlpPeer, sink: Sink, status: int) -> None:
     """Everything else is a refusal of the request's records; the other requests are delivered."""
     peer.replies = [Reply(status, {"Location": "http://127.0.0.1:1/login"}, b"no")]

@@ -94,8 +94,9 @@ DENIED = frozenset({401, 403, 407})
 """Statuses about the credentials: records are kept and sent again once the token is valid."""
 SERVER_ERROR = 500
 """The status of a server whose disk or database fails, whatever was sent, or that breaks on one record."""
-RETRYABLE = DENIED | {408, 425, 429, SERVER_ERROR, 502, 503, 504}
-"""The statuses after which a request is retried: those about credentials, those that OTLP names, and 500."""
+_UNSUPPORTED = frozenset({501, 505})
+RETRYABLE = DENIED | {408, 425, 429} | (frozenset(range(SERVER_ERROR, 600)) - _UNSUPPORTED)
+"""The statuses after which a request is retried: those about credentials or load, and failures of a server or proxy."""
 BLAMES_A_RECORD = frozenset({400, 413, 422})
 """Statuses that a record, or the number of records, may cause; others are about the address."""
 
