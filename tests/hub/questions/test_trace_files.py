@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ from msgspec import structs
 
 from stepscope.hub.questions import trace_files
 from stepscope.hub.questions.spans import SpanRange, read_range
-from stepscope.hub.questions.trace_files import known_spans
+from stepscope.hub.questions.trace_files import known_spans, read_file
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire.otlp.decode.decode_request import decode
@@ -193,3 +195,30 @@ def test_import_needs_admin_and_keeps_to_its_project(hub: Hub, ask: Ask) -> None
     assert send("read", "x").status_code == 403
     refused = send("one", "big").json()
     assert "another project" in next(iter(key for key in refused["rejected"] if "project" in key))
+
+
+@pytest.mark.parametrize("format", ["chrome", "otlp"])
+def test_reading_takes_few_times_the_size(format: str) -> None:
+    """Events and spans are parsed part by part: a file takes less than six times its size beside itself."""
+    events = [{"ph": "X", "name": f"op{n % 9}", "pid": 1, "tid": n % 4, "ts": n * 9, "dur": 5} for n in range(30_000)]
+    spans = [
+        {"traceId": f"{n // 9 + 1:032x}", "spanId": f"{n + 1:016x}", "name": f"op{n % 9}"}
+        | {"startTimeUnixNano": str(10**18 + n), "endTimeUnixNano": str(10**18 + n + 5)}
+        for n in range(20_000)
+    ]
+    document = {
+        "chrome": {"traceEvents": [{**event, "cat": "op", "args": {"id": event["ts"]}} for event in events]},
+        "otlp": {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]},
+    }[format]
+    data = json.dumps(document).encode()
+    tracemalloc.start()
+    try:
+        found = read_file(data, "run", "project", time.time_ns())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found.format, sum(len(group.records) for group in found.groups)) == (
+        format,
+        {"chrome": 30_000, "otlp": 20_000}[format],
+    )
+    assert peak < 6 * len(data)

@@ -31,6 +31,7 @@ from stepscope.wire.chrome.chrome_files import Lane, write
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.decode.origin import Group
 from stepscope.wire.otlp.decode.request_limits import bound_values
+from stepscope.wire.otlp.decode.split_request import split_spans
 from stepscope.wire.otlp.encode.encode_request import encode
 from stepscope.wire.otlp.encode.to_json import to_json
 from stepscope.wire.otlp.replies import BadRequest
@@ -135,7 +136,7 @@ def _read_otlp(data: bytes) -> TraceFile:
     many = len(lines) > 1 and all(line.lstrip().startswith(b'{"resourceSpans"') for line in lines)
     groups: dict[str, Group] = {}
     rejected: Counter[str] = Counter()
-    for part in lines if many else [data]:
+    for part in lines if many else split_spans(data, _BATCH):
         if b'"resourceSpans"' not in part:
             raise BadRequest(_why_unknown(part))
         found = decode("traces", "json", part)

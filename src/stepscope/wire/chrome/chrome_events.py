@@ -2,14 +2,14 @@
 
 import base64
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from stepscope.model.records import Attrs, Link, Span
-from stepscope.wire.otlp.decode.json_request import load_in_parts
+from stepscope.wire.otlp.decode.json_request import PART_BYTES, iter_elements, load_in_parts
 from stepscope.wire.otlp.replies import BadRequest
 from stepscope.wire.plain import plain
 
@@ -20,9 +20,9 @@ Place = tuple[Any, Any]
 
 @dataclass(slots=True)
 class Document:
-    """A parsed trace file; its events are not validated yet."""
+    """A trace file; its events are parsed as they are read, and not validated yet."""
 
-    events: list[Any]
+    events: Iterator[Any]
     title: str = ""
     base: int = 0
     """Nanoseconds since 1970 at which its clock begins."""
@@ -47,34 +47,48 @@ def is_chrome(data: bytes) -> bool:
 
 def parse(data: bytes) -> Document:
     """Parse a trace file; BadRequest for anything else. A list may lack its end, as Chrome's own readers allow."""
-    found = _json(data)
-    if isinstance(found, list):
-        document = Document(found)
-    elif isinstance(found, dict) and isinstance(found.get("traceEvents"), list):
-        document = _described(found)
-    else:
-        raise BadRequest("not a Chrome trace: it has no list of traceEvents")
-    for event in document.events:
-        if isinstance(event, dict) and event.get("ph") == "M":
-            _name(document, event)
-    return document
-
-
-def _json(data: bytes) -> Any:
     try:
-        return load_in_parts(data)
+        return _open(data)
     except (ValueError, RecursionError) as error:
         text = data.strip()
         if text.startswith(b"[") and not text.endswith(b"]"):
             try:
-                return load_in_parts(text.rstrip(b",") + b"]")
+                return _open(text.rstrip(b",") + b"]")
             except (ValueError, RecursionError):
                 pass
         raise BadRequest(f"not JSON: {error}") from None
 
 
-def _described(found: dict[str, Any]) -> Document:
-    document = Document(found["traceEvents"])
+def _open(data: bytes) -> Document:
+    if len(data) > PART_BYTES:
+        return _open_large(data)
+    found = load_in_parts(data)
+    if isinstance(found, list):
+        return Document(iter(found))
+    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+        raise BadRequest(_NO_EVENTS)
+    return _described(found, iter(found["traceEvents"]))
+
+
+def _open_large(data: bytes) -> Document:
+    """Split the file into its events, each of which is parsed when it is read."""
+    if data[:64].lstrip()[:1] == b"[":
+        return Document(iter_elements(_elements(data), len(data)))
+    fields = _fields(data)
+    events = fields.pop("traceEvents", msgspec.Raw(b"null"))
+    if not bytes(memoryview(events)[:64]).lstrip().startswith(b"["):
+        raise BadRequest(_NO_EVENTS)
+    head = {name: load_in_parts(part) for name, part in fields.items()}
+    return _described(head, iter_elements(_elements(events), len(data)))
+
+
+_NO_EVENTS = "not a Chrome trace: it has no list of traceEvents"
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _described(found: dict[str, Any], events: Iterator[Any]) -> Document:
+    document = Document(events)
     title, base, ranks = found.get("traceName"), found.get("baseTimeNanoseconds"), found.get("distributedInfo")
     if isinstance(title, str):
         document.title = title
@@ -87,7 +101,8 @@ def _described(found: dict[str, Any]) -> Document:
     return document
 
 
-def _name(document: Document, event: dict[str, Any]) -> None:
+def take_name(document: Document, event: dict[str, Any]) -> None:
+    """Keep the name of a process or a thread that a metadata event gives."""
     args = event.get("args")
     name = args.get("name") if isinstance(args, dict) else None
     if not isinstance(name, str):
@@ -210,12 +225,20 @@ class Draft:
     scope: str = ""
     flags: int = 0
     links: tuple[Link, ...] = ()
-    instants: "list[Draft]" = field(default_factory=list)
+    instants: "list[Draft] | None" = None
+    """Those inside it; most have none."""
+
+    def hold(self, instant: "Draft") -> None:
+        """Add an instant that is inside it."""
+        if self.instants is None:
+            self.instants = []
+        self.instants.append(instant)
 
 
 def nest(drafts: Sequence[Draft]) -> list[Draft]:
     """Assign parents and steps to drafts; an instant inside a span becomes an event of it and is removed."""
-    owners = {(draft.trace_id, draft.id): draft for draft in drafts if not draft.instant}
+    given = any(draft.instant and draft.known for draft in drafts)
+    owners = {(draft.trace_id, draft.id): draft for draft in drafts if not draft.instant} if given else {}
     threads: dict[tuple[Any, Any], list[Draft]] = {}
     inside: set[int] = set()
     for draft in drafts:
@@ -223,7 +246,7 @@ def nest(drafts: Sequence[Draft]) -> list[Draft]:
         if owner is None:
             threads.setdefault(draft.place, []).append(draft)
         else:
-            owner.instants.append(draft)
+            owner.hold(draft)
             inside.add(id(draft))
     for thread in threads.values():
         _nest_thread(thread, inside)
@@ -239,7 +262,7 @@ def _nest_thread(thread: list[Draft], inside: set[int]) -> None:
         parent = around[-1][1] if around else None
         if parent is not None:
             if draft.instant:
-                parent.instants.append(draft)
+                parent.hold(draft)
                 inside.add(id(draft))
                 continue
             if not draft.apart and not draft.known:

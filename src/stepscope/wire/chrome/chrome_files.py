@@ -4,9 +4,9 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,11 +25,12 @@ from stepscope.wire.chrome.chrome_events import (
     small_number,
     span_fields,
     status_number,
+    take_name,
     text_of,
     threads_of,
 )
 from stepscope.wire.otlp.decode.origin import Group, Origin, take_step
-from stepscope.wire.otlp.replies import Rejections
+from stepscope.wire.otlp.replies import BadRequest, Rejections
 
 BAD_TIME = "the event has no usable time"
 NEVER_BEGAN = "the event ends what never began"
@@ -38,8 +39,10 @@ SHIFTED = "stepscope.import.shifted_ns"
 """On the resource: how far the times of a file were shifted whose clock did not start in 1970."""
 
 _LATEST = 2**62
-_SILENT = frozenset("MstfNODPvVRpc()=")
-"""Phases without a span: metadata, flows, objects, marks, memory dumps, contexts."""
+_SILENT = frozenset("stfNODPvVRpc()=")
+"""Phases without a span: flows, objects, marks, memory dumps, contexts."""
+_MOST_KEPT = 100_000
+_Hashable = TypeVar("_Hashable", bound=Hashable)
 _STEP = re.compile(r"ProfilerStep\s*#(\d{1,18})")
 
 
@@ -59,8 +62,11 @@ def read(data: bytes, now: int, *, run: str = "", project: str = "imports") -> I
     document = parse(data)
     trace_id = hashlib.blake2b(data, digest_size=16).digest()
     reading = _Reading(document, trace_id)
-    for event in document.events:
-        reading.take(event)
+    try:
+        for event in document.events:
+            reading.take(event)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"not JSON: {error}") from None
     reading.finish()
     shift = _shift(reading, now)
     origin = Origin(
@@ -83,6 +89,7 @@ class _Reading:
     refused: Rejections = field(default_factory=lambda: Rejections("traces"))
     ignored: Counter[str] = field(default_factory=Counter)
     _begun: dict[Any, list[Draft]] = field(default_factory=dict)
+    _values: dict[Any, Any] = field(default_factory=dict)
 
     def take(self, event: Any) -> None:
         """Add an event."""
@@ -90,8 +97,11 @@ class _Reading:
         if not isinstance(phase, str) or len(phase) != 1:
             self.ignored["unknown"] += 1
             return
+        if phase == "M":
+            take_name(self.document, event)
+            return
         if phase in _SILENT:
-            self.ignored[phase] += phase != "M"
+            self.ignored[phase] += 1
             return
         time = _nanoseconds(event.get("ts"))
         if time is None:
@@ -116,14 +126,21 @@ class _Reading:
     ) -> Draft:
         name, category = event.get("name"), event.get("cat")
         args = event.get("args")
-        attrs: Attrs = dict(args) if isinstance(args, dict) else {}
+        attrs: Attrs = args if isinstance(args, dict) else {}
         if isinstance(category, str) and category and OWN_FIELDS not in attrs:
-            attrs.setdefault("chrome.category", category)
-        place = key(event.get("pid")), key(event.get("tid"))
+            attrs.setdefault("chrome.category", self._once(category))
+        place = self._once((key(event.get("pid")), key(event.get("tid"))))
         seed = int.from_bytes(self.trace_id[:8], "big") + len(self.drafts)
         id = ((seed & (2**64 - 1)) or 1).to_bytes(8, "big")
-        title = name if isinstance(name, str) and name else "(no name)"
+        title = self._once(name) if isinstance(name, str) and name else "(no name)"
         return Draft(title, place, time, duration, attrs, id, apart=apart, instant=instant)
+
+    def _once(self, value: _Hashable) -> _Hashable:
+        """The same object for equal values: names and places come again with every event."""
+        found: _Hashable = self._values.get(value, value)
+        if found is value and len(self._values) < _MOST_KEPT:
+            self._values[value] = value
+        return found
 
     def _end(self, event: dict[str, Any], pair: Any, time: int) -> None:
         waiting = self._begun.get(pair)
@@ -210,7 +227,10 @@ def _groups(reading: _Reading, origin: Origin, shift: int) -> list[Group]:
         return groups[rank].records
 
     base = reading.document.base + shift
-    for draft in reading.drafts:
+    drafts = reading.drafts[::-1]
+    reading.drafts = []
+    while drafts:  # each is freed as its span is made
+        draft = drafts.pop()
         records_of(draft.place[0]).append(_span(draft, base))
     for time, pid, values in reading.counters:
         records_of(pid).append(Metric(time + base, None, None, None, dict(values)))
@@ -231,7 +251,7 @@ def _span(draft: Draft, base: int) -> Span:
         status=draft.status,
         message=draft.message,
         attrs=draft.attrs,
-        events=tuple(SpanEvent(each.time + base, each.name, each.attrs) for each in draft.instants),
+        events=tuple(SpanEvent(each.time + base, each.name, each.attrs) for each in draft.instants or ()),
         links=draft.links,
         scope=draft.scope,
         flags=draft.flags,

@@ -103,8 +103,11 @@ _TAKEN = [msgspec.Raw()]
 
 
 def _load_elements(parts: list[msgspec.Raw], size: int, most: int) -> list[Any]:
-    """Parse the elements of an array, many small ones at a time."""
-    found: list[Any] = []
+    return list(iter_elements(parts, size, most))
+
+
+def iter_elements(parts: list[msgspec.Raw], size: int, most: int = PART_BYTES) -> Iterator[Any]:
+    """Parse the elements of an array, many small ones at a time; `parts` is emptied."""
     together = max(most * len(parts) // size, 1)
     for start in range(0, len(parts), together):
         group = parts[start : start + together]
@@ -113,10 +116,9 @@ def _load_elements(parts: list[msgspec.Raw], size: int, most: int) -> list[Any]:
         )  # frees them: millions of parts take as much as the result
         joined = b"[" + b",".join(group) + b"]"
         if len(joined) > 4 * most:  # some are much larger than others
-            found += [load_in_parts(part, most) for part in group]
+            yield from (load_in_parts(part, most) for part in group)
         else:
-            found += load_in_parts(joined, len(joined))
-    return found
+            yield from load_in_parts(joined, len(joined))
 
 
 def _quoted(found: re.Match[bytes]) -> bytes:

@@ -1,0 +1,42 @@
+"""A large OTLP/JSON request as several small ones, so that only one of them is in memory as objects."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def split_spans(data: bytes, most: int) -> Iterator[bytes]:
+    """Split a request of spans into requests of at most `most` spans each; one that cannot be split comes back whole.
+
+    Resource and scope are repeated in each part.
+    """
+    try:
+        parts = _elements(_fields(data)["resourceSpans"])
+        places = [each for part in parts for each in _scopes(_fields(part))]
+    except (ValueError, KeyError, RecursionError):
+        yield data
+        return
+    for resource, scope, spans in places:
+        for start in range(0, len(spans), most):
+            inner = _with(scope, b"spans", b",".join(spans[start : start + most]))
+            yield b'{"resourceSpans":[' + _with(resource, b"scopeSpans", inner) + b"]}"
+
+
+_Fields = dict[str, msgspec.Raw]
+
+
+def _scopes(resource: _Fields) -> Iterator[tuple[_Fields, _Fields, list[msgspec.Raw]]]:
+    """Each scope of a resource with its spans, which are taken out of the fields."""
+    for part in _elements(resource.pop("scopeSpans")):
+        scope = _fields(part)
+        yield resource, scope, _elements(scope.pop("spans"))
+
+
+def _with(fields: _Fields, name: bytes, elements: bytes) -> bytes:
+    """Write an object with its fields and one array more."""
+    others = _encode(fields)[1:-1]
+    return b"{" + others + (b"," if others else b"") + b'"' + name + b'":[' + elements + b"]}"
