@@ -29,6 +29,7 @@ from stepscope.compat.wandb_run import AlertLevel as AlertLevel
 from stepscope.compat.wandb_run import Definition, Run, Summary
 from stepscope.compat.wandb_start import Config, as_dict
 from stepscope.extend import disabled_run, text_of
+from stepscope.model.names import EVENT_CONFIG
 
 __version__ = "0.31.0"
 """The version of wandb whose interface this is."""
@@ -112,7 +113,7 @@ def _begin(start: wandb_start.Start, config: Any) -> Run:
         _run.ignore_other(start, "project", "id", "name")
         _run.describe(start)
         if settings:
-            begun.event("train.config", settings)
+            begun.event(EVENT_CONFIG, settings)
     if start.entity:
         begun.event("wandb.init", {"entity": start.entity})
     while _missed:

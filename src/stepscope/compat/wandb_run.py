@@ -15,6 +15,7 @@ from stepscope.compat.absent import Absent, tags_of, text
 from stepscope.compat.wandb_media import DELTA, Artifact, Histogram, artifact_of
 from stepscope.compat.wandb_start import Config, Start
 from stepscope.extend import Refused, attempts, last_step, run_folder, step_number, text_of
+from stepscope.model.names import EVENT_CONFIG
 from stepscope.model.run_description import read_tags
 
 
@@ -111,7 +112,7 @@ class Run:
         self.disabled = run.status == "disabled"
         self.start_time = 0.0 if self.disabled else run.started / 1e9
         self.step = self._first_step(start)
-        self.config = Config(config, lambda changed: run.event("train.config", changed), self.ignore)
+        self.config = Config(config, lambda changed: run.event(EVENT_CONFIG, changed), self.ignore)
         self.summary = Summary()
         self._cancel_close = run.on_finish(self._close)
 

@@ -1,6 +1,7 @@
 """The detector protocols, and the state of a run that detectors share."""
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -116,8 +117,10 @@ class RunState:
     """Series that have a role."""
     by_role: dict[tuple[str, int], list[Series]] = field(default_factory=dict)
     roles: set[str] = field(default_factory=set)
-    settings: dict[tuple[str, ...], float | None] = field(default_factory=dict)
-    """A cache of numbers from the configuration."""
+    settings: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    """A cache of settings from the configuration."""
+    configured_by: tuple[int, int] = (0, 0)
+    """The attempt and, negative, the rank whose configuration counts."""
     begun: int = 0
     """The time of the first record."""
     resumed: int | None = None
@@ -158,11 +161,29 @@ class RunState:
         """Whether this looks like reinforcement learning, where the loss means little."""
         return not _POLICY.isdisjoint(self.roles)
 
+    def configure(self, rank: int, config: Mapping[str, Any]) -> None:
+        """Take the configuration of a rank, or a part of it; that of the lowest rank of the newest attempt counts."""
+        who = self.attempt, -rank
+        counts = who >= self.configured_by
+        self.config = {**self.config, **config} if counts else {**config, **self.config}
+        self.configured_by = max(who, self.configured_by)
+        self.settings.clear()
+
     def setting(self, *names: str) -> float | None:
-        """Return a number from the configuration, under any of the given names, at any depth."""
+        """Return a number from the configuration under any of the given names, the first preferred, at any depth."""
         if names not in self.settings:
-            self.settings[names] = _find(self.config, frozenset(names))
-        return self.settings[names]
+            self.settings[names] = _find(self.config, names)
+        found: float | None = self.settings[names]
+        return found
+
+    def words(self, *names: str) -> str:
+        """Return the texts from the configuration under any of these names, in lower case, at any depth."""
+        place = ("words", *names)
+        if place not in self.settings:
+            below = ((value, set(path)) for path, value in _settings(self.config, ()) if isinstance(value, str))
+            self.settings[place] = " ".join(value.lower() for value, path in below if not path.isdisjoint(names))
+        words: str = self.settings[place]
+        return words
 
 
 def judged_once(
@@ -201,13 +222,35 @@ def judged_once(
 _POLICY = frozenset(("reward", "kl", "entropy", "clip_fraction", "explained_variance"))
 
 
-def _find(config: Any, names: frozenset[str]) -> float | None:
-    if not isinstance(config, dict):
-        return None
+_ASIDE = frozenset(("eval", "evaluation", "val", "validation", "test", "log", "logging", "save", "checkpoint"))
+"""Sections of a configuration that are not about training."""
+_DEEPEST = 8
+_APART = re.compile(r"[./]")
+
+
+def _find(config: Mapping[str, Any], names: Sequence[str]) -> float | None:
+    """A number by the names it may have: `lr`, `{"optim": {"lr": ...}}`, `optim.lr`, `optim/lr`."""
+    found: dict[tuple[int, int, int], float] = {}
+    for path, value in _settings(config, ()):
+        if path[-1] in names and _ASIDE.isdisjoint(path[:-1]) and (number := _number(value)) is not None:
+            found[names.index(path[-1]), len(path), len(found)] = number
+    return found[min(found)] if found else None
+
+
+def _settings(config: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in config.items():
-        if str(key).lower() in names and isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-    for value in config.values():
-        if (found := _find(value, names)) is not None:
-            return found
-    return None
+        path = (*above, *_APART.split(str(key).lower().replace("-", "_")))
+        if isinstance(value, dict):
+            yield from _settings(value, path) if len(path) < _DEEPEST else ()
+        else:
+            yield path, value
+
+
+def _number(value: Any) -> float | None:
+    """A number, also one that is written as text, as YAML reads 3e-4."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None

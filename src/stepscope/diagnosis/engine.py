@@ -30,6 +30,7 @@ from stepscope.diagnosis.series import Series
 from stepscope.diagnosis.timing import Timing
 from stepscope.model import names
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
+from stepscope.model.run_config import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
 VERSION = 3
@@ -335,12 +336,10 @@ class Diagnosis:
             self._hang.moved(rank, alert.time, alert.step)
 
     def _event(self, rank: int, event: Event) -> None:
-        if event.name == names.EVENT_STARTED:
-            config = event.attrs.get("config")
-            if isinstance(config, dict) and not self.run.config:
-                self.run.config = config
-                self.run.settings.clear()
-        elif event.name == names.EVENT_FINISHED:
+        config = config_of(event)
+        if config:
+            self.run.configure(rank, config)
+        if event.name == names.EVENT_FINISHED:
             self._hang.gone(rank)
         for take in self._on_event:
             self._keep_all(take(rank, event))

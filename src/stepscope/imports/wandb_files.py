@@ -9,7 +9,7 @@ from typing import Any
 
 from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
 from stepscope.journal import layout
-from stepscope.model.names import SEVERITIES
+from stepscope.model.names import EVENT_CONFIG, SEVERITIES
 from stepscope.model.records import Alert, Event, Log
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text
@@ -181,7 +181,7 @@ class _Reader:
                 self._skip(_LEFT_OUT[number], 1)
 
     def _event(self, config: dict[str, Any]) -> Event:
-        return Event(self._time, None, None, None, None, 9, "train.config", config)
+        return Event(self._time, None, None, None, None, 9, EVENT_CONFIG, config)
 
     def _history(self, row: dict[str, Any]) -> None:
         step = as_step(row.pop("_step", None))

@@ -6,7 +6,8 @@ from typing import Any
 from accelerate.tracking import GeneralTracker
 
 import stepscope
-from stepscope.integrations.joining import CONFIG, Categories, Joined, counted
+from stepscope.integrations.joining import Categories, Joined, counted
+from stepscope.model.names import EVENT_CONFIG
 
 PREFIXES = {"train_": "trainer", "eval_": "evaluator", "val_": "evaluator"}
 
@@ -40,7 +41,7 @@ class StepscopeTracker(GeneralTracker):  # type: ignore[misc]
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
         """Record the configuration."""
         if self._joined.begun is not None and values:
-            self._joined.begun.event(CONFIG, values)
+            self._joined.begun.event(EVENT_CONFIG, values)
 
     @counted
     def log(self, values: Mapping[str, Any], step: int | None = None, **more: Any) -> None:

@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 import stepscope
 from stepscope.extend import message_of
-from stepscope.model.names import ATTR_BUCKET
+from stepscope.model.names import ATTR_BUCKET, EVENT_CONFIG
 
 EVALUATE = "train.evaluate"
-CONFIG = "train.config"
-"""The event with a configuration that became known only after the run started."""
 Method = Callable[..., None]
 _GOES_ON = ("running", "disabled")
 
@@ -55,7 +53,7 @@ class Joined:
         if run is None:
             run = stepscope.init(**{"config": {**config}, **self._settings})
         elif config:
-            run.event(CONFIG, config)
+            run.event(EVENT_CONFIG, config)
         self._begun = run
         return run
 

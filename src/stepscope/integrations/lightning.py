@@ -8,7 +8,8 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers.logger import Logger
 
 import stepscope
-from stepscope.integrations.joining import CONFIG, EVALUATE, Categories, Joined, counted
+from stepscope.integrations.joining import EVALUATE, Categories, Joined, counted
+from stepscope.model.names import EVENT_CONFIG
 
 TEST = ("test_", "test/")
 PREFIXES = {
@@ -59,7 +60,7 @@ class StepscopeLogger(Logger):  # type: ignore[misc]
         if run is None:
             self._joined.begin(config)
         elif config:
-            run.event(CONFIG, config)
+            run.event(EVENT_CONFIG, config)
 
     @counted
     def finalize(self, status: str) -> None:

@@ -11,7 +11,7 @@ from ray.tune import Callback
 import stepscope
 from stepscope.extend import Refused, join_as_member, step_number
 from stepscope.integrations.joining import Joined, counted
-from stepscope.model.names import STEP_FIELDS
+from stepscope.model.names import EVENT_CONFIG, STEP_FIELDS
 
 REPORTS = "report"
 """The axis of values that name no step: how many reports there were."""
@@ -96,7 +96,7 @@ class StepscopeTuneCallback(Callback):  # type: ignore[misc]
         run = self._joined.current
         if run is not None and trial.trial_id not in self._spans:
             self._spans[trial.trial_id] = run.span(TRIAL, **{"tune.trial.id": trial.trial_id})
-            run.event("train.config", {"tune.trial.id": trial.trial_id, **trial.config})
+            run.event(EVENT_CONFIG, {"tune.trial.id": trial.trial_id, **trial.config})
 
     @counted
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Mapping[str, Any], **info: Any) -> None:

@@ -280,6 +280,8 @@ class RunSummary:
         self.events[event.name] += 1
         if event.name == names.EVENT_STARTED:
             self._take_start(event, writer.writer)
+        elif event.name == names.EVENT_CONFIG:
+            self.config |= event.attrs
         elif event.name == names.EVENT_EDITED:
             edit = edit_of(writer.writer, event, len(self.edits))
             self.edits += [edit] if edit is not None else []

@@ -12,7 +12,8 @@ from stepscope.hub.store.maintenance import retain
 from stepscope.hub.store.run_catalog import list_runs, read_writers
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
-from stepscope.model.records import Log, Metric
+from stepscope.model.names import EVENT_CONFIG, EVENT_STARTED
+from stepscope.model.records import Event, Log, Metric
 from stepscope.testing.stores import T, losses, writer
 
 pytest.importorskip("chdb")
@@ -95,3 +96,18 @@ def test_a_run_stored_before_first_records_were_known(store: Store) -> None:
     store.engine.execute("ALTER TABLE ledger UPDATE began = 0 WHERE 1")
     (row,) = list_runs(store.engine, ids=["a"])
     assert (row.started, duration(row)) == (T, 0.0)
+
+
+def test_settings_that_change_later_are_in_the_configuration(store: Store) -> None:
+    """In order of time; a start that is newer sets its own again."""
+
+    def event(at: int, name: str, **attrs: object) -> Event:
+        return Event(T + at, None, None, None, None, 9, name, dict(attrs))
+
+    first = [event(1, EVENT_STARTED, config={"lr": 1, "seed": 3}), event(3, EVENT_CONFIG, lr=3, vocab=8)]
+    store.write(Batch(writer("a"), 0, [*first, event(2, EVENT_CONFIG, lr=2)]))
+    (row,) = list_runs(store.engine)
+    assert row.beginning == {"config": {"lr": 3, "seed": 3, "vocab": 8}}
+    store.write(Batch(writer("a"), 1, [event(4, EVENT_STARTED, config={"lr": 4})]))
+    (row,) = list_runs(store.engine)
+    assert row.beginning["config"] == {"lr": 4, "vocab": 8}

@@ -97,10 +97,11 @@ class LearningRate:
     def _flat(self) -> Finding | None:
         """Detect a rate that stays constant although the configured schedule is not."""
         series, run = self._series, self._run
-        words = _schedule(run)
+        words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
         total = run.setting("total_steps", "max_steps", "steps", "num_steps", "train_steps", "max_iters")
         warm = run.setting("warmup_steps", "warmup", "num_warmup_steps", "warmup_iters") or 0.0
-        if not total or not any(word in words for word in MOVING) or "constant" in words or "stable" in words:
+        moves = any(word in words for word in MOVING) and "constant" not in words and "stable" not in words
+        if not moves or total is None or total <= warm:
             return None
         share = (series.step - max(warm, series.first_step)) / max(total - warm, 1.0)
         begun = int(max(series.same_since, warm))
@@ -117,8 +118,3 @@ class LearningRate:
             cause="the scheduler is not stepped",
             advice="Call the scheduler once for each optimizer step.",
         )
-
-
-def _schedule(run: RunState) -> str:
-    names = ("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
-    return " ".join(str(run.config[name]) for name in names if name in run.config).lower()

@@ -1,6 +1,6 @@
-"""Settings and code that differ between ranks, from their start events."""
+"""Settings and code that differ between ranks, from their start events and later changes."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -33,8 +33,12 @@ VARY = frozenset(
 """Settings that may differ between ranks."""
 
 
+MOST_LATER = 1000
+"""Settings that changed after the start and are compared."""
+
+
 class StartSettings:
-    """Compares the start events of all ranks."""
+    """Compares the start events of all ranks, and the settings they change later."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (CONFIG, CODE)
 
@@ -42,31 +46,46 @@ class StartSettings:
         self._run = run
         self._said: set[str] = set()
         self._known: dict[int, dict[str, Any]] = {}
+        self._later: dict[str, dict[int, deque[Any]]] = {}
+        """By setting and rank: changes that are not compared yet, for ranks change a setting one after the other."""
 
     def event(self, rank: int, event: Event) -> Found:
-        """Compare a start event with those of the other ranks."""
+        """Compare a start event, or changed settings, with those of the other ranks."""
+        if event.name == names.EVENT_CONFIG:
+            changes = _flat({"config": event.attrs})
+            return [found for name, value in changes for found in self._change(rank, name, value, event.time)]
         if event.name != names.EVENT_STARTED:
             return ()
         self._known[rank] = dict(_flat({name: event.attrs[name] for name in COMPARED if name in event.attrs}))
         return list(self._compare(event.time)) if len(self._known) >= max(self._run.world, 2) else ()
 
+    def _change(self, rank: int, name: str, value: Any, time: int) -> Iterator[Finding]:
+        """Compare a change of a setting when all ranks have made it; what only some change is not compared."""
+        if self._run.world < 2 or (name not in self._later and len(self._later) >= MOST_LATER):
+            return
+        changes = self._later.setdefault(name, {})
+        changes.setdefault(rank, deque(maxlen=16)).append(value)
+        if len(changes) >= self._run.world and all(changes.values()):
+            yield from self._judge(name, {rank: repr(each.popleft()) for rank, each in changes.items()}, time)
+
     def _compare(self, time: int) -> Iterator[Finding]:
         for name in sorted(set().union(*self._known.values())):
-            if name.rsplit(".", 1)[-1].lower() in VARY or name in self._said:
-                continue
-            values = {rank: repr(each.get(name)) for rank, each in self._known.items()}
-            usual, often = Counter(values.values()).most_common(1)[0]
-            odd = tuple(sorted(rank for rank, value in values.items() if value != usual))
-            if not odd:
-                continue
-            self._said.add(name)
-            kind = CODE if any(word in name for word in ("commit", "version", "git", "code")) else CONFIG
-            yield kind.finding(
-                f"{name} is {values[odd[0]]}{on_ranks(odd, self._run.world)} and {usual} elsewhere",
-                time,
-                ranks=odd if often > len(odd) or len(odd) == 1 else tuple(sorted(values)),
-                key=name,
-            )
+            yield from self._judge(name, {rank: repr(each.get(name)) for rank, each in self._known.items()}, time)
+
+    def _judge(self, name: str, values: Mapping[int, str], time: int) -> Iterator[Finding]:
+        """Name the ranks on which a setting is not what it is on most."""
+        usual, often = Counter(values.values()).most_common(1)[0]
+        odd = tuple(sorted(rank for rank, value in values.items() if value != usual))
+        if not odd or name in self._said or name.rsplit(".", 1)[-1].lower() in VARY:
+            return
+        self._said.add(name)
+        kind = CODE if any(word in name for word in ("commit", "version", "git", "code")) else CONFIG
+        yield kind.finding(
+            f"{name} is {values[odd[0]]}{on_ranks(odd, self._run.world)} and {usual} elsewhere",
+            time,
+            ranks=odd if often > len(odd) or len(odd) == 1 else tuple(sorted(values)),
+            key=name,
+        )
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,8 @@ from stepscope.hub.run_states import RunStates
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.store.replay import extent_of
+from stepscope.hub.store.run_catalog import list_runs
+from stepscope.hub.store.step_times import earlier_step_times
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.hub.store.write.ledger import Ranges
@@ -67,6 +69,8 @@ class Diagnosing:
         """Held while runs are diagnosed."""
         self._live: dict[str, TrackedRun] = {}
         self._replays = Replays(store.engine, states, busy, clock)
+        self._announced: deque[tuple[str, str]] = deque()
+        """Runs and projects whose findings are to be passed on again."""
         self._waiting: set[str] = set()
         """Runs with records that are not diagnosed, or findings that are not stored."""
         self._wake, self._halt = threading.Event(), threading.Event()
@@ -118,6 +122,11 @@ class Diagnosing:
     def progress(self, run: str) -> float:
         """Return the diagnosed share of a run's records."""
         return self._replays.progress(run) if self.is_waiting(run) else 1.0
+
+    def announce(self, run: str, project: str) -> None:
+        """Pass on the findings of a run, or of a whole project, again, as far as they are followed."""
+        self._announced.append((run, project))
+        self._wake.set()
 
     def forget(self, run: str) -> None:
         """Forget a deleted run."""
@@ -183,6 +192,7 @@ class Diagnosing:
             self._ticked = now
             self._tick(list(self._live.values()))
         self._store_changed(now)
+        self._announce()
         try:
             done = self._replays.advance()
         except EngineError:
@@ -224,7 +234,18 @@ class Diagnosing:
             if not fits:
                 self._live.pop(run, None)
                 self._replays.queue(run)
+            elif tracked is not None and tracked.diagnosis.run.config != tracked.config:
+                self._reconfigure(tracked)
         return bool(by_run)
+
+    def _reconfigure(self, tracked: TrackedRun) -> None:
+        """Compare a run whose configuration changed with other earlier runs."""
+        try:
+            for row in list_runs(self._store.engine, ids=[tracked.id]):
+                tracked.diagnosis.run.earlier = earlier_step_times(self._store.engine, row)
+        except EngineError:
+            return  # asked again with the next records
+        tracked.config = tracked.diagnosis.run.config
 
     def _give_up(self, run: str, error: Exception) -> None:
         """Stop diagnosing a run on which the engine failed; `health` counts it."""
@@ -283,6 +304,15 @@ class Diagnosing:
             each.stored, each.stored_at = count, self._clock()
         self._version = max(time.time_ns(), self._version + 1)
         write_findings(self._store.engine, made, self._version)
+        self._pass_on(changed)
+
+    def _announce(self) -> None:
+        while self._announced:
+            run, project = self._announced.popleft()
+            chosen = [each for each in self._live.values() if (each.id == run if run else each.project == project)]
+            self._pass_on([Changed(each.id, each.project, each.findings()) for each in chosen])
+
+    def _pass_on(self, changed: Sequence[Changed]) -> None:
         for listener in self.listeners if changed else ():
             try:
                 listener(changed)

@@ -31,6 +31,8 @@ class TrackedRun:
         self.stored_at = 0.0
         self.settled = False
         """Whether the store knows that nothing is left to diagnose."""
+        self.config = row.beginning.get("config")
+        """The configuration for which earlier runs like this one were looked up."""
         self._newest = 0
         self._stored: list[Finding] | None = None
 

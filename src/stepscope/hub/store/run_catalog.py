@@ -55,7 +55,7 @@ class RunRow(Struct, frozen=True, gc=False):
     step: int | None
     counts: Mapping[str, int]
     beginning: Attrs = {}
-    """The attributes of its newest start, such as its configuration."""
+    """The attributes of its newest start, such as its configuration, which has later changes applied."""
     endings: tuple[Ending, ...] = ()
     seen: int = 0
     """The time of its latest record, by the clock of its process."""
@@ -190,7 +190,7 @@ class _Facts:
         )
         self._writers, self._progress, self._beginnings = map(_by_run, (writers, progress, beginnings))
         self._endings = _ends(endings)
-        self._process_edits = _edits(edits)
+        self._process_edits, self._settings = _edits(edits)
         self._values = _latest(dict(valued[1].rows("series", "key")), valued[0]) if keys else {}
 
     def rows(self) -> list[RunRow]:
@@ -202,7 +202,7 @@ class _Facts:
         seen, received, step, began, *amounts = self._progress.get(run, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
         started = earliest(wall, began, seen)
         spelled = self._beginnings.get(run)
-        beginning = attrs.restore(*spelled) if spelled else {}
+        beginning = _configured(spelled, self._settings.get(run, ()))
         recorded, process_edits = _recorded(name, beginning), tuple(self._process_edits.get(run, ()))
         now = apply(recorded, process_edits)
         return RunRow(
@@ -222,6 +222,17 @@ class _Facts:
             group=_word(beginning, "group"),
             job_type=_word(beginning, "job_type"),
         )
+
+
+def _configured(spelled: tuple[Any, ...] | None, later: Sequence[tuple[int, Attrs]]) -> Attrs:
+    """The attributes of a start; its configuration has what was set after it, and what was set before and not by it."""
+    if not spelled or not later:
+        return attrs.restore(*spelled[1:]) if spelled else {}
+    began, beginning = spelled[0], attrs.restore(*spelled[1:])
+    config = beginning.get("config")
+    changes = [*later, (began, config if isinstance(config, dict) else {})]
+    changes.sort(key=lambda each: each[0])
+    return {**beginning, "config": {key: value for _, settings in changes for key, value in settings.items()}}
 
 
 def _recorded(name: str, beginning: Attrs) -> Description:
@@ -249,14 +260,15 @@ _STANDINGS = f"""SELECT run, max(last_seen) AS seen, max(last_received) AS recei
         minIf(first_time, first_time > 0) AS began, {_SUMS}
     FROM (SELECT run, writer, max(seen) AS last_seen, max(received) AS last_received, max(step) AS last_step,
         argMax(began, commit) AS first_time, {_LATEST} FROM ledger WHERE {{among}} GROUP BY run, writer) GROUP BY run"""
-_BEGINNINGS = f"""SELECT run, attr_names, attr_values, attr_types FROM lifecycle
+_BEGINNINGS = f"""SELECT run, time, attr_names, attr_values, attr_types FROM lifecycle
     WHERE {{among}} AND main = 1 AND name = {literal.text(names.EVENT_STARTED)}
     ORDER BY run, attempt DESC, rank, time DESC LIMIT 1 BY run"""
 _ENDINGS = f"""SELECT run, attempt, status, groupArray(rank) AS ranks, groupArray(time) AS times FROM lifecycle
     WHERE {{among}} AND main = 1 AND name = {literal.text(names.EVENT_FINISHED)}
     GROUP BY run, attempt, status ORDER BY run, attempt, status"""
-_EDITS = f"""SELECT run, rank, time, attr_names, attr_values, attr_types FROM lifecycle
-    WHERE {{among}} AND name = {literal.text(names.EVENT_EDITED)} ORDER BY run, time, rank"""
+_EDITS = f"""SELECT run, name, rank, time, attr_names, attr_values, attr_types FROM lifecycle
+    WHERE {{among}} AND name IN {literal.texts([names.EVENT_EDITED, names.EVENT_CONFIG])}
+    ORDER BY run, time DESC, rank DESC LIMIT 1000 BY run, name"""
 _VALUES = f"""SELECT series, attempt, {LAST} AS value, maxMerge(last_step) AS at, maxMerge(last_time) AS latest
     FROM totals WHERE series IN (SELECT series {{wanted}}) GROUP BY series, attempt"""
 
@@ -273,15 +285,21 @@ def _ends(answer: Answer) -> dict[int, list[Ending]]:
     return found
 
 
-def _edits(answer: Answer) -> dict[int, list[Edit]]:
+def _edits(answer: Answer) -> tuple[dict[int, list[Edit]], dict[int, list[tuple[int, Attrs]]]]:
+    """The edits of each run in order of time, and the settings that changed, each with its time."""
     found: dict[int, list[Edit]] = {}
-    for run, rank, time, *spelled in answer.rows("run", "rank", "time", "attr_names", "attr_values", "attr_types"):
+    settings: dict[int, list[tuple[int, Attrs]]] = {}
+    columns = ("run", "name", "rank", "time", "attr_names", "attr_values", "attr_types")
+    for run, name, rank, time, *spelled in reversed(list(answer.rows(*columns))):
+        if name == names.EVENT_CONFIG:
+            settings.setdefault(run, []).append((time, attrs.restore(*spelled)))
+            continue
         edits = found.setdefault(run, [])
         event = Event(time, None, None, None, None, 0, names.EVENT_EDITED, attrs.restore(*spelled))
         edit = edit_of(Writer(id=f"r{rank}", run="", project="", rank=rank), event, len(edits))
         if edit is not None:
             edits.append(edit)
-    return found
+    return found, settings
 
 
 def _latest(keys: Mapping[int, str], found: Answer) -> dict[int, dict[str, Latest]]:

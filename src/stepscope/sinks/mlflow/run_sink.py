@@ -7,6 +7,7 @@ from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric
+from stepscope.model.run_config import config_of
 from stepscope.sinks.delivery_progress import Delivery
 from stepscope.sinks.http import SERVER_ERROR
 from stepscope.sinks.mlflow import Target
@@ -80,10 +81,9 @@ class MetricsSink:
 
     def _send_params(self, run: Found, entries: list[Entry]) -> None:
         for _, writer, record in entries:
-            if isinstance(record, Event) and record.name == EVENT_STARTED:
-                config = record.attrs.get("config")
-                if isinstance(config, dict):
-                    self._log_params(run, mlflow.params(config), writer)
+            config = config_of(record) if isinstance(record, Event) else None
+            if config is not None:
+                self._log_params(run, mlflow.params(config), writer)
 
     def _log_params(self, run: Found, wanted: Mapping[str, str], writer: Writer) -> None:
         fresh = mlflow.fresh_params(wanted, run.params, writer)

@@ -7,13 +7,12 @@ from typing import Any
 
 from stepscope.hub.receivers.wandb.line_records import read_row
 from stepscope.hub.receivers.wandb.tracked_runs import END, HEARTBEAT_SECONDS, START, Sent, TrackedRun, TrackedRuns
-from stepscope.model.names import ATTR_HEARTBEAT, EVENT_EDITED, EVENT_STARTED, SEVERITIES
+from stepscope.model.names import ATTR_HEARTBEAT, EVENT_CONFIG, EVENT_EDITED, EVENT_STARTED, SEVERITIES
 from stepscope.model.records import Event, Record
 from stepscope.model.redaction import redact
 from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, read_tags
 from stepscope.wire.wandb_rows import Definition, read_definitions
 
-EVENT_CONFIG = "train.config"
 OWN_CONFIG = "_wandb"
 """The part of a configuration that the client writes for itself."""
 

@@ -9,6 +9,7 @@ from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Source
+from stepscope.model.names import EVENT_CONFIG
 from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Link, Log, Span, SpanEvent
 
 
@@ -157,7 +158,7 @@ class Traces:
 
 
 LIFE = "train.run."
-"""Events with this prefix describe the state of a run."""
+"""Events with this prefix describe the state of a run, as those that change its configuration do."""
 
 Line = Log | Event | Alert
 
@@ -174,7 +175,7 @@ class Lines:
         """Add records of one source."""
         self._logs.extend(source, [line for line in lines if not isinstance(line, Alert)])
         self._alerts.extend(source, [line for line in lines if isinstance(line, Alert)])
-        self._life.extend(source, [line for line in lines if isinstance(line, Event) and line.name.startswith(LIFE)])
+        self._life.extend(source, [line for line in lines if isinstance(line, Event) and _describes_run(line)])
 
     def blocks(self, commit: int) -> dict[str, Block]:
         """Make the rows of `logs`, `alerts` and `lifecycle`; one of `UNFIT` for an invalid record."""
@@ -186,6 +187,10 @@ class Lines:
         if self._life.records:
             found["lifecycle"] = _life(self._life, commit)
         return found
+
+
+def _describes_run(event: Event) -> bool:
+    return event.name.startswith(LIFE) or event.name == EVENT_CONFIG
 
 
 def _log_block(rows: Rows[Line], commit: int) -> Block:
