@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.alerts.alert import Expected
 from stepscope.cli.main import main
+from stepscope.hub.alerting.alert_log import AlertLog
 from tests.cli.journals import SECOND, event, finished, metric, span, write
 
 
@@ -56,3 +58,18 @@ def test_show_has_findings_and_the_ranks_of_open_spans(home: Path, capsys: pytes
     shown = json.loads(capsys.readouterr().out)
     assert [each["rank"] for each in shown["open_spans"]] == [0, 1]
     assert [each["kind"] for each in shown["findings"]] == ["not_finite"]
+
+
+def test_what_a_person_expects_is_muted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The mark that a hub keeps is read without one, and without touching its file."""
+    (home / "hub").mkdir()
+    log = AlertLog(home / "hub")
+    log.add(Expected(id="e", rule="", finding="not_finite", key="trainer/loss", run="R", who="ann"))
+    kept = (home / "hub" / "alerts.log").stat().st_mtime_ns
+    assert main(["findings", "R", "--home", str(home)]) == 0
+    nothing, line, why = capsys.readouterr().out.splitlines()
+    assert nothing == "nothing unexpected went wrong in R"
+    assert (line.split()[0], why.strip()) == ("muted", "expected, says ann")
+    assert main(["show", "R", "--home", str(home)]) == 0
+    assert "on rank 1 (expected, says ann)" in capsys.readouterr().out
+    assert (home / "hub" / "alerts.log").stat().st_mtime_ns == kept

@@ -39,7 +39,7 @@ def _log(run: Any, first: int, last: int) -> None:
 
 
 def test_findings_of_a_running_run_appear_without_an_alert(hub: RunningHub, going: Any, show: Opened) -> None:
-    """A spike and a NaN are found while the run goes on, though no alert was raised."""
+    """A spike and a NaN are found while the run goes on, though no alert was raised, and can be marked as expected."""
     page = show(hub, f"run/{going.id}")
     page.get_by_text("No problems found").wait_for()
     going.log({"loss": 900.0}, step=BEFORE, category="trainer")
@@ -52,6 +52,9 @@ def test_findings_of_a_running_run_appear_without_an_alert(hub: RunningHub, goin
     page.get_by_role("button", name="Show more").click()
     page.get_by_text(told[0]["advice"]).first.wait_for()
     page.get_by_text("trainer/loss spiked to 900").first.wait_for()
+    page.locator(".run-findings").get_by_role("button", name="Expected").first.click()
+    page.get_by_role("button", name="in this run").click()
+    page.get_by_text("expected, says local").wait_for()
 
 
 def test_a_line_over_another_metric_goes_on(hub: RunningHub, going: Any, show: Opened) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from stepscope.alerts.states import State
+from stepscope.diagnosis.finding import Finding
 
 ATTR_RULE = "alert.rule"
 ATTR_FINGERPRINT = "alert.fingerprint"
@@ -30,6 +31,11 @@ class Subject(msgspec.Struct, frozen=True, array_like=True):
         rule = "" if self.finding else self.rule
         parts = (rule, self.run, self.key, "" if self.rank is None else str(self.rank), self.finding)
         return hashlib.sha256("\x1f".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def finding_subject(run: str, finding: Finding, rule: str = "") -> Subject:
+    """What an alert about a finding is about."""
+    return Subject(rule, run, finding.key or finding.span or "", None, finding.kind)
 
 
 class Alert(msgspec.Struct, kw_only=True):
@@ -100,7 +106,7 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's mark that alerts of this kind are expected: in one run, or in all of its project."""
+    """A person's mark that alerts and findings of this kind are expected: in one run, or in all of its project."""
 
     id: str
     rule: str
@@ -112,12 +118,14 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     who: str = ""
     time: int = 0
 
-    def covers(self, alert: Alert) -> bool:
-        """Return whether this mark applies to an alert."""
-        about = alert.subject
+    def covers(self, about: Subject, project: str) -> bool:
+        """Return whether this mark applies to an alert or a finding with this subject, in a run of a project."""
         same = about.finding == self.finding if self.finding else about.rule == self.rule and not about.finding
-        where = about.run == self.run if self.run else alert.project == self.project
-        return same and where and about.key == self.key
+        return same and self.reaches(about.run, project) and about.key == self.key
+
+    def reaches(self, run: str, project: str) -> bool:
+        """Return whether this mark applies to something in a run."""
+        return run == self.run if self.run else project == self.project
 
 
 def alert_id(fingerprint: str, began: int) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from stepscope.alerts.alert import Alert, Expected, Silence, worst
+from stepscope.alerts.expected import expected_by
 from stepscope.alerts.rule import Compiled, patterns
 
 Status = Literal["firing", "resolved"]
@@ -202,9 +203,8 @@ def mute_reason(
     rules: Mapping[str, Compiled],
 ) -> str:
     """Return why an alert causes no notification now; empty when it does."""
-    for mark in expected:
-        if mark.covers(alert):
-            return f"expected, says {mark.who}" if mark.who else "expected"
+    if marked := expected_by(alert.subject, alert.project, expected):
+        return marked
     for silence in silences:
         if silence.until > now and matches(silence, alert):
             return f"silence {silence.id}"

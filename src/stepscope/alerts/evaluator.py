@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject, alert_id
+from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject, alert_id, finding_subject
 from stepscope.alerts.rule import Compiled, fill
 from stepscope.alerts.states import OPEN, Machine, State
 from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
@@ -92,7 +92,7 @@ class Evaluator:
     ) -> None:
         """Evaluate a finding; one that is reported again updates the same alert."""
         run = self._runs.get(writer.run) or self._new_run(writer)
-        about = Subject("", run.id, finding.key or finding.span or "", None, finding.kind)
+        about = finding_subject(run.id, finding)
         watch = run.findings.get(about.fingerprint)
         at = finding.time or now
         known = about.fingerprint in self.open
@@ -103,8 +103,7 @@ class Evaluator:
             rule = self.matcher.finding_rule(run, finding.kind)
             if rule is None or not self.matcher.admit(rule):
                 return
-            subject = Subject(rule.name, run.id, about.key, None, finding.kind)
-            watch = run.findings[about.fingerprint] = Watch(Machine(rule), subject)
+            watch = run.findings[about.fingerprint] = Watch(Machine(rule), finding_subject(run.id, finding, rule.name))
             self._adopt(watch)
         machine = watch.machine
         machine.value = finding.value

@@ -104,7 +104,8 @@ def _title(shown: Shown) -> list[str]:
 
 
 def _finding(finding: Mapping[str, Any]) -> str:
-    return text.clean(f"{finding['severity']:<5}  {finding['text']}")
+    muted = f" ({finding['muted']})" if finding["muted"] else ""
+    return text.clean(f"{'muted' if muted else finding['severity']:<5}  {finding['text']}{muted}")
 
 
 def _mapping(values: Mapping[str, Any]) -> list[str]:

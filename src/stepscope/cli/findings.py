@@ -9,7 +9,6 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.journal_diagnosis import diagnose
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
-from stepscope.diagnosis.shape import as_json
 from stepscope.hub.client import HubError, open_http_client, resolve_run
 from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import StepscopeError
@@ -38,12 +37,7 @@ def command(args: argparse.Namespace) -> int:
 
 def from_journals(home: Path, run: str) -> dict[str, Any]:
     """Diagnose the journals of a run; the result has the format of a hub's answer."""
-    return {
-        "run": run,
-        "complete": True,
-        "progress": 1.0,
-        "findings": [as_json(each) for each in diagnose(home, run)],
-    }
+    return {"run": run, "complete": True, "progress": 1.0, "findings": diagnose(home, run)}
 
 
 def findings_of(home: Path, run: str) -> list[dict[str, Any]]:
@@ -59,14 +53,18 @@ def findings_of(home: Path, run: str) -> list[dict[str, Any]]:
 def _report(answer: dict[str, Any]) -> Iterator[str]:
     if not answer["complete"]:
         yield f"{answer['run']} is being diagnosed, {answer['progress']:.0%} so far"
-    if not answer["findings"]:
-        yield f"nothing went wrong in {answer['run']}"
+    if all(each["muted"] for each in answer["findings"]):
+        yield f"nothing {'unexpected ' if answer['findings'] else ''}went wrong in {answer['run']}"
     for each in answer["findings"]:
         yield line(each)
+        if each["muted"]:
+            yield f"       {text.clean(each['muted'])}"
+            continue
         yield from (f"       {text.clean(word)}" for word in (each["cause"], each["advice"]) if word)
         yield from (f"       - {text.clean(symptom)}" for symptom in each["symptoms"])
 
 
 def line(finding: dict[str, Any]) -> str:
     """A finding in one line."""
-    return text.clean(f"{finding['severity']:<5}  {finding['kind'].replace('_', ' ')}: {finding['text']}")
+    sign = "muted" if finding["muted"] else finding["severity"]
+    return text.clean(f"{sign:<5}  {finding['kind'].replace('_', ' ')}: {finding['text']}")

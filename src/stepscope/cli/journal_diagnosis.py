@@ -4,11 +4,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from stepscope.alerts.expected import findings_json
 from stepscope.diagnosis.engine import Diagnosis
-from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.order import Written, by_writer
-from stepscope.diagnosis.shape import worst_first
+from stepscope.hub.alerting.alert_log import read_marks
 from stepscope.journal import layout
 from stepscope.journal.layout import files_of, process_alive
 from stepscope.journal.segments import Tail, find_writer
@@ -49,6 +50,7 @@ class JournalDiagnosis:
         self._journals: dict[str, _Journal] = {}
         self._diagnosis = Diagnosis()
         self._at_end = False
+        self._marks = read_marks(home / "hub")
 
     def advance(self, seconds: float = 0.25, clock: Clock = time.monotonic) -> bool:
         """Diagnose for about this long; False when nothing is left for now."""
@@ -78,11 +80,12 @@ class JournalDiagnosis:
         for _, rank, attempt, host, record in some:
             self._diagnosis.feed(rank, record, attempt, host)
 
-    def findings(self) -> list[Finding]:
-        """The findings so far, worst first; a process counts as dead only when all it wrote was read."""
+    def findings(self) -> list[dict[str, Any]]:
+        """The findings so far, as a hub answers them; a process counts as dead only when all it wrote was read."""
         if self._at_end:
             self._report_dead()
-        return worst_first(self._diagnosis.findings())
+        project = next((each.writer.project for each in self._journals.values()), "")
+        return findings_json(self._diagnosis.findings(), self._run, project, self._marks)
 
     def _report_dead(self) -> None:
         mains = [each for each in self._journals.values() if each.writer.main]
@@ -98,7 +101,7 @@ class JournalDiagnosis:
                 self._diagnosis.died(who.rank, each.seen, who.attempt)
 
 
-def diagnose(home: Path, run: str) -> list[Finding]:
+def diagnose(home: Path, run: str) -> list[dict[str, Any]]:
     """Diagnose all that is written of a run."""
     made = JournalDiagnosis(home, run)
     while made.advance(60.0):

@@ -51,7 +51,7 @@ def write(client: HubClient, run: str, points: int) -> str:
     for start in range(0, len(chosen), AT_ONCE):
         keys = chosen[start : start + AT_ONCE]
         lines += client.get("/api/runs/{run}/series", run=run, key=keys, points=points)["series"]
-    steps = dict.fromkeys(each["step"] for each in about["findings"] if each["step"] is not None)
+    steps = dict.fromkeys(each["step"] for each in about["findings"] if each["step"] is not None and not each["muted"])
     views = [
         client.get("/api/runs/{run}/steps/{step}", run=run, step=step) for step in sorted(list(steps)[:MOST_STEPS])
     ]

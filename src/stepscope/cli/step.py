@@ -51,7 +51,7 @@ def nearest(view: dict[str, Any], findings: list[dict[str, Any]]) -> dict[str, A
     places = [
         {"step": each["step"], "reason": each["kind"].replace("_", " ")}
         for each in findings
-        if each["step"] is not None
+        if each["step"] is not None and not each["muted"]
     ]
     found: dict[str, Any] = {}
     for field, sign in (("previous_anomaly", -1), ("next_anomaly", 1)):

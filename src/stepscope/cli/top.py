@@ -17,7 +17,6 @@ from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.screen import Found, Styled, View, frame
 from stepscope.cli.watching.watched import Watched
-from stepscope.diagnosis.shape import as_json
 from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
@@ -90,8 +89,7 @@ def _live(watched: Watched, diagnosis: JournalDiagnosis, console: Any, interval:
         while True:
             more = watched.read(READ_SECONDS) | diagnosis.advance(READ_SECONDS)
             size = console.size
-            found = [as_json(each) for each in diagnosis.findings()]
-            lines = _drawn(watched, view, size.width, size.height, found)
+            lines = _drawn(watched, view, size.width, size.height, diagnosis.findings())
             shown = Text("\n", no_wrap=True, overflow="crop").join(Text(line.text, style=line.style) for line in lines)
             live.update(shown, refresh=True)
             for key in pressed(0.0 if more else interval):

@@ -128,6 +128,7 @@ def _finding(name: str, places: dict[Place, _Raised], world: int) -> Finding:
         step=min(steps, default=None) if step is not None else None,
         last=max(steps, default=None),
         ranks=ranks,
+        key=name,
         attempt=attempt,
         weight=head.severity * 1e6 + count,
     )

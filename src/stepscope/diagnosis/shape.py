@@ -1,6 +1,7 @@
 """Findings as JSON, the same in the hub's API and in commands without a hub."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from stepscope.diagnosis.finding import SEVERITIES, Finding
@@ -9,8 +10,11 @@ IN_STEPS = frozenset(("data_stall", "slow_span", "periodic_stall", "straggler", 
 """Kinds about time lost inside steps."""
 
 
-def as_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON; values of kinds about time are in seconds, `usual` is the middle of the band."""
+def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
+    """Return a finding as JSON; values of kinds about time are in seconds, `usual` is the middle of the band.
+
+    `muted` is why nobody need look at it.
+    """
     band = finding.expected
     return {
         "kind": finding.kind,
@@ -32,10 +36,11 @@ def as_json(finding: Finding) -> dict[str, Any]:
         "advice": finding.advice,
         "since": round(finding.time / 1e9, 6) if finding.time else None,
         "symptoms": list(finding.symptoms),
+        "muted": muted,
     }
 
 
-def worst_first(found: list[Finding]) -> list[Finding]:
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
     """Sort findings by severity, then by start."""
     return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
 

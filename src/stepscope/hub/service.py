@@ -136,6 +136,7 @@ class Hub:
         self.diagnosing = Diagnosing(store, self.states, self.pump.is_busy)
         self.pump.listeners.append(self.diagnosing.take)
         self.diagnosing.listeners.append(self.alerting.take_findings)
+        self.alerting.on_mark.append(lambda mark: self.diagnosing.announce(mark.run, mark.project))
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
         """Known damage of the store, until the hub restarts."""

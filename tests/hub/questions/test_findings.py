@@ -77,3 +77,33 @@ def test_alerts_are_named(get: Get, hub: Hub) -> None:
     assert (mine["severity"], mine["step"], mine["first_step"], mine["last_step"]) == ("ERROR", 0, 0, 699)
     assert mine["text"] == "alert mine: at 0, 700 times in steps 0 to 699"
     assert (mine["attempt"], mine["rank"]) == (1, 0)
+
+
+def test_what_is_expected_is_muted_everywhere(ask: Get, get: Get, hub: Hub) -> None:
+    """A mark on a finding moves it to the end, takes it out of counts and of the step, and can be taken back."""
+    passed_on: list[Any] = []
+    hub.diagnosing.listeners.append(passed_on.extend)
+    before, step = get("/api/runs/big"), get(f"/api/runs/big/steps/{SPIKE}")
+    about = {"kind": "spike", "key": "trainer/loss"}
+    mark = ask("POST", "/api/runs/big/findings/expected", json=about).json()
+    *others, last = get("/api/runs/big/findings")["findings"]
+    assert (last["kind"], last["muted"]) == ("spike", f"expected, says {mark['who']}")
+    assert not any(each["muted"] for each in others)
+    assert get("/api/runs/big")["findings"] == before["findings"] - 1
+    assert {row["id"]: row["findings"] for row in get("/api/runs")["runs"]}["big"] == before["findings"] - 1
+    assert "spike" not in {each["kind"] for each in get(f"/api/runs/big/steps/{SPIKE}")["findings"]}
+    hub.diagnosing.step()
+    assert [each.run for each in passed_on] == ["big"]  # pages that are open are told
+    assert ask("DELETE", f"/api/alerts/silences/{mark['id']}").json()["removed"]
+    assert get("/api/runs/big")["findings"] == before["findings"]
+    assert get(f"/api/runs/big/steps/{SPIKE}")["findings"] == step["findings"]
+    hub.diagnosing.listeners.pop()
+
+
+def test_only_a_finding_that_is_there_is_expected(ask: Get) -> None:
+    """An unknown kind, key or field is refused, and so is a run that does not exist."""
+    place = "/api/runs/big/findings/expected"
+    assert ask("POST", place, json={"kind": "spike", "key": "nothing"}).status_code == 404
+    assert ask("POST", place, json={"kind": "spike", "keys": "x"}).status_code == 400
+    assert ask("POST", place, content=b"\xff").status_code == 400
+    assert ask("POST", "/api/runs/nobody/findings/expected", json={"kind": "spike"}).status_code == 404

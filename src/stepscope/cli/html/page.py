@@ -64,14 +64,20 @@ def _head(run: dict[str, Any], name: str) -> str:
 def _findings(found: Sequence[dict[str, Any]]) -> str:
     if not found:
         return "<h2>What went wrong</h2><p class=soft>Nothing was found.</p>"
-    items = "".join(f"<li class={_(each['severity'])}>{_(each['text'])}</li>" for each in found)
+    items = "".join(_finding(each) for each in found)
     return f"<h2>What went wrong</h2><ol class=findings>{items}</ol>"
+
+
+def _finding(each: dict[str, Any]) -> str:
+    if each["muted"]:
+        return f"<li class=muted>{_(each['text'])} <i class=soft>{_(each['muted'])}</i></li>"
+    return f"<li class={_(each['severity'])}>{_(each['text'])}</li>"
 
 
 def _charts(lines: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) -> str:
     flags: dict[str, set[int]] = {}
     for each in found:
-        for key in filter(None, (each["key"], *each["also"])):
+        for key in filter(None, () if each["muted"] else (each["key"], *each["also"])):
             flags.setdefault(key, set()).add(each["step"])
     groups: dict[str, list[str]] = {}
     for line in lines:
@@ -198,6 +204,7 @@ h3 { font-size: .95rem; margin: 1rem 0 .25rem; }
 ol.findings { list-style: none; padding: 0; }
 ol.findings li { border-left: 4px solid var(--amber); background: var(--card); margin: .4rem 0; padding: .4rem .75rem;
   overflow-wrap: anywhere; }
+ol.findings li.muted { border-color: var(--line); }
 ol.findings li.ERROR, ol.findings li.FATAL { border-color: var(--red); }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 360px), 1fr)); gap: .75rem; }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .75rem; }

@@ -106,7 +106,8 @@ def _charts(watched: Watched, view: View, columns: int, room: int) -> list[Style
 
 def _troubles(watched: Watched, found: Found) -> list[Styled]:
     # Alerts follow one by one, with their steps.
-    lines = [Styled(f"! {each['text']}", _LOUD[each["severity"]]) for each in found if each["kind"] != "alert"]
+    loud = [each for each in found if each["kind"] != "alert" and not each["muted"]]
+    lines = [Styled(f"! {each['text']}", _LOUD[each["severity"]]) for each in loud]
     groups: dict[tuple[str, int | None], list[tuple[int, str]]] = {}
     for who, alert in reversed(watched.alerts.last(KEPT)):
         message = f"{alert.name}: {alert.message}" if isinstance(alert, Alert) and alert.message else ""

@@ -31,10 +31,17 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
 
 
+def read_marks(folder: Path) -> list[Expected]:
+    """Read the marks as expected that a hub keeps in its folder, without changing anything."""
+    with contextlib.suppress(OSError):
+        return list(AlertLog(folder, write=False).expected.values())
+    return []
+
+
 class AlertLog:
     """Alerts, silences and marks, in memory and on disk. Damaged entries are skipped. Not thread-safe."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, write: bool = True) -> None:
         self._path = folder / NAME
         self.alerts: dict[str, Alert] = {}
         self.silences: dict[str, Silence] = {}
@@ -43,7 +50,8 @@ class AlertLog:
         """Why the disk did not take the latest change; it is tried again with the next."""
         self._unwritten: list[Entry] = []
         self._load()
-        self._rewrite()
+        if write:
+            self._rewrite()
 
     def keep(self, alerts: Iterable[Alert]) -> None:
         """Write changed alerts in one append; those that never fired are dropped."""

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from stepscope.alerts.alert import Alert, Expected, Silence
+from stepscope.alerts.alert import Alert, Expected, Silence, Subject
 from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
 from stepscope.alerts.dispatch import Dispatcher, Notification, mute_reason
 from stepscope.alerts.evaluator import RECORDED, Evaluator
+from stepscope.alerts.expected import expected_by
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.states import OPEN
 from stepscope.diagnosis.finding import Finding
@@ -69,6 +70,8 @@ class Alerting:
         self.files = RuleFiles(home)
         self.snapshot: Callable[[Alert], dict[str, Any] | None] = lambda alert: None
         """Reads what explains an alert from the store."""
+        self.on_mark: list[Callable[[Expected], object]] = []
+        """Called with each mark as expected that was added or removed; they must be quick."""
         self._ended, self._now = ended, now
         self._log = AlertLog(folder)
         self._lock = threading.RLock()
@@ -187,7 +190,7 @@ class Alerting:
         self._evaluator.changed.clear()
         for alert in changed:
             if alert.fired and alert.snapshot is None:
-                alert.expected = any(mark.covers(alert) for mark in self._log.expected.values())
+                alert.expected = self._is_expected(alert)
                 self._unexplained[alert.id] = alert
         explained = [self._unexplained.pop(id) for id in list(self._unexplained)[:MOST_SNAPSHOTS]]
         for alert in explained:
@@ -329,28 +332,38 @@ class Alerting:
 
     def mark_expected(self, id: str, who: str, *, project: bool = False) -> Expected | None:
         """Mark alerts of this kind as expected, in the run or in its whole project; None for an unknown alert."""
+        alert = self.alert(id)
+        return None if alert is None else self.expect(alert.subject, alert.project if project else "", who)
+
+    def expect(self, about: Subject, project: str, who: str) -> Expected:
+        """Mark a subject as expected in its run, or in a whole project where one is given."""
+        where = {"project": project} if project else {"run": about.run}
+        mark = Expected(
+            id=os.urandom(8).hex(),
+            rule=about.rule,
+            finding=about.finding,
+            key=about.key,
+            who=who,
+            time=self._now(),
+            **where,
+        )
         with self._lock:
-            alert = self._log.alerts.get(id)
-            if alert is None:
-                return None
-            about = alert.subject
-            where = {"project": alert.project} if project and alert.project else {"run": about.run}
-            mark = Expected(
-                id=os.urandom(8).hex(),
-                rule=about.rule,
-                finding=about.finding,
-                key=about.key,
-                who=who,
-                time=self._now(),
-                **where,
-            )
             self._log.add(mark)
-            covered = [each for each in self._log.alerts.values() if mark.covers(each)]
-            for each in covered:
-                each.expected = True
-                each.muted = self._why_muted(each, self._now())
-            self._log.keep(covered)
-            return mark
+            self._apply_mark(mark)
+        return mark
+
+    def _apply_mark(self, mark: Expected) -> None:
+        """Judge again what a mark that was added or removed is about."""
+        covered = [each for each in self._log.alerts.values() if mark.covers(each.subject, each.project)]
+        for each in covered:
+            each.expected = self._is_expected(each)
+            each.muted = self._why_muted(each, self._now()) if each.expected else ""
+        self._log.keep(covered)
+        for listener in self.on_mark:
+            listener(mark)
+
+    def _is_expected(self, alert: Alert) -> bool:
+        return bool(expected_by(alert.subject, alert.project, self._log.expected.values()))
 
     def remove(self, id: str) -> bool:
         """Remove a silence or a mark."""
@@ -358,11 +371,7 @@ class Alerting:
             mark = self._log.expected.get(id)
             removed = self._log.remove(id)
             if mark is not None:
-                covered = [each for each in self._log.alerts.values() if mark.covers(each)]
-                for each in covered:
-                    each.expected = any(other.covers(each) for other in self._log.expected.values())
-                    each.muted = ""
-                self._log.keep(covered)
+                self._apply_mark(mark)
             return removed
 
     def save_rules(self, text: str) -> None:

@@ -104,14 +104,14 @@ def expect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise bad_request(f'send {{"project": false}}: {error}') from None
     mark = alerting(reader).mark_expected(alert.id, reader.who, project=wanted.project)
     assert mark is not None
-    return _mark(mark)
+    return mark_json(mark)
 
 
 def muted(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `GET /api/alerts/silences`."""
     known = alerting(reader)
     marks = [mark for mark in known.expected() if reader.project in (None, mark.project) or not mark.project]
-    return {"silences": [_silence(each) for each in known.silences()], "expected": [_mark(mark) for mark in marks]}
+    return {"silences": [_silence(each) for each in known.silences()], "expected": [mark_json(mark) for mark in marks]}
 
 
 def silence(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +207,8 @@ def _silence(each: Silence) -> dict[str, Any]:
     }
 
 
-def _mark(each: Expected) -> dict[str, Any]:
+def mark_json(each: Expected) -> dict[str, Any]:
+    """A mark as expected."""
     fields = {name: getattr(each, name) for name in ("id", "rule", "finding", "key", "run", "project", "who")}
     return {**fields, "time": seconds(each.time)}
 
@@ -229,7 +230,7 @@ ALERT_FIELDS = {
 }
 _ALERT = object_of(**ALERT_FIELDS)
 _SILENCE = object_of(id=TEXT, rule=TEXT, run=TEXT, key=TEXT, since=SECONDS, until=SECONDS, who=TEXT, why=TEXT)
-_MARK = object_of(id=TEXT, rule=TEXT, finding=TEXT, key=TEXT, run=TEXT, project=TEXT, who=TEXT, time=SECONDS)
+MARK = object_of(id=TEXT, rule=TEXT, finding=TEXT, key=TEXT, run=TEXT, project=TEXT, who=TEXT, time=SECONDS)
 _PATTERN = {"type": "string", "maxLength": LONGEST_TEXT}
 _NEW_SILENCE = {
     "type": "object",
@@ -273,7 +274,7 @@ ENDPOINTS = (
         "expectAlert",
         "Mark similar alerts as expected, in the run or in its whole project: they send no notifications.",
         expect,
-        _MARK,
+        MARK,
         (_ID,),
         method="POST",
         body=_NEW_MARK,
@@ -283,7 +284,7 @@ ENDPOINTS = (
         "listSilences",
         "The silences that last, and the marks as expected.",
         muted,
-        object_of(silences=list_of(_SILENCE), expected=list_of(_MARK)),
+        object_of(silences=list_of(_SILENCE), expected=list_of(MARK)),
     ),
     Endpoint(
         "/api/alerts/silences",

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+from stepscope.alerts.alert import Expected
+from stepscope.alerts.expected import unexpected
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.questions.params import Param, forbidden, not_found
@@ -12,8 +14,9 @@ from stepscope.hub.questions.schemas import INTEGER, Schema, nullable
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
-from stepscope.hub.store.finding_catalog import counted, finding_counts
+from stepscope.hub.store.finding_catalog import FindingCount, counted, finding_counts, findings_of_runs
 from stepscope.hub.store.run_catalog import RunRow, edited, list_runs, run_ids, run_number
+from stepscope.hub.store.write.finding_rows import worst
 from stepscope.journal.run_edits import Edits
 
 
@@ -48,17 +51,34 @@ class Reader:
     def runs(self, *, ids: Sequence[str] | None = None, keys: Sequence[str] = ()) -> list[RunRow]:
         """List the visible runs, with the edits applied."""
         known = {} if self.edits is None else self.edits.all()
-        counts = finding_counts(self.engine)
-        rows = [
-            counted(row, counts.get(row.number))
-            for row in list_runs(self.engine, ids=ids, project=self.project, keys=keys)
-        ]
-        return [edited(row, known.get(row.id, ())) for row in rows]
+        rows = list_runs(self.engine, ids=ids, project=self.project, keys=keys)
+        counts = self._counts(rows, finding_counts(self.engine))
+        return [edited(counted(row, counts.get(row.number)), known.get(row.id, ())) for row in rows]
 
     def with_edits(self, row: RunRow) -> RunRow:
         """A run with the edits applied."""
-        row = counted(row, finding_counts(self.engine, row.number).get(row.number))
-        return edited(row, () if self.edits is None else self.edits.of(row.id))
+        counts = self._counts([row], finding_counts(self.engine, row.number))
+        return edited(counted(row, counts.get(row.number)), () if self.edits is None else self.edits.of(row.id))
+
+    @property
+    def marks(self) -> list[Expected]:
+        """The marks of people that something is expected."""
+        return [] if self.alerting is None else self.alerting.expected()
+
+    def _counts(self, rows: Sequence[RunRow], counts: dict[int, FindingCount]) -> dict[int, FindingCount]:
+        """The finding counts of runs without what is expected."""
+        marks = [mark for mark in self.marks if mark.finding]
+        marked = {
+            row.number: row
+            for row in rows
+            if row.number in counts and any(mark.reaches(row.id, row.project) for mark in marks)
+        }
+        if not marked:
+            return counts
+        for number, found in findings_of_runs(self.engine, list(marked)).items():
+            left = unexpected(found, marked[number].id, marked[number].project, marks)
+            counts[number] = FindingCount(len(left), worst(left))
+        return counts
 
     def recorded(self, id: str) -> RunRow:
         """Find a run as it was recorded; Refused when it does not exist or may not be seen."""

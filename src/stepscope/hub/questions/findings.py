@@ -1,26 +1,58 @@
-"""The endpoint of findings: what went wrong in a run, as it was diagnosed when its records were stored."""
+"""Endpoints of findings: what went wrong in a run, as it was diagnosed when it was stored; marking it as expected."""
 
 from typing import Any
 
+import msgspec
+
+from stepscope.alerts.alert import finding_subject
+from stepscope.alerts.expected import findings_json
 from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.diagnosis.registry import KINDS
-from stepscope.diagnosis.shape import as_json
+from stepscope.hub.questions.alert_states import MARK, alerting, mark_json
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.params import bad_request, not_found
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, list_of, nullable, object_of
 from stepscope.hub.store.finding_catalog import read_findings
 
 
 def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/findings`."""
-    number = reader.number(given["run"])
-    share = reader.diagnosed(given["run"])
+    run = given["run"]
+    number, marks = reader.number(run), reader.marks
+    share = reader.diagnosed(run)
     found = read_findings(reader.engine, number)
+    project = reader.recorded(run).project if found and marks else ""
     return {
-        "run": given["run"],
+        "run": run,
         "complete": share >= 1.0,
         "progress": round(share, 3),
-        "findings": [as_json(each) for each in found],
+        "findings": findings_json(found, run, project, marks),
     }
+
+
+class NewMark(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that marks a finding as expected."""
+
+    kind: str
+    key: str | None = None
+    span: str | None = None
+    project: bool = False
+
+
+_decode_mark = msgspec.json.Decoder(NewMark).decode
+
+
+def expect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/runs/{run}/findings/expected`."""
+    known, run = alerting(reader), reader.recorded(given["run"])
+    try:
+        wanted = _decode_mark(given["body"])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad_request(f'send {{"kind": "spike", "key": "loss", "project": false}}: {error}') from None
+    for each in read_findings(reader.engine, run.number):
+        if (each.kind, each.key, each.span) == (wanted.kind, wanted.key, wanted.span):
+            return mark_json(known.expect(finding_subject(run.id, each), run.project * wanted.project, reader.who))
+    raise not_found(f"run {run.id} has no finding of the kind {wanted.kind[:200]!r} with that key and span")
 
 
 FINDING_FIELDS = {
@@ -30,7 +62,7 @@ FINDING_FIELDS = {
     "ranks": list_of(INTEGER), "key": nullable(TEXT), "also": list_of(TEXT), "span": nullable(TEXT),
     "attempt": nullable(INTEGER), "value": nullable(NUMBER),
     "usual": nullable(NUMBER), "expected": nullable(list_of(NUMBER)), "cause": TEXT, "advice": TEXT, "since": SECONDS,
-    "symptoms": list_of(TEXT),
+    "symptoms": list_of(TEXT), "muted": TEXT,
 }  # fmt: skip
 
 ENDPOINTS = (
@@ -38,11 +70,28 @@ ENDPOINTS = (
         "/api/runs/{run}/findings",
         "listFindings",
         "What went wrong in a run, worst first: where, since when, what was expected, the likely cause and what to do. "
-        "`complete` is false while records that are stored are not diagnosed yet.",
+        "`complete` is false while records that are stored are not diagnosed yet. What a person marked as expected "
+        "comes last and says so in `muted`.",
         answer,
         object_of(
             run=TEXT, complete=BOOLEAN, progress={"type": "number"}, findings=list_of(object_of(**FINDING_FIELDS))
         ),
         (RUN,),
+    ),
+    Endpoint(
+        "/api/runs/{run}/findings/expected",
+        "expectFinding",
+        "Mark findings of this kind, metric and span as expected, in the run or in its whole project: they come last, "
+        "are not counted and send no notifications. `DELETE /api/alerts/silences/{id}` takes it back.",
+        expect,
+        MARK,
+        (RUN,),
+        method="POST",
+        body={
+            "type": "object",
+            "properties": {"kind": TEXT, "key": nullable(TEXT), "span": nullable(TEXT), "project": BOOLEAN},
+            "required": ["kind"],
+            "additionalProperties": False,
+        },
     ),
 )

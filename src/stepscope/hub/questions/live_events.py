@@ -11,7 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from stepscope.diagnosis.shape import as_json, worst_first
+from stepscope.alerts.alert import Expected
+from stepscope.alerts.expected import findings_json, unexpected
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.live import Live, Moment, Subscription, TooMany
 from stepscope.hub.questions import params
@@ -113,8 +114,9 @@ class LiveEvents:
         live: Live,
         still_valid: Callable[[Access], bool] = lambda access: True,
         heartbeat: float = HEARTBEAT_SECONDS,
+        marks: Callable[[], list[Expected]] = list,
     ) -> None:
-        self._live = live
+        self._live, self._marks = live, marks
         self._still_valid = still_valid
         self._heartbeat = heartbeat
 
@@ -178,19 +180,21 @@ class LiveEvents:
             if moment.batches:
                 yield event("runs", changed_runs(moment.batches), cursor)
             if moment.findings:
-                yield event("findings", {"runs": [_counted(each) for each in moment.findings]}, cursor)
+                marks = self._marks()
+                yield event("findings", {"runs": [_counted(each, marks) for each in moment.findings]}, cursor)
             return
         for batch in moment.batches:
             found = batch_json(batch, given["kind"] or KINDS, given["key"])
             if found is not None:
                 yield event("records", found, cursor)
         for each in moment.findings:
-            named = [as_json(finding) for finding in worst_first(list(each.findings))]
+            named = findings_json(each.findings, each.run, each.project, self._marks())
             yield event("findings", {"run": each.run, "findings": named}, cursor)
 
 
-def _counted(changed: Changed) -> dict[str, Any]:
-    return {"id": changed.run, "findings": len(changed.findings), "worst": worst(changed.findings) or None}
+def _counted(changed: Changed, marks: list[Expected]) -> dict[str, Any]:
+    left = unexpected(changed.findings, changed.run, changed.project, marks)
+    return {"id": changed.run, "findings": len(left), "worst": worst(left) or None}
 
 
 def event(name: str, data: Any, cursor: str | None) -> bytes:

@@ -69,7 +69,7 @@ def api_routes(source: Source) -> list[BaseRoute]:
 
     return [
         Route("/api/openapi.json", openapi),
-        Route(PATH, LiveEvents(source.live, source.still_valid).answer),
+        Route(PATH, LiveEvents(source.live, source.still_valid, marks=lambda: source.reader.marks).answer),
         *(Route(_pattern(each.path), _route(source, each), methods=[each.method]) for each in ENDPOINTS),
     ]
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
+from stepscope.alerts.expected import unexpected
 from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.diagnosis.levels import value_level
 from stepscope.diagnosis.registry import KINDS
@@ -50,7 +51,7 @@ LEAST_BEFORE = 5
 def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, Any]:
     """Everything about a step; offsets count from `begin`. Refused when the given attempt did not reach it.
 
-    `found` are the findings of the run.
+    `found` are the findings of the run that nobody expects.
     """
     if view.attempts and view.attempt not in view.attempts:
         came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"
@@ -172,8 +173,11 @@ def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     reader.diagnosed(given["run"])
     before, after = nearest_anomalies(reader.engine, run, step)
     view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"])
+    found, marks = read_findings(reader.engine, run), reader.marks
+    if found and marks:
+        found = unexpected(found, given["run"], reader.recorded(given["run"]).project, marks)
     return {
-        **step_json(view, given["run"], read_findings(reader.engine, run)),
+        **step_json(view, given["run"], found),
         "window": given["window"],
         "previous_anomaly": _place(before),
         "next_anomaly": _place(after),

@@ -1,5 +1,6 @@
 """Stored findings: of one run, counts of all runs, and runs that are not completely diagnosed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.shape import worst_first
+from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import RunRow, step_of
 from stepscope.hub.store.write.finding_rows import HAS_BAND, HAS_VALUE
@@ -26,16 +28,25 @@ class FindingCount(Struct, frozen=True, gc=False):
 
 def read_findings(engine: Engine, run: int) -> list[Finding]:
     """The findings of a run, the most severe first, then in order of time."""
-    stored, found = engine.query_many(
+    return findings_of_runs(engine, [run])[run]
+
+
+def findings_of_runs(engine: Engine, runs: Sequence[int]) -> dict[int, list[Finding]]:
+    """The findings of each of some runs, the most severe first, then in order of time."""
+    among = f"run IN {literal.integers(runs)}"
+    stored, rows = engine.query_many(
         [
-            f"SELECT argMax(found, version) AS found FROM diagnoses WHERE run = {run}",
-            f"""SELECT place, {", ".join(_COLUMNS)} FROM findings WHERE run = {run}
-            ORDER BY place, version DESC LIMIT 1 BY place""",
+            f"SELECT run, argMax(found, version) AS n FROM diagnoses WHERE {among} GROUP BY run",
+            f"""SELECT run, place, {", ".join(_COLUMNS)} FROM findings WHERE {among}
+            ORDER BY run, place, version DESC LIMIT 1 BY run, place""",
         ]
     )
-    count = stored.one("found") if len(stored) else 0
-    made = [_finding(*rest) for place, *rest in found.rows("place", *_COLUMNS) if place < count]
-    return worst_first(made)
+    counts = dict(stored.rows("run", "n"))
+    found: dict[int, list[Finding]] = {run: [] for run in runs}
+    for run, place, *rest in rows.rows("run", "place", *_COLUMNS):
+        if place < counts.get(run, 0):
+            found[run].append(_finding(*rest))
+    return {run: worst_first(each) for run, each in found.items()}
 
 
 def _finding(

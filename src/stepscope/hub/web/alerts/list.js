@@ -5,7 +5,7 @@ import { href } from "../router.js";
 import { useAsk, useNow } from "../use.js";
 import { ago, clock, count, millis, number, plain, real } from "../parts/format.js";
 import { Menu, Severity } from "../parts/controls.js";
-import { Drawer, toast } from "../parts/overlays.js";
+import { act, Drawer } from "../parts/overlays.js";
 import { useRunName } from "../parts/run_names.js";
 import { Asked } from "../parts/states.js";
 
@@ -25,17 +25,6 @@ const SILENCES = [
 ];
 
 const statePath = (id, ...rest) => ["alerts/states", encodeURIComponent(id), ...rest].join("/");
-
-// Change something and report it; what goes wrong is reported too.
-export async function act(what, said, again) {
-  try {
-    await what();
-    toast(said);
-    again();
-  } catch (error) {
-    toast(error.message, { bad: true });
-  }
-}
 
 export function State({ state }) {
   return html`<span class=${"alert-state " + state}><span aria-hidden="true">${SIGNS[state]}</span> ${state}</span>`;

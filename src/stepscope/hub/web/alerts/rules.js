@@ -6,8 +6,7 @@ import { useAsk, useSettled } from "../use.js";
 import { count, plain } from "../parts/format.js";
 import { Select, Severity } from "../parts/controls.js";
 import { Asked } from "../parts/states.js";
-import { toast } from "../parts/overlays.js";
-import { act } from "./list.js";
+import { act, toast } from "../parts/overlays.js";
 
 const EXAMPLE = `rules:
   - name: loss too high

@@ -4,7 +4,7 @@ import { address, ask, get } from "../api.js";
 import { useAsk, useNow } from "../use.js";
 import { ago, lasting } from "../parts/format.js";
 import { Asked, Empty } from "../parts/states.js";
-import { act } from "./list.js";
+import { act } from "../parts/overlays.js";
 
 export function Silences() {
   const asked = useAsk((signal) => get("alerts/silences", {}, signal), []);

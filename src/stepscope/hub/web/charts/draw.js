@@ -216,12 +216,12 @@ const clamp = (value, low, high) => (Number.isFinite(value) ? Math.min(Math.max(
 /**
  * The findings about a metric as a chart over steps draws them; the hub judges, the page only shows.
  * @param {{ key: string | null, also: string[], step: number | null, first_step: number | null, last_step: number | null,
- *   expected: (number | string)[] | null, severity: string, text: string }[]} findings
+ *   expected: (number | string)[] | null, severity: string, text: string, muted: string }[]} findings
  * @param {string} key
  */
 export function findingsOf(findings, key) {
   return findings
-    .filter((each) => each.step !== null && (each.key === key || each.also.includes(key)))
+    .filter((each) => each.step !== null && !each.muted && (each.key === key || each.also.includes(key)))
     .map((each) => ({
       from: each.first_step,
       to: each.last_step,

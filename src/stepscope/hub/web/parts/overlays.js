@@ -115,3 +115,14 @@ export function Toasts() {
     }
   </div>`;
 }
+
+// Change something and report it; what goes wrong is reported too.
+export async function act(what, said, again) {
+  try {
+    await what();
+    toast(said);
+    again();
+  } catch (error) {
+    toast(error.message, { bad: true });
+  }
+}

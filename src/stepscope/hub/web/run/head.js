@@ -1,14 +1,15 @@
 // The head of a run's page: who it is, how it fares, and what went wrong, each a click from its step.
 import { html, useState } from "../h.js";
-import { get, runPath, quoted } from "../api.js";
+import { get, post, runPath, quoted } from "../api.js";
 import { go, href } from "../router.js";
 import { useAsk, useNow, useUntilComplete } from "../use.js";
-import { Icon, Status } from "../parts/controls.js";
+import { Icon, Menu, Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
+import { act } from "../parts/overlays.js";
 import { Described, edit, Manage, Name } from "./edit.js";
 import { rate } from "../runs/sparks.js";
 
-export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onEdit }) {
+export function RunHead({ run, goodput, findings, again, tab, setTab, onStep, live, onEdit }) {
   const now = useNow(run.status === "running" ? 1000 : 10000);
   const going = run.status === "running";
   return html`<header class="run-head">
@@ -54,7 +55,7 @@ export function RunHead({ run, goodput, findings, tab, setTab, onStep, live, onE
         <a href=${href("compare", { run: [run.id] })}>Compare</a>
       </nav>
     </div>
-    <${Findings} answer=${findings} attempts=${run.attempts} onStep=${onStep} />
+    <${Findings} answer=${findings} again=${again} run=${run} onStep=${onStep} />
   </header>`;
 }
 
@@ -64,7 +65,7 @@ function Fact({ name, hint, children }) {
 
 // Findings, worst first, each a click from its step: one line, so that nothing moves when they arrive, or all of them
 // with cause and advice. `answer` is the hub's; while it is not complete, how much has been diagnosed.
-function Findings({ answer, attempts, onStep }) {
+function Findings({ answer, again, run, onStep }) {
   const [all, setAll] = useState(false);
   const { findings = [], complete = true, progress = 1 } = answer || {};
   if (!answer || (!complete && !findings.length)) {
@@ -78,10 +79,11 @@ function Findings({ answer, attempts, onStep }) {
       ${findings.map(
         (each, at) => html`<li key=${at}>
           <button type="button" class=${"finding " + tone(each)} disabled=${each.step === null} title=${each.text}
-              onClick=${() => onStep(each.step, each.rank, attempts > 1 ? each.attempt : null)}>
-            <${Icon} name=${each.severity === "WARN" ? "warn" : "flag"} size=${13} />
+              onClick=${() => onStep(each.step, each.rank, run.attempts > 1 ? each.attempt : null)}>
+            <${Icon} name=${each.muted ? "check" : each.severity === "WARN" ? "warn" : "flag"} size=${13} />
             <span>${each.text}${all && html`<${Explained} finding=${each} />`}</span>
           </button>
+          ${all && !each.muted && html`<${Expect} finding=${each} run=${run} again=${again} />`}
         </li>`,
       )}
     </ul>
@@ -93,16 +95,32 @@ function Findings({ answer, attempts, onStep }) {
   </div>`;
 }
 
+// Marks what is like a finding as expected, in the run or in its project.
+function Expect({ finding: { kind, key, span }, run, again }) {
+  const mark = (project) =>
+    act(() => post(runPath(run.id, "findings/expected"), { kind, key, span, project }), "Marked as expected.", again);
+  return html`<${Menu} label="Expected" title="Not a fault: what is alike is not counted, and nobody is notified">
+    ${(close) =>
+      [false, true].map(
+        (project) =>
+          html`<button type="button" key=${project} class="item" onClick=${() => {
+            close();
+            mark(project);
+          }}>${project ? `in project ${run.project}` : "in this run"}</button>`,
+      )}<//>`;
+}
+
 const SYMPTOMS = 3;
 
 // The likely cause of a finding, what to do, and what else was seen with it.
-function Explained({ finding: { cause, advice, symptoms = [] } }) {
+function Explained({ finding: { cause, advice, symptoms = [], muted } }) {
+  if (muted) return html`<small>${muted}</small>`;
   const more = symptoms.length > SYMPTOMS ? `, and ${count(symptoms.length - SYMPTOMS)} more` : "";
   return html`<small>${[cause, advice].filter(Boolean).join(". ")}</small>
     ${symptoms.length > 0 && html`<small>Also: ${symptoms.slice(0, SYMPTOMS).join("; ")}${more}.</small>`}`;
 }
 
-const tone = (finding) => (/^(ERROR|FATAL)/.test(finding.severity) ? "bad" : "warn");
+const tone = ({ muted, severity }) => (muted ? "quiet" : /^(ERROR|FATAL)/.test(severity) ? "bad" : "warn");
 
 // The head of a run over the views that are its tabs, Traces and Logs; without a run, or one nobody knows, their own title.
 // `children` are the actions of the view.
@@ -120,7 +138,7 @@ function Banner({ id, tab, title }) {
   if (!run.value) return html`<h1>${title}</h1>`;
   const told = (now) => run.set((old) => old && { ...old, ...now, values: old.values });
   const open = (step, at, attempt) => go(href("run", id, { step, at, attempt }));
-  return html`<${RunHead} run=${run.value} goodput=${goodput.value} findings=${findings.value} tab=${tab} live=""
+  return html`<${RunHead} run=${run.value} goodput=${goodput.value} findings=${findings.value} again=${findings.again} tab=${tab} live=""
     setTab=${(name) => go(href("run", id, name === "charts" ? {} : { tab: name }))} onStep=${open}
     onEdit=${(wanted, words) => edit(run.value, wanted, words, told)} />`;
 }

@@ -51,7 +51,7 @@ function OneRun({ id }) {
   }, [run.value?.name]);
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Asked} asked=${run} what="Loading the run">${(found) => html`
-      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} tab=${tab} setTab=${setTab}
+      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} again=${findings.again} tab=${tab} setTab=${setTab}
           onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, told)} />
       ${
         tab === "overview"

@@ -129,7 +129,7 @@ export function useAnomalies(run, now) {
   const named = useAsk(() => findings(run), [run]).value || [];
   if (!now) return [null, null];
   const places = named
-    .filter(({ step }) => step !== null)
+    .filter(({ step, muted }) => step !== null && !muted)
     .map(({ step, kind, attempt }) => ({ step, reason: kind.replaceAll("_", " "), attempt }));
   const nearest = (told, wanted) =>
     [told, ...places]
