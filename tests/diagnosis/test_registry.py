@@ -1,13 +1,14 @@
 """Detectors: the built-in ones have one shape and a row in the docs; others are added by entry points."""
 
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from stepscope.diagnosis import registry
+from stepscope.diagnosis import detectors, registry
 from stepscope.diagnosis.detector import Found, RunState
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Kind
@@ -56,6 +57,16 @@ def test_an_installed_detector_is_used_and_a_broken_one_is_logged(caplog: pytest
         ("low_reward", 7, "Train longer.")
     ]
     assert "'broken' (no_such_module:X) cannot be loaded" in caplog.text
+
+
+def test_a_built_in_detector_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module in the folder of detectors is found by being there: no list names it."""
+    (tmp_path / "low_reward.py").write_text(ACME)
+    monkeypatch.setattr(detectors, "__path__", [*detectors.__path__, str(tmp_path)])
+    found = {each.__name__: each for each in registry.built_in()}
+    assert registry.is_series(found["LowReward"])
+    assert {each.__name__ for each in (*registry.SERIES, *registry.RUN)} <= found.keys()
+    sys.modules.pop("stepscope.diagnosis.detectors.low_reward")
 
 
 class _Raises:

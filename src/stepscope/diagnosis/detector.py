@@ -94,6 +94,11 @@ class EventTaker(Protocol):
         """Evaluate an event."""
 
 
+def is_run_detector(detector: type) -> bool:
+    """Whether a class takes something of the whole run."""
+    return any(hasattr(detector, method) for method in ("span", "step", "row", "log", "event"))
+
+
 @dataclass(slots=True)
 class Change:
     """An intentional change during the run, such as a new learning rate: the old and the new value."""
@@ -215,7 +220,7 @@ def judged_once(
             self._found = found is not None
             return found
 
-    Once.__name__ = name
+    Once.__name__, Once.__module__ = name, judge.__module__
     return Once
 
 

@@ -1,48 +1,14 @@
-"""All detectors: the built-in ones, and those registered by other packages as entry points."""
+"""All detectors: the modules of `stepscope.diagnosis.detectors`, and those of other packages' entry points."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
-from stepscope.diagnosis.detector import RunDetector, SeriesDetector
-from stepscope.diagnosis.detectors import (
-    accuracy,
-    changes,
-    checkpoint_growth,
-    clip_fraction,
-    clocks,
-    constant,
-    creep,
-    desync,
-    divergence,
-    entropy,
-    exploding_gradients,
-    gpu_idle,
-    hang,
-    kl,
-    learning_rate,
-    level_shift,
-    logs,
-    loss_scale,
-    lost_records,
-    not_finite,
-    not_learning,
-    overfit,
-    plateau,
-    resume,
-    retries,
-    reward_hacking,
-    slow_link,
-    spikes,
-    stalls,
-    start_settings,
-    steps,
-    stragglers,
-    throughput,
-    value_function,
-    vanishing_gradients,
-)
+from stepscope.diagnosis import detectors
+from stepscope.diagnosis.detector import RunDetector, SeriesDetector, is_run_detector
 from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Kind
 from stepscope.diagnosis.guard import FAILED
@@ -52,45 +18,25 @@ GROUP = "stepscope.detectors"
 """The group of entry points; each names a class with the shape of `SeriesDetector` or `RunDetector`."""
 log = logging.getLogger("stepscope")
 
-SERIES: tuple[type[SeriesDetector], ...] = (
-    changes.Changes,
-    spikes.Spikes,
-    constant.Constant,
-    level_shift.LevelShift,
-    divergence.Divergence,
-    not_learning.NotLearning,
-    plateau.Plateau,
-    resume.Resume,
-    steps.Steps,
-    vanishing_gradients.VanishingGradients,
-    exploding_gradients.ExplodingGradients,
-    loss_scale.LossScale,
-    learning_rate.LearningRate,
-    accuracy.Accuracy,
-    overfit.Overfit,
-    kl.Kl,
-    entropy.Entropy,
-    clip_fraction.ClipFraction,
-    value_function.ValueFunction,
-    constant.DeadEnvironment,
-    reward_hacking.RewardHacking,
-    throughput.Throughput,
-    creep.Creep,
-    gpu_idle.GpuIdle,
-    retries.Retries,
-)
-RUN: tuple[type[RunDetector], ...] = (
-    stalls.Stalls,
-    checkpoint_growth.CheckpointGrowth,
-    throughput.Pace,
-    stragglers.Stragglers,
-    slow_link.SlowLink,
-    clocks.Clocks,
-    start_settings.StartSettings,
-    logs.Logs,
-)
-_OWN: tuple[Any, ...] = (desync.Desync, hang.Hang, lost_records.LostRecords, not_finite.NotFinite, Exits, RaisedAlerts)
-"""Detectors that the engine calls directly."""
+
+def is_series(detector: Any) -> bool:
+    """Whether a detector watches single series."""
+    return hasattr(detector, "ROLES")
+
+
+def built_in() -> Iterator[Any]:
+    """The classes with `KINDS` in the modules of the folder of detectors, in the order of their names."""
+    for module in sorted(each.name for each in iter_modules(detectors.__path__)):
+        for name, found in vars(import_module(f"{detectors.__name__}.{module}")).items():
+            if isinstance(found, type) and hasattr(found, "KINDS") and not name.startswith("_"):
+                yield found
+
+
+_BUILT_IN = tuple(dict.fromkeys(built_in()))
+SERIES: tuple[type[SeriesDetector], ...] = tuple(filter(is_series, _BUILT_IN))
+RUN: tuple[type[RunDetector], ...] = tuple(filter(is_run_detector, _BUILT_IN))
+"""The others are called by the engine itself."""
+Detector = type[SeriesDetector] | type[RunDetector]
 
 
 @lru_cache(maxsize=1)
@@ -111,14 +57,9 @@ def installed() -> tuple[Any, ...]:
     return tuple(found)
 
 
-def is_series(detector: Any) -> bool:
-    """Return whether a detector watches single series."""
-    return hasattr(detector, "ROLES")
-
-
-def kinds(detectors: Iterable[Any] = ()) -> Mapping[str, Kind]:
-    """Return every kind of finding by name, of the built-in detectors and the given ones."""
-    found = {kind.name: kind for each in (*SERIES, *RUN, *_OWN, *detectors) for kind in each.KINDS}
+def kinds(added: Iterable[Any] = ()) -> Mapping[str, Kind]:
+    """Every kind of finding by its name, of the built-in detectors and of these."""
+    found = {kind.name: kind for each in (*_BUILT_IN, Exits, RaisedAlerts, *added) for kind in each.KINDS}
     return {FAILED.name: FAILED, **found}
 
 

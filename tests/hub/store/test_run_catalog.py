@@ -11,8 +11,8 @@ from stepscope.hub.store import run_catalog as runs
 from stepscope.hub.store.maintenance import retain
 from stepscope.hub.store.run_catalog import list_runs, read_writers
 from stepscope.hub.store.store import Store, open_store
-from stepscope.model.ports import Batch
 from stepscope.model.names import EVENT_CONFIG, EVENT_STARTED
+from stepscope.model.ports import Batch
 from stepscope.model.records import Event, Log, Metric
 from stepscope.testing.stores import T, losses, writer
 
