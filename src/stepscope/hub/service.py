@@ -91,9 +91,7 @@ class Hub:
     """Whether rows of deleted runs may be in the store."""
 
     def __init__(self, options: HubOptions, home: HubHome, store: Store, tokens: Tokens) -> None:
-        self.options = options
-        self.home = home
-        self.store = store
+        self.options, self.home, self.store = options, home, store
         self.counters = Counters()
         self.presence = Presence()
         self.scrubber = Scrubber(options.limits)

@@ -1,6 +1,6 @@
 """Diagnosis in the hub: as records arrive, from the store where they were missed, bounded, and across restarts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -182,14 +182,15 @@ def test_a_run_on_which_the_engine_fails_harms_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     """In a replay or as its records arrive: it is counted, and the others are diagnosed."""
-    feed = Diagnosis.feed
+    feed = Diagnosis.feed_many
 
-    def failing(self: Diagnosis, rank: int, record: Record, attempt: int = 1, host: str = "") -> None:
-        if rank == 7 and record.step == first:
+    def failing(self: Diagnosis, rank: int, records: Iterable[Record], attempt: int = 1, host: str = "") -> None:
+        records = list(records)
+        if rank == 7 and any(record.step == first for record in records):
             raise ZeroDivisionError
-        feed(self, rank, record, attempt, host)
+        feed(self, rank, records, attempt, host)
 
-    monkeypatch.setattr(Diagnosis, "feed", failing)
+    monkeypatch.setattr(Diagnosis, "feed_many", failing)
     for part in range(2):
         for run, rank in (("bad", 7), ("good", 0)):
             world.store(batch(part, losses(60 * part, 60 * part + 60), run=run, rank=rank))

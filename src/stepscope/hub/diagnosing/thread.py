@@ -174,8 +174,14 @@ class Diagnosing:
             spent = self._clock() - began
             self._throttle(spent)
             # A replay leaves half of the time to queries; new records end the pause.
-            self._wake.wait(min(spent, TICK_SECONDS) if more else TICK_SECONDS)
+            self._wake.wait(min(spent, TICK_SECONDS) if more else self._rest())
             self._wake.clear()
+
+    def _rest(self) -> float:
+        """Return the seconds until the next tick, or until changed findings may be stored."""
+        now = self._clock()
+        stored = [each.stored_at for each in list(self._live.values()) if each.changed]
+        return min(max(min(stored, default=now) + STORE_SECONDS - now, 0.01), TICK_SECONDS)
 
     def _throttle(self, spent: float) -> None:
         """Pause after this many seconds of work while the store is overloaded."""
