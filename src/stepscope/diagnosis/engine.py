@@ -33,7 +33,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_config import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 3
+VERSION = 4
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
 """The most series that are watched."""

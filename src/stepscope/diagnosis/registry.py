@@ -20,12 +20,12 @@ log = logging.getLogger("stepscope")
 
 
 def is_series(detector: Any) -> bool:
-    """Whether a detector watches single series."""
+    """Return whether a detector watches single series."""
     return hasattr(detector, "ROLES")
 
 
 def built_in() -> Iterator[Any]:
-    """The classes with `KINDS` in the modules of the folder of detectors, in the order of their names."""
+    """Yield the classes with `KINDS` in the modules of the folder of detectors, by module name."""
     for module in sorted(each.name for each in iter_modules(detectors.__path__)):
         for name, found in vars(import_module(f"{detectors.__name__}.{module}")).items():
             if isinstance(found, type) and hasattr(found, "KINDS") and not name.startswith("_"):
@@ -36,7 +36,6 @@ _BUILT_IN = tuple(dict.fromkeys(built_in()))
 SERIES: tuple[type[SeriesDetector], ...] = tuple(filter(is_series, _BUILT_IN))
 RUN: tuple[type[RunDetector], ...] = tuple(filter(is_run_detector, _BUILT_IN))
 """The others are called by the engine itself."""
-Detector = type[SeriesDetector] | type[RunDetector]
 
 
 @lru_cache(maxsize=1)
@@ -58,7 +57,7 @@ def installed() -> tuple[Any, ...]:
 
 
 def kinds(added: Iterable[Any] = ()) -> Mapping[str, Kind]:
-    """Every kind of finding by its name, of the built-in detectors and of these."""
+    """Return every kind of finding by name, of the built-in detectors and the given ones."""
     found = {kind.name: kind for each in (*_BUILT_IN, Exits, RaisedAlerts, *added) for kind in each.KINDS}
     return {FAILED.name: FAILED, **found}
 

@@ -13,8 +13,7 @@ from stepscope.diagnosis.finding import Finding
 
 HERE = Path(__file__).parent
 SECOND = 10**9
-SEEDS = {"plateau": 2}
-"""Of each run, 1 if not given."""
+SEED = 1
 RUNS = {
     "spike": ("spike_3x", "spike_early"),
     "not_finite": ("nan_rank_layer",),
@@ -65,17 +64,17 @@ def told(story: Story, upto: int | None) -> list[Finding]:
 
 def healthy_twin(name: str) -> list[Finding]:
     """What is found in the run of a fault before the fault, or without it where it has no step."""
-    story, truth = FAULTS[name](seeded(name, SEEDS.get(name, 1)))
+    story, truth = FAULTS[name](seeded(name, SEED))
     story.hangs = story.dies = None
     if truth.step:
         return told(story, truth.step - (0 if truth.window < 3 else 2))
-    story = HEALTHY["plain"](seeded("plain", 1))
+    story = HEALTHY["plain"](seeded("plain", SEED))
     return told(story, None)
 
 
 def fault(name: str) -> tuple[list[Finding], Truth]:
     """What is found in the run of a fault."""
-    story, truth = FAULTS[name](seeded(name, SEEDS.get(name, 1)))
+    story, truth = FAULTS[name](seeded(name, SEED))
     whole = truth.step is None or story.world == 1 or story.hangs is not None or story.dies is not None
     return told(story, None if whole else truth.step + AFTER), truth  # type: ignore[operator]
 

@@ -25,12 +25,15 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if len(middles) % EVERY or len(middles) < LEAST_BLOCKS or series.count < LEAST_VALUES:
         return None
     noise, tail = series.noise(), middles[-max(10, len(middles) // 3) :]
-    if run.changes or run.reinforcement or max(tail) - min(tail) >= 7 * noise or _rate_is_zero(series, run):
+    if run.reinforcement or max(tail) - min(tail) >= 7 * noise or _rate_is_zero(series, run):
         return None
     best = max(((owed, at) for at, owed in _stops(middles, noise)), default=None)
     if best is None:
         return None
-    begun = series.firsts[len(series.firsts) - len(middles) + best[1]]
+    firsts = list(series.firsts)[-len(middles) :]
+    if run.changed(firsts[best[1] // 4], series.step):  # a warm-up that was over before is no reason
+        return None
+    begun = firsts[best[1]]
     text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
     return PLATEAU.about(series, begun, text, series.band(middles[-1] - best[0] / 2, best[0] / 2))
 
