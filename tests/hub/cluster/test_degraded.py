@@ -148,6 +148,28 @@ def test_without_zookeeper_reads_go_on_and_writes_wait(
     until(lambda: hub.health()["cluster"]["zookeeper"], 60)
 
 
+def test_a_token_of_another_project_sees_nothing(hub: RunningHub) -> None:
+    """On every path of the API that reads: neither the runs of a project, nor what they recorded, nor SQL."""
+    made = _command(hub, "hub", "token", "create", "--scope", "read", "--project", "another")
+    bound = {"authorization": f"Bearer {made.stdout.strip()}"}
+    paths = hub.request("GET", "/api/openapi.json", headers=bound).json()["paths"]
+    asked = [(path, verbs["get"]["parameters"]) for path, verbs in paths.items() if "get" in verbs]
+    answers = {}
+    for path, params in asked:
+        if path == "/api/live":
+            continue
+        given = "?run=" + RUNS[0] if any((each["name"], each["in"]) == ("run", "query") for each in params) else ""
+        answers[path] = hub.request("GET", path.replace("{run}", RUNS[0]) + given, headers=bound)
+    assert len(answers) > 20
+    assert [path for path, answer in answers.items() if "{run}" in path and answer.status == 200] == []
+    seen = [path for path, answer in answers.items() if answer.status == 200 and RUNS[0].encode() in answer.body]
+    assert seen == []
+    sql = hub.request(
+        "POST", "/api/sql", b'{"sql": "SELECT id FROM runs"}', {**bound, "content-type": "application/json"}
+    )
+    assert sql.status == 403
+
+
 @contextlib.contextmanager
 def _explained(state: Callable[[], object]) -> Iterator[None]:
     """Add the state of the hub to a failure."""

@@ -90,7 +90,7 @@ export function PartialAnswers() {
     if (!missing) return undefined;
     const look = () =>
       get("health").then(
-        (health) => health.cluster?.missing_shards.length === 0 && setMissing(""),
+        (health) => health.cluster?.missing_shards.length || setMissing(""),
         () => {}, // Reach says so
       );
     const timer = setInterval(look, EVERY);
