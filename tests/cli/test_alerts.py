@@ -37,7 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
 def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Files are right, or wrong at a line and column with what to write; without any the packs are in force."""
     home = ["--home", str(tmp_path)]
-    assert "packs are in force" in run(capsys, "check", *home)
+    assert "packs are active" in run(capsys, "check", *home)
     (tmp_path / "alerts.yaml").write_text(RULES)
     assert "1 rule, 0 notifiers" in run(capsys, "check", *home)
     (tmp_path / "alerts.yaml").write_text(RULES.replace("> 5", "five"))

@@ -24,12 +24,12 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "alerts", "check and test alert rules, see what fires, silence it", show_list)
     made.set_defaults(all=False, rules=False)
     verbs = made.add_subparsers(metavar="check|list|test|silence")
-    check = verbs.add_parser("check", help="check files of rules: line, column, and what to write instead")
-    check.add_argument("file", nargs="*", type=Path, help="the files; those of the home folder when none is named")
+    check = verbs.add_parser("check", help="check rule files; errors have line, column and the fix")
+    check.add_argument("file", nargs="*", type=Path, help="the files; default: those of the home folder")
     check.set_defaults(command=check_files)
     listed = verbs.add_parser("list", help="list alerts that are open, or rules")
-    listed.add_argument("--all", action="store_true", help="those too that are over")
-    listed.add_argument("--rules", action="store_true", help="the rules in force instead")
+    listed.add_argument("--all", action="store_true", help="include resolved alerts")
+    listed.add_argument("--rules", action="store_true", help="list the active rules instead")
     listed.set_defaults(command=show_list)
     test = verbs.add_parser("test", help="run the tests in a file of rules, or replay a stored run")
     test.add_argument("file", type=Path, help="a file with tests, or with rules for --run")
@@ -39,8 +39,8 @@ def add(commands: Commands) -> None:
     for name in ("rule", "run", "key"):
         silence.add_argument(f"--{name}", help=f"a pattern of {name}s; * matches anything")
     silence.add_argument("--for", dest="duration", default="2h", help="how long, such as 30m or 2h (2h)")
-    silence.add_argument("--why", default="", help="the reason, for others")
-    silence.add_argument("--remove", metavar="ID", help="end a silence, or a mark as expected")
+    silence.add_argument("--why", default="", help="the reason, shown to others")
+    silence.add_argument("--remove", metavar="ID", help="remove a silence, or a mark of an expected alert")
     silence.set_defaults(command=silence_alerts)
     add_to_verbs(verbs)
 
@@ -52,7 +52,7 @@ def check_files(args: argparse.Namespace) -> int:
     if args.json:
         print(dumps(found))
     elif not found:
-        print(f"there is no {FILES[0]} in {home_of(args)}: the built-in packs are in force")
+        print(f"there is no {FILES[0]} in {home_of(args)}: the built-in packs are active")
     for each in () if args.json else found:
         if each["mistake"] is None:
             print(text.clean(f"{each['file']}: {_many(each['rules'], 'rule')}, {_many(each['notifiers'], 'notifier')}"))

@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
     """Register the command."""
     text = "train small models in which things go wrong, and name them"
     made = add_command(commands, "demo", text, command, home="~/.stepscope-demo")
-    made.add_argument("--exit", action="store_true", help="end after the summary instead of serving until Ctrl-C")
+    made.add_argument("--exit", action="store_true", help="exit after the summary instead of serving until Ctrl-C")
     made.add_argument("--cluster", action="store_true", help="store on a ClickHouse cluster, started for it here")
     made.add_argument("--steps", type=int, metavar="N", help=f"training steps (default 500, at least {LEAST_STEPS})")
 

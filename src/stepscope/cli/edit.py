@@ -40,10 +40,10 @@ def add(commands: Commands) -> None:
     notes.add_argument("text", metavar="TEXT", nargs="?", help="the notes; an empty text removes them")
     renamed = add_command(commands, "rename", "give a run another name", rename)
     renamed.add_argument("run", metavar="RUN", help=RUN_HELP)
-    renamed.add_argument("name", metavar="NAME", help="its new name; its id stays")
+    renamed.add_argument("name", metavar="NAME", help="the new name; the id is unchanged")
     archived = add_command(commands, "archive", "hide runs from lists, or show them again", archive)
     archived.add_argument("run", metavar="RUN", nargs="+", help=RUN_HELP)
-    archived.add_argument("--undo", action="store_true", help="show them again")
+    archived.add_argument("--undo", action="store_true", help="unarchive them")
     deleted = add_command(commands, "delete", "delete runs: journals, stored rows, quarantined records", delete)
     deleted.add_argument("run", metavar="RUN", nargs="+", help=RUN_HELP)
     deleted.add_argument("--yes", action="store_true", help="do not ask")
@@ -87,7 +87,7 @@ def archive(args: argparse.Namespace) -> int:
     for each in args.run:
         with editing(home_of(args), each) as run:
             now = run.edit(Change(archived=not args.undo))
-            _print(args, run.run, now, f"{run.run} is {'archived' if now.archived else 'not archived any more'}")
+            _print(args, run.run, now, f"{run.run} is {'archived' if now.archived else 'no longer archived'}")
     return 0
 
 

@@ -27,11 +27,11 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "export", "copy a run to a file, or all runs to a folder", command)
     made.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
     target = made.add_mutually_exclusive_group(required=True)
-    target.add_argument("-o", "--output", metavar="FILE", help="where to; `-` is standard output")
+    target.add_argument("-o", "--output", metavar="FILE", help="the output file; `-` is standard output")
     whole = "all runs as Parquet by project and week; again: what is new since"
     target.add_argument("--parquet", type=Path, metavar="FOLDER", help=whole)
-    made.add_argument("--format", choices=FORMATS, help="the ending of FILE says it too")
-    made.add_argument("--what", choices=WHAT, default="metrics", help="what is copied (metrics)")
+    made.add_argument("--format", choices=FORMATS, help="the format; default: by the suffix of FILE")
+    made.add_argument("--what", choices=WHAT, default="metrics", help="the kind of records (metrics)")
     made.add_argument("--key", action="append", default=[], metavar="KEY", help="points of this metric only")
     made.add_argument("--rank", type=integer(), metavar="R", help="points of this rank only")
 

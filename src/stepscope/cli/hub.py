@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
     made.add_argument(
         "--store", metavar="ADDRESS", help="a ClickHouse server instead of a folder: clickhouse://... (STEPSCOPE_STORE)"
     )
-    made.add_argument("--host", default="127.0.0.1", help="the address to bind; not loopback: needs a token")
+    made.add_argument("--host", default="127.0.0.1", help="the address to bind; other than loopback needs a token")
     made.add_argument("--port", type=int, default=4318, help="HTTP: OTLP, JSON API and page (4318)")
     made.add_argument("--grpc-port", type=int, default=4317, help="OTLP/gRPC (4317)")
     made.add_argument("--keep", type=duration, metavar="TIME", help="delete runs older than this: 90d, 12h")
@@ -55,7 +55,7 @@ def add(commands: Commands) -> None:
         default=[],
         type=origin,
         metavar="URL",
-        help="a page elsewhere that may ask the JSON API",
+        help="an origin that may call the JSON API from a browser (CORS)",
     )
     made.add_argument(
         "--tinker-upstream",
@@ -74,13 +74,19 @@ def _add_home(made: argparse.ArgumentParser) -> None:
 def _add_dogstatsd(made: argparse.ArgumentParser) -> None:
     several: dict[str, Any] = {"action": "append", "default": []}
     made.add_argument(
-        "--dogstatsd", **several, metavar="HOST:PORT", help="take DogStatsD over UDP here, such as 127.0.0.1:8125"
+        "--dogstatsd",
+        **several,
+        metavar="HOST:PORT",
+        help="receive DogStatsD over UDP on this address, such as 127.0.0.1:8125",
     )
     made.add_argument(
-        "--dogstatsd-socket", **several, metavar="PATH", help="and on a Unix socket; unixstream://PATH for a stream"
+        "--dogstatsd-socket",
+        **several,
+        metavar="PATH",
+        help="and on a Unix socket; unixstream://PATH for a stream socket",
     )
     made.add_argument(
-        "--dogstatsd-remote", action="store_true", help="take it from other machines, too: it has no tokens"
+        "--dogstatsd-remote", action="store_true", help="accept DogStatsD from other machines; it has no authentication"
     )
 
 
@@ -89,8 +95,8 @@ def _add_tokens(made: argparse.ArgumentParser) -> None:
     token = parts.add_parser("token", help="manage access tokens", description="manage access tokens")
     verbs = token.add_subparsers(metavar="create|list|revoke", required=True)
     create = verbs.add_parser("create", help="create a token and print it once")
-    create.add_argument("--scope", action="append", choices=_SCOPES, help="what it allows (ingest)")
-    create.add_argument("--project", help="the only project it reaches")
+    create.add_argument("--scope", action="append", choices=_SCOPES, help="the scope (ingest)")
+    create.add_argument("--project", help="limit the token to this project")
     create.add_argument("--name", default="", help="a label, such as its owner")
     create.add_argument("--rate", type=rate, metavar="N", help="requests per second")
     create.set_defaults(command=create_token)

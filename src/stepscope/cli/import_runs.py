@@ -38,10 +38,10 @@ def add(commands: Commands) -> None:
     """Register the command."""
     names = ", ".join(each.name for each in SOURCES)
     made = add_command(commands, "import", f"import runs from files of other tools ({names})", command)
-    made.add_argument("path", metavar="PATH", nargs="+", type=Path, help="files or folders; the tool is recognised")
+    made.add_argument("path", metavar="PATH", nargs="+", type=Path, help="files or folders; the format is detected")
     made.add_argument("--project", help="the project of the imported runs, instead of the one found")
-    made.add_argument("--follow", action="store_true", help="go on while the files grow, until Ctrl-C")
-    made.add_argument("--check", action="store_true", help="compare what was imported with the files, record by record")
+    made.add_argument("--follow", action="store_true", help="keep importing while the files grow, until Ctrl-C")
+    made.add_argument("--check", action="store_true", help="compare imported records with the files, one by one")
 
 
 def command(args: argparse.Namespace, pause: Callable[[float], None] = time.sleep) -> int:

@@ -30,12 +30,12 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "quarantine", "inspect what sinks refused, and deliver it again", show_list)
     verbs = made.add_subparsers(metavar="list|show|retry")
-    verbs.add_parser("list", help="list what was refused, and why").set_defaults(command=show_list)
+    verbs.add_parser("list", help="list rejected records and the reasons").set_defaults(command=show_list)
     show = verbs.add_parser("show", help="show the records of a lot")
-    show.add_argument("lot", help="its id, or how it begins")
+    show.add_argument("lot", help="its id, or the beginning of it")
     show.set_defaults(command=show_lot)
-    retry = verbs.add_parser("retry", help="deliver lots again; those accepted are deleted")
-    retry.add_argument("lot", nargs="*", help="their ids; all when none is named")
+    retry = verbs.add_parser("retry", help="deliver lots again; accepted ones are deleted")
+    retry.add_argument("lot", nargs="*", help="their ids; default: all")
     about = "only what this sink refused: its id as in `list`, a name, or JSON as in `sinks:`"
     retry.add_argument("--sink", action="append", metavar="SINK", help=about)
     retry.set_defaults(command=retry_lots)
@@ -177,9 +177,7 @@ def _open(home: Path, name: str, known: dict[str, Chosen], undo: contextlib.Exit
     if name == STORE:
         return _open_store(home, undo)
     if name not in known:
-        raise ConfigError(
-            f"how to reach {name} is not known any more: give its options to --sink, or to STEPSCOPE_SINKS"
-        )
+        raise ConfigError(f"the options of {name} are no longer known: give them with --sink, or in STEPSCOPE_SINKS")
     sink: Sink = known[name].config.open()
     undo.callback(sink.close)
     return sink

@@ -25,8 +25,8 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "report", "write one HTML file of a run, to mail", command)
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
-    made.add_argument("-o", "--output", required=True, metavar="FILE", help="where to, such as run.html")
-    made.add_argument("--points", type=integer(2), default=400, metavar="N", help="marks of each chart at most (400)")
+    made.add_argument("-o", "--output", required=True, metavar="FILE", help="the output file, such as run.html")
+    made.add_argument("--points", type=integer(2), default=400, metavar="N", help="the most points per chart (400)")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -23,11 +23,12 @@ def add(commands: Commands) -> None:
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
     made.add_argument("step", metavar="N", type=integer(FIRST_STEP), help="the step")
     made.add_argument(
-        "--rank", type=integer(), metavar="R", help="of this rank only, its spans in detail; all side by side without"
+        "--rank",
+        type=integer(),
+        metavar="R",
+        help="only this rank, with its spans in detail; default: all side by side",
     )
-    made.add_argument(
-        "--attempt", type=integer(1), metavar="A", help="what happened in this attempt; in the newest without"
-    )
+    made.add_argument("--attempt", type=integer(1), metavar="A", help="the attempt; default: the newest")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "tail", "print the last records of a run", command)
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
     made.add_argument("-n", type=integer(), default=20, metavar="N", help="number of records (default 20)")
-    made.add_argument("-f", "--follow", action="store_true", help="go on with those that come, until Ctrl-C")
+    made.add_argument("-f", "--follow", action="store_true", help="follow new records, until Ctrl-C")
     made.add_argument("--kind", choices=KINDS, help="records of this kind only")
 
 

@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "top", "watch a run on the terminal, live, without a hub", command)
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
-    made.add_argument("--once", action="store_true", help="print one frame and end")
+    made.add_argument("--once", action="store_true", help="print one frame and exit")
     made.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between frames (1)")
 
 
