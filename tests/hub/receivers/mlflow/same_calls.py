@@ -80,6 +80,11 @@ metrics.loss < 1; metrics.loss > 2
 metrics.loss < 1 metrics.loss > 0
 AND
 tags.team LIKE 5
+metrics.loss > 0;
+metrics.loss  >   0
+run_name ILIKE 'A'
+tags.team = "Re'd"
+metrics.loss > 0 AND metrics.loss < 1 AND run_name != 'b'
 """.splitlines()
 
 ORDERS = """

@@ -67,6 +67,32 @@ def test_orders(both: BothServers, text: str) -> None:
     same(both, "POST", "runs/search", {"experiment_ids": ["$experiment"], "order_by": [text], "max_results": 100})
 
 
+def test_experiment_ids(both: BothServers) -> None:
+    """Ids may be integers; what is no id is refused, also an empty one."""
+    for ids in ([], ["0", "$experiment"], [7_777_777], ["x"], [""], ["-1"]):
+        same(both, "POST", "runs/search", {"experiment_ids": ids})
+
+
+def test_a_blank_filter(both: BothServers) -> None:
+    """It is no filter, and refused."""
+    same(both, "POST", "runs/search", {"experiment_ids": ["$experiment"], "filter": "  "})
+
+
+def test_version_and_health(both: BothServers) -> None:
+    """What is in front of a server asks whether it is well, and for its version."""
+    same(both, "GET", "/health")
+    same(both, "GET", "/version")
+
+
+def test_what_is_not_here(both: BothServers) -> None:
+    """A call of MLflow's that a hub does not have is a 404 in MLflow's form that says what is missing."""
+    paths = ("registered-models/create", "model-versions/create", "/api/3.0/mlflow/traces")
+    for path, missing in zip(paths, ("no model registry", "no model registry", "/v1/traces"), strict=True):
+        answer = both.servers[1].post(path, {"name": "x"})
+        assert (answer.status, answer.body["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
+        assert missing in answer.body["message"]
+
+
 def test_several_orders(both: BothServers) -> None:
     """Each breaks the ties of the one before; the same one twice is refused, here with 400."""
     for orders in (["tags.team", "metrics.loss DESC"], ["params.opt DESC", "start_time ASC"]):

@@ -41,9 +41,9 @@ def create_experiment(
 
 
 def experiment_number(text: str) -> int:
-    """Parse an experiment id; empty means the default experiment."""
+    """Parse an experiment id."""
     try:
-        return int(text or "0")
+        return int(text)
     except ValueError:
         raise refused(f"Invalid experiment ID '{text}'. Experiment ID must be a valid integer.") from None
 
@@ -52,7 +52,7 @@ def find_experiment(
     db: sqlite3.Connection, text: str, project: str | None, stage: str | None = None
 ) -> tuple[Any, ...]:
     """Return an experiment visible to the token's project, in a stage or in any."""
-    number = experiment_number(text)
+    number = experiment_number(text or "0")
     row = None
     if -(2**63) <= number < 2**63:
         row = db.execute(f"SELECT {_FIELDS} FROM experiments WHERE id = ?", (number,)).fetchone()

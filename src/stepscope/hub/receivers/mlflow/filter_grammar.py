@@ -62,6 +62,8 @@ def parse_filter(text: str, subject: Subject) -> list[Clause]:
     """Parse a filter string, or refuse it, with MLflow's messages where it has them."""
     if len(text) > LONGEST:
         raise refused(f"Invalid filter. It is longer than {LONGEST} characters.")
+    if text and not text.strip():
+        raise refused(f"Invalid filter '{text}'. Could not be parsed.")
     found, strange = [], []
     tokens = [token for token in _tokens(text) if token.text.upper() != "AND"]
     if any(token.text == ";" for token in tokens[:-1]):

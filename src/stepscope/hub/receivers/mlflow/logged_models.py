@@ -134,7 +134,7 @@ def search(tracking: Tracking, call: Call) -> Reply:
     check_count(MOST_MODELS if most is None else most)
     limit = MOST_MODELS if most is None else most
     offset = read_offset(fields.text("page_token"))
-    numbers = ", ".join(str(experiment_number(each)) for each in fields.texts("experiment_ids"))
+    numbers = ", ".join(str(experiment_number(each)) for each in fields.ids("experiment_ids"))
     conditions, values = [f"m.stage = '{ACTIVE}'", f"m.experiment IN ({numbers})"], []
     if call.project is not None:
         conditions.append("m.project = ?")

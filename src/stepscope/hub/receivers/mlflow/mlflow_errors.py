@@ -59,8 +59,24 @@ def spelled(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def refusal_response(refusal: Refusal) -> Response:
-    """Return the error response that MLflow's clients expect."""
+_ABSENT = {
+    "registered-models": "model registry",
+    "model-versions": "model registry",
+    "traces": "store of traces: send them to /v1/traces over OTLP",
+    "datasets": "store of evaluation datasets",
+    "scorers": "registry of scorers",
+    "webhooks": "registry of webhooks",
+}
+"""What MLflow's server has and a hub does not, by the first part of the path below the API."""
+
+
+def refusal_response(refusal: Refusal, path: str = "") -> Response:
+    """Write a refusal as MLflow's clients read it; that of a call of MLflow's that is not here says what is missing."""
+    called = path.partition("/mlflow/")[2]
+    absent = _ABSENT.get(called.partition("/")[0], "")
+    if refusal.status == HTTPStatus.NOT_FOUND and absent and not isinstance(refusal, MlflowRefusal):
+        message = f"{called[:100]} is not supported: a Stepscope hub has MLflow's tracking API, but no {absent}"
+        refusal = MlflowRefusal(refusal.status, message, None, _BY_STATUS[refusal.status])
     code = refusal.error_code if isinstance(refusal, MlflowRefusal) else _BY_STATUS.get(refusal.status, BAD_REQUEST)
     body = {"error_code": code, "message": refusal.message}
     if refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -104,6 +104,13 @@ class Fields:
             raise wrong_type(name, found)
         return [_clean(each) for each in found]
 
+    def ids(self, name: str) -> list[str]:
+        """Return a list of numbers in strings, or as some clients send them: as integers."""
+        found = self.values.get(name)
+        if isinstance(found, list) and any(type(each) is int for each in found):
+            return Fields({name: [str(each) if type(each) is int else each for each in found]}).texts(name)
+        return self.texts(name)
+
 
 def whole_number(path: str, value: Any) -> int:
     """Return an int64 or raise Refused."""

@@ -31,7 +31,7 @@ def create(tracking: Tracking, call: Call) -> Reply:
     wanted = MlflowRun(
         number=0,
         run_id=tracking.new_id(),
-        experiment=experiment_number(fields.text("experiment_id")),
+        experiment=experiment_number(fields.text("experiment_id") or "0"),
         name=str(redact(fields.text("run_name"))),
         user_id=fields.text("user_id"),
         status="RUNNING",
@@ -63,7 +63,7 @@ def search(tracking: Tracking, call: Call) -> Reply:
     with tracking.database.read() as db:
         found, token = search_runs(
             db,
-            fields.texts("experiment_ids"),
+            fields.ids("experiment_ids"),
             fields.text("filter"),
             fields.texts("order_by"),
             read_view(fields, "run_view_type"),

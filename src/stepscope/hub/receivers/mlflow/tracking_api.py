@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.mlflow import (
@@ -32,6 +32,8 @@ from stepscope.hub.threads import Workers
 from stepscope.model.errors import Retry
 
 Answer = Callable[[Tracking, Call], Reply]
+MLFLOW_VERSION = "3.17.2"
+"""The version of MLflow's server with which the answers are compared."""
 STORE_SECONDS = 30.0
 """How long a client that reads back waits for the store before it is asked to come again."""
 
@@ -103,7 +105,11 @@ class Mlflow:
 
     def routes(self) -> list[ReceiverRoute]:
         """Return all routes, under the API prefix and under the one of MLflow's UI."""
-        made = [ReceiverRoute("/api/3.0/mlflow/server-info", _server_info, ("GET",), "read")]
+        made = [
+            ReceiverRoute("/api/3.0/mlflow/server-info", _server_info, ("GET",), "read"),
+            ReceiverRoute("/health", _health, ("GET",), None),
+            ReceiverRoute("/version", _version, ("GET",), None),
+        ]
         for base in _BASES:
             made += [self._route(base + path, ("POST",), "ingest", self._write(call)) for path, call in _WRITES.items()]
             made += [
@@ -132,7 +138,7 @@ class Mlflow:
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
         """Return MLflow's error code and message."""
-        return mlflow_errors.refusal_response(refusal)
+        return mlflow_errors.refusal_response(refusal, head.path)
 
     def _write(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         async def write(request: Request) -> Response:
@@ -175,6 +181,16 @@ def _call(request: Request, data: bytes) -> Call:
 async def _all(futures: Sequence["Future[None]"]) -> None:
     for future in futures:
         await asyncio.shield(asyncio.wrap_future(future))  # a client that disconnects cancels only its own wait
+
+
+async def _health(request: Request) -> Response:
+    """What containers and load balancers in front of MLflow's server ask for."""
+    return PlainTextResponse("OK")
+
+
+async def _version(request: Request) -> Response:
+    """The version of MLflow whose API this is."""
+    return PlainTextResponse(MLFLOW_VERSION)
 
 
 async def _server_info(request: Request) -> Response:
