@@ -78,6 +78,7 @@ def _import_part(home: Path, run: FoundRun, part: Part, source: str, skip: Skip)
             described, ended = True, False
             yield Progress(part.name, size, size, 0, 1)
         if described and not ended:
+            journal.close()  # a small last segment: the position is read from it again and again while files grow
             end = _event(latest, EVENT_FINISHED, {"status": run.status})
             journal.append([end, _mark(latest, {**(before or {}), _ENDED: True}, digest)])
     finally:
