@@ -77,5 +77,6 @@ def test_a_run_without_values_has_its_configuration(tmp_path: Path, capsys: pyte
         bring(capsys, tmp_path / "home", tmp_path / "mlruns")
         assert is_same(tmp_path / "home", tmp_path / "mlruns")
     events = [each for each in read_run(tmp_path / "home", "abc") if isinstance(each, Event)]
-    starts = [each.attrs["config"] for each in events if each.name == "train.run.started"]
-    assert starts == [{"lr": "0.5"}, {"depth": "3", "lr": "0.5"}]
+    first, second = (each for each in events if each.name == "train.run.started")
+    assert [each.attrs["config"] for each in (first, second)] == [{"lr": "0.5"}, {"depth": "3", "lr": "0.5"}]
+    assert first.time < second.time

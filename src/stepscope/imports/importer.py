@@ -58,12 +58,13 @@ def import_run(home: Path, run: FoundRun, source: str, skip: Skip, project: str 
 
 def _import_part(home: Path, run: FoundRun, part: Part, source: str, skip: Skip) -> Iterator[Progress]:
     folder, writer = writer_of(home, run, part, source)
-    before, known, ended = last_position(folder)
+    before, known, ended, until = last_position(folder)
     keep_time(folder, part)
     about = description(run, source)
     digest = hashlib.sha256(_pack((about, run.status))).hexdigest()[:16]
     described = known == digest
-    journal, size, latest = Journal(folder, writer), part.size(), part.time
+    journal, size = Journal(folder, writer), part.size()
+    latest = part.time if known is None else max(part.time, until + 1)  # the latest description is the valid one
     try:
         for chunk in part.read(before, skip):
             for file in chunk.files:
@@ -157,19 +158,28 @@ def _latest(chunk: Chunk, before: int) -> int:
     return max(before, _row.decode(chunk.records[-1])[1]) if chunk.records else before
 
 
-def last_position(folder: Path) -> tuple[dict[str, Any] | None, str | None, bool]:
-    """Return how far a source was read into a writer's folder, and the digest of the description stored there.
+class Stored(NamedTuple):
+    """How far a source was read into a writer's folder."""
 
-    The position is None when no content was imported yet, the digest when not even the description was. The last is
-    whether the end of the run is stored too.
-    """
+    position: dict[str, Any] | None
+    """None when no content was imported yet."""
+    digest: str | None
+    """Of the description of the run; None when not even that was imported."""
+    ended: bool
+    """Whether the end of the run is stored too."""
+    time: int
+    """Of the last record."""
+
+
+def last_position(folder: Path) -> Stored:
+    """Find how far a source was read into a writer's folder."""
     for path in reversed(layout.list_segments(folder)):
         found = None
         for batch in Tail(folder, Position(segment=int(path.stem))).read_all():
             for record in batch.records[-1:]:
                 if isinstance(record, Event) and record.name == EVENT_POSITION:
-                    found = record.attrs
+                    found = record
         if found is not None:
-            position = {key: value for key, value in found.items() if key not in (_ABOUT, _ENDED)}
-            return position or None, found.get(_ABOUT, ""), _ENDED in found
-    return None, None, False
+            position = {key: value for key, value in found.attrs.items() if key not in (_ABOUT, _ENDED)}
+            return Stored(position or None, found.attrs.get(_ABOUT, ""), _ENDED in found.attrs, found.time)
+    return Stored(None, None, False, 0)
