@@ -8,6 +8,7 @@ from pathlib import Path
 from stepscope.hub.home import HubHome
 from stepscope.hub.store import address
 from stepscope.hub.store.migration import refuse_unfinished
+from stepscope.hub.store.ownership import this_process
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.model.errors import ConfigError
 
@@ -42,7 +43,7 @@ def _open_folder(place: HubHome) -> Store:
 
 
 def _open_server(place: HubHome, where: str) -> Store:
-    store = open_server(where, hub=place.identity())
+    store = open_server(where, member=this_process(place.identity()))
     try:
         known = f"{address.parse(where)} {store.created}"
         if place.read_from != known:

@@ -127,7 +127,7 @@ class Hub:
         self.pump = StorePump(StoreSink(store, home.check), groups, aside, self.counters, idle=self.folder.next_due)
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
-        self.heartbeat = Periodic(store.renew, first=BEAT_SECONDS, every=BEAT_SECONDS)
+        self.heartbeat = Periodic(store.beat, first=BEAT_SECONDS, every=BEAT_SECONDS)
         self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
         self.alerting = Alerting(home.home, home.folder, self._ended)
         self.pump.listeners.append(self.alerting.take)

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("clickhouse_driver", reason="a server as the store needs clickhouse-driver")
 
 from stepscope.hub.store.address import parse
+from stepscope.hub.store.ownership import this_process
 from stepscope.hub.store.server import Server
 from stepscope.hub.store.store import Store, open_server
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
@@ -59,7 +60,7 @@ def drop(url: str) -> None:
 @pytest.fixture(scope="class")
 def store(database: str) -> Iterator[Store]:
     """One store for the tests of a class; each test has a run of its own."""
-    opened = open_server(database, hub=HUB)
+    opened = open_server(database, member=this_process(HUB))
     yield opened
     opened.close()
 

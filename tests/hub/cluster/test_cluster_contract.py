@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from stepscope.hub.store.address import parse
+from stepscope.hub.store.ownership import this_process
 from stepscope.hub.store.server import Server
 from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError
@@ -58,14 +59,14 @@ class TestClusterStore(StoreContract):
         (first, second), _ = cluster.servers
         name = parse(database).database
         other = Server(parse(second.url(f"{name}_shard")))
-        store = open_server(database, hub=HUB)
+        store = open_server(database, member=this_process(HUB))
         store.write_many([Batch(writer(f"lag{each}"), 0, losses([(1, 1.0)])) for each in range(2)])
         other.execute("SYSTEM STOP FETCHES")
         store.write_many([Batch(writer(f"lag{each}"), 1, losses([(2, 2.0)])) for each in range(2)])
         store.close()
         first.kill()
         with pytest.raises(ConfigError, match="have not caught up"):
-            open_server(database, hub=HUB)
+            open_server(database, member=this_process(HUB))
         first.start()
         other.execute("SYSTEM START FETCHES")
         other.close()
@@ -80,7 +81,7 @@ def _open_when_caught_up(database: str) -> Store:
     deadline = time.monotonic() + 300
     while True:
         try:
-            return open_server(database, hub=HUB)
+            return open_server(database, member=this_process(HUB))
         except ConfigError as error:
             if "have not caught up" not in str(error) or time.monotonic() > deadline:
                 raise

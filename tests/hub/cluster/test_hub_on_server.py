@@ -10,7 +10,8 @@ import pytest
 
 from stepscope.hub.store.address import parse
 from stepscope.hub.store.engine import EngineError
-from stepscope.hub.store.lease import Lease
+from stepscope.hub.store.lease import Lease, holders, prepare
+from stepscope.hub.store.ownership import this_process
 from stepscope.hub.store.server import Server
 from stepscope.hub.store.store import open_server
 from stepscope.model.errors import ConfigError, Retry
@@ -83,14 +84,14 @@ def test_commands_use_the_same_store(own_server: ServerProcess, tmp_path: Path) 
 class TestLease:
     def test_a_hub_that_lost_the_store_writes_nothing_more(self, database: str) -> None:
         """A zombie: its place was taken while it hung; the other's rows stay, its own wait."""
-        zombie = open_server(database, hub="a" * 16)
+        zombie = open_server(database, member=this_process("a" * 16))
         zombie.write(Batch(writer("r"), 0, losses([(1, 1.0)])))
-        later = open_server(database, hub="a" * 16)
+        later = open_server(database, member=this_process("a" * 16))
         later.write(Batch(writer("r"), 1, losses([(2, 2.0)])))
         with pytest.raises(Retry, match="took the store over"):
             zombie.write(Batch(writer("r"), 2, losses([(3, 3.0)])))
-        with pytest.raises(EngineError, match="took the store over"):
-            zombie.change(lambda committer: None)
+        with pytest.raises(EngineError, match="another hub"):
+            zombie.change(lambda: None, [0])
         zombie.close()
         later.write(Batch(writer("r"), 2, losses([(3, 3.0)])))
         assert sorted(later.engine.query("SELECT step FROM metrics")["step"]) == [1, 2, 3]
@@ -98,21 +99,21 @@ class TestLease:
 
     def test_another_hub_waits_for_the_end_of_the_lease(self, database: str) -> None:
         """It is refused until the first has left."""
-        first = open_server(database, hub="b" * 16)
+        first = open_server(database, member=this_process("b" * 16))
         with pytest.raises(ConfigError, match="another hub"):
-            open_server(database, hub="c" * 16)
+            open_server(database, member=this_process("c" * 16))
         first.close()
-        open_server(database, hub="c" * 16).close()
+        open_server(database, member=this_process("c" * 16)).close()
 
     def test_of_two_that_take_it_at_once_one_stops(self, database: str) -> None:
         """Both wrote the same epoch; both see the same one of them as its holder."""
         engine = Server(parse(database))
-        leases = [Lease(engine, hub * 16, hub) for hub in "de"]
-        leases[0].take()
-        leases[1]._epoch = leases[0]._epoch
-        leases[1]._write(30)
+        prepare(engine)
+        leases = [Lease(engine, 0, hub * 16, hub) for hub in "de"]
+        before = holders(engine).get(0)
+        assert leases[0].take(before)
+        assert not leases[1].take(before)
         leases[0].check()
-        with pytest.raises(EngineError, match=r"another hub \(d\)"):
-            leases[1].check()
+        assert (leases[0].epoch > 0, leases[1].epoch) == (True, 0)
         leases[0].release()
         engine.close()

@@ -1,90 +1,120 @@
-"""A lease in the store itself: one hub at a time writes to a server, and one that lost it writes no more."""
+"""A lease on one shard, kept in the store itself: one hub at a time writes to a shard, and one that lost it stops."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from stepscope.hub.store import literal, schema
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.model.errors import ConfigError
 
-LEASE_SECONDS = 30
-"""How long a hub that says nothing keeps the store."""
-BEAT_SECONDS = 10.0
+LEASE_SECONDS = 15
+"""How long a hub that does not renew its lease keeps the shard."""
+BEAT_SECONDS = 3.0
+_MARGIN_SECONDS = 3.0
 FENCED = 341
-_TABLE = """(epoch UInt32, hub String, name String, beat UInt64, until Int64)
-    ENGINE = ReplacingMergeTree(beat) ORDER BY (epoch, hub)"""
-_NOW = "toInt64(toUnixTimestamp(now()))"
+_TABLE = """(shard UInt32, epoch UInt32, hub String, name String, beat UInt64, until Int64)
+    ENGINE = ReplacingMergeTree(beat) ORDER BY (shard, epoch, hub)"""
+NOW = "toInt64(toUnixTimestamp(now()))"
 """Seconds by the server's clock: those of the hubs may differ."""
 
 
-class Holder(NamedTuple):
-    """The hub that has the store, and for how many seconds more."""
+def uptime() -> float:
+    """Seconds since this machine started, the time in which it was suspended included where that is known."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
+
+class Holder(NamedTuple):
+    """The hub that has a shard, and for how many seconds more."""
+
+    shard: int
     epoch: int
     hub: str
     name: str
     left: int
 
 
-class Lease:
-    """Held from `take` to `release`, and checked before every commit: of two hubs that took it at once, one stops.
+def prepare(engine: Engine) -> None:
+    """Create the table of leases if it is missing."""
+    schema.create(engine, "leases", _TABLE)
 
-    Every start of a hub is an epoch of its own: what is left of an earlier process of the same hub has lost the lease.
-    Between a check and the commit it allows there is a moment in which another hub may take over.
+
+def holders(engine: Engine, shard: int | None = None) -> dict[int, Holder]:
+    """The last hub that took each shard; of two that took it at once, the same one for everybody."""
+    where = "1" if shard is None else f"shard = {shard}"
+    found = engine.query(
+        f"""SELECT shard, epoch, hub, argMax(name, beat) AS label, toInt64(argMax(until, beat) - {NOW}) AS left
+        FROM leases WHERE {where} GROUP BY shard, epoch, hub ORDER BY shard, epoch DESC, hub LIMIT 1 BY shard"""
+    )
+    return {row[0]: Holder(*row) for row in found.rows("shard", "epoch", "hub", "label", "left")}
+
+
+class Lease:
+    """The right to write to one shard. Safe from several threads.
+
+    A commit is allowed by `check`, and counts only if `check` holds once more after its ledger entry is written. Every
+    time a hub takes a shard is a new epoch: what is left of an earlier process has lost the lease.
     """
 
-    def __init__(self, engine: Engine, hub: str, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: Engine, shard: int, hub: str, name: str, clock: Callable[[], float] = uptime) -> None:
         self._engine = engine
         self._hub, self._name = hub, name
         self._clock = clock
-        self._epoch = self._beat = 0
-        self._renewed = 0.0
+        self._lock = threading.Lock()
+        self._beat = 0
+        self._renewed = float("-inf")
+        self.shard = shard
+        self.epoch = 0
+        """The epoch in which this hub has the shard; 0 while it does not."""
 
-    def take(self) -> None:
-        """Take the store over; ConfigError while another hub has it."""
-        schema.create(self._engine, "hubs", _TABLE)
-        self._engine.settle(("hubs",))
-        holder = self._holder()
-        if holder is not None and holder.hub != self._hub and holder.left > 0:
-            raise ConfigError(
-                f"another hub ({holder.name}) has this store, for {holder.left} s more: stop it first. "
-                "Several hubs on one store are not supported yet"
-            )
-        self._epoch = holder.epoch + 1 if holder is not None else 1
-        self._write(LEASE_SECONDS)
+    def take(self, before: Holder | None) -> bool:
+        """Take the shard from the hub that had it before; False when another one was faster."""
+        with self._lock:
+            self.epoch = before.epoch + 1 if before is not None else 1
+            self._write(LEASE_SECONDS)
         try:
             self.check()
         except EngineError as error:
-            raise ConfigError(str(error)) from error
+            if error.code != FENCED:
+                raise
+            return False
+        return True
 
     def check(self) -> None:
-        """Raise EngineError, which passes, unless this hub still has the store; renew the lease when it is due."""
-        holder = self._holder()
-        if holder is None or (holder.epoch, holder.hub) != (self._epoch, self._hub):
-            name = "somebody" if holder is None else f"another hub ({holder.name})"
-            raise EngineError(f"{name} took the store over: this hub stores nothing more until it is restarted", FENCED)
-        if self._clock() - self._renewed >= BEAT_SECONDS / 2:
-            self._write(LEASE_SECONDS)
+        """Raise EngineError, which passes, unless the store says that this hub has the shard; renew when it is due."""
+        if not self.epoch:
+            raise EngineError(f"another hub has shard {self.shard} of the store", FENCED)
+        self._engine.settle(("leases",))
+        holder = holders(self._engine, self.shard).get(self.shard)
+        with self._lock:
+            if holder is None or (holder.epoch, holder.hub) != (self.epoch, self._hub):
+                self.epoch = 0
+                name = "somebody" if holder is None else f"another hub ({holder.name})"
+                raise EngineError(f"{name} took the store over: this hub does not write to shard {self.shard}", FENCED)
+            if self._clock() - self._renewed >= BEAT_SECONDS:
+                self._write(LEASE_SECONDS)
+
+    def guard(self) -> None:
+        """Raise EngineError, which passes, when the lease is not held or may have expired; asks nobody.
+
+        A process that was stopped for a while finds out here, before it sends anything.
+        """
+        if not self.epoch or self._clock() - self._renewed > LEASE_SECONDS - _MARGIN_SECONDS:
+            raise EngineError(f"the lease on shard {self.shard} was not renewed in time", FENCED)
 
     def release(self) -> None:
-        """Let another hub take the store at once, if that can be said."""
-        with contextlib.suppress(EngineError):
-            self.check()
-            self._write(0)
+        """Let another hub take the shard at once, if that can be said."""
+        with contextlib.suppress(EngineError), self._lock:
+            if self.epoch:
+                self._write(0)
+        self.epoch = 0
 
     def _write(self, seconds: int) -> None:
+        began = self._clock()
         self._beat += 1
         self._engine.execute(
-            f"INSERT INTO hubs SELECT toUInt32({self._epoch}), {literal.text(self._hub)}, {literal.text(self._name)}, "
-            f"toUInt64({self._beat}), {_NOW} + {seconds}"
+            f"INSERT INTO leases SELECT toUInt32({self.shard}), toUInt32({self.epoch}), {literal.text(self._hub)}, "
+            f"{literal.text(self._name)}, toUInt64({self._beat}), {NOW} + {seconds}"
         )
-        self._renewed = self._clock()
-
-    def _holder(self) -> Holder | None:
-        found = self._engine.query(
-            f"""SELECT epoch, hub, argMax(name, beat) AS label, toInt64(argMax(until, beat) - {_NOW}) AS left
-            FROM hubs GROUP BY epoch, hub ORDER BY epoch DESC, hub LIMIT 1"""
-        )
-        return next((Holder(*row) for row in found.rows("epoch", "hub", "label", "left")), None)
+        self._renewed = began

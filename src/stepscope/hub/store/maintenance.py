@@ -211,7 +211,9 @@ def retain(
     """Delete runs silent for longer than `keep` seconds, then the longest silent ones until `max_bytes` holds."""
     engine, now = store.engine, clock()
     before = info(engine).bytes
-    candidates = [each for each in _candidates(engine) if now - each.received > ALIVE_NS]
+    candidates = [
+        each for each in _candidates(engine) if now - each.received > ALIVE_NS and store.is_written_here(each.run)
+    ]
     chosen = [each.run for each in candidates if keep is not None and now - each.received > keep * 1e9]
     if chosen:
         drop_runs(store, chosen)
@@ -248,7 +250,7 @@ def _portion(candidates: Sequence[Candidate], share: float) -> Sequence[Candidat
 
 def drop_runs(store: Store, runs: Sequence[int]) -> None:
     """Delete everything of these runs but the ledger, which prevents old batches from being stored again."""
-    store.change(lambda _: _drop(store.engine, set(runs)))
+    store.change(lambda: _drop(store.engine, set(runs)), runs)
 
 
 def _drop(engine: Engine, runs: set[int]) -> None:

@@ -98,7 +98,7 @@ class WriterRow(Struct, frozen=True):
 
 def run_number(engine: Engine, run: str) -> int | None:
     """The number of a run; None when it is not in the store."""
-    found = engine.query(f"SELECT min(run) AS run FROM runs WHERE id = {literal.text(run)} GROUP BY id")["run"]
+    found = engine.query(f"SELECT max(run) AS run FROM runs WHERE id = {literal.text(run)} GROUP BY id")["run"]
     return found[0] if found else None
 
 
@@ -130,13 +130,14 @@ class _RunCache:
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = keys
         self._lock = threading.Lock()
-        self._commit = -1
+        self._commits: dict[int, int] = {}
+        """The newest commit of each shard, as last read."""
         self._rows: dict[int, RunRow] = {}
 
     def rows(self, engine: Engine) -> list[RunRow]:
         """All runs, the newest first."""
         with self._lock:
-            newest = int(engine.query("SELECT max(commit) AS newest FROM ledger").one("newest"))
+            newest = _newest_commits(engine)
             present = engine.query(_NUMBERS)["run"]
             missing = self._missing(engine, newest, present)
             if missing:
@@ -144,17 +145,28 @@ class _RunCache:
                 where = f"run IN {literal.integers(missing)}" if few else ""
                 self._rows.update((row.number, row) for row in _Facts(engine, where, self._keys).rows())
             self._rows = {number: self._rows[number] for number in present if number in self._rows}
-            self._commit = newest
+            self._commits = newest
             return list(self._rows.values())
 
-    def _missing(self, engine: Engine, newest: int, present: Sequence[int]) -> set[int]:
+    def _missing(self, engine: Engine, newest: dict[int, int], present: Sequence[int]) -> set[int]:
         """The runs that are new or changed since the last read."""
         fresh = {number for number in present if number not in self._rows}
-        if self._commit < 0 or newest < self._commit:
+        if not self._commits or any(newest.get(shard, 0) < known for shard, known in self._commits.items()):
             return set(present)
-        if newest > self._commit and len(fresh) <= _FEW:
-            fresh.update(engine.query(f"SELECT DISTINCT run FROM ledger WHERE commit > {self._commit}")["run"])
+        later = [
+            f"run % {engine.shards} = {shard} AND commit > {self._commits.get(shard, 0)}"
+            for shard, commit in newest.items()
+            if commit > self._commits.get(shard, 0)
+        ]
+        if later and len(fresh) <= _FEW:
+            fresh.update(engine.query(f"SELECT DISTINCT run FROM ledger WHERE {' OR '.join(later)}")["run"])
         return set(present) if len(fresh) > _FEW else fresh
+
+
+def _newest_commits(engine: Engine) -> dict[int, int]:
+    """The newest commit of each shard that has any: every shard numbers its own."""
+    found = engine.query(f"SELECT run % {engine.shards} AS shard, max(commit) AS newest FROM ledger GROUP BY shard")
+    return dict(found.rows("shard", "newest"))
 
 
 _FEW = 500

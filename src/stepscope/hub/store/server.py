@@ -80,7 +80,7 @@ class Server:
         """Run a statement; mutations are waited for."""
         with self._pool.lend() as session:
             if self._cluster is None:
-                session.execute(sql)
+                self._run(session, sql)
             elif not self._is_made(session, sql):
                 for each in self._cluster.statements(sql):
                     self._run(session, each)

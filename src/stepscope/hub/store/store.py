@@ -1,70 +1,73 @@
 """An open store: batches become rows and a ledger entry in one commit, complete or, after a crash, not at all."""
 
 import contextlib
-import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from stepscope.hub.store import address, literal, schema
+from stepscope.hub.store import address, schema
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.folder import Folder, full_disk
 from stepscope.hub.store.lease import Lease
-from stepscope.hub.store.schema import FACTS, FOLD
+from stepscope.hub.store.ownership import Member, Ownership, this_process
+from stepscope.hub.store.shards import WHOLE, Shard, shard_of
 from stepscope.hub.store.write import ledger as books
 from stepscope.hub.store.write.catalog import Catalog, Source
-from stepscope.hub.store.write.group import UNFIT, Built, build
+from stepscope.hub.store.write.group import UNFIT, Built, build, portions
 from stepscope.hub.store.write.ledger import Entry, Ledger, writer_key
+from stepscope.hub.store.write.recovery import Recovery
 from stepscope.model.errors import ConfigError, Reject, Retry
 from stepscope.model.ports import Batch
-from stepscope.model.records import Metric
 
 Outcome = Reject | Retry | None
 """The outcome of a batch: None when all of it is stored."""
 
-MOST_ROWS = 1_000_000
-"""The most rows of one commit; a larger group is split."""
-UNFINISHED = 341
-_CHUNK = 5000
-
-_AS_TOTALS = """SELECT series, attempt, toUInt64(1) AS points,
-    toUInt8(isNaN(value) + 2 * (isInfinite(value) AND value > 0) + 4 * (isInfinite(value) AND value < 0)) AS flags,
-    step AS first_step, step AS last_step, time AS first_time, time AS last_time,
-    if(isFinite(value), value, 1 / 0) AS low, if(isFinite(value), value, -1 / 0) AS high,
-    value AS last, step AS at_step, time AS at_time
-    FROM metrics"""
+_SWEEP_SECONDS = (5.0, 60.0, 600.0)
+"""When late rows of aborted commits are looked for, after a recovery."""
 
 
 class Committer:
-    """The one writer of a store. Not thread-safe: callers take turns.
+    """The one writer of a shard. Not thread-safe: callers take turns.
 
     The order is the promise: numbers of runs and series first (harmless when orphaned), then the rows, each with the
     commit's number, metrics before their totals, and the ledger last, in one atomic insert. A commit is complete when
-    it is in the ledger. Rows with a higher number were never acknowledged; `recover` deletes them before anything else
-    is written.
+    it is in the ledger and, on a shared store, the hub still has the shard. The rows of others were never acknowledged;
+    `recover` deletes them before anything else is written.
     """
 
-    def __init__(self, engine: Engine, clock: Callable[[], int], allowed: Callable[[], None]) -> None:
+    def __init__(
+        self, engine: Engine, clock: Callable[[], int], shard: Shard = WHOLE, lease: Lease | None = None
+    ) -> None:
         self._engine = engine
         self._clock = clock
-        self._allowed = allowed
-        """Raises EngineError when another process may write to the store."""
-        self._ledger = Ledger(engine)
-        self._catalog = Catalog(engine, clock)
+        self._lease = lease
+        self._epoch = 0
+        """The epoch in which the caches were filled."""
+        self._ledger = Ledger(engine, shard)
+        self._catalog = Catalog(engine, clock, shard)
+        self._recovery = Recovery(engine, self._ledger, shard, shared=lease is not None)
         self._last = 0
         self._broken = True
         """Whether rows of an incomplete commit may be in the tables."""
+        self._sweeps: list[float] = []
+
+    def check(self) -> None:
+        """Raise EngineError, which passes, when another hub may write to the shard."""
+        if self._lease is not None:
+            self._lease.check()
+
+    def _guard(self) -> None:
+        if self._lease is not None:
+            self._lease.guard()
 
     def write(self, batches: Sequence[Batch]) -> list[Outcome]:
         """Store batches and return the outcome of each; those stored before are skipped."""
         outcomes: list[Outcome] = []
         before = self._last
-        for group in _portions(batches):
+        for group in portions(batches):
             try:
                 outcomes += self._write(group)
             except Exception:  # raised again unless a part is stored already
@@ -76,9 +79,8 @@ class Committer:
 
     def _write(self, batches: Sequence[Batch]) -> list[Outcome]:
         try:
-            self._allowed()
-            if self._broken:
-                self.recover()
+            self.check()
+            self.recover_if_needed()
             return self._commit(batches)
         except EngineError as error:
             self._broken = True
@@ -92,20 +94,12 @@ class Committer:
     def _commit(self, batches: Sequence[Batch]) -> list[Outcome]:
         outcomes: list[Outcome] = [None] * len(batches)
         fresh = self._fresh(batches, outcomes)
-        for part in self._by_shard(fresh):
-            self._commit_part(batches, part, outcomes)
         if fresh:
+            self._commit_fresh(batches, fresh, outcomes)
             self._catalog.saved()
         return outcomes
 
-    def _by_shard(self, fresh: list[tuple[int, Source]]) -> Iterable[list[tuple[int, Source]]]:
-        """Divide batches by the shard of their run: an insert is atomic on one server only, and so is a commit."""
-        parts: dict[int, list[tuple[int, Source]]] = {}
-        for index, source in fresh:
-            parts.setdefault(source.book.number % self._engine.shards, []).append((index, source))
-        return parts.values()
-
-    def _commit_part(
+    def _commit_fresh(
         self, batches: Sequence[Batch], fresh: Sequence[tuple[int, Source]], outcomes: list[Outcome]
     ) -> None:
         number = self._last + 1
@@ -113,7 +107,8 @@ class Committer:
         entries = self._entries(batches, fresh, built)
         self._insert({**self._catalog.blocks(), **built.traces})
         self._insert(built.facts)
-        self._engine.insert("ledger", books.block(entries, number, self._clock()))
+        self._insert({"ledger": books.block(entries, number, self._clock())})
+        self.check()
         self._last = number
         self._ledger.accept(entries)
         for part, refusal in built.refusals.items():
@@ -133,6 +128,9 @@ class Committer:
         found: list[tuple[int, Source]] = []
         for index in fresh:
             batch = batches[index]
+            if not self._catalog.has_room(batch.writer.run):
+                outcomes[index] = Retry("too many new runs in one commit", after=0.0)
+                continue
             try:
                 found.append((index, self._catalog.source(batch.writer)))
             except UNFIT as error:
@@ -157,67 +155,33 @@ class Committer:
 
     def _insert(self, blocks: dict[str, Block]) -> None:
         for table, block in blocks.items():
+            self._guard()
             self._engine.insert(table, block)
 
-    def recover(self) -> None:
-        """Delete the rows of incomplete commits; may itself be interrupted and repeated.
-
-        Totals first: their series are found by the rows of points, which are therefore deleted last.
-        """
-        self._engine.settle(("ledger", *FACTS))
-        last = self._ledger.last_commit()
-        late = f"commit > {last}"
-        touched = self._engine.query(f"SELECT DISTINCT series FROM metrics WHERE {late}")["series"]
-        self.rebuild_totals(touched, f"commit <= {last}")
-        for table in FACTS:
-            if self._count(table, late):
-                self._engine.execute(f"ALTER TABLE {table} DELETE WHERE {late}")
-                if left := self._count(table, late):
-                    raise EngineError(f"{left} rows of {table} could not be rolled back", UNFINISHED)
+    def recover_if_needed(self) -> None:
+        """Delete the rows of incomplete commits, after a failure or when this hub has just got the shard."""
+        epoch = self._lease.epoch if self._lease is not None else 0
+        if not self._broken and epoch == self._epoch:
+            return
+        self._broken = True
+        self._last = self._recovery.recover(self._clock, self._guard)
         self._ledger.forget()
-        self._last = last
-        self._broken = False
+        if epoch != self._epoch:
+            self._catalog.begin_epoch(epoch)
+        if epoch:
+            self._sweeps = [time.monotonic() + seconds for seconds in _SWEEP_SECONDS]
+        self._broken, self._epoch = False, epoch
 
-    def _count(self, table: str, condition: str) -> int:
-        return int(self._engine.query(f"SELECT count() AS found FROM {table} WHERE {condition}").one("found"))
-
-    def rebuild_totals(self, series: Sequence[int], condition: str = "1") -> None:
-        """Compute the totals of these series again from their points."""
-        for chunk in _chunks(series, _CHUNK):
-            among = f"series IN {literal.integers(chunk)}"
-            self._engine.execute(f"ALTER TABLE totals DELETE WHERE {among}")
-            points = f"{_AS_TOTALS} WHERE {among} AND {condition}"
-            self._engine.execute(
-                f"INSERT INTO totals SELECT series, attempt, {FOLD} FROM ({points}) GROUP BY series, attempt"
-            )
+    def sweep_if_due(self) -> None:
+        """Delete what arrived late of commits that were aborted."""
+        if self._sweeps and time.monotonic() >= self._sweeps[0]:
+            self._recovery.sweep(self._guard)
+            self._sweeps.pop(0)
 
     def forget(self) -> None:
         """Look up runs and writers again, after some were deleted."""
         self._catalog.forget()
         self._ledger.forget()
-
-
-def _portions(batches: Sequence[Batch]) -> Iterable[Sequence[Batch]]:
-    """Split a group that is too large for one commit."""
-    start = rows = 0
-    for index, batch in enumerate(batches):
-        size = _rows(batch)
-        if rows and rows + size > MOST_ROWS:
-            yield batches[start:index]
-            start, rows = index, 0
-        rows += size
-    if start < len(batches):
-        yield batches[start:]
-
-
-def _rows(batch: Batch) -> int:
-    """Estimate the rows of a batch by its first record; counting all of them costs as much as storing some."""
-    first = next(iter(batch.records), None)
-    return len(batch.records) * (len(first.values) if isinstance(first, Metric) else 1)
-
-
-def _chunks(values: Sequence[int], size: int) -> Iterable[Sequence[int]]:
-    return (values[at : at + size] for at in range(0, len(values), size))
 
 
 RESERVE = 256 * 1024 * 1024
@@ -232,20 +196,29 @@ class Store:
         engine: Engine,
         folder: Folder | None = None,
         *,
-        lease: Lease | None = None,
+        ownership: Ownership | None = None,
         reserve: int = RESERVE,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.engine = engine
         self.folder = folder
         self.reserve = reserve
-        self._lease = lease
+        self.ownership = ownership
+        """Who may write to which shard of a shared store; None for a store that one process has to itself."""
         self.version = schema.prepare(engine)
         self.is_deleted: Callable[[Batch], bool] = lambda batch: False
         """Returns whether a batch belongs to a deleted run; such a batch is skipped like one that was stored before."""
-        self._committer = Committer(engine, clock, self._allowed)
+        leases: Sequence[Lease | None] = ownership.leases if ownership is not None else [None] * engine.shards
+        self._committers = [
+            Committer(engine, clock, Shard(index, engine.shards), lease) for index, lease in enumerate(leases)
+        ]
         self._lock = threading.Lock()
-        self._committer.recover()
+        for index in self._held():
+            self._committers[index].recover_if_needed()
+
+    def _held(self) -> Sequence[int]:
+        """The shards that this process may write to."""
+        return range(self.engine.shards) if self.ownership is None else self.ownership.held()
 
     def write(self, batch: Batch) -> None:
         """Store one batch in its own commit; raises its Retry or Reject."""
@@ -264,40 +237,88 @@ class Store:
             return [Retry(reason, after=30.0)] * len(batches)
         with self._lock:
             kept = [batch for batch in batches if not self.is_deleted(batch)]
-            outcomes = self._committer.write(kept) if kept else []
+            outcomes = self._write_kept(kept) if kept else []
         if len(kept) == len(batches):
             return outcomes
         known = {id(batch): outcome for batch, outcome in zip(kept, outcomes, strict=True)}
         return [known.get(id(batch)) for batch in batches]
 
-    def change(self, work: Callable[[Committer], None]) -> None:
-        """Run maintenance that must not overlap a commit, and clear the caches afterwards."""
-        with self._lock:
-            self._allowed()
+    def _write_kept(self, batches: Sequence[Batch]) -> list[Outcome]:
+        """Store batches, those of each shard in commits of their own: only an insert into one server is atomic."""
+        if self.engine.shards == 1:
+            return self._committers[0].write(batches)
+        parts: dict[int, list[int]] = {}
+        for index, batch in enumerate(batches):
+            parts.setdefault(shard_of(batch.writer.run, self.engine.shards), []).append(index)
+        outcomes: list[Outcome] = [Retry("a part of the group", after=0.0)] * len(batches)
+        for done, (shard, indices) in enumerate(parts.items()):
             try:
-                work(self._committer)
+                found = self._committers[shard].write([batches[index] for index in indices])
+            except Exception:  # raised again unless a part is stored already, whose outcomes must be reported
+                if not done:
+                    raise
+                break
+            for index, outcome in zip(indices, found, strict=True):
+                outcomes[index] = outcome
+        return outcomes
+
+    def change(self, work: Callable[[], None], runs: Iterable[int]) -> None:
+        """Run maintenance of runs that must not overlap a commit, and clear the caches afterwards.
+
+        EngineError, which passes, when another hub writes to one of their shards.
+        """
+        committers = [self._committers[shard] for shard in {run % self.engine.shards for run in runs}]
+        with self._lock:
+            for each in committers:
+                each.check()
+            try:
+                work()
             finally:
-                self._committer.forget()
+                for each in committers:
+                    each.forget()
+
+    def is_written_here(self, number: int) -> bool:
+        """Return whether this process writes the records of a run, by its number."""
+        return number % self.engine.shards in self._held()
+
+    def owner_of(self, run: str) -> Member | None:
+        """The hub that writes the records of a run; None when this one does. Retry when no hub is known to."""
+        if self.ownership is None:
+            return None
+        shard = shard_of(run, self.engine.shards)
+        if self.ownership.leases[shard].epoch:
+            return None
+        owner = self.ownership.owner(shard)
+        if owner is None or owner.hub == self.ownership.me.hub:
+            raise Retry(f"no hub writes to shard {shard} of the store at present", after=1.0)
+        return owner
 
     @property
     def created(self) -> int:
         """When the store was made, in ns."""
         return int(self.engine.query("SELECT min(time) AS at FROM versions").one("at"))
 
-    def renew(self) -> None:
-        """Keep the store ours while nothing is written; EngineError when it is not any more."""
-        with self._lock:
-            self._allowed()
-
-    def _allowed(self) -> None:
-        if self._lease is not None:
-            self._lease.check()
+    def beat(self) -> None:
+        """Keep the shards of this hub, take free ones, hand over those beyond its share; to be called regularly."""
+        if self.ownership is None:
+            return
+        surplus = self.ownership.beat()
+        if not self._lock.acquire(blocking=False):
+            return  # a commit is under way, and must not delay the next beat
+        try:
+            for shard in surplus:
+                self.ownership.leases[shard].release()
+            for shard in self._held():
+                self._committers[shard].recover_if_needed()
+                self._committers[shard].sweep_if_due()
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
-        """Wait for a running commit and release the folder or the lease."""
+        """Wait for a running commit and release the folder or the shards."""
         with self._lock:
-            if self._lease is not None:
-                self._lease.release()
+            if self.ownership is not None:
+                self.ownership.leave()
             self.engine.close()
             if self.folder is not None:
                 self.folder.close()
@@ -326,10 +347,12 @@ def open_store(
         raise
 
 
-def open_server(url: str, *, hub: str = "", clock: Callable[[], int] = time.time_ns) -> Store:
+def open_server(
+    url: str, *, member: Member | None = None, shared: bool = False, clock: Callable[[], int] = time.time_ns
+) -> Store:
     """Open the store of a ClickHouse server by its address; ConfigError with what to do when it cannot be used.
 
-    `hub` is the id of the hub that opens it: while another one has it open, it is refused.
+    `member` is the hub that opens it. It shares the store with other hubs, or is refused while another has a shard.
     """
     where = address.parse(url)
     try:
@@ -340,10 +363,10 @@ def open_server(url: str, *, hub: str = "", clock: Callable[[], int] = time.time
         try:
             engine = Server(where)
             undo.callback(engine.close)
-            lease = Lease(engine, hub or secrets.token_hex(8), f"{socket.gethostname()}, pid {os.getpid()}")
-            lease.take()
-            undo.callback(lease.release)
-            store = Store(engine, lease=lease, clock=clock)
+            ownership = Ownership(engine, member or this_process())
+            undo.callback(ownership.leave)
+            ownership.join() if shared else ownership.take_all()
+            store = Store(engine, ownership=ownership, clock=clock)
             undo.pop_all()
             return store
         except EngineError as error:

@@ -12,6 +12,7 @@ from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, texts
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.schema import ERA
+from stepscope.hub.store.shards import WHOLE, Shard
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.ports import Writer, run_id_trouble
 from stepscope.model.records import Attrs, Instrument
@@ -21,6 +22,10 @@ WEEK_NS = 7 * 24 * 3600 * 10**9
 MOST_SLOTS = 2_000_000
 MOST_SOURCES = 50_000
 """When more writers than this are cached, the cache is cleared."""
+MOST_NEW_RUNS = 1024
+"""New runs of one commit on a shared store."""
+_EPOCHS = 64
+"""So many epochs in a row give different numbers to new series."""
 
 Labels: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], str]
 """Attributes sorted by name, encoded: names, values, types."""
@@ -56,9 +61,12 @@ class Source:
 class Catalog:
     """Not thread-safe: the committing thread uses it."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
+    def __init__(self, engine: Engine, clock: Callable[[], int], shard: Shard = WHOLE) -> None:
         self._engine = engine
         self._clock = clock
+        self._shard = shard
+        self._least_run = 0
+        self._stride, self._offset = 1, 0
         self._books: dict[str, RunBook] = {}
         self._sources: dict[int, Source] = {}
         self._slots: dict[tuple[int, int], int] = {}
@@ -71,13 +79,26 @@ class Catalog:
         self._new_writers: list[Source] = []
         self._new_series: list[tuple[int, int, Identity, str]] = []
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Look everything up again, and give no number that the hub before may have given without our knowledge.
+
+        It may have numbered the runs and series of one commit whose rows arrive late.
+        """
+        self.forget()
+        self._least_run = self._newest_run() + 1 + MOST_NEW_RUNS * self._shard.count
+        self._stride, self._offset = _EPOCHS, epoch % _EPOCHS
+
+    def has_room(self, run: str) -> bool:
+        """Return whether a run can be part of this commit: one epoch gives a bounded number of runs in a commit."""
+        return self._stride == 1 or run in self._books or len(self._new_runs) < MOST_NEW_RUNS
+
     def load(self, runs: Iterable[str]) -> None:
         """Look up the numbers of these runs and their series."""
         missing = [run for run in dict.fromkeys(runs) if run not in self._books]
         if not missing:
             return
         found = self._engine.query(
-            f"SELECT id, min(run) AS run FROM runs WHERE id IN {literal.texts(missing)} GROUP BY id"
+            f"SELECT id, max(run) AS run FROM runs WHERE id IN {literal.texts(missing)} GROUP BY id"
         )
         books = {run: RunBook(number) for run, number in found.rows("id", "run")}
         by_number = {book.number: book for book in books.values()}
@@ -93,7 +114,8 @@ class Catalog:
         for run, series, key, axis, rank, names, values, types, *instrument in rows:
             labels = (tuple(names), tuple(values), types)
             book = books[run]
-            book.series[(key, axis, rank, labels, tuple(instrument))] = series
+            identity = (key, axis, rank, labels, tuple(instrument))
+            book.series[identity] = max(series, book.series.get(identity, 0))
             book.following = max(book.following, (series & 0xFFFFFFFF) + 1)
 
     def source(self, writer: Writer) -> Source:
@@ -114,15 +136,17 @@ class Catalog:
         book = self._books.get(writer.run)
         if book is None:
             now = self._clock()
-            self._last_run = max(self._newest_run() + 1, now // WEEK_NS * ERA)
+            least = max(self._newest_run() + 1, now // WEEK_NS * ERA, self._least_run)
+            self._last_run = self._shard.number_from(least)
             book = self._books[writer.run] = RunBook(self._last_run)
             self._new_runs.append((book.number, writer, now))
         return book
 
     def _newest_run(self) -> int:
-        """The highest run number ever assigned; the ledger remembers those of deleted runs."""
+        """The highest run number of the shard ever assigned; the ledger remembers those of deleted runs."""
         if self._last_run < 0:
-            newest = "SELECT max(run) AS run FROM runs UNION ALL SELECT max(run) AS run FROM ledger"
+            which = f"WHERE {self._shard.condition('runs')}"
+            newest = f"SELECT max(run) AS run FROM runs {which} UNION ALL SELECT max(run) AS run FROM ledger {which}"
             self._last_run = max(self._engine.query(newest)["run"])
         return self._last_run
 
@@ -133,12 +157,13 @@ class Catalog:
         identity: Identity = (key, axis or "", source.writer.rank, labels, how)
         series = source.book.series.get(identity)
         if series is None:
-            series = (source.book.number << 32) + source.book.following
+            low = -(-source.book.following // self._stride) * self._stride + self._offset
+            series = (source.book.number << 32) + low
             row = (source.book.number, series, identity, made.description)
             _series_block([row])
             self._new_series.append(row)
             source.book.series[identity] = series
-            source.book.following += 1
+            source.book.following = low + 1
         at = (series, source.writer.attempt)
         slot = self._slots.get(at)
         if slot is None:

@@ -1,6 +1,6 @@
 """Many batches as the rows of one commit; records that can never be stored are identified."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import cast
@@ -15,6 +15,7 @@ from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.hub.store.write.point_rows import Points
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
+from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
@@ -177,3 +178,26 @@ def _reason(catalog: Catalog, source: Source, records: Sequence[Record]) -> str 
     except UNFIT as error:
         return str(error) or type(error).__name__
     return None
+
+
+MOST_ROWS = 1_000_000
+"""The most rows of one commit; a larger group is split."""
+
+
+def portions(batches: Sequence[Batch]) -> Iterable[Sequence[Batch]]:
+    """Split a group that is too large for one commit."""
+    start = rows = 0
+    for index, batch in enumerate(batches):
+        size = _rows(batch)
+        if rows and rows + size > MOST_ROWS:
+            yield batches[start:index]
+            start, rows = index, 0
+        rows += size
+    if start < len(batches):
+        yield batches[start:]
+
+
+def _rows(batch: Batch) -> int:
+    """Estimate the rows of a batch by its first record; counting all of them costs as much as storing some."""
+    first = next(iter(batch.records), None)
+    return len(batch.records) * (len(first.values) if isinstance(first, Metric) else 1)

@@ -9,6 +9,7 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Block, numbers
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.schema import NO_STEP
+from stepscope.hub.store.shards import WHOLE, Shard
 from stepscope.model.ports import Writer
 
 MOST_KNOWN = 100_000
@@ -94,15 +95,19 @@ class Entry:
 
 
 class Ledger:
-    """The progress of the writers seen since the store was opened; others are looked up when needed."""
+    """The progress of a shard's writers seen since the store was opened; others are looked up when needed."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, shard: Shard = WHOLE) -> None:
         self._engine = engine
+        self._shard = shard
         self._known: dict[int, WriterProgress] = {}
+        self.aborted: list[int] = []
+        """Numbers of commits whose entries do not count, should any be there."""
 
     def last_commit(self) -> int:
-        """The number of the newest complete commit; 0 when there is none."""
-        return int(self._engine.query("SELECT max(commit) AS last FROM ledger").one("last"))
+        """The number of the newest commit in the ledger; 0 when there is none."""
+        where = self._shard.condition("ledger")
+        return int(self._engine.query(f"SELECT max(commit) AS last FROM ledger WHERE {where}").one("last"))
 
     def load(self, writers: Iterable[int]) -> None:
         """Look up the progress of these writers."""
@@ -110,11 +115,12 @@ class Ledger:
         if not missing:
             return
         counts = ", ".join(f"argMax({name}, commit) AS {name}" for name in COUNTS)
+        valid = f"commit NOT IN {literal.integers(self.aborted)}" if self.aborted else "1"
         found = self._engine.query(
             f"""SELECT writer, groupArray(first) AS firsts, groupArray(last) AS lasts,
                 argMax(run, commit) AS run, max(seen) AS seen, max(step) AS step,
                 argMax(began, commit) AS began, {counts}
-            FROM ledger WHERE writer IN {literal.integers(missing)} GROUP BY writer"""
+            FROM ledger WHERE writer IN {literal.integers(missing)} AND {valid} GROUP BY writer"""
         )
         self._known.update((writer, WriterProgress(run=-1)) for writer in missing)
         for row in found.rows("writer", "firsts", "lasts", "run", "seen", "step", "began", *COUNTS):
