@@ -33,6 +33,9 @@ def add(commands: Commands) -> None:
     made.add_argument(
         "--store", metavar="ADDRESS", help="a ClickHouse server instead of a folder: clickhouse://... (STEPSCOPE_STORE)"
     )
+    made.add_argument(
+        "--advertise", default="", metavar="URL", help="where other hubs on the same store reach this one"
+    )
     made.add_argument("--host", default="127.0.0.1", help="the address to bind; other than loopback needs a token")
     made.add_argument("--port", type=int, default=4318, help="HTTP: OTLP, JSON API and page (4318)")
     made.add_argument("--grpc-port", type=int, default=4317, help="OTLP/gRPC (4317)")
@@ -124,6 +127,7 @@ def command(args: argparse.Namespace) -> int:
     options = HubOptions(
         home=home_of(args),
         store=store_address(args.store),
+        advertise=args.advertise,
         host=args.host,
         port=args.port,
         grpc_port=args.grpc_port,

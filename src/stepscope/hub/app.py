@@ -1,5 +1,6 @@
 """The hub's HTTP application: receivers, health, session, and the routes of the JSON API and the page."""
 
+import asyncio
 import http.cookies
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -14,7 +15,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from stepscope.hub.forwarding import PATH
 from stepscope.hub.page import page_routes
+from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
 from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer, cookie
@@ -71,7 +74,14 @@ def _own_routes(hub: Hub) -> list[Route]:
     async def alive(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
+    async def forwarded(request: Request) -> Response:
+        """Take batches of another hub on the same store."""
+        hub.forwarded.admit(request.headers)
+        await asyncio.wrap_future(await with_body(request, hub.workers, hub.forwarded.take))
+        return json_response({"taken": True})
+
     return [
+        Route(PATH, forwarded, methods=["POST"]),
         Route("/api/health", health),
         Route("/metrics", metrics),
         Route("/healthz", alive),

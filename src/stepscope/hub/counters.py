@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from stepscope.wire.openmetrics import Family
 
-OUTCOMES = ("written", "stored", "retried", "rejected", "dropped")
-"""`written` is in the hub's journal and acknowledged, `stored` is in the store."""
+OUTCOMES = ("written", "stored", "forwarded", "retried", "rejected", "dropped")
+"""`written` is in the hub's journal and acknowledged, `forwarded` in that of another hub, `stored` is in the store."""
 
 
 class Label(NamedTuple):
@@ -54,6 +54,7 @@ class Counters:
 _HELP = {
     "written": "Records in the hub's journal and acknowledged.",
     "stored": "Records in the store.",
+    "forwarded": "Records handed to the hub that writes to their shard.",
     "retried": "Requests or batches to be retried.",
     "rejected": "Records rejected permanently.",
     "dropped": "Records or attributes lost on the way.",

@@ -42,7 +42,7 @@ def finish_deletions(home: Path, edits: Edits, store: Store) -> None:
     """Finish interrupted deletions: files and rows of deleted runs from before their deletion."""
     deleted = edits.deleted()
     known = list_runs(store.engine, ids=list(deleted)) if deleted else []
-    rows = [row for row in known if row.received <= deleted[row.id]]
+    rows = [row for row in known if row.received <= deleted[row.id] and store.is_written_here(row.number)]
     # Rows go last: where they and the journals are gone, nothing is left to do.
     for run in {*(row.id for row in rows), *(run for run in deleted if has_journals(home, run))}:
         delete_files(home, run, deleted[run])

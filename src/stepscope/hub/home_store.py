@@ -21,12 +21,13 @@ def store_address(given: str | None = None) -> str:
     return given or os.environ.get(VARIABLE, "")
 
 
-def open_home_store(place: HubHome, where: str = "") -> Store:
+def open_home_store(place: HubHome, where: str = "", advertised: str = "") -> Store:
     """Open the store of a home; one other than before, or a new one, makes every journal be read again.
 
-    ConfigError for one that is an incomplete copy of another.
+    A hub that other hubs can reach shares a store on a server with them; other processes need it for themselves.
+    ConfigError for a store that is an incomplete copy of another.
     """
-    store = _open_server(place, where) if where else _open_folder(place)
+    store = _open_server(place, where, advertised) if where else _open_folder(place)
     try:
         refuse_unfinished(store.engine)
     except BaseException:
@@ -42,8 +43,8 @@ def _open_folder(place: HubHome) -> Store:
         return open_store(place.store)
 
 
-def _open_server(place: HubHome, where: str) -> Store:
-    store = open_server(where, member=this_process(place.identity()))
+def _open_server(place: HubHome, where: str, advertised: str) -> Store:
+    store = open_server(where, member=this_process(place.identity(), advertised), shared=bool(advertised))
     try:
         known = f"{address.parse(where)} {store.created}"
         if place.read_from != known:

@@ -56,7 +56,7 @@ def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lamb
         opened = open_sockets(options.dogstatsd)
         for each in opened:
             undo.callback(close_socket, each)
-        store = open_home_store(home, options.store)
+        store = open_home_store(home, options.store, advertised(options, listener.getsockname()[1]))
         undo.callback(store.close)
         hub = Hub(options, home, store, tokens)
         undo.pop_all()
@@ -64,6 +64,12 @@ def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lamb
         gc.freeze()  # modules and what a hub keeps for good are not searched for cycles again
         gc.set_threshold(YOUNG_OBJECTS)
         return asyncio.run(_Process(hub, listener, opened, routes(hub)).run(say))
+
+
+def advertised(options: HubOptions, port: int) -> str:
+    """The URL at which other hubs on the same store reach this one."""
+    host = socket.gethostname() if options.host.strip("[]") in ("0.0.0.0", "::") else options.host
+    return options.advertise.rstrip("/") or f"{options.scheme}://{_bracketed(host)}:{port}"
 
 
 def check_access(options: HubOptions) -> Tokens:

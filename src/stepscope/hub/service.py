@@ -15,6 +15,7 @@ from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
 from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
 from stepscope.hub.diagnosing.thread import Diagnosing
+from stepscope.hub.forwarding import BODY_BYTES, PATH, Forwarded, Router, connector
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake import MEGA, Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
@@ -29,7 +30,6 @@ from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.sources import FolderReceiver, GroupReader, IntakeReader
 from stepscope.hub.store.cluster_state import ClusterState
 from stepscope.hub.store.engine import Damaged, Engine, EngineError
-from stepscope.hub.store.lease import BEAT_SECONDS
 from stepscope.hub.store.maintenance import info, lost, retain
 from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import Store
@@ -55,6 +55,8 @@ class HubOptions:
     home: Path
     store: str = field(default="", repr=False)
     """The address of a ClickHouse server, which may hold a password; empty for the store in the home."""
+    advertise: str = ""
+    """The URL at which other hubs on the same store reach this one; empty for the address that it binds."""
     host: str = "127.0.0.1"
     port: int = 4318
     grpc_port: int = 4317
@@ -105,12 +107,13 @@ class Hub:
         )
         self.workers = Workers("body", threads=2, waiting=256)
         """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
-        self.larger_bodies: dict[str, int] = {}
+        self.larger_bodies: dict[str, int] = {PATH: BODY_BYTES}
         """Paths of the JSON API with their own body limits."""
         cursors = Cursors(home.folder, SINK)
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
         self.progress = self.intake.progress
+        self.forwarded = Forwarded(store, self.intake)
         self.links = RunLinks()
         self.intake_reader = IntakeReader(
             home.journal, cursors, self.counters, self.intake.measure, self.progress.store
@@ -124,10 +127,16 @@ class Hub:
             *((self.intake_reader, self.folder), cursors, self.counters), check=home.check, is_deleted=self.edits.covers
         )
         aside = Quarantine(home.home, SINK)
-        self.pump = StorePump(StoreSink(store, home.check), groups, aside, self.counters, idle=self.folder.next_due)
+        router = Router(store, groups.receiver, connector(str(options.tls[0]) if options.tls else None))
+        self.pump = StorePump(
+            *(StoreSink(store if store.ownership is None else router, home.check), groups, aside, self.counters),
+            idle=self.folder.next_due,
+            is_forwarded=router.is_forwarded,
+        )
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
-        self.heartbeat = Periodic(store.beat, first=BEAT_SECONDS, every=BEAT_SECONDS)
+        pause = store.ownership.beat_seconds if store.ownership is not None else 0.0
+        self.heartbeat = Periodic(self._beat, first=pause, every=pause)
         self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
         self.alerting = Alerting(home.home, home.folder, self._ended)
         self.pump.listeners.append(self.alerting.take)
@@ -142,7 +151,7 @@ class Hub:
         """Runs deleted because they were too old or the store too large."""
         self.closing: list[Callable[[], object]] = []
         """Called once when the hub stops and still answers, to end live streams and queries."""
-        self.ending: list[Callable[[], object]] = []
+        self.ending: list[Callable[[], object]] = [router.close]
         """Called once before the store closes; its readers have finished when these return."""
         self.intake.written = self.pump.wake
         self._numbers = SequenceNumbers()
@@ -180,7 +189,7 @@ class Hub:
         self.pump.start()
         self.alerting.start()
         self.diagnosing.start()
-        if self.store.folder is None:
+        if self.store.ownership is not None:
             self.heartbeat.start()
             self._cluster_watch = Periodic(self._look_at_cluster, first=0.0, every=_CLUSTER_SECONDS)
             self._cluster_watch.start()
@@ -234,6 +243,15 @@ class Hub:
         """Those of some runs that are not running or no longer known."""
         going = {row.id for row in list_runs(self.store.engine, ids=list(runs)) if self.states.state(row) in GOING}
         return [run for run in runs if run not in going]
+
+    def _beat(self) -> None:
+        """Stay alive among the hubs on the same store; the runs of shards that this one just got are diagnosed here."""
+        if self.store.ownership is None:
+            return
+        before = set(self.store.ownership.held())
+        self.store.beat()
+        if set(self.store.ownership.held()) - before:
+            self.diagnosing.look_again()
 
     def note_damage(self, message: str) -> None:
         """Record what is damaged in the store, for health."""
@@ -297,6 +315,7 @@ class Hub:
             "folder": {"writers": self.folder.writers},
             "diagnosis": self.diagnosing.health(),
             "runs": runs,
+            **({} if self.store.ownership is None else {"hubs": self.store.ownership.describe()}),
         }
 
     def metrics(self) -> list[Family]:

@@ -36,8 +36,12 @@ class StorePump:
         *,
         idle: Callable[[], float] = lambda: PACE_SECONDS,
         pace: float = PACE_SECONDS,
+        is_forwarded: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
         self._groups, self._counters = groups, counters
+        self._is_forwarded = is_forwarded
+        """Returns whether another hub took a batch, which stores it and tells its own listeners."""
+        self._committed = True
         self._pump = Pump(sink, groups, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
         self._idle, self._pace = idle, pace
         self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
@@ -100,7 +104,7 @@ class StorePump:
     def _step(self) -> Progress:
         began = time.monotonic()
         progress = self._pump.step()
-        if progress.moved:
+        if progress.moved and self._committed:
             self._began = began
         if not self._groups.full and not self._pump.trouble:
             self._caught_up_at = time.monotonic()
@@ -124,14 +128,23 @@ class StorePump:
             self._counters.add("retried", "store", len(batches), "store")
             return
         items = [ReceivedBatch(self._groups.receiver(batch), batch) for batch in batches]
+        if outcome == "written":
+            away = [item for item in items if self._is_forwarded(item.batch)]
+            self._count("forwarded", away, reason)
+            items = [item for item in items if not self._is_forwarded(item.batch)] if away else items
+            self._committed = bool(items)
+        stored = self._count(_STORED.get(outcome, outcome), items, reason)
+        if outcome == "written":
+            self._rates.append((time.monotonic(), stored))
+            self._tell(items)
+
+    def _count(self, outcome: str, items: Sequence[ReceivedBatch], reason: str) -> int:
         counts: dict[str, int] = {}
         for item in items:
             counts[item.receiver] = counts.get(item.receiver, 0) + len(item.batch.records)
         for receiver, count in counts.items():
-            self._counters.add(_STORED.get(outcome, outcome), receiver, count, reason[:100])
-        if outcome == "written":
-            self._rates.append((time.monotonic(), sum(counts.values())))
-            self._tell(items)
+            self._counters.add(outcome, receiver, count, reason[:100])
+        return sum(counts.values())
 
     def _tell(self, items: Sequence[ReceivedBatch]) -> None:
         for listener in self.listeners if items else ():

@@ -73,8 +73,11 @@ class Replays:
         states: RunStates,
         busy: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
+        is_written_here: Callable[[int], bool] = lambda number: True,
     ) -> None:
         self._engine, self._states, self._busy, self._clock = engine, states, busy, clock
+        self._is_written_here = is_written_here
+        """Returns whether this hub writes a run, by its number: another one diagnoses the rest."""
         self._queued: dict[str, float] = {}
         """Runs of which records came, and when they are looked at."""
         self._heard: dict[str, float] = {}
@@ -92,7 +95,7 @@ class Replays:
 
     def find_missed(self) -> None:
         """Find the runs that were not fully diagnosed, or by another version of the engine."""
-        numbers = undiagnosed(self._engine, VERSION)
+        numbers = [number for number in undiagnosed(self._engine, VERSION) if self._is_written_here(number)]
         names = run_ids(self._engine, numbers)
         self._old = {names[number]: None for number in numbers if number in names}
 

@@ -68,7 +68,7 @@ class Diagnosing:
         self._work = threading.RLock()
         """Held while runs are diagnosed."""
         self._live: dict[str, TrackedRun] = {}
-        self._replays = Replays(store.engine, states, busy, clock)
+        self._replays = Replays(store.engine, states, busy, clock, store.is_written_here)
         self._announced: deque[tuple[str, str]] = deque()
         """Runs and projects whose findings are to be passed on again."""
         self._waiting: set[str] = set()
@@ -126,6 +126,11 @@ class Diagnosing:
     def announce(self, run: str, project: str) -> None:
         """Pass on the findings of a run, or of a whole project, again, as far as they are followed."""
         self._announced.append((run, project))
+        self._wake.set()
+
+    def look_again(self) -> None:
+        """Find the runs that are not diagnosed once more, after this hub got the shard of some."""
+        self._looked = False
         self._wake.set()
 
     def forget(self, run: str) -> None:
@@ -298,6 +303,7 @@ class Diagnosing:
         self._write(runs, commits)
 
     def _write(self, runs: Sequence[TrackedRun], commits: dict[str, int]) -> None:
+        runs = [each for each in runs if self._store.is_written_here(each.number)]
         if not runs:
             return
         made = []

@@ -41,6 +41,8 @@ class Address:
     sql_user: str = ""
     """The database user that runs user-supplied queries; empty for the same as everything else."""
     sql_password: str = field(default="", repr=False)
+    lease: int = 15
+    """Seconds for which a hub that does not answer keeps the shards that it writes to."""
 
     def __str__(self) -> str:
         hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
@@ -112,6 +114,7 @@ def _options(given: Mapping[str, str]) -> dict[str, Any]:
         "threads": lambda text: int(_positive(text)),
         "sql_user": str,
         "sql_password": str,
+        "lease": lambda text: max(int(_positive(text)), 3),
     }
     if unknown := sorted(set(given) - set(readers)):
         raise ConfigError(f"the store's address has no option {unknown[0]!r}; known are {', '.join(readers)}")

@@ -11,8 +11,8 @@ from stepscope.hub.store.engine import Engine, EngineError
 
 LEASE_SECONDS = 15
 """How long a hub that does not renew its lease keeps the shard."""
-BEAT_SECONDS = 3.0
-_MARGIN_SECONDS = 3.0
+BEATS = 5
+"""A lease is renewed so many times before it would expire; nothing is written in the last part of it."""
 FENCED = 341
 _TABLE = """(shard UInt32, epoch UInt32, hub String, name String, beat UInt64, until Int64)
     ENGINE = ReplacingMergeTree(beat) ORDER BY (shard, epoch, hub)"""
@@ -57,9 +57,18 @@ class Lease:
     time a hub takes a shard is a new epoch: what is left of an earlier process has lost the lease.
     """
 
-    def __init__(self, engine: Engine, shard: int, hub: str, name: str, clock: Callable[[], float] = uptime) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        shard: int,
+        hub: str,
+        name: str,
+        seconds: int = LEASE_SECONDS,
+        clock: Callable[[], float] = uptime,
+    ) -> None:
         self._engine = engine
         self._hub, self._name = hub, name
+        self._seconds = seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._beat = 0
@@ -72,7 +81,7 @@ class Lease:
         """Take the shard from the hub that had it before; False when another one was faster."""
         with self._lock:
             self.epoch = before.epoch + 1 if before is not None else 1
-            self._write(LEASE_SECONDS)
+            self._write(self._seconds)
         try:
             self.check()
         except EngineError as error:
@@ -92,15 +101,15 @@ class Lease:
                 self.epoch = 0
                 name = "somebody" if holder is None else f"another hub ({holder.name})"
                 raise EngineError(f"{name} took the store over: this hub does not write to shard {self.shard}", FENCED)
-            if self._clock() - self._renewed >= BEAT_SECONDS:
-                self._write(LEASE_SECONDS)
+            if self._clock() - self._renewed >= self._seconds / BEATS:
+                self._write(self._seconds)
 
     def guard(self) -> None:
         """Raise EngineError, which passes, when the lease is not held or may have expired; asks nobody.
 
         A process that was stopped for a while finds out here, before it sends anything.
         """
-        if not self.epoch or self._clock() - self._renewed > LEASE_SECONDS - _MARGIN_SECONDS:
+        if not self.epoch or self._clock() - self._renewed > self._seconds * (BEATS - 1) / BEATS:
             raise EngineError(f"the lease on shard {self.shard} was not renewed in time", FENCED)
 
     def release(self) -> None:

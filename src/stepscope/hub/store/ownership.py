@@ -7,10 +7,11 @@ import secrets
 import socket
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 from stepscope.hub.store import lease, literal, schema
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.lease import FENCED, LEASE_SECONDS, NOW, Holder, Lease
+from stepscope.hub.store.lease import BEATS, FENCED, LEASE_SECONDS, NOW, Holder, Lease
 from stepscope.model.errors import ConfigError
 
 _TABLE = """(hub String, name String, address String, secret String, beat UInt64, until Int64)
@@ -39,16 +40,22 @@ def this_process(hub: str = "", address: str = "") -> Member:
 class Ownership:
     """The leases of this hub, and what it knows of the other hubs. Safe from several threads."""
 
-    def __init__(self, engine: Engine, me: Member) -> None:
+    def __init__(self, engine: Engine, me: Member, seconds: int = LEASE_SECONDS) -> None:
         self._engine = engine
         self.me = me
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._beats = 0
         self._holders: dict[int, Holder] = {}
         self._members: dict[str, Member] = {}
-        self.leases = [Lease(engine, shard, me.hub, me.name) for shard in range(engine.shards)]
+        self.leases = [Lease(engine, shard, me.hub, me.name, seconds) for shard in range(engine.shards)]
         lease.prepare(engine)
         schema.create(engine, "members", _TABLE)
+
+    @property
+    def beat_seconds(self) -> float:
+        """How often `beat` is to be called."""
+        return self._seconds / BEATS
 
     def take_all(self) -> None:
         """Take every shard; ConfigError while another hub has one."""
@@ -68,7 +75,7 @@ class Ownership:
     def beat(self) -> list[int]:
         """Stay alive, renew the leases, take free shards up to a fair share; the shards that are to be released."""
         with self._lock:
-            self._write(LEASE_SECONDS)
+            self._write(self._seconds)
             for each in self.leases:
                 _renew(each)
             self._read()
@@ -96,10 +103,20 @@ class Ownership:
             return None
         return self._members.get(held.hub)
 
-    def refresh(self) -> None:
-        """Read again who has what."""
-        with self._lock:
-            self._read()
+    def describe(self) -> list[dict[str, Any]]:
+        """The hubs that are alive and the shards of each, for health."""
+        return [
+            {
+                "id": each.hub,
+                "name": each.name,
+                "address": each.address,
+                "here": each.hub == self.me.hub,
+                "shards": [
+                    shard for shard, held in sorted(self._holders.items()) if held.left > 0 and held.hub == each.hub
+                ],
+            }
+            for each in self.living()
+        ]
 
     def leave(self) -> None:
         """Release everything, so that another hub need not wait."""

@@ -363,7 +363,7 @@ def open_server(
         try:
             engine = Server(where)
             undo.callback(engine.close)
-            ownership = Ownership(engine, member or this_process())
+            ownership = Ownership(engine, member or this_process(), where.lease)
             undo.callback(ownership.leave)
             ownership.join() if shared else ownership.take_all()
             store = Store(engine, ownership=ownership, clock=clock)

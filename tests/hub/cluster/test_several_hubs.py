@@ -1,0 +1,118 @@
+"""Several hubs on one server: any of them takes and answers everything, and each batch is stored once."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stepscope.hub.forwarding import PATH
+from stepscope.model.errors import Retry
+from stepscope.model.ports import Batch
+from stepscope.sinks.hub import Hub, HubSink
+from stepscope.testing.stores import losses, writer
+from tests.hub.cluster.conftest import AddressOf, drop
+from tests.hub.conftest import RunningHub
+
+Until = Callable[..., None]
+BATCHES = 40
+RUNS = ("run-a", "run-b", "run-c")
+
+
+@pytest.fixture(scope="module")
+def hubs(server: AddressOf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningHub]]:
+    """Two hubs with homes of their own and the same store."""
+    url = server("several_hubs")
+    env = {"STEPSCOPE_STORE": f"{url}?lease=5"}
+    started = [RunningHub(tmp_path_factory.mktemp(name) / "home", (), env).start() for name in ("one", "two")]
+    yield started
+    for hub in started:
+        hub.kill()
+    drop(url)
+
+
+def sinks(hubs: list[RunningHub]) -> list[HubSink]:
+    """A connection to each hub."""
+    return [Hub(url=hub.url, timeout=60.0).open() for hub in hubs]
+
+
+def points(hub: RunningHub, run: str) -> int:
+    """How many points a hub shows of a run."""
+    found = hub.request("GET", f"/api/runs/{run}")
+    return int(found.json()["counts"]["points"]) if found.status == 200 else 0
+
+
+def owner(hubs: list[RunningHub]) -> RunningHub:
+    """The hub that writes to the store, as a hub says."""
+    (address,) = [each["address"] for each in hubs[0].health()["hubs"] if each["shards"] == [0]]
+    return next(hub for hub in hubs if hub.url == address)
+
+
+def test_what_one_hub_takes_the_other_shows(hubs: list[RunningHub], until: Until) -> None:
+    """Through either; health names both hubs and which of them writes."""
+    until(lambda: len(hubs[0].health()["hubs"]) == 2, 60)
+    for seq, sink in enumerate(sinks(hubs)):
+        sink.write([Batch(writer("both"), seq, losses([(seq, 1.0)]))])
+    for hub in hubs:
+        until(lambda hub=hub: points(hub, "both") == 2, 60)
+    assert sum(each["here"] for each in hubs[1].health()["hubs"]) == 1
+    (other,) = [hub for hub in hubs if hub is not owner(hubs)]
+    assert other.health()["receivers"]["native"]["forwarded"] == 1
+
+
+def test_only_hubs_of_the_store_may_forward(hubs: list[RunningHub]) -> None:
+    """A request without the secret, or with another one, is refused."""
+    for headers in ({}, {"authorization": "Bearer sst_wrong"}):
+        assert hubs[0].request("POST", PATH, b"\x90", headers).status == 401
+
+
+def test_every_batch_is_stored_once_when_the_writing_hub_is_killed(hubs: list[RunningHub], until: Until) -> None:
+    """Three writers through both hubs, batches offered to both, the hub that writes killed in the middle.
+
+    The other hub takes over, the killed one comes back, and what both acknowledged is there once.
+    """
+    half, ready = threading.Event(), threading.Event()
+    failures: list[str] = []
+
+    def work(run: str) -> None:
+        try:
+            send(run, sinks(hubs), half, ready)
+        except BaseException as error:  # shown by the assertion below
+            failures.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(run,)) for run in RUNS]
+    for thread in threads:
+        thread.start()
+    assert half.wait(120)
+    killed = owner(hubs)
+    killed.kill()
+    (left,) = [hub for hub in hubs if hub is not killed]
+    ready.set()
+    for thread in threads:
+        thread.join(300)
+    assert failures == []
+    until(lambda: left.health()["hubs"][0]["shards"] == [0], 120)
+    killed.start()
+    for run in RUNS:
+        for hub in hubs:
+            until(lambda hub=hub, run=run: points(hub, run) >= BATCHES, 120)
+            (series,) = hub.request("GET", f"/api/runs/{run}/series?key=trainer/loss").json()["series"]
+            assert (points(hub, run), series["total"]) == (BATCHES, BATCHES)
+
+
+def send(run: str, places: list[HubSink], half: threading.Event, ready: threading.Event) -> None:
+    """Send batches in turn to both hubs, some to both, and offer what one does not take to the other."""
+    for seq in range(BATCHES):
+        if seq == BATCHES // 2:
+            half.set()
+        batch = Batch(writer(run), seq, losses([(seq, float(seq))]))
+        taken = 0
+        while not taken:
+            for place in (seq % 2, (seq + 1) % 2):
+                try:
+                    if not taken or seq % 5 == 0:
+                        places[place].write([batch])
+                        taken += 1
+                except Retry:
+                    continue
+        if seq == BATCHES * 3 // 4:
+            assert ready.wait(120)
