@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from stepscope.hub.forwarding import PATH
+from stepscope.hub import forwarding, peers
 from stepscope.hub.page import page_routes
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
@@ -80,8 +80,16 @@ def _own_routes(hub: Hub) -> list[Route]:
         await asyncio.wrap_future(await with_body(request, hub.workers, hub.forwarded.take))
         return json_response({"taken": True})
 
+    async def stored(request: Request) -> Response:
+        """Hear of what another hub on the same store has stored."""
+        hub.forwarded.admit(request.headers)
+        if hub.peers is not None:
+            await with_body(request, hub.workers, hub.peers.hear)
+        return json_response({"heard": True})
+
     return [
-        Route(PATH, forwarded, methods=["POST"]),
+        Route(forwarding.PATH, forwarded, methods=["POST"]),
+        Route(peers.PATH, stored, methods=["POST"]),
         Route("/api/health", health),
         Route("/metrics", metrics),
         Route("/healthz", alive),

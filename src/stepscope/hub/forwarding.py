@@ -130,10 +130,8 @@ class Router:
         connection = self._connections.get(owner.address)
         if connection is None:
             connection = self._connections[owner.address] = self._connect(owner.address)
-        # A hub knows itself by this name, whatever the address at which others reach it.
-        headers = {"host": "localhost", "authorization": f"Bearer {owner.secret}"}
         try:
-            answer = connection.post(PATH, body, headers, _SECONDS)
+            answer = connection.post(PATH, body, owner.headers, _SECONDS)
         except Retry as error:
             raise Retry(f"the hub at {owner.address} does not answer: {error}", after=1.0) from error
         if answer.status != HTTPStatus.OK:

@@ -11,14 +11,16 @@ from typing import Any
 
 from msgspec import structs, to_builtins
 
+from stepscope.hub import forwarding, peers
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
 from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
 from stepscope.hub.diagnosing.thread import Diagnosing
-from stepscope.hub.forwarding import BODY_BYTES, PATH, Forwarded, Router, connector
+from stepscope.hub.forwarding import BODY_BYTES, Forwarded, Router, connector
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake import MEGA, Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
+from stepscope.hub.peers import Peers
 from stepscope.hub.presence import Presence
 from stepscope.hub.receivers.datadog.sockets import Address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
@@ -107,7 +109,7 @@ class Hub:
         )
         self.workers = Workers("body", threads=2, waiting=256)
         """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
-        self.larger_bodies: dict[str, int] = {PATH: BODY_BYTES}
+        self.larger_bodies: dict[str, int] = dict.fromkeys((forwarding.PATH, peers.PATH), BODY_BYTES)
         """Paths of the JSON API with their own body limits."""
         cursors = Cursors(home.folder, SINK)
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
@@ -123,16 +125,7 @@ class Hub:
         self.deleting: list[Callable[[str, int], int]] = []
         self._finish_deletions()
         store.is_deleted = self.edits.covers
-        groups = GroupReader(
-            *((self.intake_reader, self.folder), cursors, self.counters), check=home.check, is_deleted=self.edits.covers
-        )
-        aside = Quarantine(home.home, SINK)
-        router = Router(store, groups.receiver, connector(str(options.tls[0]) if options.tls else None))
-        self.pump = StorePump(
-            *(StoreSink(store if store.ownership is None else router, home.check), groups, aside, self.counters),
-            idle=self.folder.next_due,
-            is_forwarded=router.is_forwarded,
-        )
+        self.pump, router = self._make_pump(cursors)
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
         pause = store.ownership.beat_seconds if store.ownership is not None else 0.0
@@ -144,6 +137,7 @@ class Hub:
         self.pump.listeners.append(self.diagnosing.take)
         self.diagnosing.listeners.append(self.alerting.take_findings)
         self.alerting.on_mark.append(lambda mark: self.diagnosing.announce(mark.run, mark.project))
+        self.peers = self._make_peers()
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
         """Known damage of the store, until the hub restarts."""
@@ -154,10 +148,33 @@ class Hub:
         self.ending: list[Callable[[], object]] = [router.close]
         """Called once before the store closes; its readers have finished when these return."""
         self.intake.written = self.pump.wake
-        self._numbers = SequenceNumbers()
+        self._numbers = SequenceNumbers(_shifted_clock(store.ownership.me.hub) if store.ownership else time.time_ns)
         self._owners = RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()))
         self._began = time.monotonic()
         self._size: tuple[float, int] = (0.0, 0)
+
+    def _make_peers(self) -> Peers | None:
+        """Tell the other hubs what is stored here, and hear of what they store; None where there are no others."""
+        if self.store.ownership is None:
+            return None
+        tls = self.options.tls
+        made = Peers(self.store.ownership, connector(str(tls[0]) if tls else None))
+        made.listeners.append(self.presence.take)
+        self.pump.listeners.append(made.take)
+        self.diagnosing.listeners.append(made.take_findings)
+        return made
+
+    def _make_pump(self, cursors: Cursors) -> tuple[StorePump, Router]:
+        """The pump into the store, through the router where other hubs may have some of its shards."""
+        store, home, tls = self.store, self.home, self.options.tls
+        groups = GroupReader(
+            *((self.intake_reader, self.folder), cursors, self.counters), check=home.check, is_deleted=self.edits.covers
+        )
+        router = Router(store, groups.receiver, connector(str(tls[0]) if tls else None))
+        sink = StoreSink(store if store.ownership is None else router, home.check)
+        aside = Quarantine(home.home, SINK)
+        idle, is_forwarded = self.folder.next_due, router.is_forwarded
+        return StorePump(sink, groups, aside, self.counters, idle=idle, is_forwarded=is_forwarded), router
 
     @property
     def limits(self) -> Limits:
@@ -189,7 +206,8 @@ class Hub:
         self.pump.start()
         self.alerting.start()
         self.diagnosing.start()
-        if self.store.ownership is not None:
+        if self.peers is not None:
+            self.peers.start()
             self.heartbeat.start()
             self._cluster_watch = Periodic(self._look_at_cluster, first=0.0, every=_CLUSTER_SECONDS)
             self._cluster_watch.start()
@@ -213,6 +231,8 @@ class Hub:
         self.heartbeat.stop()
         if self._cluster_watch is not None:
             self._cluster_watch.stop()
+        if self.peers is not None:
+            self.peers.stop()
         _call_once(self.ending)
         self.store.close()
         self.home.close()
@@ -343,6 +363,15 @@ class Hub:
                 held = folder_bytes(self.home.store) if self.store.folder is not None else info(self.engine).bytes
             self._size = (now + _SIZE_SECONDS, held)
         return self._size[1]
+
+
+def _shifted_clock(hub: str) -> Callable[[], int]:
+    """A clock that is up to an hour ahead, for each hub differently.
+
+    Hubs on one store that number the batches of the same client must not begin with the same number.
+    """
+    ahead = int(hub, 16) % 3_600_000 * 1_000_000
+    return lambda: time.time_ns() + ahead
 
 
 def _call_once(calls: list[Callable[[], object]]) -> None:

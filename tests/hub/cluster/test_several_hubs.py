@@ -1,11 +1,13 @@
 """Several hubs on one server: any of them takes and answers everything, and each batch is stored once."""
 
+import http.client
+import json
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepscope.hub.forwarding import PATH
+from stepscope.hub import forwarding, peers
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.hub import Hub, HubSink
@@ -59,10 +61,27 @@ def test_what_one_hub_takes_the_other_shows(hubs: list[RunningHub], until: Until
     assert other.health()["receivers"]["native"]["forwarded"] == 1
 
 
+def test_live_events_reach_every_hub(hubs: list[RunningHub], until: Until) -> None:
+    """A stream of the hub that does not write brings what the other one stored, within a second on a quiet machine."""
+    (other,) = [hub for hub in hubs if hub is not owner(hubs)]
+    connection = http.client.HTTPConnection("127.0.0.1", other.port, timeout=120)
+    connection.request("GET", "/api/live?run=streamed")
+    stream = connection.getresponse()
+    assert stream.readline() != b""
+    for sink in sinks(hubs):
+        sink.write([Batch(writer("streamed"), 0, losses([(7, 1.5)]))])
+    for line in iter(stream.readline, b""):
+        if line.startswith(b"data:") and b"trainer/loss" in line:
+            break
+    assert json.loads(line[5:])["points"]["trainer/loss"]["step"] == [7]
+    connection.close()
+
+
 def test_only_hubs_of_the_store_may_forward(hubs: list[RunningHub]) -> None:
     """A request without the secret, or with another one, is refused."""
     for headers in ({}, {"authorization": "Bearer sst_wrong"}):
-        assert hubs[0].request("POST", PATH, b"\x90", headers).status == 401
+        for path in (forwarding.PATH, peers.PATH):
+            assert hubs[0].request("POST", path, b"\x90", headers).status == 401
 
 
 def test_every_batch_is_stored_once_when_the_writing_hub_is_killed(hubs: list[RunningHub], until: Until) -> None:

@@ -200,6 +200,9 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     lanes: dict[Lane, Workers] = {lane: Workers(lane, **size) for lane, size in _LANES.items()}
     hub.pump.listeners.append(live.take)
     hub.diagnosing.listeners.append(live.take_findings)
+    if hub.peers is not None:
+        hub.peers.listeners.append(live.take)
+        hub.peers.finding_listeners.append(live.take_findings)
     hub.closing += (live.close, lambda: _each(Stop.set, list(stops)))
     hub.ending.append(lambda: _each(Workers.close, lanes.values()))
     hub.larger_bodies |= {each.path: each.most_body for each in ENDPOINTS if each.most_body != limits.small_body}

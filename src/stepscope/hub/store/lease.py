@@ -105,12 +105,12 @@ class Lease:
                 self._write(self._seconds)
 
     def guard(self) -> None:
-        """Raise EngineError, which passes, when the lease is not held or may have expired; asks nobody.
+        """Check again if the lease may have expired since it was renewed; asks nobody before that.
 
-        A process that was stopped for a while finds out here, before it sends anything.
+        A process that was stopped for a while finds out here that it lost the shard, before it sends anything.
         """
         if not self.epoch or self._clock() - self._renewed > self._seconds * (BEATS - 1) / BEATS:
-            raise EngineError(f"the lease on shard {self.shard} was not renewed in time", FENCED)
+            self.check()
 
     def release(self) -> None:
         """Let another hub take the shard at once, if that can be said."""

@@ -30,6 +30,11 @@ class Member:
     left: int = 0
     """Seconds for which it counts as alive."""
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request to it. A hub knows itself as localhost, whatever the address that others use."""
+        return {"host": "localhost", "authorization": f"Bearer {self.secret}"}
+
 
 def this_process(hub: str = "", address: str = "") -> Member:
     """The member that this process is; without an id it is a new one."""

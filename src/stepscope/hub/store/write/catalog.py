@@ -146,8 +146,8 @@ class Catalog:
         """The highest run number of the shard ever assigned; the ledger remembers those of deleted runs."""
         if self._last_run < 0:
             which = f"WHERE {self._shard.condition('runs')}"
-            newest = f"SELECT max(run) AS run FROM runs {which} UNION ALL SELECT max(run) AS run FROM ledger {which}"
-            self._last_run = max(self._engine.query(newest)["run"])
+            parts = [f"SELECT max(run) AS newest FROM {table} {which}" for table in ("runs", "ledger")]
+            self._last_run = max(self._engine.query(" UNION ALL ".join(parts))["newest"])
         return self._last_run
 
     def slot(self, source: Source, key: str, axis: str | None, labels: Labels, instrument: Instrument | None) -> int:
