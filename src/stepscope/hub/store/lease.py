@@ -13,7 +13,7 @@ LEASE_SECONDS = 15
 """How long a hub that does not renew its lease keeps the shard."""
 BEATS = 5
 """A lease is renewed so many times before it would expire; nothing is written in the last part of it."""
-FENCED = 341
+_UNFINISHED = 341
 _TABLE = """(shard UInt32, epoch UInt32, hub String, name String, beat UInt64, until Int64)
     ENGINE = ReplacingMergeTree(beat) ORDER BY (shard, epoch, hub)"""
 NOW = "toInt64(toUnixTimestamp(now()))"
@@ -23,6 +23,13 @@ NOW = "toInt64(toUnixTimestamp(now()))"
 def uptime() -> float:
     """Seconds since this machine started, the time in which it was suspended included where that is known."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Fenced(EngineError):
+    """Another hub has the shard; what is to be written there may be taken later, or by that hub."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, _UNFINISHED)
 
 
 class Holder(NamedTuple):
@@ -84,23 +91,21 @@ class Lease:
             self._write(self._seconds)
         try:
             self.check()
-        except EngineError as error:
-            if error.code != FENCED:
-                raise
+        except Fenced:
             return False
         return True
 
     def check(self) -> None:
-        """Raise EngineError, which passes, unless the store says that this hub has the shard; renew when it is due."""
+        """Raise Fenced unless the store says that this hub has the shard; renew when it is due."""
         if not self.epoch:
-            raise EngineError(f"another hub has shard {self.shard} of the store", FENCED)
+            raise Fenced(f"another hub has shard {self.shard} of the store")
         self._engine.settle(("leases",))
         holder = holders(self._engine, self.shard).get(self.shard)
         with self._lock:
             if holder is None or (holder.epoch, holder.hub) != (self.epoch, self._hub):
                 self.epoch = 0
                 name = "somebody" if holder is None else f"another hub ({holder.name})"
-                raise EngineError(f"{name} took the store over: this hub does not write to shard {self.shard}", FENCED)
+                raise Fenced(f"{name} took the store over: this hub does not write to shard {self.shard}")
             if self._clock() - self._renewed >= self._seconds / BEATS:
                 self._write(self._seconds)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from stepscope.hub.store import lease, literal, schema
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.lease import BEATS, FENCED, LEASE_SECONDS, NOW, Holder, Lease
+from stepscope.hub.store.lease import BEATS, LEASE_SECONDS, NOW, Fenced, Holder, Lease
 from stepscope.model.errors import ConfigError
 
 _TABLE = """(hub String, name String, address String, secret String, beat UInt64, until Int64)
@@ -149,9 +149,6 @@ class Ownership:
 
 def _renew(held: Lease) -> None:
     """Renew a lease, if this hub has it still."""
-    try:
+    with contextlib.suppress(Fenced):
         if held.epoch:
             held.check()
-    except EngineError as error:
-        if error.code != FENCED or held.epoch:
-            raise
