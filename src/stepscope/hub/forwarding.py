@@ -65,25 +65,25 @@ class Router:
     def write_many(self, batches: Sequence[Batch]) -> list[Outcome]:
         """Store or forward batches and return the outcome of each."""
         self._sent.difference_update(batch.key for batch in self._complete)
+        try:
+            owners = self._store.owners({batch.writer.run for batch in batches})
+        except Retry as error:
+            return [error] * len(batches)
         outcomes: list[Outcome] = [None] * len(batches)
         here: list[int] = []
-        away: dict[str, list[int]] = {}
-        owners: dict[str, Member] = {}
+        away: dict[str, tuple[Member, list[int]]] = {}
         for index, batch in enumerate(batches):
+            owner = owners[batch.writer.run]
             if batch.key in self._sent:
                 continue
-            try:
-                owner = self._store.owner_of(batch.writer.run)
-            except Retry as error:
-                outcomes[index] = error
-                continue
-            if owner is None:
+            if isinstance(owner, Retry):
+                outcomes[index] = owner
+            elif owner is None:
                 here.append(index)
             else:
-                owners[owner.hub] = owner
-                away.setdefault(owner.hub, []).append(index)
-        for hub, indices in away.items():
-            self._forward(owners[hub], indices, batches, outcomes)
+                away.setdefault(owner.hub, (owner, []))[1].append(index)
+        for member, indices in away.values():
+            self._forward(member, indices, batches, outcomes)
         found = self._store.write_many([batches[index] for index in here]) if here else []
         for index, outcome in zip(here, found, strict=True):
             outcomes[index] = outcome
@@ -167,9 +167,8 @@ class Forwarded:
             runs = {_heads(each).writer.run for each in packed}
         except (ValueError, RecursionError):
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "these are not packed batches")) from None
-        for run in runs:
-            if self._store.owner_of(run) is not None:
-                raise Retry("another hub writes to the shard of this run", after=0.5)
+        if any(owner is not None for owner in self._store.owners(runs).values()):
+            raise Retry("another hub writes to the shard of this run", after=0.5)
         return self._intake.submit(packed)
 
 

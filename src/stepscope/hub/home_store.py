@@ -77,7 +77,7 @@ def held(where: str, hub: str, *, must_exist: bool) -> Iterator[Store]:
     """Hold the store of a home folder or at an address, which no hub may have open."""
     with contextlib.ExitStack() as undo:
         if address.is_address(where):
-            store = open_server(where, hub=hub)
+            store = open_server(where, member=this_process(hub))
         else:
             home = Path(where).expanduser().absolute()
             if must_exist and not (home / "hub" / "store").is_dir():

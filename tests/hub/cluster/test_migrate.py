@@ -18,6 +18,7 @@ from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.store import migration
 from stepscope.hub.store.fingerprint import COPIED, TOTALS
+from stepscope.hub.store.ownership import this_process
 from stepscope.hub.store.run_catalog import list_runs, run_number
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
@@ -156,7 +157,7 @@ class TestRefusals:
         assert main(["store", "migrate", str(home), database]) == 2
         assert "has" in capsys.readouterr().err
         running.close()
-        other = open_server(database, hub="b" * 16)
+        other = open_server(database, member=this_process("b" * 16))
         assert main(["store", "migrate", str(home), database]) == 2
         assert "another hub" in capsys.readouterr().err
         other.close()

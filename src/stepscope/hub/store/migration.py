@@ -1,7 +1,7 @@
 """Copies a store to another engine, run by run and table by table; what is there already is not copied again."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,8 @@ from stepscope.hub.store.fingerprint import (
     fingerprints,
     of_runs,
 )
-from stepscope.hub.store.store import Committer, Store
+from stepscope.hub.store.store import Store
+from stepscope.hub.store.write.recovery import rebuild_totals
 from stepscope.model.errors import ConfigError
 
 PIECE = 50_000
@@ -164,13 +165,9 @@ def _total(source: Store, target: Store, report: Report) -> TableResult:
             f"SELECT DISTINCT series FROM {table} WHERE {of_runs(table, portion)}" for table in ("metrics", TOTALS)
         ]
         series = {number for answer in target.engine.query_many(asked) for number in answer["series"]}
-        target.change(partial(_rebuild, sorted(series)))
+        target.change(partial(rebuild_totals, target.engine, sorted(series)), portion)
     report(TOTALS, total, total)
     return TableResult(TOTALS, total, sum(wanted[run].rows for run in runs if run in wanted))
-
-
-def _rebuild(series: Sequence[int], committer: Committer) -> None:
-    committer.rebuild_totals(series)
 
 
 def _difference(source: Store, target: Store, table: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from stepscope.hub.store import lease, literal, schema
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.lease import BEATS, LEASE_SECONDS, NOW, Fenced, Holder, Lease
-from stepscope.model.errors import ConfigError
+from stepscope.model.errors import ConfigError, Retry
 
 _TABLE = """(hub String, name String, address String, secret String, beat UInt64, until Int64)
     ENGINE = ReplacingMergeTree(beat) ORDER BY hub"""
@@ -101,12 +101,15 @@ class Ownership:
         """The hubs that are alive, by id."""
         return [each for _, each in sorted(self._members.items()) if each.left > 0]
 
-    def owner(self, shard: int) -> Member | None:
-        """The hub that has a shard, as last read; None when none is known to be alive."""
-        held = self._holders.get(shard)
-        if held is None or held.left <= 0:
+    def writer(self, shard: int) -> Member | Retry | None:
+        """The hub that writes to a shard, as last read: None for this one, Retry when none is known to be alive."""
+        if self.leases[shard].epoch:
             return None
-        return self._members.get(held.hub)
+        held = self._holders.get(shard)
+        owner = self._members.get(held.hub) if held is not None and held.left > 0 else None
+        if owner is None or owner.hub == self.me.hub:
+            return Retry(f"no hub writes to shard {shard} of the store at present", after=1.0)
+        return owner
 
     def describe(self) -> list[dict[str, Any]]:
         """The hubs that are alive and the shards of each, for health."""

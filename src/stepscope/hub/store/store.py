@@ -13,7 +13,7 @@ from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.folder import Folder, full_disk
 from stepscope.hub.store.lease import Lease
 from stepscope.hub.store.ownership import Member, Ownership, this_process
-from stepscope.hub.store.shards import WHOLE, Shard, shard_of
+from stepscope.hub.store.shards import WHOLE, Placement, Shard
 from stepscope.hub.store.write import ledger as books
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.group import UNFIT, Built, build, portions
@@ -212,6 +212,7 @@ class Store:
         self._committers = [
             Committer(engine, clock, Shard(index, engine.shards), lease) for index, lease in enumerate(leases)
         ]
+        self._placement = Placement(engine)
         self._lock = threading.Lock()
         for index in self._held():
             self._committers[index].recover_if_needed()
@@ -247,9 +248,13 @@ class Store:
         """Store batches, those of each shard in commits of their own: only an insert into one server is atomic."""
         if self.engine.shards == 1:
             return self._committers[0].write(batches)
+        try:
+            shards = self._placement.find(batch.writer.run for batch in batches)
+        except Retry as error:
+            return [error] * len(batches)
         parts: dict[int, list[int]] = {}
         for index, batch in enumerate(batches):
-            parts.setdefault(shard_of(batch.writer.run, self.engine.shards), []).append(index)
+            parts.setdefault(shards[batch.writer.run], []).append(index)
         outcomes: list[Outcome] = [Retry("a part of the group", after=0.0)] * len(batches)
         for done, (shard, indices) in enumerate(parts.items()):
             try:
@@ -281,17 +286,22 @@ class Store:
         """Return whether this process writes the records of a run, by its number."""
         return number % self.engine.shards in self._held()
 
-    def owner_of(self, run: str) -> Member | None:
-        """The hub that writes the records of a run; None when this one does. Retry when no hub is known to."""
+    def owners(self, runs: Iterable[str]) -> "dict[str, Member | Retry | None]":
+        """The hub that writes the records of each run: None for this one, Retry when none is known to.
+
+        Raises Retry when the store does not say where the runs are.
+        """
         if self.ownership is None:
-            return None
-        shard = shard_of(run, self.engine.shards)
-        if self.ownership.leases[shard].epoch:
-            return None
-        owner = self.ownership.owner(shard)
-        if owner is None or owner.hub == self.ownership.me.hub:
-            raise Retry(f"no hub writes to shard {shard} of the store at present", after=1.0)
-        return owner
+            return dict.fromkeys(runs)
+        found = self._placement.find(runs)
+        by_shard = {shard: self.ownership.writer(shard) for shard in set(found.values())}
+        return {run: by_shard[shard] for run, shard in found.items()}
+
+    def renew(self) -> None:
+        """Keep the shards of a process that does not call `beat`; EngineError when it lost one."""
+        with self._lock:
+            for shard in self._held():
+                self._committers[shard].check()
 
     @property
     def created(self) -> int:

@@ -78,7 +78,7 @@ class Recovery:
         """
         late = f"{which} AND {self._shard.condition('metrics')}"
         touched = self._engine.query(f"SELECT DISTINCT series FROM metrics WHERE {late}")["series"]
-        self.rebuild_totals(touched, f"NOT ({which})", guard)
+        rebuild_totals(self._engine, touched, f"NOT ({which})", guard)
         for table in (*also, *FACTS):
             late = f"{which} AND {self._shard.condition(table)}"
             if self._count(table, late):
@@ -90,16 +90,17 @@ class Recovery:
     def _count(self, table: str, condition: str) -> int:
         return int(self._engine.query(f"SELECT count() AS found FROM {table} WHERE {condition}").one("found"))
 
-    def rebuild_totals(self, series: Sequence[int], condition: str, guard: Callable[[], None]) -> None:
-        """Compute the totals of these series again from the points that meet a condition."""
-        for chunk in _chunks(series, _CHUNK):
-            among = f"series IN {literal.integers(chunk)}"
-            guard()
-            self._engine.execute(f"ALTER TABLE totals DELETE WHERE {among}")
-            points = f"{_AS_TOTALS} WHERE {among} AND {condition}"
-            self._engine.execute(
-                f"INSERT INTO totals SELECT series, attempt, {FOLD} FROM ({points}) GROUP BY series, attempt"
-            )
+
+def rebuild_totals(
+    engine: Engine, series: Sequence[int], condition: str = "1", guard: Callable[[], None] = lambda: None
+) -> None:
+    """Compute the totals of these series again from the points that meet a condition."""
+    for chunk in _chunks(series, _CHUNK):
+        among = f"series IN {literal.integers(chunk)}"
+        guard()
+        engine.execute(f"ALTER TABLE totals DELETE WHERE {among}")
+        points = f"{_AS_TOTALS} WHERE {among} AND {condition}"
+        engine.execute(f"INSERT INTO totals SELECT series, attempt, {FOLD} FROM ({points}) GROUP BY series, attempt")
 
 
 def _chunks(values: Sequence[int], size: int) -> Iterable[Sequence[int]]:
