@@ -22,7 +22,7 @@ from stepscope.hub.store.fingerprint import (
     of_runs,
 )
 from stepscope.hub.store.store import Store
-from stepscope.hub.store.write.recovery import rebuild_totals
+from stepscope.hub.store.write.recovery import forget_aborted, rebuild_totals
 from stepscope.model.errors import ConfigError
 
 PIECE = 50_000
@@ -87,6 +87,7 @@ def migrate(source: Store, target: Store, name: str, report: Report = lambda tab
     ConfigError when the target holds something else than an earlier attempt of the same, or differs in the end.
     """
     _begin(target, name)
+    forget_aborted(target.engine)
     results = [_copy(source, target, table, report) for table in COPIED]
     target.engine.settle(COPIED)
     results.append(_total(source, target, report))

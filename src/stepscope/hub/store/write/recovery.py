@@ -15,6 +15,8 @@ _MOST_ABORTED = 200
 """So many aborted commits are looked for, the newest ones."""
 _TABLE = "(shard UInt32, commit UInt32, time Int64) ENGINE = MergeTree ORDER BY (shard, commit)"
 
+_EXISTS = "SELECT count() AS found FROM system.tables WHERE database = currentDatabase() AND name = 'aborted'"
+
 _AS_TOTALS = """SELECT series, attempt, toUInt64(1) AS points,
     toUInt8(isNaN(value) + 2 * (isInfinite(value) AND value > 0) + 4 * (isInfinite(value) AND value < 0)) AS flags,
     step AS first_step, step AS last_step, time AS first_time, time AS last_time,
@@ -89,6 +91,12 @@ class Recovery:
 
     def _count(self, table: str, condition: str) -> int:
         return int(self._engine.query(f"SELECT count() AS found FROM {table} WHERE {condition}").one("found"))
+
+
+def forget_aborted(engine: Engine) -> None:
+    """Let every commit number be used again, in a store that is about to get the commits of another one."""
+    if engine.query(_EXISTS).one("found"):
+        engine.execute("ALTER TABLE aborted DELETE WHERE commit >= 0")
 
 
 def rebuild_totals(
