@@ -44,9 +44,13 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run(capsys, "check", *home, code=1)
     assert "alerts.yaml:2:43: when: 'five' is not a condition: write `> 5`" in said
     other = tmp_path / "other.yaml"
-    other.write_text("notifiers: {a: {webhook: {url: nowhere}}}")
+    other.write_text("notifiers:\n  a: {webhook: {url: nowhere}}")
     (found,) = json.loads(run(capsys, "check", str(other), "--json", code=1))
-    assert found["mistake"]["message"] == "notifier a: url must be http://HOST/... or https://HOST/..."
+    wrong = found["mistake"]
+    assert wrong["message"] == "notifier a: url must be http://HOST/... or https://HOST/..."
+    assert (wrong["line"], wrong["column"]) == (2, 6)
+    other.write_text("notifiers:\n  a: {webhok: {}}")
+    assert "other.yaml:2:6: unknown notifier 'webhok'" in run(capsys, "check", str(other), code=1)
 
 
 def test_tests_of_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,8 @@ class Rules(msgspec.Struct, frozen=True):
     rules: tuple[Compiled, ...] = ()
     notifiers: Mapping[str, Mapping[str, Any]] = {}
     tests: tuple[RuleTest, ...] = ()
+    places: Mapping[str, tuple[int, int]] = {}
+    """The line and column of each notifier."""
 
 
 def parse(text: str, source: str = "", notifiers: Iterable[str] = ()) -> Rules:
@@ -88,24 +90,27 @@ def _checked(document: Document[RuleFile], source: str, notifiers: Iterable[str]
         if len(kind) != 1 or not isinstance(next(iter(kind.values())), (dict, type(None))):
             message = "a notifier is one kind with its options, such as {webhook: {url: https://...}}"
             raise document.mistake(message, f"$.notifiers.{name}")
-    return Rules(tuple(compiled), file.notifiers, tuple(file.tests))
+    places = {name: document.place(f"$.notifiers.{name}") for name in file.notifiers}
+    return Rules(tuple(compiled), file.notifiers, tuple(file.tests), places)
 
 
 def with_packs(texts: Iterable[tuple[str, str]]) -> Rules:
     """Parse (source, text) pairs, later ones overriding earlier ones, and add the packs that none disables."""
     rules: dict[str, Compiled] = {}
     notifiers: dict[str, Mapping[str, Any]] = {}
+    places: dict[str, tuple[int, int]] = {}
     packs = dict.fromkeys(PACKS, True)
     for source, text in texts:
         document = _read(text)
         found = _checked(document, source, notifiers)
         rules |= {rule.name: rule for rule in found.rules}
         notifiers |= found.notifiers
+        places |= found.places
         packs |= document.value.packs
     for name, wanted in packs.items():
         for rule in pack_rules(name) if wanted else ():
             rules.setdefault(rule.name, rule)
-    return Rules(tuple(rules.values()), notifiers)
+    return Rules(tuple(rules.values()), notifiers, places=places)
 
 
 __all__ = ["LONGEST", "NAME", "Mistake", "Rules", "from_python", "parse", "parse_tests", "with_packs"]

@@ -69,7 +69,10 @@ def _checked(path: Path) -> dict[str, Any]:
     try:
         rules = _rules_of(path)
         for name, given in rules.notifiers.items():
-            registry.read(name, given)
+            try:
+                registry.read(name, given)
+            except ConfigError as error:
+                raise Mistake(str(error), *rules.places.get(name, (1, 1))) from None
     except Mistake as error:
         mistake = {"line": error.line, "column": error.column, "message": str(error)}
     except ConfigError as error:

@@ -32,7 +32,11 @@ class Document(Generic[Kind]):
 
     def mistake(self, message: str, path: str) -> Mistake:
         """A mistake in the part at a path such as `$.charts[2].keys`, or in its parent if it does not exist."""
-        return Mistake(message, *_place(_find(self._node, path).start_mark))
+        return Mistake(message, *self.place(path))
+
+    def place(self, path: str) -> tuple[int, int]:
+        """The line and column of a part, or of its parent if it does not exist."""
+        return _place(_find(self._node, path).start_mark)
 
 
 def read(text: str, kind: type[Kind], *, longest: int, what: str, example: str) -> Document[Kind]:

@@ -74,7 +74,7 @@ class RuleFiles:
             try:
                 notifiers[name] = registry.read(name, given)
             except ConfigError as error:
-                mistakes.append(FileMistake(NAME, 1, 1, str(error)))
+                mistakes.append(FileMistake(NAME, *rules.places.get(name, (1, 1)), str(error)))
         return Loaded(rules, notifiers, mistakes)
 
     def check(self, text: str) -> Rules:
