@@ -68,6 +68,7 @@ def test_the_hubs_name_every_server(compose: dict[str, Any]) -> None:
     from stepscope.hub.store.address import parse
 
     for name in ("hub-0", "hub-1"):
+        assert compose["services"][name]["command"] == ["--advertise", f"http://{name}:4318"]
         text = compose["services"][name]["environment"]["STEPSCOPE_STORE"]
         store = parse(text.replace("${CLICKHOUSE_PASSWORD:?}", "a").replace("${READER_PASSWORD:?}", "b"))
         assert {host for host, _ in store.hosts} == {each for each in compose["services"] if "clickhouse-" in each}
