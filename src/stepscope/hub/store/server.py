@@ -94,19 +94,17 @@ class Server:
         return made is not None and bool(session.query(dialect.tables(*made)).one("found"))
 
     def _run(self, session: Session, sql: str) -> None:
-        """Run a statement of a cluster; servers that are away run it when they are back.
+        """Run a statement; servers of a cluster that are away run it when they are back.
 
         A column that an upgrade, cut short, or another hub has added is no error.
         """
+        some_away = " ON CLUSTER " in sql and not all(map(self._answers, self._address.hosts))
         try:
-            session.execute(sql, {} if self._all_answer() else _WITHOUT_SOME)
+            session.execute(sql, _WITHOUT_SOME if some_away else {})
         except EngineError as error:
             added = " ADD COLUMN " in sql and "already exists" in error.cause
             if not (added or dialect.is_queued(error)):
                 raise
-
-    def _all_answer(self) -> bool:
-        return all(map(self._answers, self._address.hosts))
 
     def _wait_for(self, session: Session, table: str) -> None:
         """Wait until the mutations of a table are done; an old server has no setting for that."""
