@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,6 +159,13 @@ def test_notifications_reach_a_server(open_hub: Callable[..., Alerting], clock: 
     again.stop(30.0)
     assert len(server.received) == 1
     server.stop()
+
+
+def test_marks_are_read_while_alerts_are_evaluated(open_hub: Callable[..., Alerting]) -> None:
+    """A list of findings does not wait for rules."""
+    alerting = open_hub(RULES)
+    with alerting._lock, ThreadPoolExecutor() as pool:
+        assert pool.submit(alerting.expected).result(timeout=60) == []
 
 
 def test_silences_and_marks(open_hub: Callable[..., Alerting], clock: Clock) -> None:
