@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.hub.conftest import StartHub
-from tests.hub.receivers.wandb.conftest import KEY, points, wait_state
+from tests.hub.receivers.wandb.conftest import KEY, points, sql, wait_state
 from tests.hub.test_connections import wait_for
 from tests.imports.clients import PYTHON
 
@@ -22,7 +22,7 @@ run.finish()
 
 
 def test_a_killed_hub_loses_and_doubles_nothing(start_hub: StartHub, tmp_path: Path) -> None:
-    """Values logged before, during and after the outage are stored once, and the run finishes."""
+    """Values logged before and during outages, and while lines flow, are stored once, and the run finishes."""
     if not PYTHON.exists():
         pytest.skip("wandb is not installed (make setup CI=true)")
     hub = start_hub()
@@ -37,16 +37,26 @@ def test_a_killed_hub_loses_and_doubles_nothing(start_hub: StartHub, tmp_path: P
         script.stdin.write(f"{first}\n")
         script.stdin.flush()
 
+    def has(least: int) -> bool:
+        return hub.request("GET", "/api/runs/outage").status == 200 and len(points(hub, "outage")) >= least
+
     try:
         log(0)
-        wait_for(lambda: hub.request("GET", "/api/runs/outage").status == 200 and len(points(hub, "outage")) == 50)
+        wait_for(lambda: has(50))
         hub.kill()
         log(50)
         hub.start()
-        log(100)
+        for first in range(100, 400, 50):
+            log(first)
+        wait_for(lambda: has(51))  # more lines are on their way, or journaled and not stored
+        hub.kill()
+        hub.start()
+        log(400)
         script.stdin.close()
         assert script.wait(120) == 0
     finally:
         script.kill()
     wait_state(hub, "outage", "finished")
-    assert points(hub, "outage") == {("loss", "", step): step / 3 for step in range(150)}
+    assert points(hub, "outage") == {("loss", "", step): step / 3 for step in range(450)}
+    joined = "FROM metrics AS m INNER JOIN series AS s ON s.series = m.series WHERE s.key = 'loss'"
+    assert sql(hub, f"SELECT count() {joined}") == [[450]]
