@@ -133,7 +133,7 @@ class Scrubber:
             size += max([len(name or "") for name in names], default=0)
         if size > self._limits.text:
             return False
-        attrs = {id(metric.attrs): metric.attrs for metric in metrics}
+        attrs = {id(metric.attrs): metric.attrs for metric in metrics if metric.attrs}
         return all(self._is_harmless(each) for each in attrs.values())
 
     def _is_known(self, metric: Metric, known: set[str] | None) -> bool:

@@ -231,6 +231,23 @@ def test_filters_and_order_of_runs(hub: RunningHub) -> None:
     assert ask(hub, query, filters="{}", order="")["project"]["runs"]["pageInfo"]["hasNextPage"] is True
 
 
+def test_half_a_surrogate_pair_poisons_no_run(hub: RunningHub) -> None:
+    """A text that UTF-8 cannot encode becomes one that it can, wherever it is, and the run takes lines after it."""
+    half = "\\ud800"
+    described = f'name: "half", modelName: "p", notes: "{half}", tags: ["{half}"], displayName: $text, config: $config'
+    upsert = f"mutation M($text: String, $config: String) {{ upsertBucket(input: {{{described}}}) {{ inserted }} }}"
+    ask(hub, upsert, text="\ud800", config=json.dumps({"a": {"value": "\ud800"}}))
+    files = 'createRunFiles(input: {runName: "half", projectName: "p", entityName: $text, files: [$text]}) { runID }'
+    ask(hub, f"mutation M($text: String) {{ {files} }}", text="\ud800")
+    made = 'projectName: "p", artifactTypeName: "t", artifactCollectionName: $text, digest: "d", runName: $text'
+    ask(
+        hub, f"mutation M($text: String) {{ createArtifact(input: {{{made}}}) {{ artifact {{ id }} }} }}", text="\ud800"
+    )
+    assert stream(hub, "half", files=block(0, 0, 1)).status == 200
+    assert steps(hub, "half", 2) == [0, 1]
+    assert hub.request("GET", "/api/runs/half").json()["config"] == {"a": "?"}
+
+
 def test_fuzzed_requests_get_no_failure(hub: RunningHub) -> None:
     """Whatever is changed in requests of clients, the answer is no 5xx, and the next good request is taken."""
     chance = random.Random(int(os.environ.get("STEPSCOPE_TEST_FUZZ_SEED", "1")))

@@ -15,6 +15,7 @@ from stepscope.hub.receivers.wandb.artifacts import (
     hex_digest,
 )
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, Node
+from stepscope.hub.receivers.wandb.json_values import read_json
 from stepscope.hub.receivers.wandb.links import Links
 from stepscope.hub.receivers.wandb.node_ids import read_id, write_id
 from stepscope.hub.receivers.wandb.operations import Caller, project_node
@@ -330,7 +331,7 @@ def _call(call: Callable[[Given, Caller], Any], caller: Caller) -> Callable[[Giv
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = read_json(text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

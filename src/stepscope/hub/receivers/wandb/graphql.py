@@ -1,10 +1,11 @@
 """The part of GraphQL that W&B clients use: operations, variables, aliases, fragments, @include and @skip."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from stepscope.hub.receivers.wandb.json_values import read_json
 
 MOST_TOKENS = 20_000
 DEEPEST = 40
@@ -230,7 +231,7 @@ def _scalar(kind: str, text: str) -> Any:
     if kind not in ("int", "float", "text"):
         raise GraphQLError(f"syntax error: expected a value, found {text or 'the end'!r}")
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         raise GraphQLError(f"{text[:40]!r} is not a value") from None
 

@@ -1,6 +1,5 @@
 """Streamed lines as records: history, system metrics and console."""
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope.hub.receivers.wandb.json_values import read_json
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Event, Log, Metric, Record
 from stepscope.wire.wandb_rows import Definition, as_step, machine_values, nanoseconds, parts_by_axis, split_row
@@ -47,7 +47,7 @@ class Decoded:
 def read_rows(lines: Sequence[str]) -> list[dict[str, Any] | None]:
     """Parse JSON lines, also with bare NaN and Infinity; None for a line that is not an object."""
     whole = f"[{','.join(lines)}]"  # a single call is several times faster than one for each line
-    for parse in (_parse, json.loads):
+    for parse in (_parse, read_json):
         try:
             found = parse(whole)
         except (ValueError, RecursionError):  # msgspec's are ValueErrors, too
@@ -60,7 +60,7 @@ def read_rows(lines: Sequence[str]) -> list[dict[str, Any] | None]:
 def read_row(line: str) -> dict[str, Any] | None:
     """Parse one line; None when it is not an object."""
     try:
-        found = json.loads(line)
+        found = read_json(line)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

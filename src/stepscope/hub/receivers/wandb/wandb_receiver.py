@@ -22,6 +22,7 @@ from stepscope.hub.receivers.wandb.artifacts import Artifacts
 from stepscope.hub.receivers.wandb.file_stream import FileStream
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, execute, parse
 from stepscope.hub.receivers.wandb.introspection import with_types
+from stepscope.hub.receivers.wandb.json_values import read_json
 from stepscope.hub.receivers.wandb.operations import ENTITY, Caller, RunOperations
 from stepscope.hub.receivers.wandb.run_queries import RunQueries
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns
@@ -181,7 +182,7 @@ class Wandb:
 
     def _read(self, data: bytes) -> tuple[str, Mapping[str, Any], str | None]:
         try:
-            found = json.loads(data)
+            found = read_json(data)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("query"), str):
