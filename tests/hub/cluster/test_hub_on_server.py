@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.hub.store import maintenance
 from stepscope.hub.store.address import parse
-from stepscope.hub.store.engine import EngineError
+from stepscope.hub.store.columns import Block
+from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.lease import Lease, holders, prepare
 from stepscope.hub.store.ownership import this_process
+from stepscope.hub.store.run_catalog import list_runs
 from stepscope.hub.store.server import Server
-from stepscope.hub.store.store import open_server
+from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
-from stepscope.testing.stores import losses, writer
+from stepscope.testing.stores import floats, line, losses, writer
 from tests.hub import otlp_bodies as bodies
 from tests.hub.cluster.conftest import PASSWORD
 from tests.hub.conftest import PACKAGE, StartHub
@@ -74,6 +77,24 @@ def test_commands_use_the_same_store(own_server: ServerProcess, tmp_path: Path) 
     assert '"points": 1' in found.stdout or '"points":1' in found.stdout, found.stderr
 
 
+class LateLedger:
+    """An engine whose entry in the ledger arrives after another process took the store over."""
+
+    def __init__(self, engine: Engine, take_over: Callable[[], Store]) -> None:
+        self._engine = engine
+        self._take_over = take_over
+        self.opened: list[Store] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def insert(self, table: str, block: Block) -> None:
+        """Insert; everything of the commit arrives late."""
+        if not self.opened:
+            self.opened.append(self._take_over())
+        self._engine.insert(table, block)
+
+
 class TestLease:
     def test_a_hub_that_lost_the_store_writes_nothing_more(self, database: str) -> None:
         """A zombie: its place was taken while it hung; the other's rows stay, its own wait."""
@@ -88,6 +109,23 @@ class TestLease:
         zombie.close()
         later.write(Batch(writer("r"), 2, losses([(3, 3.0)])))
         assert sorted(later.engine.query("SELECT step FROM metrics")["step"]) == [1, 2, 3]
+        later.close()
+
+    def test_a_commit_that_ends_after_the_store_was_taken_over_does_not_count(self, database: str) -> None:
+        """Its rows and its ledger entry arrive late; the batch is stored again by the new writer, and is there once."""
+        zombie = open_server(database, member=this_process("f" * 16))
+        late = LateLedger(zombie.engine, lambda: open_server(database, member=this_process("f" * 16)))
+        zombie._committers[0]._engine = late  # type: ignore[assignment]
+        batch = Batch(writer("late"), 0, losses([(1, 1.0), (2, 2.0)]))
+        with pytest.raises(Retry, match="took the store over"):
+            zombie.write(batch)
+        (later,) = late.opened
+        assert later.write_many([batch]) == [None]
+        later._committers[0]._recovery.sweep(lambda: None)
+        found = list_runs(later.engine, ids=["late"])[0]
+        assert (found.counts["points"], floats(line(later, "late"))) == (2, [1.0, 2.0])
+        assert maintenance.check(later.engine) == []
+        zombie.close()
         later.close()
 
     def test_another_hub_waits_for_the_end_of_the_lease(self, database: str) -> None:
