@@ -99,8 +99,9 @@ export function Matrix({ label, focus, children }) {
     // The cell goes beside the names, so that no number is cut; again when the fonts have changed the widths.
     const place = () => {
       const box = ref.current,
-        cell = box?.querySelector("td.cause, td.odd-3, td.at, td.odd-2");
-      if (cell) box.scrollLeft = cell.offsetLeft - box.querySelector("tbody th").offsetWidth;
+        cell = box?.querySelector("td.cause, td.odd-3, td.at, td.odd-2"),
+        head = box?.querySelector("tbody th");
+      if (cell) box.scrollLeft += cell.getBoundingClientRect().left - head.getBoundingClientRect().right;
     };
     place();
     document.fonts.ready.then(place);
