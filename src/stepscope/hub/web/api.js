@@ -111,29 +111,32 @@ export async function ask(url, options) {
  * @returns {() => void}
  */
 export function live(params, on) {
-  let source = null,
-    ended = false,
+  /** @type {EventSource | null} */
+  let source = null;
+  /** @type {string | null} */
+  let cursor = null;
+  let ended = false,
     timer = 0,
-    cursor = null,
     wait = 1000;
   const names = ["hello", "records", "runs", "gap", "beat"];
 
   function open() {
     clearTimeout(timer);
     if (ended || source) return;
-    source = new EventSource(address("live", { ...params, cursor }));
-    source.onopen = () => {
+    const opened = new EventSource(address("live", { ...params, cursor }));
+    source = opened;
+    opened.onopen = () => {
       wait = 1000;
       on.state?.("open");
     };
     // The browser would come back with the cursor of this address; we come back with the latest.
-    source.onerror = () => {
+    opened.onerror = () => {
       on.state?.("lost");
       dispatchEvent(new CustomEvent("stepscope:lost"));
       again();
     };
     for (const name of names) {
-      source.addEventListener(name, (event) => {
+      opened.addEventListener(name, (event) => {
         if (event.lastEventId) cursor = event.lastEventId;
         const data = event.data.includes('"attrs":') ? readExactly(event.data) : JSON.parse(event.data);
         if (name === "hello") cursor ??= data.cursor;

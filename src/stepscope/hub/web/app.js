@@ -42,18 +42,18 @@ function App() {
 
 function skip(event) {
   event.preventDefault();
-  document.getElementById("main").focus();
+  document.getElementById("main")?.focus();
 }
 
 function Header({ view }) {
   const [theme, setTheme] = useTheme();
   const here = view?.within || view?.name;
-  const nav = useRef(null);
+  const nav = useRef(/** @type {HTMLElement | null} */ (null));
   useLayoutEffect(() => {
     // On a narrow screen the views do not all fit; the present one is in sight.
     const bar = nav.current,
-      link = bar.querySelector("[aria-current]");
-    if (link) bar.scrollLeft = link.offsetLeft - bar.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
+      link = /** @type {HTMLElement | null | undefined} */ (bar?.querySelector("[aria-current]"));
+    if (bar && link) bar.scrollLeft = link.offsetLeft - bar.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
   }, [here]);
   return html`<header class="top">
     <a class="brand" href=${href("runs")}><img src=${ICON} alt="" width="20" height="20" /><span>Stepscope</span></a>
@@ -70,7 +70,7 @@ function Header({ view }) {
 
 function Outlet({ view, parts, query }) {
   const [module, setModule] = useState(loaded.get(view.name) || null);
-  const [failed, setFailed] = useState(null);
+  const [failed, setFailed] = useState(/** @type {Error | null} */ (null));
   const [broken, repair] = useErrorBoundary((error) => console.error(error));
   const about = useRunName(view.name === "compare" ? "" : query.get("run"));
   useEffect(() => {
@@ -147,4 +147,4 @@ function Door() {
 }
 
 if (!location.hash) go(href("runs"), { replace: true });
-render(html`<${App} />`, document.getElementById("app"));
+render(html`<${App} />`, document.getElementById("app") ?? document.body);

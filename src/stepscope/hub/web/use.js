@@ -15,6 +15,7 @@ const RETURN_MS = 2000,
  * @returns {{ value: T | undefined, error: any, loading: boolean, again: () => void, set: (change: any) => void }}
  */
 export function useAsk(ask, deps) {
+  /** @type {[{ value: T | undefined, error: any, loading: boolean }, (next: any) => void]} */
   const [state, setState] = useState({ value: undefined, error: null, loading: true });
   const [turn, setTurn] = useState(0);
   useEffect(() => {
@@ -103,10 +104,11 @@ export function useLive(params, on, deps) {
  * @returns {[import("preact").RefObject<any>, { width: number, height: number }]}
  */
 export function useSize() {
-  const ref = useRef(null);
+  const ref = useRef(/** @type {HTMLElement | null} */ (null));
   const [size, setSize] = useState({ width: 0, height: 0 });
   useLayoutEffect(() => {
     const element = ref.current;
+    if (!element) return undefined;
     const measure = () =>
       setSize((old) => {
         const width = element.clientWidth,
@@ -157,7 +159,7 @@ export function useKept(name, fallback) {
 
 export function kept(name, fallback) {
   try {
-    return JSON.parse(localStorage.getItem("stepscope." + name)) ?? fallback;
+    return JSON.parse(localStorage.getItem("stepscope." + name) ?? "null") ?? fallback;
   } catch {
     return fallback;
   }

@@ -10,10 +10,10 @@ import { belowLog, sayX } from "./scales.js";
 // `source` gives lines: watch(told) -> stop, and read() -> { lines, loading, error, superseded, unit }.
 // `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover }.
 export function ChartCard({ title, hint, source, look, on, group, pinned, onPin, wide, onWide, empty }) {
-  const card = useRef(null),
-    place = useRef(null),
-    plot = useRef(null),
-    readout = useRef(null);
+  const card = useRef(/** @type {HTMLElement | null} */ (null)),
+    place = useRef(/** @type {HTMLElement | null} */ (null)),
+    plot = useRef(/** @type {Plot | null} */ (null)),
+    readout = useRef(/** @type {HTMLElement | null} */ (null));
   const [near, setNear] = useState(false);
   const [state, setState] = useState(() => ({ ...source.read(), n: 0 }));
   const latest = useRef({ look, on });
@@ -54,10 +54,11 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
       pick: (mark) => latest.current.on.pick?.(mark, plot.current),
       hover: (mark) => say(mark),
     };
-    plot.current = new Plot(place.current, what(), through, group);
-    plot.current.show(what());
+    const made = new Plot(place.current, what(), through, group);
+    plot.current = made;
+    made.show(what());
     return () => {
-      plot.current.destroy();
+      made.destroy();
       plot.current = null;
     };
   }, [near, look.log, look.kind, group]);
@@ -73,7 +74,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
     const text = readout.current;
     if (!text) return;
     text.textContent = mark ? words(mark, plot.current, latest.current.look) : "";
-    card.current.classList.toggle("attended", !!mark);
+    card.current?.classList.toggle("attended", !!mark);
   }
 
   function keys(event) {
@@ -90,6 +91,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
   }
 
   function magnify(factor) {
+    if (!plot.current) return;
     const [low, high] = plot.current.rangeOfX();
     const middle = plot.current.mark?.x ?? (low + high) / 2,
       half = ((high - low) * factor) / 2;

@@ -7,6 +7,18 @@ export const NAN = 1,
   MINUS = 4;
 
 export class Marks {
+  /** @type {number[]} */ x = [];
+  /** @type {number[]} */ last = [];
+  /** @type {(number | null)[]} */ low = [];
+  /** @type {(number | null)[]} */ high = [];
+  /** @type {(number | null)[]} */ mid = [];
+  /** @type {number[]} */ sum = [];
+  /** @type {number[]} */ good = [];
+  /** @type {number[]} */ count = [];
+  /** @type {number[]} */ flags = [];
+  /** @type {(number | null)[]} */ lowRank = [];
+  /** @type {(number | null)[]} */ highRank = [];
+
   constructor(limit) {
     this.limit = limit;
     this.width = 0;
@@ -31,6 +43,12 @@ export class Marks {
     this.highRank = [];
     this.wide = false;
     this.flagged = 0;
+  }
+
+  isWide(at) {
+    const low = this.low[at],
+      high = this.high[at];
+    return low !== null && high !== null && high > low;
   }
 
   get length() {
@@ -100,7 +118,7 @@ export class Marks {
       this.high[at] = value;
       this.highRank[at] = rank;
     }
-    if (this.high[at] > this.low[at]) this.wide = true;
+    if (this.isWide(at)) this.wide = true;
   }
 
   // The mean after `more` values of this mean came in; a sum past the greatest number is done without.
@@ -174,7 +192,7 @@ export class Marks {
         this.average(at, old.mid[i], old.good[i]);
       }
     }
-    this.wide = this.low.some((low, i) => low !== null && this.high[i] > low);
+    this.wide = this.low.some((low, i) => this.isWide(i));
     this.flagged = old.flagged;
     this.width = width;
   }
@@ -205,7 +223,7 @@ export function marksOf(line, limit) {
     marks.high = columns.max.map(finite);
     marks.mid = columns.mean.map(finite);
     marks.good = columns.count.map((count, i) => (marks.mid[i] === null ? 0 : count));
-    marks.sum = marks.good.map((count, i) => (count ? marks.mid[i] * count : 0));
+    marks.sum = marks.good.map((count, i) => (marks.mid[i] ?? 0) * count);
     marks.count = columns.count;
     marks.flags = columns.flags;
     marks.lowRank = new Array(n).fill(null);
@@ -240,7 +258,7 @@ export function over(xs, ys, { ranks = 1, mine = 1, window = null }) {
     unsure: 0,
     wide: ys.wide,
     lastValue: ys.lastValue,
-    steps: [],
+    steps: /** @type {number[][]} */ ([]),
   });
   const order = [];
   for (let i = 0; i < ys.length; i++) {

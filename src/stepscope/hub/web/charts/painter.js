@@ -48,6 +48,7 @@ function paint(begin) {
 
 // Who is near the screen: one observer for all, with a margin so that scrolling finds things ready.
 const watched = new Map();
+/** @type {IntersectionObserver | null} */
 let observer = null;
 
 export function inSight(element, told) {
@@ -61,7 +62,7 @@ export function inSight(element, told) {
   observer.observe(element);
   return () => {
     watched.delete(element);
-    observer.unobserve(element);
+    observer?.unobserve(element);
   };
 }
 

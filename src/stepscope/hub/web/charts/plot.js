@@ -108,7 +108,7 @@ export class Plot {
 
   // How much of the height a difference takes.
   share(difference) {
-    const { min, max } = this.u.scales.y;
+    const { min = 0, max = 1 } = this.u.scales.y;
     return (difference * this.factor) / (max - min);
   }
 
@@ -147,11 +147,11 @@ export class Plot {
         x,
         led,
       } = this.mark,
-      { min, max } = this.u.scales.x,
+      { min = -Infinity, max = Infinity } = this.u.scales.x,
       gone = x < min || x > max;
     const line = this.what.lines.find((each) => !each.ghost && each.id === id && each.marks.length);
     if (!line || (gone && !led)) return this.attend(null);
-    const i = line.marks.nearest(gone ? this.u.posToVal(this.u.cursor.left, "x") : x);
+    const i = line.marks.nearest(gone ? this.u.posToVal(this.u.cursor.left ?? 0, "x") : x);
     return led ? this.lead({ line, i, x: line.marks.x[i], away: 0 }) : this.attend({ line, i, x, away: 0 });
   }
 
@@ -198,16 +198,22 @@ export class Plot {
 
   // A chart beside is attended to at x, on a line of which there may be one here too.
   follow(x, id) {
-    const shown = x !== null && x >= this.u.scales.x.min && x <= this.u.scales.x.max;
+    const { min = Infinity, max = -Infinity } = this.u.scales.x,
+      shown = x !== null && x >= min && x <= max;
     this.u.setCursor({ left: shown ? this.u.valToPos(x, "x") : -10, top: -10 }, false);
-    this.u.over.parentNode.querySelector(".u-cursor-x")?.classList.toggle("u-off", !shown);
+    this.u.over.parentNode?.querySelector(".u-cursor-x")?.classList.toggle("u-off", !shown);
     const lines = this.what.lines.filter((line) => !line.ghost && line.marks.length),
       line = lines.find((each) => each.id === id) || lines[0];
     this.attend(shown && line ? { line, i: line.marks.nearest(x), x, away: 0 } : null);
   }
 
-  // The mark nearest to x, of the line nearest to y where one is given.
+  /**
+   * The mark nearest to x, of the line nearest to y where one is given.
+   * @param {number} x
+   * @param {number | null} [top]
+   */
   at(x, top = null) {
+    /** @type {{ line: any, i: number, away: number, x: number } | null} */
     let best = null;
     for (const line of this.what.lines) {
       if (line.ghost || !line.marks.length) continue;
@@ -324,7 +330,7 @@ export class Plot {
     const line = this.mark?.line || this.what.lines.find((each) => !each.ghost && each.marks.length);
     if (!line) return;
     const { marks } = line,
-      { min, max } = this.u.scales.x;
+      { min = -Infinity, max = -Infinity } = this.u.scales.x;
     const first = marks.find(min);
     let end = first;
     while (end < marks.length && marks.x[end] <= max) end++;
@@ -348,13 +354,13 @@ export class Plot {
     if (i < 0 || i >= marks.length) return;
     this.u.setCursor({ left: this.u.valToPos(marks.x[i], "x"), top: -10 }, false);
     this.lead({ line, i, x: marks.x[i], away: 0 });
-    this.u.over.parentNode.querySelector(".u-cursor-x")?.classList.remove("u-off");
+    this.u.over.parentNode?.querySelector(".u-cursor-x")?.classList.remove("u-off");
   }
 
   destroy() {
     this.leave();
     forget(this);
-    this.observer.disconnect();
+    this.observer?.disconnect();
     this.u.destroy();
   }
 }

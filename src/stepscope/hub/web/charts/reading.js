@@ -59,10 +59,12 @@ export function rankParams({ ranks }) {
  * @param {AbortSignal} signal
  */
 export async function readAlong(run, how, params, signal) {
-  /** @type {[number, number] | null} */
+  /** @type {[number | null, number | null] | null} */
   const window = how.from === null && how.to === null ? null : [how.from, how.to];
+  const { xKey } = how;
+  if (!xKey) throw new Error("no metric is chosen for x");
   const read = async (steps) => {
-    const line = (await readLines(run, how, [how.xKey], { ...params, ...steps }, signal))[0];
+    const line = (await readLines(run, how, [xKey], { ...params, ...steps }, signal))[0];
     return { marks: marksOf(line, EXACT), ranks: line.ranks.length };
   };
   const whole = await read({}),

@@ -41,7 +41,7 @@ export function rangeX(lines, window) {
  * @param {boolean} [positive]
  * @param {number} [weight]
  */
-export function spanY(lines, [from, to], positive, weight) {
+export function spanY(lines, [from, to], positive, weight = 0) {
   let low = Infinity,
     high = -Infinity;
   for (const { marks } of lines) {
@@ -67,8 +67,10 @@ export function belowLog(lines) {
     cut = 0;
   for (const { marks } of lines) {
     for (let i = 0; i < marks.length; i++) {
-      if (marks.low[i] === null || marks.low[i] > 0) continue;
-      if (marks.high[i] > 0) cut++;
+      const low = marks.low[i],
+        high = marks.high[i];
+      if (low === null || high === null || low > 0) continue;
+      if (high > 0) cut++;
       else gone++;
     }
   }

@@ -72,7 +72,7 @@ export function keySource(feed, keys, unit) {
 
 // Quantiles of keys and spans; asked for again now and then while the run goes on.
 export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
-  const state = { lines: [], loading: true, error: null, superseded: 0, unit };
+  const state = { lines: /** @type {any[]} */ ([]), loading: true, error: null, superseded: 0, unit };
   const watchers = new Set();
   const names = shortened([...keys, ...spans]);
   let asked = 0,

@@ -172,9 +172,10 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
   const [busy, setBusy] = useState(false);
   const settled = useSettled(text, 250);
   const lines = text.split("\n").length;
-  const area = useRef(null),
-    gutter = useRef(null);
+  const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null)),
+    gutter = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
+    if (!area.current) return;
     area.current.setSelectionRange(0, 0);
     area.current.focus();
     area.current.scrollTop = 0;
@@ -258,7 +259,7 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
       <textarea ref=${area} value=${text} aria-label="The dashboard as YAML" aria-invalid=${String(!!mistake)}
           aria-describedby="dash-mistake" spellcheck=${false} wrap="off"
         onInput=${(event) => setText(event.target.value)} onKeyDown=${keys} onScroll=${(event) => {
-          gutter.current.scrollTop = event.target.scrollTop;
+          if (gutter.current) gutter.current.scrollTop = event.target.scrollTop;
         }}></textarea>
     </div>
     <p class=${"dash-mistake" + (mistake || failure ? " bad-text" : " muted")} id="dash-mistake" role="status">

@@ -21,7 +21,7 @@ export default function Health() {
   const health = useAsk((signal) => get("health", {}, signal), []);
   const pipeline = useAsk((signal) => get("pipeline", {}, signal), []);
   const tables = useAsk((signal) => get("sql/tables", {}, signal), []);
-  const past = useRef([]);
+  const past = useRef(/** @type {{ at: number, rate: number, lag: number }[]} */ ([]));
   const [, redraw] = useState(0);
   useEffect(() => {
     const timer = setInterval(() => {

@@ -42,7 +42,7 @@ export default function Logs() {
   const key = JSON.stringify(wanted);
   const runs = useRuns();
   const [live, setLive] = useState(true);
-  const [chosen, setChosen] = useState(null);
+  const [chosen, setChosen] = useState(/** @type {{ time: number, [field: string]: any } | null} */ (null));
   const log = useLog(wanted, key, live);
   const [following, setFollowing] = useState(true);
   useEffect(() => {
@@ -105,17 +105,20 @@ export default function Logs() {
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
+/** @typedef {{ key: any, lines: any[], more: boolean, loading: boolean, error: any, missing: boolean }} Log */
+
 // The lines that are wanted. Without a run the stream only tells which runs moved, so the new lines are asked for; so are
 // those that the stream left out, as when the hub was away: `missing` until they are here.
 function useLog(wanted, key, live) {
+  /** @type {Log} */
   const empty = { key: null, lines: [], more: false, loading: true, error: null, missing: false };
   const [state, setState] = useState(empty);
   const [turn, setTurn] = useState(0);
-  const held = useRef([]),
+  const held = useRef(/** @type {any[]} */ ([])),
     asking = useRef(false),
     latest = useRef(null),
     now = useRef({ live, state, key });
-  const due = useRef(null),
+  const due = useRef(/** @type {number | null} */ (null)),
     busy = useRef(false),
     gone = useRef(false); // due: the moment since when lines may be missing
   latest.current = wanted;

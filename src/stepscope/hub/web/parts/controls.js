@@ -24,7 +24,7 @@ export function Switch({ label, on, onChange, title }) {
 }
 
 export function Search({ label, value, onChange, placeholder, shortcut = "/" }) {
-  const ref = useRef(null);
+  const ref = useRef(/** @type {HTMLInputElement | null} */ (null));
   useEffect(() => {
     const pressed = (event) => {
       if (event.key !== shortcut || event.target.closest?.("input, textarea, select")) return;
@@ -66,21 +66,24 @@ const MARGIN = 8;
 // A button that opens a panel within the window; Escape and a click elsewhere close it. children is the panel, or a function of `close`.
 export function Menu({ label, icon, children, align = "left", title }) {
   const [open, setOpen] = useState(false);
-  const ref = useRef(null),
-    button = useRef(null);
+  const ref = useRef(/** @type {HTMLElement | null} */ (null));
+  const button = useRef(/** @type {HTMLButtonElement | null} */ (null));
   useEffect(() => {
     if (!open) return undefined;
     const outside = (event) => {
-      if (!ref.current.contains(event.target)) setOpen(false);
+      if (!ref.current?.contains(event.target)) setOpen(false);
     };
     addEventListener("pointerdown", outside);
-    ref.current.querySelector(".menu input, .menu button, .menu a")?.focus();
+    /** @type {HTMLElement | null | undefined} */ (
+      ref.current?.querySelector(".menu input, .menu button, .menu a")
+    )?.focus();
     return () => removeEventListener("pointerdown", outside);
   }, [open]);
   useLayoutEffect(() => {
     if (!open) return;
-    const panel = ref.current.querySelector(".menu"),
-      { left, right } = panel.getBoundingClientRect();
+    const panel = /** @type {HTMLElement | null | undefined} */ (ref.current?.querySelector(".menu"));
+    if (!panel) return;
+    const { left, right } = panel.getBoundingClientRect();
     const out = left < MARGIN ? MARGIN - left : Math.min(0, document.documentElement.clientWidth - MARGIN - right);
     if (out) panel.style.translate = `${out}px`;
   }, [open]);

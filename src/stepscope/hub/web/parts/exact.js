@@ -60,6 +60,10 @@ export function readExactly(text) {
   );
 }
 
+/**
+ * @param {any} value
+ * @param {((number: any) => any) | null} [keep]
+ */
 function kept(value, keep = null) {
   if (value instanceof Exact) return (keep ?? NONE)(value);
   if (value === null || typeof value !== "object") return value;

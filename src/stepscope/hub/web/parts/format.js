@@ -12,7 +12,13 @@ const BRIEF = 10000,
   DAY = 86400;
 const BYTE_UNITS = ["By", "B", "bytes", "byte"];
 
-const absent = (value) => value === null || value === undefined;
+/**
+ * @param {any} value
+ * @returns {value is null | undefined}
+ */
+function absent(value) {
+  return value === null || value === undefined;
+}
 
 /**
  * A number with some significant digits: 0.5, 12,345, 7.68e10, 3e-4, NaN, Inf. Whole numbers below a million keep all digits.

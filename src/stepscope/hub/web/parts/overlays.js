@@ -3,10 +3,10 @@ import { html, useEffect, useRef, useState } from "../h.js";
 import { IconButton } from "./controls.js";
 
 export function Drawer({ title, label, onClose, children, actions }) {
-  const ref = useRef(null);
+  const ref = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
-    ref.current.focus({ preventScroll: true });
+    ref.current?.focus({ preventScroll: true });
     return () => {
       if (before?.isConnected) before.focus({ preventScroll: true });
     };
@@ -33,11 +33,11 @@ export function Drawer({ title, label, onClose, children, actions }) {
 // A question before something that cannot be taken back: a modal dialog with its answer and Cancel.
 // `act` does it and may fail, which is said in the dialog; `onClose` is called when it is over.
 export function Confirm({ title, action, act, onClose, children }) {
-  const ref = useRef(null);
+  const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [state, setState] = useState({ busy: false, error: "" });
   useEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
-    ref.current.showModal();
+    ref.current?.showModal();
     return () => {
       if (before?.isConnected) before.focus({ preventScroll: true });
     };
@@ -82,15 +82,15 @@ let show = () => {};
 export const toast = (text, { undo, label = "Undo", bad = false } = {}) => show({ text, undo, label, bad });
 
 export function Toasts() {
-  const [said, setSaid] = useState(null);
+  const [shown, setShown] = useState(/** @type {Toast | null} */ (null));
   const timer = useRef(0);
   const held = (ms) => {
     clearTimeout(timer.current);
-    if (ms) timer.current = setTimeout(() => setSaid(null), ms);
+    if (ms) timer.current = setTimeout(() => setShown(null), ms);
   };
   useEffect(() => {
     show = (next) => {
-      setSaid(next);
+      setShown(next);
       held(SHOWN_MS);
     };
     return () => {
@@ -100,18 +100,18 @@ export function Toasts() {
   }, []);
   return html`<div class="toasts" role="status" aria-live="polite">
     ${
-      said &&
-      html`<p class=${"toast" + (said.bad ? " bad" : "")} onPointerEnter=${() => held(0)}
+      shown &&
+      html`<p class=${"toast" + (shown.bad ? " bad" : "")} onPointerEnter=${() => held(0)}
           onPointerLeave=${() => held(SHOWN_MS)}>
-      <span>${said.text}</span>
+      <span>${shown.text}</span>
       ${
-        said.undo &&
+        shown.undo &&
         html`<button type="button" class="toast-undo" onClick=${() => {
-          setSaid(null);
-          said.undo();
-        }}>${said.label}</button>`
+          setShown(null);
+          shown.undo?.();
+        }}>${shown.label}</button>`
       }
-      <${IconButton} icon="close" label="Dismiss" onClick=${() => setSaid(null)} /></p>`
+      <${IconButton} icon="close" label="Dismiss" onClick=${() => setShown(null)} /></p>`
     }
   </div>`;
 }

@@ -37,7 +37,7 @@ const EVERY = 5000,
   PATIENCE = 8000; // milliseconds between looks, while it is away, and for an answer
 
 export function Reach() {
-  const [since, setSince] = useState(null);
+  const [since, setSince] = useState(/** @type {number | null} */ (null));
   const last = useRef(Date.now() / 1000);
   useEffect(() => {
     let timer = 0,

@@ -19,8 +19,8 @@ const FIRST = ["trainer", "actor", "evaluator"],
 export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, step }) {
   const view = useView();
   const search = useSettled(view.q, 150);
-  const [pins, setPins] = useKept("pins." + run.project, []);
-  const [wide, setWide] = useKept("wide." + run.project, []);
+  const [pins, setPins] = useKept("pins." + run.project, /** @type {string[]} */ ([]));
+  const [wide, setWide] = useKept("wide." + run.project, /** @type {string[]} */ ([]));
   const [closed, setClosed] = useKept("closed", ["stepscope"]);
   const theme = useShownTheme();
   const byStep = useFeed(id, feeds, { ...view.how, x: view.x, points: POINTS });

@@ -7,7 +7,7 @@ export function Filter({ value, onChange, fields, valuesOf, problem }) {
   const [text, setText] = useState(value);
   const [caret, setCaret] = useState(null);
   const [at, setAt] = useState(0);
-  const input = useRef(null),
+  const input = useRef(/** @type {HTMLInputElement | null} */ (null)),
     timer = useRef(0);
   useEffect(() => setText(value), [value]);
   const offer = useMemo(() => (caret === null ? null : complete(text, caret, fields, valuesOf)), [text, caret, fields]);
@@ -25,13 +25,14 @@ export function Filter({ value, onChange, fields, valuesOf, problem }) {
   };
 
   function take(option) {
+    if (!offer) return;
     const bare = option.text.endsWith("(") || option.text === ")";
     const next = text.slice(0, offer.from) + option.text + (bare ? "" : " ") + text.slice(offer.to).trimStart();
     const place = offer.from + option.text.length + (bare ? 0 : 1);
     edit(next, place);
     requestAnimationFrame(() => {
-      input.current.focus();
-      input.current.setSelectionRange(place, place);
+      input.current?.focus();
+      input.current?.setSelectionRange(place, place);
     });
   }
 

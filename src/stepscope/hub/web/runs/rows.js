@@ -10,9 +10,15 @@ const FIRST = 200,
 const TURN = 2000,
   QUIET = 10000; // milliseconds between questions while runs move, and while they may stop without a word
 
+/**
+ * @typedef {{ rows: any[], matched: number, total: number | null, archived: number, error: any, loading: boolean }} Found
+ */
+
 // Returns { rows, matched, total, error, loading, state, again, see(rows) }.
 export function useRuns({ filter, sort, metrics, archived }) {
-  const [found, setFound] = useState({ rows: [], matched: 0, total: null, archived: 0, error: null, loading: true });
+  const [found, setFound] = useState(
+    /** @type {Found} */ ({ rows: [], matched: 0, total: null, archived: 0, error: null, loading: true }),
+  );
   const [turn, setTurn] = useState(0);
   const known = useRef(new Map()),
     moved = useRef(new Map()),

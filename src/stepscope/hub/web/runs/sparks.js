@@ -12,7 +12,7 @@ export function useSparks(metrics) {
   const [sparks, setSparks] = useState(() => new Map());
   const cache = useRef(new Map()),
     timer = useRef(0),
-    rows = useRef([]),
+    rows = useRef(/** @type {any[]} */ ([])),
     busy = useRef(false);
   const key = metrics?.[0] || null;
 
@@ -96,7 +96,7 @@ export function rate(run, whole) {
 export function useRates() {
   const [rates, setRates] = useState(() => new Map());
   const known = useRef(new Map()),
-    rows = useRef([]),
+    rows = useRef(/** @type {any[]} */ ([])),
     timer = useRef(0),
     busy = useRef(false);
 

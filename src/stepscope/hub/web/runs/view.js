@@ -113,7 +113,7 @@ export default function RunsView() {
                 rowClass=${(row) => (row.heading ? "heading" : picked.has(row.id) ? "on" : "")} />`
     }
     ${
-      runs.total > 0 &&
+      (runs.total ?? 0) > 0 &&
       !runs.rows.length &&
       !runs.loading &&
       !wrong &&

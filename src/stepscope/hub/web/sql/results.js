@@ -70,11 +70,11 @@ export function ResultChart({ answer }) {
   const along = x === "" ? (numeric.length > 1 ? String(numeric[0].at) : "row") : x;
   const named = along === "row" ? "row number" : answer.columns[along].name;
   const [box, size] = useSize();
-  const place = useRef(null);
+  const place = useRef(/** @type {HTMLElement | null} */ (null));
   const theme = useShownTheme();
   const lines = numeric.filter((column) => String(column.at) !== along).slice(0, 8);
   useLayoutEffect(() => {
-    if (!size.width || !lines.length) return undefined;
+    if (!size.width || !lines.length || !place.current) return undefined;
     const plot = new uPlot(options(size, named, lines), data(answer, along, lines), place.current);
     return () => plot.destroy();
   }, [answer, along, size.width, size.height, theme]);

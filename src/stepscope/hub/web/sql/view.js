@@ -42,21 +42,29 @@ export default function Sql() {
     [view, setView] = useParam("view", "table"),
     [rows, setRows] = useParam("rows", "1000");
   const [text, setText] = useState(shared || EXAMPLES[1][1]);
-  const [history, setHistory] = useKept("sql", []);
-  const [state, setState] = useState({ answer: null, error: null, busy: false, took: 0 });
+  const [history, setHistory] = useKept("sql", /** @type {string[]} */ ([]));
+  const [state, setState] = useState(
+    /** @type {{ answer: any, error: any, busy: boolean, took: number }} */ ({
+      answer: null,
+      error: null,
+      busy: false,
+      took: 0,
+    }),
+  );
   const tables = useAsk((signal) => get("sql/tables", {}, signal), []);
-  const area = useRef(null),
-    control = useRef(null),
+  const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null)),
+    control = useRef(/** @type {AbortController | null} */ (null)),
     ran = useRef("");
   const run = async (statement = text) => {
     control.current?.abort();
-    control.current = new AbortController();
+    const mine = new AbortController();
+    control.current = mine;
     const began = performance.now();
     ran.current = statement;
     setShared(statement);
     setState((old) => ({ ...old, busy: true, error: null }));
     try {
-      const answer = await post("sql", { sql: statement, rows: Number(rows) }, control.current.signal);
+      const answer = await post("sql", { sql: statement, rows: Number(rows) }, mine.signal);
       setState({ answer, error: answer.error ?? null, busy: false, took: performance.now() - began });
       setHistory((old) => [statement, ...old.filter((each) => each !== statement)].slice(0, 30));
     } catch (error) {
@@ -69,11 +77,12 @@ export default function Sql() {
   }, [shared]);
   useEffect(() => () => control.current?.abort(), []);
   const insert = (word) => {
+    if (!area.current) return;
     const { selectionStart: at, selectionEnd: end } = area.current;
     setText(text.slice(0, at) + word + text.slice(end));
     requestAnimationFrame(() => {
-      area.current.focus();
-      area.current.setSelectionRange(at + word.length, at + word.length);
+      area.current?.focus();
+      area.current?.setSelectionRange(at + word.length, at + word.length);
     });
   };
   const keys = (event) => {

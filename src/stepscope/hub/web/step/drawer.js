@@ -110,7 +110,8 @@ export function Findings({ step }) {
 
 // The nearest steps at which something was wrong: those that the step's answer tells, and those that findings name.
 const KEPT_MS = 30000;
-let kept = { run: null, until: 0, found: null };
+/** @type {{ run: string | null, until: number, found: Promise<any> }} */
+let kept = { run: null, until: 0, found: Promise.resolve([]) };
 
 // Findings are of the whole run and may take the hub a while: what was found just now is found again.
 function findings(run) {

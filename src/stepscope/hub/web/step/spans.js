@@ -76,6 +76,7 @@ function merged(lanes) {
   for (const lane of lanes) {
     const paths = new Map(),
       seen = new Map();
+    /** @type {string | null} */
     let before = null;
     for (const span of lane.spans) {
       const parent = paths.get(span.parent_id) ?? "";

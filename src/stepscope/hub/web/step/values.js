@@ -94,14 +94,14 @@ function columnsOf(rows, rank) {
 
 // The scrolling frame of a table with a column for each rank; what matters is brought into sight on narrow screens.
 export function Matrix({ label, focus, children }) {
-  const ref = useRef(null);
+  const ref = useRef(/** @type {HTMLElement | null} */ (null));
   useLayoutEffect(() => {
     // The cell goes beside the names, so that no number is cut; again when the fonts have changed the widths.
     const place = () => {
       const box = ref.current,
         cell = box?.querySelector("td.cause, td.odd-3, td.at, td.odd-2"),
         head = box?.querySelector("tbody th");
-      if (cell) box.scrollLeft += cell.getBoundingClientRect().left - head.getBoundingClientRect().right;
+      if (box && cell && head) box.scrollLeft += cell.getBoundingClientRect().left - head.getBoundingClientRect().right;
     };
     place();
     document.fonts.ready.then(place);

@@ -113,8 +113,8 @@ function Known({ known, run, begin }) {
 
 // Traces as files: in from OTLP or Chrome JSON, out to either.
 export function Import() {
-  const input = useRef(null);
-  const [state, setState] = useState(null);
+  const input = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const [state, setState] = useState(/** @type {{ text: string, bad?: boolean } | null} */ (null));
   const bring = async (file) => {
     setState({ text: `Reading ${file.name}…` });
     try {
@@ -138,7 +138,7 @@ export function Import() {
       state &&
       html`<span class=${state.bad ? "bad-text" : "muted"} role=${state.bad ? "alert" : "status"}>${state.text}</span>`
     }
-    <button type="button" class="button" onClick=${() => input.current.click()}
+    <button type="button" class="button" onClick=${() => input.current?.click()}
         title="OTLP JSON, Chrome or Perfetto JSON, PyTorch profiler, also .gz">Import a trace</button>
     <input ref=${input} type="file" accept=".json,.gz,.jsonl,application/json" class="sr" tabindex="-1"
         aria-label="A trace file"

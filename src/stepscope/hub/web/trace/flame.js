@@ -12,15 +12,17 @@ const ROW = 19,
   RULER = 22,
   NARROW = 1.5;
 
+/** @typedef {{ x: number, y: number, view: { from: number, to: number }, top: number, far: boolean }} Drag */
+
 export function Flame({ trace, view, onView, selected, onSelect, critical }) {
   const [box, size] = useSize();
-  const canvas = useRef(null),
-    scroller = useRef(null);
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null)),
+    scroller = useRef(/** @type {HTMLElement | null} */ (null));
   const [top, setTop] = useState(0);
-  const [tip, setTip] = useState(null);
+  const [tip, setTip] = useState(/** @type {{ i: number, x: number, y: number } | null} */ (null));
   const theme = useShownTheme();
   const stack = useMemo(() => stacked(trace), [trace]);
-  const drag = useRef(null);
+  const drag = useRef(/** @type {Drag | null} */ (null));
   const { width, height } = size;
 
   useLayoutEffect(() => {
@@ -38,12 +40,13 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
   }, [selected]);
 
   const timeAt = (event) => {
-    const place = canvas.current.getBoundingClientRect();
+    const place = event.currentTarget.getBoundingClientRect();
     return view.from + ((event.clientX - place.left) / place.width) * (view.to - view.from);
   };
   // A wheel must be stopped from scrolling the page, which needs a listener that is not passive.
   useEffect(() => {
     const body = scroller.current;
+    if (!body) return undefined;
     const wheel = (event) => {
       if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         event.preventDefault();
@@ -52,7 +55,7 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
         );
       } else if (event.ctrlKey || event.metaKey) {
         event.preventDefault();
-        const place = canvas.current.getBoundingClientRect(),
+        const place = (canvas.current ?? body).getBoundingClientRect(),
           share = (event.clientX - place.left) / place.width;
         onView((old) => zoomed(old, Math.exp(event.deltaY / 240), old.from + share * (old.to - old.from), trace.total));
       }
@@ -62,7 +65,7 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
   }, [trace]);
 
   const found = (event) => {
-    const place = canvas.current.getBoundingClientRect();
+    const place = event.currentTarget.getBoundingClientRect();
     return spanAt(trace, stack, timeAt(event), event.clientY - place.top - RULER + top, (view.to - view.from) / width);
   };
   const down = (event) => {
@@ -77,7 +80,7 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
       }
       if (from.far) {
         onView(moved(from.view, ((from.x - event.clientX) / width) * (from.view.to - from.view.from), trace.total));
-        scroller.current.scrollTop = from.top + from.y - event.clientY;
+        if (scroller.current) scroller.current.scrollTop = from.top + from.y - event.clientY;
         setTip(null);
       }
       return;
@@ -239,6 +242,7 @@ function laneHead(pen, { trace, width, of }, lane, y) {
 function row(pen, scene, spans, y) {
   const { trace, view, scale, selected, critical } = scene;
   const last = firstAfter(trace, spans, view.to);
+  /** @type {{ i: number, low: number, high: number, faded: boolean } | null} */
   let run = null;
   const flush = () => {
     if (run) bar(pen, scene, run.i, run.low, Math.max(run.high, run.low + 0.75), y, run.faded);

@@ -259,10 +259,10 @@ export function ticks(view, width) {
     most = Math.max(2, Math.floor(width / 110));
   const rough = range / most,
     power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((each) => power * each >= rough);
+  const step = power * ([1, 2, 5].find((each) => power * each >= rough) ?? 10);
   const found = [];
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) found.push(at);
-  const [factor, unit] = UNITS.find(([, , least]) => view.to >= least);
+  const [factor, unit] = UNITS.find(([, , least]) => view.to >= least) ?? UNITS[UNITS.length - 1];
   const said = texts(found, (at, digits) => (at === 0 ? "0" : `${number(at * factor, digits)} ${unit}`));
   return found.map((at, i) => ({ at, text: said[i] }));
 }

@@ -11,9 +11,9 @@ const HEIGHT = 34;
 
 export function Overview({ trace, view, onView }) {
   const [box, { width }] = useSize();
-  const canvas = useRef(null);
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const theme = useShownTheme();
-  const drag = useRef(null);
+  const drag = useRef(/** @type {number | null} */ (null));
 
   const density = useMemo(() => densityOf(trace, width), [trace, width]);
   useLayoutEffect(() => {
@@ -21,7 +21,7 @@ export function Overview({ trace, view, onView }) {
   }, [trace, view, density, theme]);
 
   const moment = (event) => {
-    const place = canvas.current.getBoundingClientRect();
+    const place = event.currentTarget.getBoundingClientRect();
     return Math.min(Math.max((event.clientX - place.left) / place.width, 0), 1) * trace.total;
   };
   const down = (event) => {
