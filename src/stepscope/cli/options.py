@@ -35,7 +35,7 @@ def integer(least: int = 0) -> Callable[[str], int]:
         except ValueError:
             number = least - 1
         if not least <= number < 2**63:
-            bound = f" of {least} or more" if least > -(2**31) else ""
+            bound = f" of {least} or more" if least > -(2**31) else " of 64 bits"
             raise argparse.ArgumentTypeError(f"must be an integer{bound}, got {text!r}")
         return number
 
