@@ -19,6 +19,21 @@ def test_slow_step_is_explained(trained: RunningHub, show: Opened) -> None:
     assert dialog.locator(".lane").count() == 4
 
 
+def test_a_narrow_screen_cuts_no_number(trained: RunningHub, show: Opened) -> None:
+    """What matters stands right beside the names, which stay in sight."""
+    page = show(trained, f"run/four-ranks?step={SLOW}", width=390)
+    page.get_by_role("dialog").locator(".spans td.cause").wait_for()
+    until(
+        page,
+        """(() => {
+          const [cell, head] = [".spans td.cause", ".spans tbody th"].map((each) => document.querySelector(each));
+          const gap = cell.getBoundingClientRect().left - head.getBoundingClientRect().right;
+          const box = cell.closest(".scroll");
+          return Math.abs(gap) < 1.5 || (gap > 0 && box.scrollLeft + box.clientWidth >= box.scrollWidth - 1.5);
+        })()""",
+    )
+
+
 def test_the_page_shows_the_verdict_of_the_api(trained: RunningHub, show: Opened) -> None:
     """What is outlined, marked and said about a step is what the API says of it, also where others waited longer."""
     verdicts = []

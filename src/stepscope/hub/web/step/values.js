@@ -92,6 +92,9 @@ function columnsOf(rows, rank) {
   return strange.map(([each]) => each).sort((a, b) => a - b);
 }
 
+// What a reader looks for first in such a table: the first of these that it has.
+const FOCUS = ["td.cause", "td.odd-3", "td.at", "td.odd-2"];
+
 // The scrolling frame of a table with a column for each rank; what matters is brought into sight on narrow screens.
 export function Matrix({ label, focus, children }) {
   const ref = useRef(/** @type {HTMLElement | null} */ (null));
@@ -99,7 +102,7 @@ export function Matrix({ label, focus, children }) {
     // The cell goes beside the names, so that no number is cut; again when the fonts have changed the widths.
     const place = () => {
       const box = ref.current,
-        cell = box?.querySelector("td.cause, td.odd-3, td.at, td.odd-2"),
+        cell = FOCUS.map((each) => box?.querySelector(each)).find(Boolean),
         head = box?.querySelector("tbody th");
       if (box && cell && head) box.scrollLeft += cell.getBoundingClientRect().left - head.getBoundingClientRect().right;
     };
