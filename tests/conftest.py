@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from opentelemetry import context
+from opentelemetry import context, metrics
 
 import stepscope
 from stepscope.model.ports import Batch
@@ -123,6 +123,12 @@ def _shippers(place: str) -> list[int]:
             if b"--background" in line and place.encode() in line:
                 found.append(int(entry.name))
     return found
+
+
+@pytest.fixture
+def unmetered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that measures itself with the process's OpenTelemetry does not do so in the runs of later tests."""
+    monkeypatch.setattr(metrics, "get_meter_provider", metrics.NoOpMeterProvider)
 
 
 @pytest.fixture

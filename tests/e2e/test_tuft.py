@@ -65,6 +65,7 @@ def _answers(port: int) -> bool:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("unmetered")
 def test_one_trace_of_client_hub_and_server(proxy: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward pass is one trace: the operation, its request, TuFT's work on it, the queue and the polls."""
     tinker: Any = pytest.importorskip("tinker")

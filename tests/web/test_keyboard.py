@@ -40,7 +40,7 @@ def test_from_the_runs_to_the_cause_by_keyboard(trained: RunningHub, show: Opene
     page.get_by_role("dialog", name="Step 200").get_by_text("trainer/margin became NaN").wait_for()
     page.keyboard.press("Escape")
     until(page, "!document.querySelector('.drawer')")
-    assert page.evaluate("document.activeElement.classList.contains('chart-plot')")
+    until(page, "document.activeElement.classList.contains('chart-plot')")
 
 
 @SIZES

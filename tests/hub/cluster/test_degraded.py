@@ -13,6 +13,7 @@ from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, runn
 from tests.hub import otlp_bodies as bodies
 from tests.hub.cluster.conftest import PASSWORD
 from tests.hub.conftest import PACKAGE, RunningHub
+from tests.hub.test_connections import wait_for
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
 Until = Callable[..., None]
@@ -152,6 +153,7 @@ def test_a_token_of_another_project_sees_nothing(hub: RunningHub) -> None:
     """On every path of the API that reads: neither the runs of a project, nor what they recorded, nor SQL."""
     made = _command(hub, "hub", "token", "create", "--scope", "read", "--project", "another")
     bound = {"authorization": f"Bearer {made.stdout.strip()}"}
+    wait_for(lambda: hub.request("GET", f"/api/runs/{RUNS[0]}", headers=bound).status != 200)  # the hub has read it
     paths = hub.request("GET", "/api/openapi.json", headers=bound).json()["paths"]
     asked = [(path, verbs["get"]["parameters"]) for path, verbs in paths.items() if "get" in verbs]
     answers = {}

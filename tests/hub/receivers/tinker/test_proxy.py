@@ -146,6 +146,7 @@ def test_a_token_of_the_hub_stays_here(service: ServicePeer, start_hub: StartHub
     assert (alone.status, token in alone.body.decode()) == (200, False)
 
 
+@pytest.mark.usefixtures("unmetered")
 def test_the_real_client_through_the_proxy(
     proxy: RunningHub, service: ServicePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import metrics
 
 from stepscope.hub.security.tokens import Tokens
 from tests.hub.conftest import RunningHub
@@ -22,12 +21,8 @@ MakeClient = Callable[..., Any]
 
 
 @pytest.fixture
-def make_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeClient]:
-    """Make clients that read the address from the environment and are closed after the test.
-
-    Their HTTP library measures itself with the process's OpenTelemetry, and would do so in the runs of later tests.
-    """
-    monkeypatch.setattr(metrics, "get_meter_provider", metrics.NoOpMeterProvider)
+def make_client(monkeypatch: pytest.MonkeyPatch, unmetered: None) -> Iterator[MakeClient]:
+    """Make clients that read the address from the environment and are closed after the test."""
     tinker: Any = pytest.importorskip("tinker")
     made: list[Any] = []
 

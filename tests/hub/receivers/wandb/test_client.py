@@ -49,7 +49,7 @@ def full(hub: RunningHub, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run
 
 def written(place: Path) -> dict[tuple[str, int], Any]:
     """What the client wrote beside the script: values by key and step."""
-    (run,) = WandbFiles().find(place)
+    (run,) = WandbFiles().find(place, lambda reason, count: None)
     found: dict[tuple[str, int], Any] = {}
     for chunk in run.parts[0].read(None, lambda reason, count: None):
         for packed in chunk.records:

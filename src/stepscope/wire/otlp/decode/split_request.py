@@ -14,10 +14,8 @@ def split_spans(data: bytes, most: int) -> Iterator[bytes]:
 
     Resource and scope are repeated in each part.
     """
-    try:
-        parts = _elements(_fields(data)["resourceSpans"])
-        places = [each for part in parts for each in _scopes(_fields(part))]
-    except (ValueError, KeyError, RecursionError):
+    places = _places(data)
+    if places is None:
         yield data
         return
     for resource, scope, spans in places:
@@ -27,9 +25,19 @@ def split_spans(data: bytes, most: int) -> Iterator[bytes]:
 
 
 _Fields = dict[str, msgspec.Raw]
+_Place = tuple[_Fields, _Fields, list[msgspec.Raw]]
 
 
-def _scopes(resource: _Fields) -> Iterator[tuple[_Fields, _Fields, list[msgspec.Raw]]]:
+def _places(data: bytes) -> list[_Place] | None:
+    """All scopes of a request with their spans; None when it is not as it should be, and nothing of it is kept."""
+    try:
+        parts = _elements(_fields(data)["resourceSpans"])
+        return [each for part in parts for each in _scopes(_fields(part))]
+    except (ValueError, KeyError, RecursionError):
+        return None
+
+
+def _scopes(resource: _Fields) -> Iterator[_Place]:
     """Each scope of a resource with its spans, which are taken out of the fields."""
     for part in _elements(resource.pop("scopeSpans")):
         scope = _fields(part)
