@@ -28,6 +28,18 @@ def test_jsonl_and_csv(ask: Callable[..., Any]) -> None:
     assert 'filename="big-metrics.csv"' in response.headers["content-disposition"]
 
 
+@pytest.mark.parametrize("what", ["metrics", "histograms", "exemplars"])
+def test_the_run_is_named_in_a_first_column(ask: Callable[..., Any], what: str) -> None:
+    """Also in text, where files of several runs are put together with ease."""
+    given = {"what": what, "run_column": "true"}
+    named = ask("GET", "/api/runs/big/export", params={**given, "format": "csv"}).text.splitlines()
+    plain = ask("GET", "/api/runs/big/export", params={"what": what, "format": "csv"}).text.splitlines()
+    assert named == [f"run,{plain[0]}", *(f"big,{line}" for line in plain[1:])]
+    lines = ask("GET", "/api/runs/big/export", params={**given, "format": "jsonl"}).text.splitlines()
+    assert all(next(iter(json.loads(line).items())) == ("run", "big") for line in lines)
+    assert len(lines) == len(plain) - 1
+
+
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_arrow(ask: Callable[..., Any], format: str) -> None:
     """Tables hold the same, with types."""

@@ -215,8 +215,6 @@ def export(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `/api/runs/{run}/export`."""
     run = reader.run(given["run"])
     what, named = given["what"], run.id if given["run_column"] else None
-    if named is not None and given["format"] not in ("parquet", "arrow"):
-        raise bad_request("run_column is for the formats parquet and arrow")
     try:
         if what == "metrics":
             pieces = _points(reader, run.number, given, named)
@@ -301,12 +299,13 @@ def _write(
 ) -> Iterator[bytes]:
     """Write pages as rows of text or as Arrow tables; ConfigError when pyarrow is needed and missing.
 
-    `named` is the run that tables name in their first column.
+    `named` is the run to name in a first column.
     """
-    if format == "csv":
-        return as_csv(names, map(as_rows, pages))
-    if format == "jsonl":
-        return as_jsonl(names, map(as_rows, pages))
+    if format in ("csv", "jsonl"):
+        write_rows, groups = as_csv if format == "csv" else as_jsonl, map(as_rows, pages)
+        if named is None:
+            return write_rows(names, groups)
+        return write_rows(("run", *names), ([(named, *row) for row in rows] for rows in groups))
     write = arrow.parquet if format == "parquet" else arrow.stream
     if named is None:
         return write(map(as_table, pages), schema())
