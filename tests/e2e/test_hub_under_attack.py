@@ -20,7 +20,7 @@ from tests.hub.test_sql_limits import SLOW
 pytest.importorskip("chdb")
 
 MEGA = 1024 * 1024
-REQUESTS, POINTS = 20, 20
+REQUESTS, POINTS = 60, 20
 GROWTH = 1168 * MEGA
 """What requests can take as a whole (docs/hub.md)."""
 

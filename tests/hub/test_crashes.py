@@ -12,7 +12,7 @@ import pytest
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import PROTOBUF, RunningHub, StartHub, stored_columns
 
-KILLS = int(os.environ.get("STEPSCOPE_TEST_KILLS", "8"))
+KILLS = int(os.environ.get("STEPSCOPE_TEST_KILLS", "20"))
 BATCH = 20
 
 
