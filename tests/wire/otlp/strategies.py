@@ -6,6 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stepscope.model.records import (
+    FIRST_STEP,
+    LAST_STEP,
     Alert,
     Event,
     ExponentialHistogram,
@@ -38,7 +40,7 @@ values = st.recursive(
 attrs = st.dictionaries(keys, values, max_size=4)
 trace_ids = st.binary(min_size=16, max_size=16).filter(any)
 span_ids = st.binary(min_size=8, max_size=8).filter(any)
-steps = st.tuples(st.integers(1 - 2**63, 2**63 - 1), st.none() | st.text(min_size=1, max_size=8)) | st.just(
+steps = st.tuples(st.integers(FIRST_STEP, LAST_STEP), st.none() | st.text(min_size=1, max_size=8)) | st.just(
     (None, None)
 )
 contexts = st.tuples(trace_ids, st.none() | span_ids) | st.just((None, None))
