@@ -9,8 +9,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
+from stepscope.hub.file_response import StoredFileResponse, disposition
 from stepscope.hub.receivers.file_uploads import PART, keep_file, remove_folder
 from stepscope.hub.receivers.mlflow.experiments import ARTIFACTS
 from stepscope.hub.receivers.mlflow.logged_models import find
@@ -79,12 +80,11 @@ class ArtifactFiles:
         """Return a file as a download that a browser does not render."""
         target = self._place(path)
         try:
-            found = target.stat()
+            return StoredFileResponse(target, headers=disposition(target.name))
+        except IsADirectoryError:
+            raise refused(f"Artifact path refers to a directory, not a file: '{path}'") from None
         except (OSError, ValueError):
             raise refused(f"No such artifact: '{path}'", MISSING) from None
-        if target.is_dir():
-            raise refused(f"Artifact path refers to a directory, not a file: '{path}'")
-        return FileResponse(target, stat_result=found, media_type="application/octet-stream", filename=target.name)
 
     def list(self, path: str, prefix: str = "") -> list[dict[str, Any]]:
         """List a folder by name; empty when it does not exist."""

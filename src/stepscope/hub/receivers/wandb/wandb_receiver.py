@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
+from stepscope.hub.file_response import StoredFileResponse
 from stepscope.hub.receivers.bodies import read_body, with_body
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.receivers.wandb import links
@@ -199,10 +200,11 @@ def _entity(variables: Mapping[str, Any]) -> str:
 
 
 def _file(path: Path) -> Response:
-    if not path.is_file():
-        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "no such file"))
     headers = {"Content-Disposition": "attachment"}  # an uploaded file is never rendered as a page of the hub
-    return FileResponse(path, media_type="application/octet-stream", headers=headers)
+    try:
+        return StoredFileResponse(path, headers=headers)
+    except OSError:
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "no such file")) from None
 
 
 async def _drop(request: Request) -> Response:
