@@ -1,6 +1,7 @@
 """Real processes for the tests: a temporary home, programs that run in it, and the records they leave."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -75,6 +76,8 @@ def pytest_collection_finish() -> None:
     for name in os.environ.keys() - _ENVIRONMENT.keys():
         if not name.startswith("PYTEST_"):
             del os.environ[name]
+    gc.collect()
+    gc.freeze()  # what was imported stays: no later collection has to walk through it
 
 
 def pytest_configure() -> None:

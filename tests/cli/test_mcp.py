@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="the Model Context Protocol needs the mcp package")
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+from tests.late import late
 
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
+pytest.importorskip("chdb", reason="the hub's store needs chDB")
+mcp, stdio = late("mcp"), late("mcp.client.stdio")
 
 PROGRAM = """
 import math, stepscope
@@ -46,10 +45,10 @@ def conversation(home: Path, talk: Callable[[Any, Ask], Awaitable[None]]) -> Non
     """Start the server as an agent does, and talk to it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = ["-m", "stepscope", "mcp", "--home", str(home)]
-    server = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
+    server = mcp.StdioServerParameters(command=sys.executable, args=arguments, env=environment)
 
     async def run() -> None:
-        async with Client(stdio_client(server)) as client:
+        async with mcp.Client(stdio.stdio_client(server)) as client:
 
             async def ask(tool: str, **given: Any) -> Any:
                 answer = await client.call_tool(tool, given)

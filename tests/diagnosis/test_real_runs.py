@@ -4,8 +4,9 @@ import pytest
 
 from benchmarks.zoo import real_ranks
 from benchmarks.zoo.real import REAL, diagnosed, is_named
+from tests.late import late
 
-pytest.importorskip("torch", reason="torch is not installed")
+late("torch")
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -15,13 +15,14 @@ import pytest
 
 import stepscope
 from tests.e2e.test_sinks_delivery import shippers
+from tests.late import late
 from tests.sinks.faults import refused
 from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
 from tests.sinks.mlflow_peer import peer as peer
 from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow_settings import doctor
 
-pytest.importorskip("mlflow", reason="mlflow is not installed")
+late("mlflow")
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
 SSH = shutil.which("ssh")

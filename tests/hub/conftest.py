@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 import stepscope
+from tests.hub.forked import ForkedHub, fork_hub
 
 PACKAGE = Path(stepscope.__file__).parents[1]
+STEPSCOPE = ("-m", "stepscope")
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 _LINE = re.compile(r"stepscope hub: https?://([^ ]+):(\d+) \(OTLP/gRPC on port (\d+)\)")
 
@@ -46,13 +48,16 @@ class RunningHub:
     grpc_port: int = 0
     said: str = ""
     """The line with which it started."""
-    program: tuple[str, ...] = ("-m", "stepscope")
-    process: "subprocess.Popen[str] | None" = None
+    program: tuple[str, ...] = STEPSCOPE
+    process: "subprocess.Popen[str] | ForkedHub | None" = None
 
     def start(self) -> "RunningHub":
         """Start it and wait for its one line; on the same ports when it ran before."""
-        ports = ("--port", str(self.port), "--grpc-port", str(self.grpc_port))
-        self.process = spawn(self.home, *ports, *self.arguments, env=self.env, program=self.program)
+        arguments = ("--port", str(self.port), "--grpc-port", str(self.grpc_port), *self.arguments)
+        if self.program == STEPSCOPE and all(name.startswith("STEPSCOPE_") for name in self.env):
+            self.process = fork_hub(["hub", "--home", str(self.home), *arguments], _environment(self.env))
+        else:
+            self.process = spawn(self.home, *arguments, env=self.env, program=self.program)
         assert self.process.stdout is not None
         line = self.said = self.process.stdout.readline()
         found = _LINE.match(line)
@@ -124,18 +129,22 @@ def spawn(
     home: Path,
     *arguments: str,
     env: Mapping[str, str] | None = None,
-    program: Sequence[str] = ("-m", "stepscope"),
+    program: Sequence[str] = STEPSCOPE,
 ) -> "subprocess.Popen[str]":
     """Start `stepscope hub`, or another program with its arguments."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
     return subprocess.Popen(
         [sys.executable, *program, "hub", "--home", str(home), *arguments],
-        env={**kept, "PYTHONPATH": str(PACKAGE), **(env or {})},
+        env=_environment(env or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
     )
+
+
+def _environment(changes: Mapping[str, str]) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
+    return {**kept, "PYTHONPATH": str(PACKAGE), **changes}
 
 
 StartHub = Callable[..., RunningHub]

@@ -12,9 +12,10 @@ from stepscope.model.records import Alert, Event, Histogram, Log, Metric
 from stepscope.testing import read_run
 from tests.imports.clients import run_client
 from tests.imports.importing import bring, check_finds_differences, is_same, series
+from tests.late import late
 
-tensorboardX = pytest.importorskip("tensorboardX", reason="a real writer of event files")
-mlflow = pytest.importorskip("mlflow", reason="a real writer of MLflow's stores")
+tensorboardX = late("tensorboardX")
+mlflow = late("mlflow")
 
 
 def write_events(folder: Path, first: int, last: int, suffix: str = "") -> None:
@@ -181,6 +182,7 @@ def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 TRACKIO = """
 import trackio
+from tests.late import late
 trackio.init(project="pj", name="r1", config={"lr": 0.5})
 for step in range(10):
     trackio.log({"loss": step / 4, "odd": float("inf")}, step=step)

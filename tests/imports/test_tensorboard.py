@@ -14,8 +14,9 @@ from stepscope.testing import read_run
 from stepscope.wire.crc32c import crc32c, masked
 from stepscope.wire.frames import unpack_record
 from tests.imports.importing import bring, check_finds_differences, import_in_pieces, is_same, series
+from tests.late import late
 
-tensorboardX = pytest.importorskip("tensorboardX", reason="a real writer of event files")
+tensorboardX = late("tensorboardX")
 numpy = pytest.importorskip("numpy")
 
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("accelerate", reason="needs accelerate")
-pytest.importorskip("torch", reason="needs torch")
-
 import stepscope
-from examples import accelerate_loop
-from stepscope.integrations.accelerate import StepscopeTracker
 from stepscope.model.records import Event, Metric
+from tests.late import late
+
+integration = late("stepscope.integrations.accelerate", "accelerate", "torch")
+accelerate_loop = late("examples.accelerate_loop")
 
 Read = Callable[..., list[Any]]
 pytestmark = pytest.mark.usefixtures("place")
@@ -46,7 +45,7 @@ def test_a_failure(status: Callable[[], str | None], monkeypatch: pytest.MonkeyP
 
 def test_before_its_start_a_tracker_does_nothing(read: Read) -> None:
     """Calls before the start, or with what is no dict, do not raise."""
-    tracker = StepscopeTracker()
+    tracker = integration.StepscopeTracker()
     tracker.log({"loss": 1.0}, step=1)
     tracker.start()
     tracker.log([1.0], step=1)  # type: ignore[arg-type]
@@ -60,7 +59,7 @@ def test_names_that_differ_by_their_prefix(read: Read) -> None:
     """None of them overwrites another."""
     from accelerate import Accelerator
 
-    accelerator = Accelerator(log_with=StepscopeTracker(), cpu=True)
+    accelerator = Accelerator(log_with=integration.StepscopeTracker(), cpu=True)
     accelerator.init_trackers("mine")
     accelerator.log({"train_loss": 1.0, "loss": 2.0, "val_loss": 4.0, "eval_loss": 3.0}, step=0)
     accelerator.end_training()

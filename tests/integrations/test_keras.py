@@ -1,21 +1,25 @@
 """Keras really fitting: batches are steps, epochs and validation have their values."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-pytest.importorskip("keras", reason="needs keras")
-
 import stepscope
-from examples import keras_fit
-from stepscope.integrations.keras import StepscopeCallback
 from stepscope.model.records import Event, Metric, Span
+from tests.late import late
+
+integration = late("stepscope.integrations.keras", "keras")
+keras_fit = late("examples.keras_fit")
 
 Read = Callable[..., list[Any]]
-pytestmark = pytest.mark.usefixtures("place")
+pytestmark = pytest.mark.usefixtures("place", "torch_backend")
+
+
+@pytest.fixture
+def torch_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keras on torch, which the tests have anyway; it asks when it is imported."""
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
 
 
 def test_the_example(read: Read, status: Callable[[], str | None]) -> None:
@@ -45,7 +49,7 @@ def test_a_failure(read: Read, status: Callable[[], str | None], monkeypatch: py
     assert status() == "failed"
 
 
-def fitted(callback: StepscopeCallback, *, fit: bool = True) -> None:
+def fitted(callback: Any, *, fit: bool = True) -> None:
     """Fit a model with a validation if asked to, and then evaluate it."""
     import keras
     import numpy
@@ -61,7 +65,7 @@ def fitted(callback: StepscopeCallback, *, fit: bool = True) -> None:
 def test_an_evaluation_after_fit(read: Read) -> None:
     """Its values are at the last step, and those of a validation are recorded once."""
     run = stepscope.init()
-    fitted(StepscopeCallback())
+    fitted(integration.StepscopeCallback())
     run.finish()
     values = [each.step for each in read(Metric) if each.category == "evaluator" and "loss" in each.values]
     assert values == [1, 3, 3]
@@ -77,7 +81,7 @@ def test_an_evaluation_after_a_fit_that_failed(read: Read, monkeypatch: pytest.M
     import keras
 
     stepscope.init()
-    callback = StepscopeCallback()
+    callback = integration.StepscopeCallback()
     with monkeypatch.context() as patch:
         patch.setattr(keras.optimizers.SGD, "apply", explode)
         with pytest.raises(ArithmeticError):
@@ -88,7 +92,7 @@ def test_an_evaluation_after_a_fit_that_failed(read: Read, monkeypatch: pytest.M
 
 def test_an_evaluation_alone(read: Read, status: Callable[[], str | None]) -> None:
     """With no run it is one of its own, which ends with it."""
-    fitted(StepscopeCallback(first_step=7), fit=False)
+    fitted(integration.StepscopeCallback(first_step=7), fit=False)
     assert stepscope.current_run() is None
     assert [each.step for each in read(Metric) if each.category == "evaluator" and "loss" in each.values] == [7]
     assert status() == "finished"
@@ -97,7 +101,7 @@ def test_an_evaluation_alone(read: Read, status: Callable[[], str | None]) -> No
 def test_without_a_model_it_is_counted() -> None:
     """A callback that Keras did not prepare does not raise."""
     run = stepscope.init()
-    callback = StepscopeCallback()
+    callback = integration.StepscopeCallback()
     callback.on_train_begin()
     callback.on_train_batch_end(0, {"loss": 1.0})
     assert sum(count for name, count in run.outcomes.snapshot().items() if name.startswith("failed/callback")) == 1

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lightning", reason="needs lightning")
-pytest.importorskip("torch", reason="needs torch")
-
 import stepscope
-from examples import lightning_trainer
-from stepscope.integrations.lightning import StepscopeCallback, StepscopeLogger
 from stepscope.journal import layout
 from stepscope.model.records import Event, Metric, Span
+from tests.late import late
+
+integration = late("stepscope.integrations.lightning", "lightning", "torch")
+lightning_trainer = late("examples.lightning_trainer")
 
 Read = Callable[..., list[Any]]
 pytestmark = pytest.mark.usefixtures("place")
@@ -61,7 +60,7 @@ def test_in_a_run_of_the_user(read: Read, status: Callable[[], str | None]) -> N
 
 def test_the_logger_alone(read: Read) -> None:
     """A logger tells what Lightning asks; what is no number is counted, the rest is kept."""
-    logger = StepscopeLogger(project="mine")
+    logger = integration.StepscopeLogger(project="mine")
     assert logger.name == "mine"
     assert logger.version == logger.experiment.id
     logger.log_metrics({"train/loss": 1.0, "val/words": "none"}, step=5)
@@ -74,18 +73,14 @@ def test_the_logger_alone(read: Read) -> None:
     assert (metric.category, metric.step, metric.values) == ("trainer", 5, {"loss": 1.0})
 
 
-class WithTest(lightning_trainer.Line):
-    """Has a test too."""
-
-    def test_step(self, batch: Any, index: int) -> None:
-        """Log the same value each time."""
-        self.log_dict({"test_acc": 0.5, "test_loss": 2.0})
-
-
 def fit_and_test(logger: Any, *callbacks: Any) -> None:
-    """Do both with one trainer."""
+    """Do both with one trainer; the test logs the same values each time."""
     import lightning
     import torch
+
+    class WithTest(lightning_trainer.Line):
+        def test_step(self, batch: Any, index: int) -> None:
+            self.log_dict({"test_acc": 0.5, "test_loss": 2.0})
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(4, 4)), batch_size=2)
     trainer = lightning.Trainer(
@@ -99,7 +94,7 @@ def fit_and_test(logger: Any, *callbacks: Any) -> None:
 
 def test_fit_and_test_are_one_run(read: Read, status: Callable[[], str | None]) -> None:
     """The values of the test are the evaluator's and have names of their own; the run ends with the process."""
-    fit_and_test(StepscopeLogger(), StepscopeCallback())
+    fit_and_test(integration.StepscopeLogger(), integration.StepscopeCallback())
     found = {key: value for each in read(Metric) if each.category == "evaluator" for key, value in each.values.items()}
     assert sorted(found) == ["loss", "test_acc", "test_loss"]
     assert (found["test_acc"], found["test_loss"]) == (0.5, 2.0)
@@ -109,11 +104,11 @@ def test_fit_and_test_are_one_run(read: Read, status: Callable[[], str | None]) 
 
 def test_another_logger_is_another_run(place: Path) -> None:
     """It ends the one before; so does a callback that has no logger of ours."""
-    fit_and_test(StepscopeLogger())
+    fit_and_test(integration.StepscopeLogger())
     first = stepscope.current_run()
-    fit_and_test(StepscopeLogger(), StepscopeCallback())
+    fit_and_test(integration.StepscopeLogger(), integration.StepscopeCallback())
     second = stepscope.current_run()
-    fit_and_test(False, StepscopeCallback())
+    fit_and_test(False, integration.StepscopeCallback())
     third = stepscope.current_run()
     stepscope.flush(10)
     assert first is not None

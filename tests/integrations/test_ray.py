@@ -15,8 +15,9 @@ from stepscope.model.records import Log, Span
 from stepscope.testing import read_batches
 from stepscope.training.service.correlation import correlate
 from tests.integrations import ray_work
+from tests.late import late
 
-ray = pytest.importorskip("ray", reason="ray is not installed")
+ray = late("ray")
 ROOT = str(Path(__file__).parents[2])
 
 

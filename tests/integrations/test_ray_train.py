@@ -7,16 +7,13 @@ from typing import Any
 import numpy
 import pytest
 
-pytest.importorskip("ray.train", reason="needs ray[train]")
-pytest.importorskip("ray.tune", reason="needs ray[tune]")
-
-import ray
-from ray import tune
-
 import stepscope
-from examples import ray_train, ray_tune
-from stepscope.integrations.ray_train import StepscopeTrainCallback, StepscopeTuneCallback, _step
 from stepscope.model.records import Event, Metric, Span
+from tests.late import late
+
+ray, train, tune = late("ray"), late("ray.train"), late("ray.tune")
+integration = late("stepscope.integrations.ray_train", "ray")
+ray_train, ray_tune = late("examples.ray_train"), late("examples.ray_tune")
 
 Read = Callable[..., list[Any]]
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("place")]
@@ -45,6 +42,8 @@ def cluster() -> Iterator[None]:
 )
 def test_the_step_of_a_report(report: dict[str, Any], step: tuple[int, str | None]) -> None:
     """The strongest name that has an integer gives it, in the order of trainers; numpy's integers are some."""
+    from stepscope.integrations.ray_train import _step
+
     assert _step(report, 9) == step
 
 
@@ -76,7 +75,9 @@ def test_tune_fails(tmp_path: Path, read: Read, status: Callable[[], str | None]
 
     tune.Tuner(
         tune.with_resources(objective, {"cpu": 1}),
-        run_config=tune.RunConfig(callbacks=[StepscopeTuneCallback()], verbose=0, storage_path=str(tmp_path / "ray")),
+        run_config=tune.RunConfig(
+            callbacks=[integration.StepscopeTuneCallback()], verbose=0, storage_path=str(tmp_path / "ray")
+        ),
     ).fit()
     assert status() == "failed"
     (span,) = [each for each in read(Span) if each.name == "tune.trial"]
@@ -107,8 +108,10 @@ def test_train_fails(read: Read, status: Callable[[], str | None], tmp_path: Pat
     with pytest.raises(Exception, match="diverged"), stepscope.init():
         DataParallelTrainer(
             explode,
-            scaling_config=ray.train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.5}),
-            run_config=ray.train.RunConfig(callbacks=[StepscopeTrainCallback()], storage_path=str(tmp_path / "ray")),
+            scaling_config=train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.5}),
+            run_config=train.RunConfig(
+                callbacks=[integration.StepscopeTrainCallback()], storage_path=str(tmp_path / "ray")
+            ),
         ).fit()
     assert status() == "failed"
     errors = [each for each in read(Event) if each.name == "exception" and "ray.worker" in each.attrs]

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("stable_baselines3", reason="needs stable_baselines3")
-pytest.importorskip("gymnasium", reason="needs gymnasium")
-
 import stepscope
-from examples import stable_baselines3_ppo
-from stepscope.integrations.stable_baselines3 import StepscopeCallback
 from stepscope.model.records import Event, Metric, Span
+from tests.late import late
+
+integration = late("stepscope.integrations.stable_baselines3", "stable_baselines3", "gymnasium")
+stable_baselines3_ppo = late("examples.stable_baselines3_ppo")
 
 Read = Callable[..., list[Any]]
 pytestmark = pytest.mark.usefixtures("place")
@@ -50,7 +49,7 @@ def test_a_failure(read: Read, status: Callable[[], str | None]) -> None:
 
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=32, n_epochs=1, device="cpu", seed=0)
     with pytest.raises(ArithmeticError), stepscope.init():
-        model.learn(192, callback=[StepscopeCallback(), Bomb()])
+        model.learn(192, callback=[integration.StepscopeCallback(), Bomb()])
     assert status() == "failed"
     assert [each.step for each in read(Metric) if each.category == "actor"] == [64]
 
@@ -62,7 +61,7 @@ def test_learning_twice_writes_once(read: Read) -> None:
     stepscope.init()
     model = A2C("MlpPolicy", "CartPole-v1", n_steps=8, device="cpu", seed=0)
     for _ in range(2):
-        model.learn(16, callback=StepscopeCallback(), log_interval=1, reset_num_timesteps=False)
+        model.learn(16, callback=integration.StepscopeCallback(), log_interval=1, reset_num_timesteps=False)
     assert [each.step for each in read(Metric) if each.category == "misc"] == [8, 16, 24, 32]
 
 
@@ -78,7 +77,7 @@ def test_learning_again_after_a_failure(read: Read, status: Callable[[], str | N
 
     model = A2C("MlpPolicy", "CartPole-v1", n_steps=8, device="cpu", seed=0)
     model.set_logger(configure(str(tmp_path / "log"), ["csv"]))
-    recording = StepscopeCallback()
+    recording = integration.StepscopeCallback()
     with pytest.raises(ArithmeticError):
         model.learn(16, callback=[recording, Bomb()])
     model.learn(16, callback=recording, log_interval=1)

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers")
-pytest.importorskip("torch", reason="needs torch")
-
 import stepscope
-from examples import transformers_trainer
-from stepscope.integrations.transformers import StepscopeCallback
 from stepscope.model.records import Event, Metric, Span
+from tests.late import late
+
+integration = late("stepscope.integrations.transformers", "transformers", "torch")
+transformers_trainer = late("examples.transformers_trainer")
 
 Read = Callable[..., list[Any]]
 pytestmark = pytest.mark.usefixtures("place")
@@ -48,7 +47,7 @@ def trainer(folder: Path, data: Any, **arguments: Any) -> Any:
         disable_tqdm=True, **arguments,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config)
-    return transformers.Trainer(model, chosen, train_dataset=data, callbacks=[StepscopeCallback()])
+    return transformers.Trainer(model, chosen, train_dataset=data, callbacks=[integration.StepscopeCallback()])
 
 
 def test_a_failure(tmp_path: Path, read: Read, status: Callable[[], str | None]) -> None:
@@ -104,7 +103,7 @@ def test_trl(tmp_path: Path, read: Read) -> None:
         args=chosen,
         train_dataset=data,
         processing_class=tokenizer,
-        callbacks=[StepscopeCallback()],
+        callbacks=[integration.StepscopeCallback()],
     ).train()
     losses = [each.step for each in read(Metric) if each.category == "trainer" and "loss" in each.values]
     assert losses == [1, 2]
@@ -113,7 +112,7 @@ def test_trl(tmp_path: Path, read: Read) -> None:
 def test_what_fails_is_counted() -> None:
     """Calls in the wrong order or with the wrong things do not raise into training."""
     run = stepscope.init()
-    callback = StepscopeCallback()
+    callback = integration.StepscopeCallback()
     callback.on_log(None, None, None, logs={"loss": 1.0})
     callback.on_step_end(None, None, None)
     callback.on_train_begin(None, None, None)

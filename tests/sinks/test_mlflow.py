@@ -14,12 +14,13 @@ from stepscope.sinks.mlflow import Mlflow
 from stepscope.sinks.mlflow.run_sink import NO_LOGS
 from stepscope.testing.sinks import SinkContract, closing
 from tests.conftest import Python
+from tests.late import late
 from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
 from tests.sinks.mlflow_peer import peer as peer
 from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow_settings import doctor
 
-pytest.importorskip("mlflow", reason="mlflow, whose server is the peer, is not installed")
+late("mlflow")
 pytestmark = pytest.mark.timeout(300)
 
 T = 1_700_000_000_000_000_000

@@ -22,12 +22,13 @@ from stepscope.sinks.mlflow.run_mapping import FOLLOW_SECONDS, SETTLE_SECONDS
 from stepscope.sinks.mlflow.run_sink import MetricsSink
 from stepscope.sinks.mlflow.trace_sink import LINK_SECONDS, LOOK_SECONDS, TracesSink
 from tests.conftest import PACKAGE, Python, Start
+from tests.late import late
 from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, Passed
 from tests.sinks.mlflow_peer import peer as peer
 from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow import batch, finished, linked, loss, span
 
-pytest.importorskip("mlflow", reason="mlflow, whose server is the peer, is not installed")
+late("mlflow")
 pytestmark = pytest.mark.timeout(400)
 
 KILLS = int(os.environ.get("STEPSCOPE_TEST_KILLS", "4"))

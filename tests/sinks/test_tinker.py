@@ -11,11 +11,12 @@ from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Event, Metric, Record
 from stepscope.sinks.tinker import Tinker
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
+from tests.late import late
 from tests.sinks.faults import blackhole
 from tests.sinks.servers import Reply, http_date
 from tests.sinks.tinker_peer import TinkerPeer
 
-pytest.importorskip("tinker.types", reason="tinker, whose types read our events, is not installed")
+late("tinker")
 T = 1_700_000_000_000_000_000
 ALL = "metric,span,log,event,alert"
 

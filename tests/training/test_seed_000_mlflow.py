@@ -12,6 +12,7 @@ import stepscope
 from stepscope.model.records import Metric
 from stepscope.testing import read_run
 from stepscope.training import TrainingContext
+from tests.late import late
 from tests.sinks.mlflow_peer import API, Deed, MlflowPeer, MlflowServer, serving
 from tests.sinks.servers import Received, Reply, Server
 from tests.training.conftest import of_user
@@ -21,7 +22,7 @@ from tests.training.test_seed_000 import keys
 @pytest.fixture(scope="module")
 def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     """A real MLflow server."""
-    pytest.importorskip("mlflow", reason="mlflow, whose server is the peer, is not installed")
+    late("mlflow")
     with serving(tmp_path_factory.mktemp("mlflow")) as made:
         yield made
 

@@ -11,10 +11,11 @@ from stepscope.training.bus.reporters import event_reporter
 from stepscope.training.events.exceptions import RequestErrorCategory, RequestFailedError, is_user_error
 from stepscope.training.events.telemetry import Telemetry
 from tests.conftest import Python
+from tests.late import late
 from tests.sinks.tinker_peer import TinkerPeer
 from tests.training.conftest import Until
 
-tinker = pytest.importorskip("tinker", reason="tinker, whose types read our events, is not installed")
+tinker = late("tinker")
 REQUEST = {"request_type": "ForwardBackward", "model_id": "m1", "data_size": 3}
 POLL = {
     "request_id": "r1",

@@ -14,10 +14,11 @@ from stepscope.model.records import Histogram, Log, Metric, Span
 from stepscope.testing import read_batches
 from stepscope.training.service import init_telemetry, shutdown_telemetry
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
+from tests.late import late
 from tests.training.service_peers import EXAMPLES, python_path
 from tests.training.service_peers import redis_url as redis_url
 
-ray = pytest.importorskip("ray", reason="ray is not installed")
+ray = late("ray")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 pytest.importorskip("fastapi", reason="fastapi is not installed")
 pytest.importorskip("opentelemetry.instrumentation.fastapi", reason="its instrumentation is not installed")

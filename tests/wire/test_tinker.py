@@ -11,8 +11,9 @@ import pytest
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.wire import tinker as wire
+from tests.late import late
 
-types = pytest.importorskip("tinker.types", reason="tinker, whose types judge our events, is not installed")
+types = late("tinker.types")
 WRITER = Writer(id="r0-a1-h-1-x", run="r1", project="gpt", wall_ns=1_700_000_000_000_000_000)
 T = 1_700_000_004_001_495_123
 

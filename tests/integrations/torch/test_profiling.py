@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs torch")
-
-import torch
-
 import stepscope
-from stepscope.integrations.torch import profile
 from stepscope.model.records import Event
+from tests.late import late
 
+torch = late("torch")
+integration = late("stepscope.integrations.torch", "torch")
 Read = Callable[..., list[Any]]
 pytestmark = pytest.mark.usefixtures("place")
 
@@ -39,7 +37,7 @@ def shapes(path: str) -> set[Any]:
 def test_a_range_of_steps(read: Read, place: Path) -> None:
     """The window has the steps of the range and no other, and the run has the trace."""
     with stepscope.init() as run:
-        window = profile(steps=range(1, 3), record_shapes=True)
+        window = integration.profile(steps=range(1, 3), record_shapes=True)
         train(run, 5)
     (event,) = [each for each in read(Event) if each.name == "torch.profile"]
     assert window is not None
@@ -52,7 +50,7 @@ def test_a_range_of_steps(read: Read, place: Path) -> None:
 def test_the_run_ends_before_the_window(read: Read) -> None:
     """What there is is written when the run ends."""
     with stepscope.init() as run:
-        profile(steps=50)
+        integration.profile(steps=50)
         train(run, 2)
     (event,) = [each for each in read(Event) if each.name == "torch.profile"]
     assert event.attrs["steps"] == 2
@@ -61,12 +59,12 @@ def test_the_run_ends_before_the_window(read: Read) -> None:
 
 def test_wrong_steps_are_counted() -> None:
     """Steps that are none are refused, not raised; so are options torch does not know."""
-    assert profile(3) is None
+    assert integration.profile(3) is None
     run = stepscope.init()
-    assert profile(0) is None
-    assert profile("many") is None  # type: ignore[arg-type]
-    assert profile(range(5, 2)) is None
-    assert profile(1, no_such_option=1) is not None
+    assert integration.profile(0) is None
+    assert integration.profile("many") is None  # type: ignore[arg-type]
+    assert integration.profile(range(5, 2)) is None
+    assert integration.profile(1, no_such_option=1) is not None
     train(run, 2)
     counts = run.outcomes.snapshot()
     assert sum(count for name, count in counts.items() if name.startswith("rejected/value")) == 3

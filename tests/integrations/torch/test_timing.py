@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs torch")
-
-import torch
-
 import stepscope
-from stepscope.integrations.torch import instrument, uninstrument
 from stepscope.model.records import Metric, Span
+from tests.late import late
 
+torch = late("torch")
+integration = late("stepscope.integrations.torch", "torch")
 Read = Callable[..., list[Any]]
 pytestmark = pytest.mark.usefixtures("place")
 BUCKETS = {
@@ -30,7 +28,7 @@ BUCKETS = {
 def clean() -> Iterator[None]:
     """No test leaves hooks behind."""
     yield
-    uninstrument()
+    integration.uninstrument()
 
 
 @pytest.fixture
@@ -64,7 +62,7 @@ def train(run: stepscope.Run, net: Any, steps: int = 3) -> None:
 
 def test_each_phase_is_a_span_of_its_step(run: stepscope.Run, read: Read) -> None:
     """Three steps have four phases each, below the span of the step, with their buckets."""
-    instrument()
+    integration.instrument()
     train(run, model())
     run.finish()
     spans = read(Span)
@@ -81,7 +79,7 @@ def test_each_phase_is_a_span_of_its_step(run: stepscope.Run, read: Read) -> Non
 
 def test_phases_come_one_after_the_other(run: stepscope.Run, read: Read) -> None:
     """The backward pass ends before the optimizer steps."""
-    instrument()
+    integration.instrument()
     train(run, model(), steps=1)
     run.finish()
     spans = {span.name: span for span in read(Span) if span.name in BUCKETS}
@@ -93,7 +91,7 @@ def test_phases_come_one_after_the_other(run: stepscope.Run, read: Read) -> None
 
 def test_gradient_norm(run: stepscope.Run, read: Read) -> None:
     """The norm is that of the gradients the optimizer gets, at its step, every so many steps."""
-    instrument(grad_norm=2)
+    integration.instrument(grad_norm=2)
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     expected = {}
@@ -110,7 +108,7 @@ def test_gradient_norm(run: stepscope.Run, read: Read) -> None:
 
 def test_outside_steps_the_axis_is_named(run: stepscope.Run, read: Read) -> None:
     """Without `run.step` values are counted by optimizer steps, and the run's own counter is not touched."""
-    instrument(grad_norm=1)
+    integration.instrument(grad_norm=1)
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(2):
@@ -126,7 +124,7 @@ def test_outside_steps_the_axis_is_named(run: stepscope.Run, read: Read) -> None
 
 def test_inference_is_not_training(run: stepscope.Run, read: Read) -> None:
     """A pass without gradients has another name and no bucket."""
-    instrument()
+    integration.instrument()
     with torch.no_grad():
         model()(torch.ones(2, 4))
     run.finish()
@@ -137,7 +135,7 @@ def test_inference_is_not_training(run: stepscope.Run, read: Read) -> None:
 
 def test_a_failing_forward(run: stepscope.Run, read: Read) -> None:
     """The user gets torch's own exception, the span has it too, and the next pass is timed."""
-    instrument()
+    integration.instrument()
     net = model()
     with pytest.raises(RuntimeError, match="shapes"):
         net(torch.ones(2, 5))
@@ -152,7 +150,7 @@ def test_a_failing_forward(run: stepscope.Run, read: Read) -> None:
 
 def test_a_failing_backward(run: stepscope.Run, read: Read) -> None:
     """A backward pass that nobody ended is marked, and the next one is timed."""
-    instrument()
+    integration.instrument()
     net = model()
 
     def refuse(gradient: Any) -> None:
@@ -182,7 +180,7 @@ def test_recomputed_activations_are_part_of_the_backward_pass(run: stepscope.Run
         def forward(self, given: Any) -> Any:
             return checkpoint(self.inner, given, use_reentrant=reentrant)
 
-    instrument()
+    integration.instrument()
     Net()(torch.ones(2, 4, requires_grad=True)).sum().backward()
     run.finish()
     names = [each.name for each in read(Span)]
@@ -192,7 +190,7 @@ def test_recomputed_activations_are_part_of_the_backward_pass(run: stepscope.Run
 
 def test_optimizer_in_backward(run: stepscope.Run, read: Read) -> None:
     """Optimizers that step inside the backward pass do not end it."""
-    instrument()
+    integration.instrument()
     net = model()
     for parameter in net.parameters():
         own = torch.optim.SGD([parameter], lr=0.1)
@@ -218,7 +216,7 @@ def test_outputs_of_any_shape(run: stepscope.Run, read: Read) -> None:
         def forward(self, given: Any) -> Any:
             return {"aux": None, "out": ("text", [self.inner(given)])}
 
-    instrument()
+    integration.instrument()
     Net()(torch.ones(2, 4))["out"][1][0].sum().backward()
     run.finish()
     assert [each.status for each in read(Span) if each.name == "train.backward"] == [0]
@@ -226,7 +224,7 @@ def test_outputs_of_any_shape(run: stepscope.Run, read: Read) -> None:
 
 def test_checkpoints(run: stepscope.Run, read: Read, tmp_path: Path) -> None:
     """Saving and loading are spans with the path."""
-    instrument()
+    integration.instrument()
     path = tmp_path / "weights.pt"
     with run.step(7):
         torch.save(model().state_dict(), path)
@@ -248,13 +246,13 @@ def test_collectives(run: stepscope.Run, read: Read, tmp_path: Path) -> None:
         pytest.skip("needs torch.distributed")
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
-        instrument()
+        integration.instrument()
         with run.step(3):
             dist.all_reduce(torch.ones(10))
             dist.all_gather_object([None], {"a": 1})
             dist.all_reduce(torch.ones(2), async_op=True).wait()
     finally:
-        uninstrument()
+        integration.uninstrument()
         dist.destroy_process_group()
     run.finish()
     first, second, third = [each for each in read(Span) if each.name.startswith("train.collective")]
@@ -277,14 +275,14 @@ def test_uninstrument_leaves_torch_as_it_was(run: stepscope.Run, read: Read) -> 
         return [*calls, *(list(each) for each in hooks)]
 
     before = seen()
-    instrument()
-    instrument()
+    integration.instrument()
+    integration.instrument()
     assert seen() != before
     net = model()
     train(run, net)
     assert not net._forward_hooks
-    uninstrument()
-    uninstrument()
+    integration.uninstrument()
+    integration.uninstrument()
     assert seen() == before
     count = len(read(Span))
     train(run, net)
@@ -294,7 +292,7 @@ def test_uninstrument_leaves_torch_as_it_was(run: stepscope.Run, read: Read) -> 
 
 def test_a_model_can_be_copied_and_pickled(run: stepscope.Run) -> None:
     """Nothing of ours stays on a model between passes."""
-    instrument()
+    integration.instrument()
     net = model()
     net(torch.ones(2, 4)).sum().backward()
     assert b"stepscope" not in pickle.dumps(net)
@@ -305,7 +303,7 @@ def test_a_model_can_be_copied_and_pickled(run: stepscope.Run) -> None:
 @pytest.mark.parametrize("way", ["whole", "in place", "function"])
 def test_compiled(run: stepscope.Run, read: Read, way: str) -> None:
     """Compiled models compute the same, once compiled they stay so, and the outermost one is timed."""
-    instrument()
+    integration.instrument()
     net = model()
     expected = net(torch.ones(2, 4)).detach()
     torch._dynamo.reset()
@@ -327,7 +325,7 @@ def test_compiled(run: stepscope.Run, read: Read, way: str) -> None:
 
 def test_without_a_run_nothing_happens(place: Path) -> None:
     """Hooks without a run change nothing."""
-    instrument()
+    integration.instrument()
     net = model()
     net(torch.ones(2, 4)).sum().backward()
     torch.optim.SGD(net.parameters(), lr=0.1).step()
@@ -337,7 +335,7 @@ def test_without_a_run_nothing_happens(place: Path) -> None:
 
 def test_a_hook_that_fails_is_counted(run: stepscope.Run) -> None:
     """What goes wrong in our hooks is counted, and training goes on."""
-    instrument(grad_norm=1)
+    integration.instrument(grad_norm=1)
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.grad = torch.ones(3)
@@ -350,7 +348,7 @@ def test_a_hook_that_fails_is_counted(run: stepscope.Run) -> None:
 
 def test_workers(run: stepscope.Run, read: Read) -> None:
     """A loader with processes of its own is timed in the process that waits for it."""
-    instrument()
+    integration.instrument()
     assert len(list(loader(workers=1))) == 3
     run.finish()
     assert len([each for each in read(Span) if each.name == "train.data_load"]) == 4

@@ -9,6 +9,7 @@ from tests.hub.conftest import RunningHub
 from tests.hub.receivers.mlflow.both_servers import BothServers
 from tests.hub.receivers.mlflow.rest_calls import RestCalls
 from tests.hub.receivers.mlflow.same_calls import FILTERS, ORDERS, REFUSED, T, point
+from tests.late import late
 from tests.sinks.mlflow_peer import serving
 
 LETTERS = "abcdefghij"
@@ -30,7 +31,7 @@ def fill(both: BothServers) -> None:
 @pytest.fixture(scope="module")
 def both(hub: RunningHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BothServers]:
     """Both servers, with the same runs."""
-    pytest.importorskip("mlflow", reason="mlflow, whose server is the peer, is not installed")
+    late("mlflow")
     with serving(tmp_path_factory.mktemp("mlflow")) as theirs:
         found = BothServers(RestCalls(theirs.port), RestCalls(hub.port))
         tags = [{"key": "owner", "value": "us"}]
