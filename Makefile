@@ -35,8 +35,8 @@ check: setup ## lint, types, import contracts, sizes, links; stops at the first 
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
 	@sh tools/page/run.sh check
 
-# The lanes of tests/lanes.py, three files at a time (ARGS=-n0 for one): many tests wait for other processes.
-pytest = $(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# The lanes of tests/lanes.py, three files or worlds at a time (ARGS=-n0 for one): many tests wait for other processes.
+pytest = $(VENV)/bin/python -m pytest -n 3 --no-loadscope-reorder
 
 test: setup ## run the tests of the core, with one pass over every view of the page
 	@$(pytest) -m core $(ARGS)

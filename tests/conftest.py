@@ -11,17 +11,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from opentelemetry import context, metrics
+from xdist.scheduler import LoadFileScheduling
 
 import stepscope
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record
 from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
-from tests.lanes import LANES, lane_of
+from tests.lanes import LANES, lane_of, world_of
 
 LEAVE_SECONDS = 40.0
 """How long a shipper may take to find that nobody needs it any more."""
@@ -87,11 +89,25 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test with its lane, and put lanes that take longer first."""
-    lanes = {item: lane_of(item.path.relative_to(config.rootpath).as_posix()) for item in items}
-    for item, lane in lanes.items():
-        item.add_marker(lane)
-    items.sort(key=lambda item: LANES.index(lanes[item]))
+    """Mark every test with its lane, and put first what takes longer: worlds, then lanes."""
+    paths = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
+    for item, path in paths.items():
+        item.add_marker(lane_of(path))
+    items.sort(key=lambda item: (world_of(paths[item]) or "~", LANES.index(lane_of(paths[item]))))
+
+
+class WorldScheduling(LoadFileScheduling):
+    """Gives the files of one world to one worker, and any other file to the worker that is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = super()._split_scope(nodeid)
+        return world_of(path) or path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorldScheduling:
+    """Schedule by worlds."""
+    return WorldScheduling(config, log)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -40,6 +40,20 @@ CORE_ANYWAY = ("tests/web/test_every_view.py", "tests/web/test_node.py")
 """One browser pass over every view, and what needs no browser, are part of `make test`."""
 LANES = ("chaos", "page", "core")
 """In the order in which they are run: what takes longest begins first, so that no worker is left with it at the end."""
+WORLDS = (
+    ("tests/hub/cluster/",),
+    ("tests/web/views/",),
+    (
+        "tests/web/test_charts.py",
+        "tests/web/test_charts_reading.py",
+        "tests/web/test_every_view.py",
+        "tests/web/test_keyboard.py",
+        "tests/web/test_page.py",
+        "tests/web/test_scopes.py",
+        "tests/web/test_step.py",
+    ),
+)
+"""Files that share a cluster, or a hub with recorded runs: one worker runs them, so that it is made once."""
 
 
 def lane_of(path: str) -> str:
@@ -47,3 +61,8 @@ def lane_of(path: str) -> str:
     if path.startswith(CORE_ANYWAY):
         return "core"
     return "page" if path.startswith(PAGE) else "chaos" if path.startswith(CHAOS) else "core"
+
+
+def world_of(path: str) -> str | None:
+    """Return what the world of a test file is called, None for a file that shares nothing."""
+    return next((each[0] for each in WORLDS if path.startswith(each)), None)
