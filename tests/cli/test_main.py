@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.cli.main import main, parser
+from stepscope.cli.main import COMMANDS, main, parser
 from tests.cli.journals import log, metric, write
 
 
@@ -31,6 +31,19 @@ def test_python_runs_the_package() -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=env, check=False)
     assert (done.returncode, done.stdout.split()[0]) == (0, "stepscope")
+
+
+def test_only_the_command_that_is_named_is_imported() -> None:
+    """`stepscope ship` imports no other command; every command can be named."""
+    code = "import sys; from stepscope.cli.main import main; main(['ship', '--home', sys.argv[1]]); print(*sys.modules)"
+    line = [sys.executable, "-c", code, os.devnull]
+    found = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+    assert {each for each in set(COMMANDS.values()) if f"stepscope.cli.{each}" in found} == {"ship"}
+    (every,) = [each for each in parser()._actions if isinstance(each, argparse._SubParsersAction)]
+    assert set(every.choices) == set(COMMANDS)
+    for name in COMMANDS:
+        (one,) = [each for each in parser([name])._actions if isinstance(each, argparse._SubParsersAction)]
+        assert name in one.choices
 
 
 def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:

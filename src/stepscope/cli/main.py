@@ -5,36 +5,21 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from stepscope import __version__
-from stepscope.cli import (
-    alerts,
-    demo,
-    doctor,
-    edit,
-    export,
-    findings,
-    hub,
-    import_runs,
-    mcp,
-    quarantine,
-    report,
-    runs,
-    ship,
-    show,
-    step,
-    store,
-    tail,
-    top,
-)
 from stepscope.cli.text import clean_lines
 from stepscope.model.errors import StepscopeError
 
-COMMANDS = (
-    *(demo, hub, runs, show, findings, tail, top, report, step, export),
-    *(edit, alerts, import_runs, mcp, store, ship, quarantine, doctor),
-)
-"""Each is a module with `add(commands)`, which registers its command or commands."""
+COMMANDS = {
+    **{name: name for name in ("demo", "hub", "runs", "show", "findings", "tail", "top", "report", "step", "export")},
+    **dict.fromkeys(("tag", "note", "rename", "archive", "delete"), "edit"),
+    "alerts": "alerts",
+    "import": "import_runs",
+    "ui": "hub",
+    **{name: name for name in ("mcp", "store", "ship", "quarantine", "doctor")},
+}
+"""The module of each command; its `add(commands)` registers it."""
 
 OK, WRONG_USE, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
 
@@ -43,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    args = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    args = parser(given[:1]).parse_args(given)
     try:
         code = int(args.command(args))
         sys.stdout.flush()
@@ -68,11 +54,12 @@ def _give_up_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the parser of all commands."""
+def parser(named: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Build the parser of the command that is named; of all commands when none is."""
     top = argparse.ArgumentParser(prog="stepscope", description="A stethoscope for training runs.")
     top.add_argument("--version", action="version", version=f"stepscope {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add(commands)
+    modules = {COMMANDS[name] for name in named if name in COMMANDS} or dict.fromkeys(COMMANDS.values())
+    for name in modules:
+        import_module(f"stepscope.cli.{name}").add(commands)
     return top
