@@ -1,13 +1,14 @@
-"""Alerts, silences, and marks of expected alerts."""
+"""Alerts, silences, and the marks of expected alerts and findings, which mute them."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from stepscope.alerts.states import State
 from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.shape import as_json, worst_first
 
 ATTR_RULE = "alert.rule"
 ATTR_FINGERPRINT = "alert.fingerprint"
@@ -137,3 +138,26 @@ def worst(severities: Iterable[str]) -> str:
     """Return the highest severity; INFO when there is none."""
     order = ("INFO", "WARN", "ERROR", "FATAL")
     return max(severities, key=lambda each: order.index(each) if each in order else 1, default="INFO")
+
+
+def expected_by(about: Subject, project: str, marks: Iterable[Expected]) -> str:
+    """Return why an alert or finding is muted: the mark that covers its subject, or an empty text."""
+    for mark in marks:
+        if mark.covers(about, project):
+            return f"expected, says {mark.who}" if mark.who else "expected"
+    return ""
+
+
+def unexpected(found: Iterable[Finding], run: str, project: str, marks: Collection[Expected]) -> list[Finding]:
+    """Return the findings of a run that nobody expects."""
+    return [each for each in found if not expected_by(finding_subject(run, each), project, marks)]
+
+
+def findings_json(
+    found: Iterable[Finding], run: str, project: str, marks: Collection[Expected]
+) -> list[dict[str, Any]]:
+    """Return findings as JSON, worst first; the expected ones say so in `muted` and come last."""
+    shown = [
+        as_json(each, muted=expected_by(finding_subject(run, each), project, marks)) for each in worst_first(found)
+    ]
+    return sorted(shown, key=lambda each: bool(each["muted"]))

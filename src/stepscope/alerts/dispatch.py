@@ -6,8 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.alerts.alert import Alert, Expected, Silence, worst
-from stepscope.alerts.expected import expected_by
+from stepscope.alerts.alert import Alert, Expected, Silence, expected_by, worst
 from stepscope.alerts.rule import Compiled, patterns
 
 Status = Literal["firing", "resolved"]

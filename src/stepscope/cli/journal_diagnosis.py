@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stepscope.alerts.expected import findings_json
+from stepscope.alerts.alert import findings_json
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.order import Written, by_writer
 from stepscope.hub.alerting.alert_log import read_marks

@@ -30,7 +30,7 @@ from stepscope.diagnosis.series import Series
 from stepscope.diagnosis.timing import Timing
 from stepscope.model import names
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
-from stepscope.model.run_config import config_of
+from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
 VERSION = 4

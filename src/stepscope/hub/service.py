@@ -30,8 +30,7 @@ from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.sources import FolderReceiver, GroupReader, IntakeReader
-from stepscope.hub.store.cluster_state import ClusterState
-from stepscope.hub.store.engine import Damaged, Engine, EngineError
+from stepscope.hub.store.engine import ClusterState, Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import info, lost, retain
 from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import Store

@@ -1,10 +1,12 @@
-"""Edits of name, notes and tags of a run, and the description that results from applying them."""
+"""The configuration of a run; edits of its name, notes and tags, and the description that results from them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from stepscope.model.names import EVENT_CONFIG, EVENT_STARTED
+from stepscope.model.records import Event
 from stepscope.model.redaction import redact
 
 LONGEST_NAME, LONGEST_NOTES, LONGEST_TAG = 256, 65_536, 256
@@ -145,3 +147,11 @@ def _value(given: Any) -> Any:
 def spell_tag(name: str, value: Any) -> str:
     """Format a tag: its name, and its value where it has one."""
     return name if value is True else f"{name}={value}"
+
+
+def config_of(event: Event) -> Mapping[str, Any] | None:
+    """The configuration at a start, or the settings that an event adds or changes later; None for other events."""
+    if event.name == EVENT_CONFIG:
+        return event.attrs
+    config = event.attrs.get("config") if event.name == EVENT_STARTED else None
+    return config if isinstance(config, dict) else None

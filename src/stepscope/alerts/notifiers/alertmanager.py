@@ -8,9 +8,9 @@ import msgspec
 
 from stepscope.alerts.alert import Alert
 from stepscope.alerts.dispatch import Notification
-from stepscope.alerts.notifiers.http import Poster, host_of
 from stepscope.alerts.notifiers.registry import convert
 from stepscope.alerts.notifiers.shapes import moment
+from stepscope.alerts.notifiers.webhook import Poster, host_of
 from stepscope.model.errors import ConfigError
 from stepscope.sinks.http import is_address
 

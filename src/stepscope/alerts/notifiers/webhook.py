@@ -5,16 +5,16 @@ import hmac
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 from stepscope.alerts.dispatch import Notification
-from stepscope.alerts.notifiers.http import Poster, host_of
 from stepscope.alerts.notifiers.registry import convert
 from stepscope.alerts.notifiers.shapes import SHAPES, placeholders
 from stepscope.alerts.rule import fill
-from stepscope.model.errors import ConfigError
-from stepscope.sinks.http import is_address, sendable
+from stepscope.model.errors import ConfigError, Reject, Retry
+from stepscope.sinks.http import RETRYABLE, Connection, is_address, retry_after, sendable
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 SIGNATURE = "x-stepscope-signature"
@@ -102,3 +102,34 @@ def _filled(part: Any, values: dict[str, Any]) -> Any:
     if isinstance(part, list):
         return [_filled(value, values) for value in part]
     return fill(part, values) if isinstance(part, str) else part
+
+
+class Poster:
+    """Posts to one address, of which only the host is ever shown, because the path may be a secret."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._connection = Connection(url)
+        self._timeout = timeout
+        parts = urlsplit(url)
+        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+    def post(self, body: bytes, headers: Mapping[str, str], path: str | None = None) -> None:
+        """Send a body; Retry or Reject when it was not accepted."""
+        sent = {"content-type": "application/json", "user-agent": "Stepscope", **headers}
+        answer = self._connection.post(self._path if path is None else path, body, sent, self._timeout)
+        if 200 <= answer.status < 300:
+            return
+        reason = f"HTTP {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}".strip(": ")
+        if answer.status in RETRYABLE:
+            raise Retry(reason, retry_after(answer.headers))
+        raise Reject(reason, ())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def host_of(url: str) -> str:
+    """The host of an address, for display: the path may hold a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from stepscope.alerts.alert import Alert, Expected, Silence, Subject
+from stepscope.alerts.alert import Alert, Expected, Silence, Subject, expected_by
 from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
 from stepscope.alerts.dispatch import Dispatcher, Notification, mute_reason
 from stepscope.alerts.evaluator import RECORDED, Evaluator
-from stepscope.alerts.expected import expected_by
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.states import OPEN
 from stepscope.diagnosis.finding import Finding

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from stepscope.alerts.alert import Expected
-from stepscope.alerts.expected import unexpected
+from stepscope.alerts.alert import Expected, unexpected
 from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.questions.params import Param, forbidden, not_found

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.alerts.alert import finding_subject
-from stepscope.alerts.expected import findings_json
+from stepscope.alerts.alert import finding_subject, findings_json
 from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.diagnosis.registry import KINDS
 from stepscope.hub.questions.alert_states import MARK, alerting, mark_json

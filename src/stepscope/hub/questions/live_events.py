@@ -11,8 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from stepscope.alerts.alert import Expected
-from stepscope.alerts.expected import findings_json, unexpected
+from stepscope.alerts.alert import Expected, findings_json, unexpected
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.live import Live, Moment, Subscription, TooMany
 from stepscope.hub.questions import params

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from stepscope.alerts.expected import unexpected
+from stepscope.alerts.alert import unexpected
 from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.diagnosis.levels import value_level
 from stepscope.diagnosis.registry import KINDS

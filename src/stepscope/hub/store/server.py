@@ -18,9 +18,8 @@ import msgspec
 from stepscope.hub.store import dialect, literal, missing_shards
 from stepscope.hub.store.address import Address, of_sql_user
 from stepscope.hub.store.cluster_sql import ClusterSql
-from stepscope.hub.store.cluster_state import ClusterState
 from stepscope.hub.store.columns import Answer, Block
-from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, RowStream, Stop
+from stepscope.hub.store.engine import CANCELLED, ClusterState, EngineError, Limits, RowStream, Stop
 from stepscope.hub.store.row_stream import Head, holds_octets, row_stream, too_long
 from stepscope.hub.store.session import NETWORK_ERROR, Session
 from stepscope.model.errors import ConfigError

@@ -7,7 +7,7 @@ from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric
-from stepscope.model.run_config import config_of
+from stepscope.model.run_description import config_of
 from stepscope.sinks.delivery_progress import Delivery
 from stepscope.sinks.http import SERVER_ERROR
 from stepscope.sinks.mlflow import Target

@@ -1,4 +1,4 @@
-"""The artifact files behind `mlflow-artifacts:` URIs, in one folder of the hub: upload, download, list, delete."""
+"""The artifact files behind `mlflow-artifacts:` URIs, in one folder of the hub; deletion of a run with its files."""
 
 import errno
 import os
@@ -23,6 +23,9 @@ from stepscope.model.errors import Retry
 _UNFIT = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP)
 """Errors that the name of a file causes: the same name is refused for ever."""
 _DEEPEST = 64
+_OF_RUN = ("params", "tags", "latest", "datasets", "model_links")
+_OF_MODEL = ("model_params", "model_tags", "model_metrics")
+"""Tables with rows of a run, and of a logged model."""
 
 
 def safe_path(text: str) -> str:
@@ -118,3 +121,24 @@ class ArtifactFiles:
 
     def _place(self, path: str) -> Path:
         return self._folder.joinpath(*path.split("/")) if path else self._folder
+
+
+def delete_run(database: TrackingDatabase, files: ArtifactFiles, run_id: str) -> int:
+    """Delete a run, its models and their artifacts; return the bytes of the files.
+
+    The rows go last: after an interruption, the same call finds what is left.
+    """
+    with database.read() as db:
+        row = db.execute("SELECT number, artifact_uri FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        models = db.execute("SELECT model_id, artifact_uri FROM models WHERE source_run = ?", (run_id,)).fetchall()
+    if row is None:
+        return 0
+    freed = files.remove(row[1], run_id) + sum(files.remove(uri, model) for model, uri in models)
+    with database.write() as db:
+        for table in _OF_RUN:
+            db.execute(f"DELETE FROM {table} WHERE run = ?", (row[0],))
+        for table in _OF_MODEL:
+            db.executemany(f"DELETE FROM {table} WHERE model = ?", [(model,) for model, _ in models])
+        db.execute("DELETE FROM models WHERE source_run = ?", (run_id,))
+        db.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+    return freed

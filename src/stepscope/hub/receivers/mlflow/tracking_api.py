@@ -17,8 +17,7 @@ from stepscope.hub.receivers.mlflow import (
     run_inputs,
 )
 from stepscope.hub.receivers.mlflow.artifact_calls import ArtifactCalls
-from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles
-from stepscope.hub.receivers.mlflow.delete_run import delete_run
+from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles, delete_run
 from stepscope.hub.receivers.mlflow.experiments import create_default
 from stepscope.hub.receivers.mlflow.request_fields import Fields, read_json, read_query
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking

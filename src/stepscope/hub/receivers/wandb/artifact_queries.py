@@ -17,9 +17,8 @@ from stepscope.hub.receivers.wandb.artifacts import (
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, Node
 from stepscope.hub.receivers.wandb.json_values import read_json
 from stepscope.hub.receivers.wandb.links import Links
-from stepscope.hub.receivers.wandb.node_ids import read_id, write_id
+from stepscope.hub.receivers.wandb.nodes import connection, read_id, write_id
 from stepscope.hub.receivers.wandb.operations import Caller, project_node
-from stepscope.hub.receivers.wandb.pages import connection
 from stepscope.model.redaction import redact
 
 Given = Mapping[str, Any]

@@ -13,7 +13,7 @@ from stepscope.hub.receivers.ingest import Repeats, digest
 from stepscope.hub.receivers.wandb.descriptions import describe, own_config, own_fields
 from stepscope.hub.receivers.wandb.file_stream import EVENTS, HISTORY, OUTPUT
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
-from stepscope.hub.receivers.wandb.node_ids import read_id, write_id
+from stepscope.hub.receivers.wandb.nodes import read_id, write_id
 from stepscope.hub.receivers.wandb.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import path_in
 from stepscope.hub.refusals import Refusal, Refused

@@ -14,9 +14,8 @@ from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries, stam
 from stepscope.hub.receivers.wandb.descriptions import plain_config
 from stepscope.hub.receivers.wandb.graphql import JsonValue, Node
 from stepscope.hub.receivers.wandb.links import Links
-from stepscope.hub.receivers.wandb.node_ids import write_id
+from stepscope.hub.receivers.wandb.nodes import connection, write_id
 from stepscope.hub.receivers.wandb.operations import Caller, bucket, project_node, project_number
-from stepscope.hub.receivers.wandb.pages import connection
 from stepscope.hub.receivers.wandb.run_filters import matches, read_filters, sort_key
 from stepscope.hub.receivers.wandb.run_history import RunHistory, read_spec
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRun, TrackedRuns

@@ -1,5 +1,8 @@
-"""Pagination of GraphQL connections: edges, cursors, hasNextPage."""
+"""Nodes of the GraphQL answers: their opaque ids, and lists of them in pages with edges and cursors."""
 
+import base64
+import binascii
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +10,24 @@ from stepscope.hub.receivers.wandb.graphql import GraphQLError, Node
 
 MOST = 1000
 """Nodes of one page."""
+
+
+def write_id(kind: str, *names: str) -> str:
+    """Return the id of an object."""
+    return base64.urlsafe_b64encode(json.dumps([kind, *names]).encode()).decode()
+
+
+def read_id(kind: str, id: str, count: int = 2) -> list[str]:
+    """Return the names in an id of a kind; GraphQLError when it is not one."""
+    try:
+        found = json.loads(base64.urlsafe_b64decode(id.encode()))
+    except (ValueError, binascii.Error, RecursionError):
+        found = None
+    if not isinstance(found, list) or len(found) != count + 1 or found[0] != kind:
+        raise GraphQLError(f"{id[:80]!r} is not the id of a {kind}")
+    if not all(isinstance(each, str) for each in found):
+        raise GraphQLError(f"{id[:80]!r} is not the id of a {kind}")
+    return found[1:]
 
 
 def connection(nodes: Sequence[Node], given: Mapping[str, Any], *also: str) -> Node:
