@@ -3,8 +3,6 @@
 import json
 import os
 import pty
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,22 +14,15 @@ from stepscope.journal.quarantine import Quarantine
 from stepscope.journal.segments import Position
 from stepscope.model.ports import Batch, Writer
 from tests.cli.journals import event, finished, metric, this_host, write
-from tests.hub.conftest import PACKAGE, StartHub, start_hub
+from tests.forked import stepscope
+from tests.hub.conftest import StartHub, start_hub
 
 __all__ = ["start_hub"]
 
 
-def stepscope(home: Path, *arguments: str, code: int = 0, **given: Any) -> str:
-    """Run the command and return what it printed."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "stepscope", *arguments, "--home", str(home)],
-        env={**kept, "PYTHONPATH": str(PACKAGE)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **given,
-    )
+def command(home: Path, *arguments: str, code: int = 0, stdin: int | None = None) -> str:
+    """Run a command and return what it printed."""
+    done = stepscope(*arguments, "--home", home, stdin=stdin)
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -56,46 +47,46 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def described(home: Path, run: str) -> dict[str, Any]:
     """What a run is called, as `tag --json` tells it."""
-    found: dict[str, Any] = json.loads(stepscope(home, "tag", run, "--json"))
+    found: dict[str, Any] = json.loads(command(home, "tag", run, "--json"))
     return found
 
 
 def test_commands_change_a_run(home: Path) -> None:
     """Tags, notes and a name that a command sets are in `runs` and `show`; the new name finds the run."""
-    assert stepscope(home, "tag", "one", "baseline", "team=red").split() == ["baseline", "team=red"]
-    stepscope(home, "tag", "one", "more", "--remove", "baseline")
-    stepscope(home, "note", "one", "better than the last")
-    stepscope(home, "rename", "one", "final")
+    assert command(home, "tag", "one", "baseline", "team=red").split() == ["baseline", "team=red"]
+    command(home, "tag", "one", "more", "--remove", "baseline")
+    command(home, "note", "one", "better than the last")
+    command(home, "rename", "one", "final")
     assert described(home, "final") == {
         "run": "one", "name": "final", "notes": "better than the last",
         "tags": {"team": "red", "more": True}, "archived": False,
     }  # fmt: skip
-    assert stepscope(home, "note", "one") == "better than the last\n"
-    listed = {each["run"]: each for each in json.loads(stepscope(home, "runs", "--json"))}
+    assert command(home, "note", "one") == "better than the last\n"
+    listed = {each["run"]: each for each in json.loads(command(home, "runs", "--json"))}
     assert (listed["one"]["name"], listed["one"]["tags"]) == ("final", {"team": "red", "more": True})
-    shown = stepscope(home, "show", "one")
+    shown = command(home, "show", "one")
     assert "tags team=red, more" in shown
     assert "notes better than the last" in shown
-    assert "no run" in stepscope(home, "rename", "absent", "x", code=2)
+    assert "no run" in command(home, "rename", "absent", "x", code=2)
 
 
 def test_texts_of_runs_cannot_control_the_terminal(tmp_path: Path) -> None:
     """Notes and names keep their lines at most: control sequences are not printed, not in errors either."""
     record(tmp_path, "one")
-    assert stepscope(tmp_path, "note", "one", "red \x1b[31m\nnext") == "red \ufffd[31m\nnext\n"
-    stepscope(tmp_path, "rename", "one", "two\nlines \x1b]0;title\x07")
-    unknown = stepscope(tmp_path, "show", "absent", code=2)
+    assert command(tmp_path, "note", "one", "red \x1b[31m\nnext") == "red \ufffd[31m\nnext\n"
+    command(tmp_path, "rename", "one", "two\nlines \x1b]0;title\x07")
+    unknown = command(tmp_path, "show", "absent", code=2)
     assert unknown.splitlines()[1:] == ["  one  two lines \ufffd]0;title\ufffd"]
 
 
 def test_archived_runs_are_listed_when_asked_for(home: Path) -> None:
     """`archive` hides a run from `runs`, `--archived` shows it, `--undo` brings it back."""
-    stepscope(home, "archive", "one")
-    assert [each["run"] for each in json.loads(stepscope(home, "runs", "--json"))] == ["two"]
-    both = json.loads(stepscope(home, "runs", "--json", "--archived"))
+    command(home, "archive", "one")
+    assert [each["run"] for each in json.loads(command(home, "runs", "--json"))] == ["two"]
+    both = json.loads(command(home, "runs", "--json", "--archived"))
     assert {each["run"]: each["archived"] for each in both} == {"one": True, "two": False}
-    stepscope(home, "archive", "one", "--undo")
-    assert len(json.loads(stepscope(home, "runs", "--json"))) == 2
+    command(home, "archive", "one", "--undo")
+    assert len(json.loads(command(home, "runs", "--json"))) == 2
 
 
 def test_delete_says_what_it_freed_and_leaves_the_others(home: Path) -> None:
@@ -105,25 +96,25 @@ def test_delete_says_what_it_freed_and_leaves_the_others(home: Path) -> None:
         Quarantine(home, "otlp").set_aside(Batch(writer, 1, [metric(1, loss=2.0)]), "no")
         (home / "shipping").mkdir(exist_ok=True)
         (home / "shipping" / f"{run}@here.want").write_text("{}")
-    (said,) = json.loads(stepscope(home, "delete", "one", "--yes", "--json"))
+    (said,) = json.loads(command(home, "delete", "one", "--yes", "--json"))
     assert said["freed"]["journals"] > 100
     assert said["freed"]["quarantine"] > 100
     assert said["bytes"] == sum(said["freed"].values())
     assert [path.name for path in (home / "runs").iterdir()] == ["two"]
     assert [lot.batch.writer.run for lot in Quarantine(home, "otlp").lots()] == ["two"]
     assert [path.name for path in (home / "shipping").glob("*.want")] == ["two@here.want"]
-    assert [each["run"] for each in json.loads(stepscope(home, "runs", "--json"))] == ["two"]
-    assert "no run" in stepscope(home, "delete", "one", "--yes", code=2)
+    assert [each["run"] for each in json.loads(command(home, "runs", "--json"))] == ["two"]
+    assert "no run" in command(home, "delete", "one", "--yes", code=2)
 
 
 def test_delete_asks_first(tmp_path: Path) -> None:
     """Off a terminal it wants --yes; at one it asks, and everything but yes keeps the run."""
     record(tmp_path, "one")
-    assert "--yes" in stepscope(tmp_path, "delete", "one", code=2, stdin=subprocess.DEVNULL)
+    assert "--yes" in command(tmp_path, "delete", "one", code=2)
     for answer, stays in (("n\n", True), ("yes\n", False)):
         ours, theirs = pty.openpty()
         os.write(ours, answer.encode())
-        stepscope(tmp_path, "delete", "one", code=int(stays), stdin=theirs)
+        command(tmp_path, "delete", "one", code=int(stays), stdin=theirs)
         os.close(ours)
         os.close(theirs)
         assert (tmp_path / "runs" / "one").exists() == stays
@@ -132,7 +123,7 @@ def test_delete_asks_first(tmp_path: Path) -> None:
 def test_a_running_run_is_refused(tmp_path: Path) -> None:
     """A run whose process lives is not deleted."""
     write(tmp_path, "one", [metric(0, loss=1.0)], pid=os.getpid(), host=this_host(), wall_ns=time.time_ns())
-    assert "end it before you delete it" in stepscope(tmp_path, "delete", "one", "--yes", code=2)
+    assert "end it before you delete it" in command(tmp_path, "delete", "one", "--yes", code=2)
     assert (tmp_path / "runs" / "one").exists()
 
 
@@ -151,7 +142,7 @@ def test_a_deleted_run_leaves_the_cursors_of_others(tmp_path: Path) -> None:
     for key in keys.values():
         cursors.set(key, Position(0, 0, 1))
     cursors.save()
-    stepscope(tmp_path, "delete", "one", "--yes")
+    command(tmp_path, "delete", "one", "--yes")
     following = Following(tmp_path, "otlp")
     assert {batch.writer.run for batch in following.read(1 << 20)} <= {"two"}
     following.settle()

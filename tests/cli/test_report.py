@@ -1,10 +1,7 @@
 """`stepscope report`: one file that needs nothing else, whatever is in the run."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
 from stepscope.cli.html.svg import LEFT, Mark, chart, last_value, marks
+from tests.forked import stepscope
 
 PROGRAM = """
 import logging, math, stepscope
@@ -64,10 +62,7 @@ def page(home: Path, python: Any, tmp_path: Path) -> tuple[_Page, str]:
     """A report, parsed, and its text."""
     assert python(PROGRAM).returncode == 0
     target = tmp_path / "run.html"
-    arguments = ["report", "latest", "-o", str(target), "--home", str(home), "--json"]
-    line = [sys.executable, "-m", "stepscope", *arguments]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=env, check=False)
+    done = stepscope("report", "latest", "-o", target, "--home", home, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["bytes"] == target.stat().st_size
     text = target.read_text(encoding="utf-8")

@@ -3,9 +3,7 @@
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +22,8 @@ from stepscope.hub.home_store import opened
 from stepscope.hub.store.run_catalog import list_runs
 from stepscope.model.records import Histogram, Metric
 from tests.cli.journals import alert, log, metric, span, write
+from tests.forked import stepscope
+from tests.hub.conftest import RunningHub
 
 PROGRAM = """
 import stepscope
@@ -45,15 +45,9 @@ def cli(home: Path, python: Any) -> Cli:
     assert python(PROGRAM).returncode == 0
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        line = [sys.executable, "-m", "stepscope", *arguments, "--home", str(home)]
-        return subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=300, check=False)
+        return stepscope(*arguments, "--home", home)
 
     return run
-
-
-def _environment() -> dict[str, str]:
-    here = Path(__file__).parents[2] / "src"
-    return {**os.environ, "PYTHONPATH": str(here)}
 
 
 def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
@@ -105,11 +99,8 @@ def test_where_the_copy_goes(cli: Cli, tmp_path: Path) -> None:
 
 def test_with_a_hub(cli: Cli, home: Path, tmp_path: Path, until: Callable[..., None]) -> None:
     """The hub that has the home folder open is asked."""
-    line = [sys.executable, "-m", "stepscope", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
-    hub = subprocess.Popen(line, env=_environment(), stdout=subprocess.PIPE, text=True)
+    hub = RunningHub(home).start()
     try:
-        assert hub.stdout is not None
-        assert "stepscope hub: http://127.0.0.1:" in hub.stdout.readline()
         until(lambda: '"step": 59' in cli("step", "latest", "59", "--json").stdout)
         check_all(cli, home, tmp_path)
         (home / "runs" / "e2e").rename(tmp_path / "moved")
@@ -117,8 +108,7 @@ def test_with_a_hub(cli: Cli, home: Path, tmp_path: Path, until: Callable[..., N
         assert json.loads(cli("show", "e2e", "--json").stdout)["config"] == {"lr": 0.1}
         assert "trainer/loss" in cli("show", "short").stdout
     finally:
-        hub.send_signal(signal.SIGTERM)
-        assert hub.wait(300) == 0
+        assert hub.stop() == 0
 
 
 def test_the_attempt_that_is_named(tmp_path: Path) -> None:
@@ -129,18 +119,14 @@ def test_the_attempt_that_is_named(tmp_path: Path) -> None:
         records += [span(f"work{attempt}", attempt, 10**6, step=5), line, alert(f"alert{attempt}", step=5)]
         write(tmp_path, "R", records, attempt=attempt, token=f"a{attempt}")
 
-    def step(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        line = [sys.executable, "-m", "stepscope", "step", "R", *arguments, "--home", str(tmp_path)]
-        return subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=300, check=False)
-
-    first = step("5", "--attempt", "1")
+    first = stepscope("step", "R", "5", "--attempt", "1", "--home", tmp_path)
     assert first.returncode == 0, first.stderr
     assert re.search(r"trainer/loss +0 +1 ", first.stdout)
     assert "this is attempt 1; the step was done in 2 too: --attempt 2" in first.stdout
     for word in ("work", "alert", "said by attempt "):
         assert f"{word}1" in first.stdout
         assert f"{word}2" not in first.stdout
-    refused = step("4", "--attempt", "2")
+    refused = stepscope("step", "R", "4", "--attempt", "2", "--home", tmp_path)
     assert refused.returncode == 2
     assert "attempt 2 did not reach step 4; attempt 1 did" in refused.stderr
 
@@ -153,8 +139,7 @@ def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
         write(tmp_path, "R", [*values, line], rank=rank, name="named", token=f"a{rank}")
 
     def step(*arguments: str) -> str:
-        line = [sys.executable, "-m", "stepscope", "step", "R", *arguments, "--home", str(tmp_path)]
-        done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=300, check=False)
+        done = stepscope("step", "R", *arguments, "--home", tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -181,9 +166,7 @@ def test_histograms_are_copied(tmp_path: Path) -> None:
         {"key": "weights", "step": step, "count": 3, "sum": 6.0, "counts": [2, 1]} for step in (1, 2)
     ]
     assert read("R", home=tmp_path)["key"].to_pylist() == ["trainer/loss"]
-    line = [sys.executable, "-m", "stepscope", "export", "R", "--what", "histograms", "-o", "-"]
-    line += ["--format", "jsonl", "--home", str(tmp_path)]
-    done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=300, check=True)
+    done = stepscope("export", "R", "--what", "histograms", "-o", "-", "--format", "jsonl", "--home", tmp_path)
     assert [json.loads(row)["bounds"] for row in done.stdout.splitlines()] == [[2.0], [2.0]]
 
 
@@ -191,8 +174,7 @@ def test_only_the_run_that_is_asked_for_is_read(tmp_path: Path) -> None:
     """Without a hub, the journals of other runs stay unread: a home may have many."""
     for run in ("one", "two"):
         write(tmp_path, run, [metric(1, loss=1.0)])
-    line = [sys.executable, "-m", "stepscope", "step", "one", "1", "--json", "--home", str(tmp_path)]
-    done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=300, check=True)
+    done = stepscope("step", "one", "1", "--json", "--home", tmp_path)
     assert json.loads(done.stdout)["run"] == "one"
     with opened(tmp_path) as store:
         assert [row.id for row in list_runs(store.engine)] == ["one"]
@@ -205,8 +187,7 @@ def test_a_step_takes_as_long_as_its_longest_rank(tmp_path: Path) -> None:
         spans = [structs.replace(span("train.step", 10 * step + rank, 200_000_000, step)) for step in range(3)]
         shifted = [structs.replace(each, time=each.time + late * rank) for each in spans]
         write(tmp_path, "R", shifted, rank=rank, world_size=2)
-    line = [sys.executable, "-m", "stepscope", "step", "R", "1", "--json", "--home", str(tmp_path)]
-    done = subprocess.run(line, capture_output=True, text=True, env=_environment(), timeout=300, check=True)
+    done = stepscope("step", "R", "1", "--json", "--home", tmp_path)
     assert json.loads(done.stdout)["duration_ms"] == 200.0
 
 

@@ -3,8 +3,6 @@
 import json
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from stepscope.journal import layout, segments
 from stepscope.model.ports import Batch
 from stepscope.wire import frames
+from tests.forked import stepscope
 
 RUN = "e2e"
 FLIPS = 300
@@ -100,15 +99,7 @@ def test_strange_files(segment: Path, home: Path) -> None:
     (home / "runs" / "empty").mkdir()
     assert batches(segment).keys() == whole.keys()
     for command in (["runs"], ["runs", "--json"], ["show", RUN], ["show", "empty"], ["show", "file"]):
-        assert "Traceback" not in stepscope(home, *command).stderr
-
-
-def stepscope(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command of the CLI on a home."""
-    pytest.importorskip("stepscope.cli.main", reason="there is no command line yet")
-    environment = {"PYTHONPATH": ":".join(sys.path), "STEPSCOPE_HOME": str(home), "PATH": "/usr/bin:/bin"}
-    line = [sys.executable, "-m", "stepscope", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=30, env=environment)
+        assert "Traceback" not in stepscope(*command, STEPSCOPE_HOME=str(home)).stderr
 
 
 def test_commands_get_through(segment: Path, home: Path, tmp_path: Path) -> None:
@@ -125,13 +116,13 @@ def test_commands_get_through(segment: Path, home: Path, tmp_path: Path) -> None
         copy = home / "runs" / run / segment.parent.name
         shutil.copytree(segment.parent, copy)
         (copy / segment.name).write_bytes(content)
-    listing = stepscope(home, "runs")
+    listing = stepscope("runs", STEPSCOPE_HOME=str(home))
     assert listing.returncode == 0
     assert listing.stderr == ""
     assert set(copies) <= set(listing.stdout.split())
     for run in copies:
-        shown = stepscope(home, "show", run)
+        shown = stepscope("show", run, STEPSCOPE_HOME=str(home))
         assert "Traceback" not in shown.stderr
         assert (shown.returncode, "loss" in shown.stdout) == (0, run != "empty"), shown.stdout + shown.stderr
-    told = json.loads(stepscope(home, "show", "flipped", "--json").stdout)
+    told = json.loads(stepscope("show", "flipped", "--json", STEPSCOPE_HOME=str(home)).stdout)
     assert [writer["damaged_frames"] for writer in told["writers"]] == [1]

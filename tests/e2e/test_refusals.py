@@ -1,9 +1,7 @@
 """What a destination refuses is not lost silently: it is counted, kept, told, and can be offered again."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,8 @@ from stepscope.journal.following import Following
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record
 from stepscope.sinks.hub import Hub
-from tests.conftest import PACKAGE, RUN, Python
+from tests.conftest import RUN, Python
+from tests.forked import stepscope
 from tests.hub.conftest import StartHub, start_hub, stored_columns
 from tests.sinks.servers import Reply, Server
 
@@ -32,10 +31,7 @@ TRAIN = """
 
 
 def _cli(home: Path, *words: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "stepscope", *words, "--home", str(home)]
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("STEPSCOPE_")}
-    given = {**inherited, "PYTHONPATH": str(PACKAGE), **(env or {})}
-    return subprocess.run(line, env=given, capture_output=True, text=True, timeout=300)
+    return stepscope(*words, "--home", home, **(env or {}))
 
 
 def test_a_run_of_another_project(python: Python, home: Path, tmp_path: Path, start_hub: StartHub) -> None:

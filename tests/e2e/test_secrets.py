@@ -1,11 +1,10 @@
 """No secret that a program mentions is readable: not in the journal, not from the hub, not in the terminal."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.conftest import RUN, Python
+from tests.forked import stepscope
 from tests.hub.conftest import StartHub, start_hub
 from tests.model.secret_corpus import INNOCENT, planted
 
@@ -76,7 +75,6 @@ _PATHS = [
 
 
 def _cli(home: Path, *words: str) -> str:
-    line = [sys.executable, "-m", "stepscope", *words, "--home", str(home)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    done = stepscope(*words, "--home", home)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -15,6 +15,7 @@ import pytest
 from stepscope.model.records import Event, Metric
 from stepscope.pump import GROUP_BYTES
 from tests.conftest import PACKAGE, Python, Start
+from tests.forked import stepscope
 from tests.sinks.servers import Reply, Server, running
 
 pytest.importorskip("opentelemetry.proto")
@@ -73,14 +74,7 @@ def trained(server: Server) -> list[int]:
 
 def command(home: Path, *arguments: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
     """Run `stepscope`."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "stepscope", arguments[0], "--home", str(home), *arguments[1:]],
-        env={**kept, "PYTHONPATH": str(PACKAGE), **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return stepscope(*arguments, "--home", home, **(env or {}))
 
 
 def test_everything_arrives_and_the_shipper_goes(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import stepscope
-from tests.hub.forked import ForkedHub, fork_hub
+from tests.forked import ForkedHub
 
 PACKAGE = Path(stepscope.__file__).parents[1]
 STEPSCOPE = ("-m", "stepscope")
@@ -55,7 +55,7 @@ class RunningHub:
         """Start it and wait for its one line; on the same ports when it ran before."""
         arguments = ("--port", str(self.port), "--grpc-port", str(self.grpc_port), *self.arguments)
         if self.program == STEPSCOPE and all(name.startswith("STEPSCOPE_") for name in self.env):
-            self.process = fork_hub(["hub", "--home", str(self.home), *arguments], _environment(self.env))
+            self.process = ForkedHub(["--home", str(self.home), *arguments], _environment(self.env))
         else:
             self.process = spawn(self.home, *arguments, env=self.env, program=self.program)
         assert self.process.stdout is not None

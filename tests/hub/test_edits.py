@@ -14,6 +14,7 @@ import pytest
 
 from stepscope.hub.home import tokens_path
 from stepscope.hub.security.tokens import Tokens
+from tests.forked import stepscope
 from tests.hub.conftest import JSON, PACKAGE, RunningHub, StartHub
 
 _SCRIPT = """
@@ -305,13 +306,11 @@ def test_a_half_sent_run_is_deleted_beside_another(start_hub: StartHub, tmp_path
     trained(there, "one", "two")
     hub = start_hub(home=tmp_path / "home")
     sink = json.dumps({"hub": {"url": hub.url}})
-    command = [sys.executable, "-m", "stepscope"]
-    ship = [*command, "ship", "--home", str(there), "--sink", sink]
-    subprocess.run(ship, check=True, timeout=300, capture_output=True)
+    ship = ("ship", "--home", there, "--sink", sink)
+    assert stepscope(*ship).returncode == 0
     trained(there, "one", "two")  # a second attempt, of which nothing is sent yet
-    delete = [*command, "delete", "one", "--yes", "--home", str(there)]
-    subprocess.run(delete, check=True, timeout=300, capture_output=True)
-    subprocess.run(ship, check=True, timeout=300, capture_output=True)
+    assert stepscope("delete", "one", "--yes", "--home", there).returncode == 0
+    assert stepscope(*ship).returncode == 0
     wait_for(hub, "one")
     waiting = threading.Event()
     while read(hub, "two").get("attempts") != 2 or len(read(hub, "two")["endings"]) != 2:

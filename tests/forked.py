@@ -1,0 +1,171 @@
+"""`stepscope` forked from a process that has imported it: a start costs half or less, and tests start hundreds."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FOREIGN = ("STEPSCOPE_", "OTEL_")
+"""What variables of the developer's own begin with; tests do without them."""
+
+
+class Forked:
+    """A process that was started so, with what the tests use of `subprocess.Popen`."""
+
+    def __init__(self, arguments: list[str], env: Mapping[str, str], files: list[int]) -> None:
+        self._server = _server()
+        self.pid = self._server.ask({"argv": arguments, "env": dict(env), "cwd": os.getcwd()}, files)
+        self._handle = os.pidfd_open(self.pid)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended."""
+        if self.returncode is None and select.select([self._handle], [], [], 0)[0]:
+            self.returncode = self._server.ask({"ended": self.pid})
+            os.close(self._handle)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; its exit code."""
+        if self.returncode is None and not select.select([self._handle], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("stepscope", timeout or 0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._handle, number)
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkedHub(Forked):
+    """A hub; what it prints can be read while it runs."""
+
+    def __init__(self, arguments: list[str], env: Mapping[str, str]) -> None:
+        out, err = os.pipe(), os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            super().__init__(["hub", *arguments], env, [nothing, out[1], err[1]])
+        finally:
+            for each in (nothing, out[1], err[1]):
+                os.close(each)
+        self.stdout, self.stderr = open(out[0]), open(err[0])  # noqa: SIM115 (closed by who reads them)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for its end; what it printed since."""
+        self.wait(timeout)
+        return self.stdout.read(), self.stderr.read()
+
+
+def stepscope(*arguments: object, stdin: int | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of `stepscope` to its end, with variables of its own and an open file to read from."""
+    line = [str(each) for each in arguments]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
+    with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        files = [nothing.fileno() if stdin is None else stdin, out.fileno(), err.fileno()]
+        code = Forked(line, {**kept, **env}, files).wait(300)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(line, code, out.read(), err.read())
+
+
+class _ForkServer:
+    """The process to fork from; it ends when the tests do."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            line = [sys.executable, "-m", "tests.forked", str(number)]
+            kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
+            subprocess.Popen(line, cwd=ROOT, env=kept, pass_fds=[number], stdin=subprocess.DEVNULL)
+
+    def ask(self, question: dict[str, Any], files: list[int] | None = None) -> int:
+        """Send a question, with open files; the answer is a number."""
+        data = json.dumps(question).encode()
+        socket.send_fds(self._socket, [len(data).to_bytes(4, "big")], files or [])
+        self._socket.sendall(data)
+        return int.from_bytes(_receive(self._socket, 4), "big", signed=True)
+
+
+_servers: list[_ForkServer] = []
+
+
+def _server() -> _ForkServer:
+    if not _servers:
+        _servers.append(_ForkServer())
+    return _servers[0]
+
+
+def _receive(channel: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = channel.recv(size - len(data))
+        assert more, "the process to fork from has ended"
+        data += more
+    return data
+
+
+def _serve(channel: socket.socket) -> list[str] | None:
+    """Fork for each question; the arguments in the new process, None in this one when the tests have ended."""
+    while True:
+        head, files, _, _ = socket.recv_fds(channel, 4, 3)
+        if not head:
+            return None
+        asked = json.loads(_receive(channel, int.from_bytes(head + _receive(channel, 4 - len(head)), "big")))
+        if "ended" in asked:
+            _, status = os.waitpid(asked["ended"], 0)
+            answer = os.waitstatus_to_exitcode(status)
+        elif (answer := os.fork()) == 0:
+            channel.close()
+            _become(asked, files)
+            return list(asked["argv"])
+        for each in files:
+            os.close(each)
+        channel.sendall(answer.to_bytes(4, "big", signed=True))
+
+
+def _become(asked: dict[str, Any], files: list[int]) -> None:
+    """Take over the environment, folder and files of the process that is asked for."""
+    for number, each in enumerate(files):
+        os.dup2(each, number)
+        os.close(each)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    time.tzset()
+
+
+if __name__ == "__main__":
+    from stepscope.cli.main import main, parser
+
+    parser()
+    with contextlib.suppress(ImportError):  # not all tests need a hub
+        import pyarrow  # noqa: F401
+
+        import stepscope.hub.serve  # noqa: F401
+    found = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if found is not None:
+        sys.argv = ["stepscope", *found]
+        sys.exit(main(found))
