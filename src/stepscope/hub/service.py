@@ -25,6 +25,7 @@ from stepscope.hub.presence import Presence
 from stepscope.hub.receivers.datadog.sockets import Address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.receivers.receiver import RunLinks
+from stepscope.hub.run_files import ImportedFiles, RunFiles
 from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
@@ -122,6 +123,7 @@ class Hub:
         self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask_batch, only=options.only_run)
         self.edits = Edits(home.home)
         self.deleting: list[Callable[[str, int], int]] = []
+        self.run_files: list[RunFiles] = [ImportedFiles(home.home)]
         self._finish_deletions()
         store.is_deleted = self.edits.covers
         self.pump, router = self._make_pump(cursors)

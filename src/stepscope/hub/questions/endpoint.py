@@ -11,6 +11,7 @@ from stepscope.hub.deletion import Deleted
 from stepscope.hub.questions.params import Param, forbidden, not_found
 from stepscope.hub.questions.schemas import INTEGER, Schema, nullable
 from stepscope.hub.receivers.ingest import Ingest
+from stepscope.hub.run_files import RunFiles
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
 from stepscope.hub.store.finding_catalog import FindingCount, counted, finding_counts, findings_of_runs
@@ -40,6 +41,8 @@ class Reader:
     """Deletes a run in the name of a user, where a hub runs."""
     diagnosed: Callable[[str], float] = lambda run: 1.0
     """The share of a run's records that is diagnosed; where no hub runs, this diagnoses them first."""
+    files: Sequence[RunFiles] = ()
+    """The stored files of runs, where a hub runs."""
     who: str = ""
     """The user: the name of a token, or what the client sent."""
 
@@ -122,8 +125,21 @@ class Stream:
     pieces: Iterator[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """An answer that is the content of a stored file."""
+
+    path: Path
+    media_type: str
+    """By its content, never by its name."""
+    name: str
+    """The file name to save it as."""
+    inline: bool = False
+    """Whether a browser may show it."""
+
+
 Answer = Callable[[Reader, dict[str, Any]], Any]
-"""Returns JSON values or a Stream; raises Refused."""
+"""Returns JSON values, a Stream or a StoredFile; raises Refused."""
 
 Lane = Literal["read", "sql", "import"]
 """Thread pools: user-supplied queries and large files have their own, so that they delay nothing else."""

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from stepscope.hub.file_response import StoredFileResponse, disposition
 from stepscope.hub.live import Live
 from stepscope.hub.questions import params, partial
 from stepscope.hub.questions.alert_snapshot import take as take_snapshot
-from stepscope.hub.questions.endpoint import Endpoint, Lane, Reader, Stream
+from stepscope.hub.questions.endpoint import Endpoint, Lane, Reader, StoredFile, Stream
 from stepscope.hub.questions.live_events import PATH, LiveEvents, describe
 from stepscope.hub.questions.openapi import ENDPOINTS, document
 from stepscope.hub.receivers.bodies import Body, read_body
@@ -29,6 +30,8 @@ from stepscope.hub.threads import Workers
 USER = "x-stepscope-user"
 """The header with the user, for the record of an edit; the name of a token takes precedence."""
 _LONGEST_USER = 100
+SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'none'"
+"""The policy of stored files: no scripts, no requests, an origin of their own."""
 
 
 class _Size(TypedDict):
@@ -104,6 +107,8 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
 def _respond(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Response:
     with partial.partial_reads(endpoint.method) as missing:
         found = _answer(source, endpoint, request, body, stop)
+        if isinstance(found, StoredFile):
+            return _file(found)
         if not isinstance(found, Stream):
             return _with_headers(Response(partial.encode(found, missing), media_type="application/json"), missing)
         # The first piece is read before the answer begins, while it can still be an error.
@@ -111,6 +116,15 @@ def _respond(source: Source, endpoint: Endpoint, request: Request, body: Body | 
         headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
         streamed = _pieces(source.lanes["read"], pieces)
         return _with_headers(StreamingResponse(streamed, media_type=found.media_type, headers=headers), missing)
+
+
+def _file(found: StoredFile) -> Response:
+    """Respond with a file that a user uploaded: whatever it holds, a browser runs nothing of it."""
+    headers = {**disposition(found.name, inline=found.inline), "Content-Security-Policy": SANDBOX}
+    try:
+        return StoredFileResponse(found.path, found.media_type, {**headers, "Cache-Control": "private, max-age=60"})
+    except OSError:
+        raise params.not_found(f"the file {found.name[:200]!r} is gone") from None
 
 
 def _with_headers(response: Response, missing: MissingShards) -> Response:
@@ -215,6 +229,7 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
         alerting=hub.alerting,
         delete=hub.delete_run,
         diagnosed=hub.diagnosing.progress,
+        files=hub.run_files,
     )
     source = Source(*(reader, live, lanes, version, hub.note_damage, stops), still_valid=hub.guard.still_valid)
     return api_routes(source)

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from starlette.concurrency import run_in_threadpool
 
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.run_files import PART
 from stepscope.journal.run_edits import folder_bytes
 from stepscope.model.errors import Retry
 
@@ -19,8 +20,6 @@ MOST_BYTES = 20 * 1024**3
 """Bytes of one file."""
 SPARE_BYTES = 256 * 1024**2
 """Bytes that stay free on the disk."""
-PART = ".%part"
-"""How the name of a file ends that is being written."""
 _PIECE = 1024 * 1024
 
 

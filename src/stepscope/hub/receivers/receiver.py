@@ -14,6 +14,7 @@ from starlette.routing import compile_path
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal
+from stepscope.hub.run_files import RunFiles
 from stepscope.hub.security.guard import RequestHead
 from stepscope.hub.security.middleware import AccessRule
 from stepscope.hub.security.tokens import Scope
@@ -120,6 +121,9 @@ class ReceiverPorts(Protocol):
     deleting: list[Callable[[str, int], int]]
     """Called with a deleted run's id and the time of its deletion in ns, to delete the files that a receiver keeps of
     the run as it was before; returns the bytes freed. Called again after an interruption."""
+
+    run_files: list[RunFiles]
+    """The files of runs that receivers keep, for the page and the JSON API."""
 
     @property
     def limits(self) -> Limits:

@@ -17,7 +17,7 @@ ACCESS, RULE, HEAD = "stepscope.access", "stepscope.rule", "stepscope.head"
 """Keys of the ASGI scope: the admitted client, the rule of the request, and its head."""
 
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
     "font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 _HEADERS = (
@@ -100,8 +100,8 @@ class _Answer:
         await self._send(message)
 
     def _extra(self, message: Message) -> list[tuple[bytes, bytes]]:
-        extra = list(_HEADERS)
         present = {name for name, _ in message.get("headers", ())}
+        extra = [each for each in _HEADERS if each[0] not in present]
         if self._path.startswith("/api/") and b"cache-control" not in present:
             extra.append(_KEPT_NOWHERE)
         if self._scheme == "https":

@@ -4,6 +4,8 @@ import json
 import math
 import random
 
+import pytest
+
 from stepscope.hub.receivers.wandb.line_records import (
     EVENT_VALUES,
     Decoded,
@@ -122,6 +124,26 @@ def test_console_lines_have_their_time_and_stream() -> None:
         ("plain", 9, 9),
     ]
     assert (found[0].time, found[2].time) == (1767323045000006000, NOW)
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("CUDA out of memory", 17),
+        ("wandb: WARNING No files were detected", 13),
+        ("wandb: Synced 4 files", 9),
+        (" 45%|████▌     | 9/20 [00:01<00:02,  9.1it/s]", 9),
+        ("INFO:root:starting", 9),
+        ("a.py:3: UserWarning: deprecated", 13),
+        ("2026-01-02 ERROR worker died", 17),
+        ("Traceback (most recent call last):", 17),
+    ],
+)
+def test_not_everything_on_stderr_is_an_error(line: str, severity: int) -> None:
+    """Progress bars, warnings and log lines with a level are what they say, so that no healthy run has new errors."""
+    (log,) = console_records([f"ERROR 2026-01-02T03:04:06.5 {line}"], Decoded(), None, NOW)
+    assert isinstance(log, Log)
+    assert (log.body, log.severity) == (line, severity)
 
 
 def test_a_time_stamp_survives_the_way_there_and_back() -> None:

@@ -229,6 +229,8 @@ def test_filters_and_order_of_runs(hub: RunningHub) -> None:
     assert found["runCount"] == 2
     assert [edge["node"]["name"] for edge in found["runs"]["edges"]] == ["f3", "f2"]
     assert ask(hub, query, filters="{}", order="")["project"]["runs"]["pageInfo"]["hasNextPage"] is True
+    oldest = ask(hub, query, filters='{"display_name": {"$regex": "^f[13]$"}}', order="+created_at")["project"]
+    assert [edge["node"]["name"] for edge in oldest["runs"]["edges"]] == ["f1", "f3"]
 
 
 def test_half_a_surrogate_pair_poisons_no_run(hub: RunningHub) -> None:

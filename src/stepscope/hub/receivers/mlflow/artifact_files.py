@@ -12,12 +12,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from stepscope.hub.file_response import StoredFileResponse, disposition
-from stepscope.hub.receivers.file_uploads import PART, keep_file, remove_folder
+from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
 from stepscope.hub.receivers.mlflow.experiments import ARTIFACTS
 from stepscope.hub.receivers.mlflow.logged_models import find
 from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, refused
 from stepscope.hub.receivers.mlflow.mlflow_runs import find_run
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
+from stepscope.hub.run_files import PART
 from stepscope.model.errors import Retry
 
 _UNFIT = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP)
@@ -65,6 +66,11 @@ class ArtifactFiles:
         """Return the path of a run's or model's artifacts; None when they are stored elsewhere."""
         scheme, _, rest = uri.partition(":")
         return safe_path(rest.lstrip("/")) if f"{scheme}:" == ARTIFACTS else None
+
+    def folder_of(self, uri: str) -> Path | None:
+        """Return the folder of a run's or model's artifacts; None when they are stored elsewhere."""
+        path = self.run_folder(uri)
+        return self._place(path) if path else None
 
     async def keep(self, path: str, parts: AsyncIterator[bytes]) -> None:
         """Write a file, replacing an existing one atomically."""

@@ -20,6 +20,7 @@ from stepscope.hub.receivers.mlflow.artifact_calls import ArtifactCalls
 from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles, delete_run
 from stepscope.hub.receivers.mlflow.experiments import create_default
 from stepscope.hub.receivers.mlflow.request_fields import Fields, read_json, read_query
+from stepscope.hub.receivers.mlflow.run_files import MlflowRunFiles
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
@@ -97,6 +98,7 @@ class Mlflow:
         files = ArtifactFiles(self._folder / "artifacts", database)
         self._artifacts = ArtifactCalls(self._tracking, files)
         ports.deleting.append(lambda run, before: delete_run(database, files, run))
+        ports.run_files.append(MlflowRunFiles(files, database))
         with database.write() as db:
             create_default(db, self._tracking.now)
         ports.links.finders.append(self._tracking.find_link)

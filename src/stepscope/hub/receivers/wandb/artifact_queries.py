@@ -363,6 +363,6 @@ def _aliases(artifact: Artifact, caller: Caller) -> Sequence[Node]:
     ]
 
 
-def stamp(time: int) -> str:
+def stamp(time: int, precision: str = "seconds") -> str:
     """Format a time in nanoseconds as ISO 8601."""
-    return datetime.fromtimestamp(time / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(time / 1e9, UTC).replace(tzinfo=None).isoformat("T", precision) + "Z"

@@ -20,6 +20,9 @@ UNREADABLE = "a line that is no JSON object"
 EVENT_VALUES = "wandb.values"
 """What a history line has beside numbers: texts, lists, and media as objects that name their files."""
 _CONSOLE = re.compile(r"(ERROR )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(.*)", re.DOTALL)
+_LEVEL = re.compile(r"\b(DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|\w+(Warning):")
+_CHATTER = re.compile(r"wandb: |.*(?:\d%\||it/s|s/it)")
+"""What libraries write to stderr although nothing is wrong: the client's own lines, and progress bars."""
 _OWN = ("_step", "_timestamp", "_runtime")
 """What the client adds to each line."""
 _FAR, _LATEST = 2**62, 2**33
@@ -169,7 +172,7 @@ def machine_records(lines: Sequence[str], history: Decoded, before: int | None, 
 
 
 def console_records(lines: Iterable[str], history: Decoded, before: int | None, now: int) -> list[Record]:
-    """Convert console lines to logs; the client prefixes each with its time, and those of stderr with ERROR."""
+    """Convert console lines to logs; the client prefixes each with its time, and those of stderr with ERROR as well."""
     found: list[Record] = []
     for line in lines:
         matched = _CONSOLE.match(line)
@@ -177,9 +180,17 @@ def console_records(lines: Iterable[str], history: Decoded, before: int | None, 
         text = text.rstrip("\r\n")
         if text.strip():
             time = _stamp(stamp, now)
-            severity = SEVERITIES["ERROR" if error else "INFO"]
+            severity = _stderr_severity(text) if error else SEVERITIES["INFO"]
             found.append(Log(time, history.step_at(time, before), None, None, None, severity, text, {}, "console"))
     return found
+
+
+def _stderr_severity(text: str) -> int:
+    """The severity of a line of stderr: the level that it names, else ERROR, unless it is chatter of libraries."""
+    found = _LEVEL.search(text[:200])
+    if found is not None:
+        return SEVERITIES[found[1] or "WARN"]
+    return SEVERITIES["INFO" if _CHATTER.match(text[:500]) else "ERROR"]
 
 
 def _stamp(text: str, now: int) -> int:

@@ -10,6 +10,12 @@ from stepscope.hub.receivers.wandb.graphql import GraphQLError
 Fields = Mapping[str, Any]
 """A run as filters see it: state, display_name, tags, config, summary_metrics and so on."""
 DEEPEST = 20
+LONGEST_PATTERN, MOST_STEPS = 500, 10_000_000
+_ESCAPED = re.compile(r"\\[^0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]")
+"""An escaped character or a class of characters, which is one character to match."""
+_UNSAFE = re.compile(r"\)[*+?{]|\(\?|\\[0-9]|[*+?}][*+{]|\{\d*,?\d{4}")
+"""Repeated groups, extensions, references to groups, repetitions of repetitions, and large counts."""
+_REPEATS = re.compile(r"([*+?|]|\{\d*,?(\d*)\})")
 _ABSENT = object()
 _NAMES = {
     "displayName": "display_name",
@@ -93,11 +99,22 @@ def _compare(name: str, value: Any, wanted: Any) -> bool:
 
 
 def _search(pattern: str, text: str) -> bool:
-    """Search for a pattern of literals, `.*`, anchors and `|` only, so that none can take exponential time."""
-    parts = (re.escape(part).replace(r"\.\*", ".*") for part in pattern.strip("^$").split("|")[:20])
-    whole = "|".join(parts)
-    start, end = "^" if pattern.startswith("^") else "", "$" if pattern.endswith("$") else ""
-    return len(text) < 4096 and re.search(f"{start}(?:{whole}){end}", text) is not None
+    """Search for a regular expression; GraphQLError for one that could take long, as repeated groups could."""
+    plain = _ESCAPED.sub("x", pattern)
+    if len(pattern) > LONGEST_PATTERN or _UNSAFE.search(plain) or _steps(plain, len(text)) > MOST_STEPS:
+        raise GraphQLError(f"the pattern {pattern[:80]!r} is too complex for this hub")
+    try:
+        return re.search(pattern, text) is not None
+    except (re.error, OverflowError, RecursionError):
+        raise GraphQLError(f"{pattern[:80]!r} is not a regular expression") from None
+
+
+def _steps(pattern: str, size: int) -> int:
+    """How many steps the search in a text of a size takes at most: each repetition and each choice multiplies them."""
+    steps = size + 1
+    for sign, most in _REPEATS.findall(pattern):
+        steps *= 2 if sign in "?|" else int(most) if most else size + 1
+    return steps
 
 
 def sort_key(order: str) -> tuple[Callable[[Fields], tuple[bool, str, Any]], bool]:

@@ -112,12 +112,8 @@ class RunQueries:
         return self._run(rows[0], None if tracked is None else tracked.about, caller) if rows else None
 
     def _tracked(self, row: RunRow) -> TrackedRun | None:
-        id = row.id.removeprefix(f"{row.project}.")
-        for name in dict.fromkeys((row.id, id)):
-            found = self._runs.find(row.project, name) if len(name) <= 128 else None
-            if found is not None and found.about.run == row.id:
-                return found.about
-        return None
+        found = self._runs.of_run(row.project, row.id)
+        return None if found is None else found.about
 
     def _run(self, row: RunRow, about: TrackedRun | None, caller: Caller) -> Node:
         known = about or TrackedRun(project=row.project, id=row.id, run=row.id, created=row.created)
@@ -138,7 +134,7 @@ class RunQueries:
             "commit": known.commit or None,
             "host": ", ".join(row.hosts) or None,
             "readOnly": False,
-            "createdAt": stamp(row.created),
+            "createdAt": stamp(known.created),
             "heartbeatAt": stamp(max(row.received, known.heartbeat)),
             "user": {"name": "stepscope", "username": "stepscope"},
             "historyLineCount": lambda given: history().last_step() + 1,
@@ -187,7 +183,7 @@ def _fields(row: RunRow, about: TrackedRun | None) -> Mapping[str, Any]:
         "group": row.group or None,
         "job_type": row.job_type or None,
         "notes": row.notes,
-        "created_at": stamp(row.created),
+        "created_at": stamp(row.created if about is None else about.created, "microseconds"),
         "heartbeat_at": stamp(row.received),
         "username": "stepscope",
         "config": plain_config(about.config) if about is not None else row.beginning.get("config") or {},

@@ -191,6 +191,14 @@ class TrackedRuns:
                 self._recent.append(known)
             return known
 
+    def of_run(self, project: str, run: str) -> OpenRun | None:
+        """Return the W&B run that is a run of the hub; None when another client logged it."""
+        for id in dict.fromkeys((run, run.removeprefix(f"{project}."))):
+            found = self.find(project, id) if len(id) <= LONGEST_NAME else None
+            if found is not None and found.about.run == run:
+                return found
+        return None
+
     def _load(self, project: str, id: str) -> OpenRun | None:
         folder = self.folder(project, "runs", id)
         try:

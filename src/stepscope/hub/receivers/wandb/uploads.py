@@ -3,8 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO
@@ -12,25 +11,16 @@ from urllib.parse import unquote
 
 from starlette.concurrency import run_in_threadpool
 
-from stepscope.hub.receivers.file_uploads import PART, keep_file
+from stepscope.hub.receivers.file_uploads import keep_file
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns, file_name
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.run_files import RunFile, walk
 from stepscope.model.errors import Retry
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text
 
 _DEEPEST, _LONGEST = 32, 255
 _MOST_TEXT = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class KeptFile:
-    """An uploaded file."""
-
-    name: str
-    path: Path
-    size: int
-    changed: float
 
 
 def path_in(folder: Path, name: str) -> Path:
@@ -44,23 +34,9 @@ def path_in(folder: Path, name: str) -> Path:
     return folder.joinpath(*safe)
 
 
-def list_files(folder: Path) -> list[KeptFile]:
+def list_files(folder: Path) -> list[RunFile]:
     """List the files of a folder recursively, by name."""
-    return sorted(_walk(folder, ""), key=lambda each: each.name)
-
-
-def _walk(folder: Path, prefix: str) -> Iterator[KeptFile]:
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:
-        return
-    for entry in entries:
-        name = f"{prefix}{unquote(entry.name)}"
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(Path(entry.path), f"{name}/")
-        elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(PART):
-            found = entry.stat()
-            yield KeptFile(name, Path(entry.path), found.st_size, found.st_mtime)
+    return sorted(walk(folder, unquote), key=lambda each: each.name)
 
 
 class Uploads:

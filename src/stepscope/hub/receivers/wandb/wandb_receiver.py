@@ -25,6 +25,7 @@ from stepscope.hub.receivers.wandb.graphql import GraphQLError, execute, parse
 from stepscope.hub.receivers.wandb.introspection import with_types
 from stepscope.hub.receivers.wandb.json_values import read_json
 from stepscope.hub.receivers.wandb.operations import ENTITY, Caller, RunOperations
+from stepscope.hub.receivers.wandb.run_files import WandbRunFiles
 from stepscope.hub.receivers.wandb.run_queries import RunQueries
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import Uploads, masking, path_in
@@ -48,6 +49,7 @@ class Wandb:
         runs = TrackedRuns(ports.files, self._ingest, lambda: ports.engine)
         ports.deleting.append(runs.delete_run)
         self._links, self._artifacts = links.Links(runs), Artifacts(runs)
+        ports.run_files.append(WandbRunFiles(runs, self._artifacts))
         self._artifact_queries = ArtifactQueries(self._artifacts, self._links)
         self._run_queries = RunQueries(
             runs,

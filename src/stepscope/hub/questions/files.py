@@ -1,0 +1,180 @@
+"""The stored files of a run: listed, shown and downloaded, tables page by page."""
+
+import csv
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from stepscope.hub.file_types import HEAD_BYTES, SVG, TABLE, FileType, file_type
+from stepscope.hub.file_types import TEXT as TEXT_FILE
+from stepscope.hub.questions.endpoint import LIMIT, NEXT, OFFSET, RUN, Endpoint, Reader, StoredFile
+from stepscope.hub.questions.params import Param, bad_request, not_found
+from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, SECONDS, STEP, TEXT, list_of, object_of
+from stepscope.hub.run_files import RunFile
+from stepscope.wire.plain import plain
+
+MOST_TEXT = 256 * 1024
+"""Bytes of a text that are shown; the whole of it can be downloaded."""
+LARGEST_TABLE = 64 * 1024 * 1024
+_MOST_ROWS = 1_000_000
+_LONGEST_CELL = 10_000
+_DELIMITED = (".csv", ".tsv")
+
+
+def files(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/files`."""
+    words = (given["q"] or "").lower().split()
+    found = [each for each in run_files(reader, given["run"]) if all(word in _searched(each) for word in words)]
+    found.sort(key=lambda each: (each.artifact, each.name))
+    start, end = given["offset"], given["offset"] + given["limit"]
+    return {
+        "run": given["run"],
+        "files": [_file_json(each) for each in found[start:end]],
+        "total": len(found),
+        "bytes": sum(each.size for each in found),
+        "next": end if end < len(found) else None,
+    }
+
+
+def run_files(reader: Reader, run: str) -> list[RunFile]:
+    """List all stored files of a run."""
+    row = reader.recorded(run)
+    return [each for source in reader.files for each in source.list(row.project, row.id)]
+
+
+def _searched(file: RunFile) -> str:
+    return f"{file.artifact}/{file.name}".lower()
+
+
+def _file_json(file: RunFile) -> dict[str, Any]:
+    kind = _type_of(file.path)
+    return {
+        "name": file.name,
+        "artifact": file.artifact,
+        "bytes": file.size,
+        "time": file.changed,
+        "step": file.step,
+        "kind": "table" if kind == TEXT_FILE and file.name.endswith(_DELIMITED) else kind.kind,
+    }
+
+
+def _type_of(path: Path) -> FileType:
+    try:
+        with open(path, "rb") as opened:
+            return file_type(opened.read(HEAD_BYTES))
+    except OSError:
+        return FileType("missing", "")
+
+
+def _find(reader: Reader, given: dict[str, Any]) -> Path:
+    row = reader.recorded(given["run"])
+    for source in reader.files:
+        path = source.find(row.project, row.id, given["name"], given["artifact"] or "")
+        if path is not None and path.is_file() and not path.is_symlink():
+            return path
+    raise not_found(f"the run has no file {given['name'][:200]!r}")
+
+
+def content(reader: Reader, given: dict[str, Any]) -> StoredFile:
+    """Answer `/api/runs/{run}/files/content`."""
+    path, name = _find(reader, given), given["name"].rpartition("/")[2]
+    kind = _type_of(path)
+    shown = kind.kind in ("image", "audio", "video") and not given["download"]
+    return StoredFile(path, kind.media_type if shown else "application/octet-stream", name, inline=shown)
+
+
+def text(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/files/text`."""
+    path = _find(reader, given)
+    if _type_of(path) not in (TEXT_FILE, TABLE, SVG):
+        raise bad_request(f"{given['name'][:200]!r} is not a text")
+    with open(path, "rb") as opened:
+        data = opened.read(MOST_TEXT + 1)
+    return {
+        "name": given["name"],
+        "text": data[:MOST_TEXT].decode(errors="replace"),
+        "bytes": path.stat().st_size,
+        "cut": len(data) > MOST_TEXT,
+    }
+
+
+def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/files/table`."""
+    path = _find(reader, given)
+    if path.stat().st_size > LARGEST_TABLE:
+        raise bad_request(f"the table is larger than {LARGEST_TABLE // 2**20} MiB; download it")
+    try:
+        columns, rows = _read_delimited(path, given["name"]) if given["name"].endswith(_DELIMITED) else _read_json(path)
+    except (ValueError, RecursionError, csv.Error, OSError):
+        raise bad_request(f"{given['name'][:200]!r} is not a table with columns and rows") from None
+    start, end = given["offset"], given["offset"] + given["limit"]
+    return {
+        "name": given["name"],
+        "columns": columns,
+        "rows": [[_cell(each) for each in row] for row in rows[start:end]],
+        "total": len(rows),
+        "next": end if end < len(rows) else None,
+    }
+
+
+def _read_json(path: Path) -> tuple[list[str], Sequence[Sequence[Any]]]:
+    """Read a table as W&B and MLflow write it: an object with columns and data."""
+    found = json.loads(path.read_bytes())
+    columns, rows = (found.get("columns"), found.get("data")) if isinstance(found, dict) else (None, None)
+    if not isinstance(columns, list) or not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise ValueError
+    return [str(each) for each in columns], rows
+
+
+def _read_delimited(path: Path, name: str) -> tuple[list[str], Sequence[Sequence[Any]]]:
+    with open(path, encoding="utf-8", errors="replace", newline="") as opened:
+        rows = list(islice(csv.reader(opened, delimiter="\t" if name.endswith(".tsv") else ","), _MOST_ROWS))
+    return (rows[0], rows[1:]) if rows else ([], [])
+
+
+def _cell(value: Any) -> Any:
+    """A cell for JSON; long texts are cut."""
+    return value[:_LONGEST_CELL] if isinstance(value, str) else plain(value)
+
+
+_NAME = Param("name", "text", "the name of a file, as in the list", required=True)
+_ARTIFACT = Param("artifact", "text", "the artifact that the file belongs to, as in the list")
+_FILE = object_of(name=TEXT, artifact=TEXT, bytes=INTEGER, time=SECONDS, step=STEP, kind=TEXT)
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs/{run}/files/content",
+        "readFile",
+        "A file of a run. Images, sounds and videos have the type that their content shows; all else is a download.",
+        content,
+        {"type": "string", "format": "binary"},
+        (RUN, _NAME, _ARTIFACT, Param("download", "boolean", "save it instead of showing it", default=False)),
+        media_types=("application/octet-stream",),
+    ),
+    Endpoint(
+        "/api/runs/{run}/files/text",
+        "readTextFile",
+        "The start of a text file of a run.",
+        text,
+        object_of(name=TEXT, text=TEXT, bytes=INTEGER, cut=BOOLEAN),
+        (RUN, _NAME, _ARTIFACT),
+    ),
+    Endpoint(
+        "/api/runs/{run}/files/table",
+        "readTableFile",
+        "Rows of a table that W&B or MLflow logged, or of a CSV or TSV file.",
+        table,
+        object_of(name=TEXT, columns=list_of(TEXT), rows=list_of(list_of(ANYTHING)), total=INTEGER, next=NEXT),
+        (RUN, _NAME, _ARTIFACT, LIMIT, OFFSET),
+    ),
+    Endpoint(
+        "/api/runs/{run}/files",
+        "listFiles",
+        "The stored files of a run: uploads, artifacts and imported media, by name.",
+        files,
+        object_of(run=TEXT, files=list_of(_FILE), total=INTEGER, bytes=INTEGER, next=NEXT),
+        (RUN, Param("q", "text", "words that the name or the artifact must contain"), LIMIT, OFFSET),
+    ),
+)

@@ -1,0 +1,52 @@
+"""The files of MLflow runs for the page: artifacts of the run, and of the models that it logged."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles
+from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
+from stepscope.hub.run_files import RunFile, below, walk
+
+_STEP = re.compile(r"images/.+[%+]step[%+](\d{1,18})[%+]timestamp[%+]")
+"""How `mlflow.log_image(key=, step=)` names a file."""
+
+
+class MlflowRunFiles:
+    """The files of all MLflow runs."""
+
+    def __init__(self, files: ArtifactFiles, database: TrackingDatabase) -> None:
+        self._files, self._database = files, database
+
+    def list(self, project: str, run: str) -> list[RunFile]:
+        """List the artifacts of a run, and the files of its models."""
+        return [
+            replace(each, artifact=artifact, step=_step(each.name) if not artifact else None)
+            for artifact, folder in self._folders(run)
+            for each in walk(folder)
+        ]
+
+    def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
+        """Return the path of an artifact, or of a file of a model."""
+        for each, folder in self._folders(run):
+            if each == artifact:
+                return below(folder, name)
+        return None
+
+    def _folders(self, run: str) -> Iterator[tuple[str, Path]]:
+        """The folder of a run's artifacts, and those of its models by name and id."""
+        with self._database.read() as db:
+            rows = db.execute("SELECT '', '', artifact_uri FROM runs WHERE run_id = ?", (run,)).fetchall()
+            rows += db.execute(
+                "SELECT name, model_id, artifact_uri FROM models WHERE source_run = ?", (run,)
+            ).fetchall()
+        for name, model, uri in rows:
+            folder = self._files.folder_of(str(uri))
+            if folder is not None:
+                yield f"{name} ({model})" if model else "", folder
+
+
+def _step(name: str) -> int | None:
+    found = _STEP.match(name)
+    return int(found[1]) if found else None

@@ -1,0 +1,87 @@
+"""The stored files of runs, whichever client uploaded them or import brought them."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from stepscope.journal.layout import is_safe, runs_folder
+
+PART = ".%part"
+"""How the name of a file ends that is being written."""
+_DEEPEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A stored file of a run."""
+
+    name: str
+    """Its path in the run or in the artifact, with slashes."""
+    path: Path
+    size: int
+    changed: float
+    artifact: str = ""
+    """The name and version of the artifact that it belongs to; empty for a file of the run itself."""
+    step: int | None = None
+    """The step at which it was logged, where that is known."""
+
+
+class RunFiles(Protocol):
+    """The files of runs that one receiver or importer keeps. Safe to use from any thread."""
+
+    def list(self, project: str, run: str) -> list[RunFile]:
+        """List the files of a run."""
+
+    def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
+        """Return the path of a file; None when there is none of this name. No name leads out of the folder."""
+
+
+def walk(folder: Path, decode: Callable[[str], str] = str) -> Iterator[RunFile]:
+    """List the complete files below a folder; `decode` turns names on disk into those of the client."""
+    waiting = [(folder, "", 0)]
+    while waiting:
+        place, prefix, depth = waiting.pop()
+        try:
+            entries = list(os.scandir(place))
+        except OSError:
+            continue
+        for entry in entries:
+            name = f"{prefix}{decode(entry.name)}"
+            if entry.is_dir(follow_symlinks=False) and depth < _DEEPEST:
+                waiting.append((Path(entry.path), f"{name}/", depth + 1))
+            elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(PART):
+                found = entry.stat(follow_symlinks=False)
+                yield RunFile(name, Path(entry.path), found.st_size, found.st_mtime)
+
+
+def below(folder: Path, name: str) -> Path | None:
+    """Return the path of a file below a folder; None for a name that leads out of it, also by a symbolic link."""
+    parts = name.split("/")
+    if "\0" in name or len(parts) > _DEEPEST or any(part in ("", ".", "..") for part in parts):
+        return None
+    path = folder.joinpath(*parts)
+    try:
+        inside = path.parent.resolve(strict=True).is_relative_to(folder.resolve(strict=True))
+    except OSError:
+        return None
+    return path if inside else None
+
+
+class ImportedFiles:
+    """The files of imported runs, such as images of TensorBoard."""
+
+    def __init__(self, home: Path) -> None:
+        self._runs = runs_folder(home)
+
+    def list(self, project: str, run: str) -> list[RunFile]:
+        """List the files of a run."""
+        return list(walk(self._folder(run))) if is_safe(run) else []
+
+    def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
+        """Return the path of a file."""
+        return below(self._folder(run), name) if is_safe(run) and not artifact else None
+
+    def _folder(self, run: str) -> Path:
+        return self._runs / run / "files"
