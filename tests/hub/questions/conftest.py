@@ -1,6 +1,7 @@
 """A real hub with generated runs, and a client that speaks to its application."""
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,18 +22,34 @@ from tests.hub.questions.world import fill  # noqa: E402
 Get = Callable[..., Any]
 
 
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a hub that has stored and diagnosed the world of `world.py`; made once, and copied by each file."""
+    place = tmp_path_factory.mktemp("filled") / "home"
+    hub = _open(place)
+    fill(hub.store.write)
+    _diagnose(hub)
+    hub.close(0.1)
+    return place
+
+
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """A hub whose store holds the world of `world.py`; its pump does not run."""
-    place: Path = tmp_path_factory.mktemp("home") / "home"
-    home = HubHome(place)
-    store = open_store(home.store)
-    fill(store.write)
-    made = Hub(HubOptions(home=place), home, store, Tokens(home.tokens))
-    for run in ("big", "again", "small-2"):
-        made.diagnosing.catch_up(run)
+    made = _open(Path(shutil.copytree(filled, tmp_path_factory.mktemp("home") / "home", symlinks=True)))
+    _diagnose(made)
     yield made
     made.close(0.1)
+
+
+def _diagnose(hub: Hub) -> None:
+    for run in ("big", "again", "small-2"):
+        hub.diagnosing.catch_up(run)
+
+
+def _open(place: Path) -> Hub:
+    home = HubHome(place)
+    return Hub(HubOptions(home=place), home, open_store(home.store), Tokens(home.tokens))
 
 
 @pytest.fixture(scope="module")
