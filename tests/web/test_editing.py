@@ -73,7 +73,7 @@ def test_archived_runs_leave_the_table_until_asked_for(hub: RunningHub, show: Op
     page = show(hub, "runs")
     until(page, "document.querySelectorAll('.vt-row').length === 3")
     for name in ("first", "second"):
-        page.get_by_label(f"Pick name of {name}").check()
+        page.get_by_label(f"Select name of {name}").check()
     page.get_by_role("button", name="Manage").click()
     page.get_by_role("button", name="Archive 2 runs", exact=True).click()
     until(page, "document.querySelectorAll('.vt-row').length === 1")
@@ -87,7 +87,7 @@ def test_archived_runs_leave_the_table_until_asked_for(hub: RunningHub, show: Op
     assert page.locator(".vt-row .chip.warn").inner_text() == "archived"
 
 
-def test_deleting_asks_and_tells_what_was_freed(hub: RunningHub, show: Opened) -> None:
+def test_deleting_asks_first_and_reports_the_freed_bytes(hub: RunningHub, show: Opened) -> None:
     """Cancel keeps the run; Delete removes it and says how much that freed."""
     page = show(hub, "run/first")
     for answer in ("Cancel", "Delete"):

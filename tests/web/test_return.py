@@ -124,7 +124,7 @@ def test_a_module_that_is_broken_does_not_reload_for_ever(there: RunningHub, sho
     show.forgive("404")
 
 
-def test_answers_that_miss_a_shard_are_told_on_every_view(there: RunningHub, show: Opened) -> None:
+def test_missing_shards_are_shown_on_every_view(there: RunningHub, show: Opened) -> None:
     """A banner names the shard while answers lack it, and goes when they do not."""
     page = show(there, "runs")
     page.get_by_text("short").first.wait_for()
@@ -136,7 +136,7 @@ def test_answers_that_miss_a_shard_are_told_on_every_view(there: RunningHub, sho
 
     page.route("**/api/alerts**", without_a_shard)
     page.evaluate("location.hash = '#/alerts'")
-    page.get_by_text("Answers miss shard 2 of 2.").wait_for()
+    page.get_by_text("Results are missing shard 2 of 2.").wait_for()
     page.unroute("**/api/alerts**")
     page.evaluate("location.hash = '#/runs'")
-    page.get_by_text("Answers miss shard 2 of 2.").wait_for(state="detached")
+    page.get_by_text("Results are missing shard 2 of 2.").wait_for(state="detached")

@@ -251,7 +251,7 @@ def test_a_value_between_the_largest_numbers_can_be_read(told: RunningHub, show:
     assert found == pytest.approx([1.6e308, 1.6e308])
 
 
-def test_the_newest_alerts_are_flagged_and_that_there_are_more_is_said(told: RunningHub, show: Opened) -> None:
+def test_the_newest_alerts_are_flagged_and_older_ones_are_mentioned(told: RunningHub, show: Opened) -> None:
     """The last of them has its flag under the cursor; where all are flagged nothing is said."""
     page = show(told, "run/noted")
     page.get_by_text("Flags: the newest 500 alerts and events").wait_for()

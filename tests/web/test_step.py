@@ -179,7 +179,7 @@ def test_run_page_names_what_went_wrong(trained: RunningHub, show: Opened) -> No
     page.get_by_role("dialog", name=f"Step {SPIKE}").wait_for()
 
 
-def test_overview_has_what_the_run_was_told(trained: RunningHub, show: Opened) -> None:
+def test_overview_shows_the_configuration(trained: RunningHub, show: Opened) -> None:
     """Configuration, commit or platform, attempts and processes are there."""
     page = show(trained, "run/four-ranks?tab=overview")
     page.get_by_role("rowheader", name="model.layers").wait_for()

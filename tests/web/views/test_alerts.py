@@ -53,7 +53,7 @@ def test_what_fires_explains_itself(show: Opened, firing: RunningHub) -> None:
 
 
 def test_rules_are_tried_while_they_are_written(show: Opened, firing: RunningHub) -> None:
-    """A mistake is shown with its place, a right rule with what it would have raised; saved, it is in force."""
+    """A mistake is shown with its place, a right rule with what it would have raised; saved, it is active."""
     page = show(firing, "alerts?tab=rules")
     text = page.get_by_label("Rules as YAML")
     text.fill("rules:\n  - {name: mine, key: trainer/loss, when: more}\n")
@@ -62,10 +62,10 @@ def test_rules_are_tried_while_they_are_written(show: Opened, firing: RunningHub
     text.fill("rules:\n  - {name: mine, key: trainer/loss, when: '> 8', message: 'loss {value}'}\n")
     page.get_by_text("1 would have fired").wait_for()
     page.get_by_role("button", name="Save").click()
-    page.get_by_text("saved and in force").wait_for()
-    page.get_by_role("region", name="Rules in force").get_by_text("alerts-page.yaml").wait_for()
+    page.get_by_text("saved and active").wait_for()
+    page.get_by_role("region", name="Active rules").get_by_text("alerts-page.yaml").wait_for()
     page.get_by_role("button", name="Test").first.click()
-    page.get_by_text("log took the test").wait_for()
+    page.get_by_text("log accepted the test").wait_for()
 
 
 def test_silence_acknowledge_expect(show: Opened, firing: RunningHub) -> None:

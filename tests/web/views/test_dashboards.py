@@ -62,7 +62,7 @@ def test_service_shows_histograms(world: World, show: Any) -> None:
     assert "Not in this run" in page.locator(".dash-left").inner_text()
 
 
-def test_ones_own_is_written_and_kept(world: World, show: Any) -> None:
+def test_a_custom_dashboard_is_saved(world: World, show: Any) -> None:
     """YAML becomes charts while one writes, is kept in the home folder, opens again, and can be deleted."""
     page = show(world.hub, f"dashboards?new=1&edit=1&run={RUN}")
     area = page.get_by_label("The dashboard as YAML")
@@ -109,7 +109,7 @@ def test_mistakes_are_shown_in_place(world: World, show: Any, text: str, line: i
     assert page.get_by_role("button", name="Save").is_disabled()
 
 
-def test_a_broken_file_is_told(world: World, show: Any) -> None:
+def test_a_broken_file_is_reported(world: World, show: Any) -> None:
     """A file that someone broke by hand is listed as wrong and can be mended."""
     folder = world.hub.home / "dashboards"
     folder.mkdir(exist_ok=True)
@@ -117,7 +117,7 @@ def test_a_broken_file_is_told(world: World, show: Any) -> None:
     try:
         page = show(world.hub, "dashboards/broken")
         page.get_by_text("This dashboard cannot be read").wait_for()
-        page.get_by_role("button", name="Fix it").click()
+        page.get_by_role("button", name="Edit it").click()
         page.get_by_label("The dashboard as YAML").wait_for()
     finally:
         (folder / "broken.yaml").unlink()

@@ -43,7 +43,7 @@ def test_names_lead_to_spans(world: World, show: Any) -> None:
     assert f"{2 * STEPS}" in page.locator(".trace-names button.on").inner_text()
 
 
-def test_nothing_found_is_said(world: World, show: Any) -> None:
+def test_an_empty_result_is_stated(world: World, show: Any) -> None:
     """An empty answer says so and leads back."""
     page = show(world.hub, f"traces?run={RUN}&name=no.such.span")
     page.get_by_text("No spans match").wait_for()

@@ -90,21 +90,21 @@ export async function ask(url, options) {
   const missing = response.headers.get("X-Stepscope-Partial");
   if (missing) dispatchEvent(new CustomEvent("stepscope:partial", { detail: missing }));
   if (response.ok) return COLUMNS.test(url) ? response.json() : readExactly(await response.text());
-  const told = await response.json().then(
+  const problem = await response.json().then(
     (body) => body.error,
     () => null,
   );
   if (response.status === 401) dispatchEvent(new CustomEvent("stepscope:token"));
   throw new ApiError(
-    told?.message || response.statusText || `status ${response.status}`,
+    problem?.message || response.statusText || `status ${response.status}`,
     response.status,
-    told?.code || "",
+    problem?.code || "",
   );
 }
 
 /**
  * Watch what is being stored: `on` maps the names of events (records, runs, gap, hello, beat) to functions of their data.
- * `on.state` is told "open" and "lost". Comes back by itself, with its cursor. Returns the function that ends it.
+ * `on.state` is problem "open" and "lost". Comes back by itself, with its cursor. Returns the function that ends it.
  * A page that nobody looks at lets go of its stream, since browsers allow six connections to a hub over all tabs.
  * @param {Record<string, any>} params
  * @param {Record<string, (data: any) => void>} on

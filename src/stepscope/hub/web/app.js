@@ -1,14 +1,27 @@
-// The shell: navigation, theme, the view that the address names, and the door where the hub asks for a token.
+// The shell: navigation, theme, the view that the address names, and signing in where the hub requires a token.
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./h.js";
 import { ask, get } from "./api.js";
 import { go, href, useRoute } from "./router.js";
-import { keep, kept } from "./use.js";
+import { saveChoice, savedChoice } from "./use.js";
 import { nextTheme, useTheme } from "./theme.js";
 import { IconButton } from "./parts/controls.js";
 import { Toasts } from "./parts/overlays.js";
 import { useRunName } from "./parts/run_names.js";
 import { Empty, Failure, Loading, PartialAnswers, Reach } from "./parts/states.js";
-import { VIEWS } from "./views.js";
+
+// The views. `name` is the first part of the address, `title` is shown in the navigation (none: not there),
+// `load` imports the module, whose default export is the component; it gets { parts, query } of the address.
+const VIEWS = [
+  { name: "runs", title: "Runs", load: () => import("./runs/view.js") },
+  { name: "run", load: () => import("./run/view.js"), within: "runs" },
+  { name: "compare", title: "Compare", load: () => import("./compare/view.js") },
+  { name: "traces", title: "Traces", load: () => import("./trace/view.js") },
+  { name: "logs", title: "Logs", load: () => import("./log/view.js") },
+  { name: "alerts", title: "Alerts", load: () => import("./alerts/view.js") },
+  { name: "dashboards", title: "Dashboards", load: () => import("./dashboards/view.js") },
+  { name: "health", title: "Health", load: () => import("./health/view.js") },
+  { name: "sql", title: "SQL", load: () => import("./sql/view.js") },
+];
 
 const ICON = new URL("icon.svg", import.meta.url).href;
 const loaded = new Map();
@@ -31,7 +44,7 @@ function App() {
     <main id="main" tabindex="-1">
       ${
         locked
-          ? html`<${Door} />`
+          ? html`<${SignIn} />`
           : view
             ? html`<${Outlet} key=${view.name} view=${view} parts=${parts} query=${query} />`
             : html`<${Empty} title="Page not found"><a href=${href("runs")}>All runs</a><//>`
@@ -99,13 +112,13 @@ function useReload(failed) {
   const [away, setAway] = useState(true);
   useEffect(() => {
     if (!failed) return undefined;
-    let due = Date.now() - kept("reloaded", 0) > RELOAD_MS;
+    let due = Date.now() - savedChoice("reloaded", 0) > RELOAD_MS;
     const look = () =>
       get("health").then(
         () => {
           setAway(false);
           if (!due) return;
-          keep("reloaded", Date.now());
+          saveChoice("reloaded", Date.now());
           location.reload();
         },
         (error) => {
@@ -120,8 +133,8 @@ function useReload(failed) {
   return away;
 }
 
-// The hub wants a token: it becomes a cookie that no script can read.
-function Door() {
+// Exchanges the token for a cookie that no script can read.
+function SignIn() {
   const [message, setMessage] = useState("");
   const enter = async (event) => {
     event.preventDefault();
@@ -137,7 +150,7 @@ function Door() {
       setMessage(error.message);
     }
   };
-  return html`<form class="door panel" onSubmit=${enter}>
+  return html`<form class="sign-in panel" onSubmit=${enter}>
     <h1>This hub requires a token</h1>
     <p>Create one with <code>stepscope hub token create --scope read</code>.</p>
     <label>Token <input name="token" type="password" autocomplete="current-password" required autofocus /></label>

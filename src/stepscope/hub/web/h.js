@@ -1,4 +1,4 @@
-// Preact and htm under one roof: every module of the page takes them from here.
+// Preact and htm, imported by every module of the page from here.
 import htm from "./vendor/htm.js";
 import { h } from "./vendor/preact.js";
 

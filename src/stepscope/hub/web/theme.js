@@ -1,10 +1,10 @@
-// Light, dark, or as the system has it; charts ask here for colours and are told when they change.
+// Light, dark, or the system's theme; charts read colours here and are notified when they change.
 import { useEffect, useState } from "./h.js";
-import { keep, kept } from "./use.js";
+import { saveChoice, savedChoice } from "./use.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const watchers = new Set();
-let chosen = kept("theme", "auto");
+let chosen = savedChoice("theme", "auto");
 let colours = new Map();
 
 function apply() {
@@ -17,7 +17,7 @@ function apply() {
 dark.addEventListener("change", apply);
 apply();
 
-export const shownTheme = () => document.documentElement.dataset.theme;
+const shownTheme = () => document.documentElement.dataset.theme;
 export const nextTheme = (theme) => ({ auto: "light", light: "dark", dark: "auto" })[theme];
 
 export function useTheme() {
@@ -26,7 +26,7 @@ export function useTheme() {
     theme,
     (next) => {
       chosen = next;
-      keep("theme", next);
+      saveChoice("theme", next);
       apply();
       setTheme(next);
     },
@@ -49,6 +49,6 @@ export function colour(name) {
   return colours.get(name);
 }
 
-// Colours of lines, told apart by people who see colours differently; the same number has the same colour everywhere.
+// Colours of lines, distinguishable also with colour blindness; the same number has the same colour everywhere.
 export const SERIES = 8;
 export const seriesColour = (at) => colour(`--series-${(at % SERIES) + 1}`);

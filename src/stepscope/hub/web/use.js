@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./h.js";
 import { live } from "./api.js";
 
-const RETURN_MS = 2000,
+const RETRY_MS = 2000,
   EMPTY_MS = 3000,
   AGAIN_MS = 1000;
 
@@ -44,21 +44,21 @@ export function useAsk(ask, deps) {
       })),
     [],
   );
-  useReturn(state.error, again);
+  useRetry(state.error, again);
   return { ...state, again, set };
 }
 
 // Ask again by itself while the hub does not answer: `error` is how the last question ended, `again` asks anew.
-export function useReturn(error, again) {
+export function useRetry(error, again) {
   useEffect(() => {
     if (error?.status !== 0) return undefined;
-    const timer = setTimeout(again, RETURN_MS);
+    const timer = setTimeout(again, RETRY_MS);
     return () => clearTimeout(timer);
   }, [error]);
 }
 
 // Ask again every second while the answer of useAsk is not complete.
-export function useUntilComplete(asked) {
+export function usePollUntilComplete(asked) {
   const complete = asked.value?.complete !== false,
     latest = useRef(asked);
   latest.current = asked;
@@ -72,7 +72,7 @@ export function useUntilComplete(asked) {
 }
 
 // Ask again now and then while what useAsk found is empty, so that the first of its kind is noticed.
-export function useFirst(asked, isEmpty) {
+export function usePollWhileEmpty(asked, isEmpty) {
   const waiting = asked.value !== undefined && isEmpty(asked.value);
   useEffect(() => {
     if (!waiting) return undefined;
@@ -143,13 +143,13 @@ export function useKey(key, act, deps = []) {
  * @param {T} fallback
  * @returns {[T, (next: T | ((old: T) => T)) => void]}
  */
-export function useKept(name, fallback) {
-  const [value, setValue] = useState(() => kept(name, fallback));
+export function useSavedChoice(name, fallback) {
+  const [value, setValue] = useState(() => savedChoice(name, fallback));
   const set = useCallback(
     (next) =>
       setValue((old) => {
         const made = next instanceof Function ? next(old) : next;
-        keep(name, made);
+        saveChoice(name, made);
         return made;
       }),
     [name],
@@ -157,7 +157,7 @@ export function useKept(name, fallback) {
   return [value, set];
 }
 
-export function kept(name, fallback) {
+export function savedChoice(name, fallback) {
   try {
     return JSON.parse(localStorage.getItem("stepscope." + name) ?? "null") ?? fallback;
   } catch {
@@ -165,7 +165,7 @@ export function kept(name, fallback) {
   }
 }
 
-export function keep(name, value) {
+export function saveChoice(name, value) {
   try {
     localStorage.setItem("stepscope." + name, JSON.stringify(value));
   } catch {
@@ -178,7 +178,7 @@ export function keep(name, value) {
  * @template T
  * @param {T} value
  */
-export function useSettled(value, ms = 200) {
+export function useDebounced(value, ms = 200) {
   const [settled, setSettled] = useState(value);
   useEffect(() => {
     const timer = setTimeout(() => setSettled(value), ms);

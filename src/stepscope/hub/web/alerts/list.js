@@ -65,7 +65,7 @@ function Actions({ alert, again }) {
   const silence = (time) =>
     act(
       () => post("alerts/silences", { rule, run: alert.run, key: alert.key || "*", for: time }),
-      "Silenced; nobody is notified until it ends.",
+      "Silenced: no notifications until it ends.",
       again,
     );
   const expect = (project) =>
@@ -75,7 +75,7 @@ function Actions({ alert, again }) {
     ${
       isOpen &&
       !alert.acknowledged &&
-      html`<button type="button" class="button" title="You take care of it: it is not repeated"
+      html`<button type="button" class="button" title="Stop repeated notifications: you are working on it"
           onClick=${() => act(() => post(statePath(alert.id, "acknowledge"), {}), "Acknowledged.", again)}>
         Acknowledge</button>`
     }
@@ -89,7 +89,7 @@ function Actions({ alert, again }) {
       )}<//>
     ${
       !alert.expected &&
-      html`<${Menu} label="Expected" align="right" title="Not a fault: what is alike is not sent any more">
+      html`<${Menu} label="Expected" align="right" title="Not a fault: similar alerts send no notifications">
         ${(close) =>
           [false, true].map(
             (project) =>
@@ -106,7 +106,7 @@ export function AlertDetails({ id, onClose, again }) {
   const asked = useAsk((signal) => get(statePath(id), {}, signal), [id]);
   return html`<${Drawer} label="Alert" title=${asked.value ? asked.value.finding || asked.value.rule : "Alert"}
       onClose=${onClose}>
-    <${Asked} asked=${asked} what="Reading the alert">${(alert) => html`<${Explained} alert=${alert} />
+    <${Asked} asked=${asked} what="Loading the alert">${(alert) => html`<${Explained} alert=${alert} />
       <${Actions} alert=${alert} again=${() => {
         asked.again();
         again();
@@ -142,7 +142,7 @@ function Explained({ alert }) {
 }
 
 function Snapshot({ found, alert }) {
-  if (!found) return html`<p class="muted">No snapshot was taken: its records were not stored yet, or are gone.</p>`;
+  if (!found) return html`<p class="muted">No snapshot: the records were not stored yet, or were deleted.</p>`;
   if (found.error) return html`<p class="bad-text">${found.error}</p>`;
   return html`${found.values && html`<${Line} values=${found.values} step=${alert.step} />`}
     <h4>Slowest spans ${found.step === null ? "" : `of step ${plain(found.step)}`}</h4>

@@ -2,7 +2,7 @@
 import { html, useState } from "../h.js";
 import { address, ask, get, post } from "../api.js";
 import { href, useParam } from "../router.js";
-import { useAsk, useSettled } from "../use.js";
+import { useAsk, useDebounced } from "../use.js";
 import { count, plain } from "../parts/format.js";
 import { Select, Severity } from "../parts/controls.js";
 import { Asked } from "../parts/states.js";
@@ -21,7 +21,7 @@ const SETTLE_MS = 400,
 
 export function Rules() {
   const asked = useAsk((signal) => get("alerts/rules", {}, signal), []);
-  return html`<${Asked} asked=${asked} what="Reading rules">${(found) => html`
+  return html`<${Asked} asked=${asked} what="Loading rules">${(found) => html`
     ${found.mistakes.map(
       (each) => html`<p key=${each.file + each.line} class="alert-mistake bad-text" role="alert">
         ${each.file}, line ${each.line}, column ${each.column}: ${each.message}</p>`,
@@ -37,7 +37,7 @@ function Editor({ yaml, again }) {
   const [run, setRun] = useParam("over", "");
   const runs = useAsk((signal) => get("runs", { limit: MOST_RUNS, sort: "-started" }, signal), []);
   const chosen = run || runs.value?.runs[0]?.id || "";
-  const settled = useSettled(text, SETTLE_MS);
+  const settled = useDebounced(text, SETTLE_MS);
   const tried = useAsk(
     (signal) => (chosen ? post("alerts/preview", { yaml: settled, run: chosen }, signal) : Promise.resolve(null)),
     [settled, chosen],
@@ -52,11 +52,11 @@ function Editor({ yaml, again }) {
           headers: { "Content-Type": "application/json" },
           body: JSON.stringify({ yaml: text }),
         }),
-      "The rules are saved and in force.",
+      "Rules saved and active.",
       again,
     );
   return html`<section class="alert-editor panel">
-    <header><h2>Rules of this page</h2><span class="muted">saved as alerts-page.yaml in the hub's home</span>
+    <header><h2>Rules edited here</h2><span class="muted">saved as alerts-page.yaml in the hub's home</span>
       <span class="grow"></span>
       ${
         options.length > 0 &&
@@ -96,9 +96,9 @@ function Preview({ tried, run }) {
 }
 
 function InForce({ rules }) {
-  return html`<section class="alert-part panel"><header><h2>In force</h2>
-      <span class="muted">rules of files and built-in packs</span></header>
-    <div class="alert-scroll" tabindex="0" role="region" aria-label="Rules in force"><table class="plain">
+  return html`<section class="alert-part panel"><header><h2>Active rules</h2>
+      <span class="muted">from files and built-in packs</span></header>
+    <div class="alert-scroll" tabindex="0" role="region" aria-label="Active rules"><table class="plain">
       <thead><tr><th>rule</th><th>when</th><th>for</th><th>severity</th><th class="num">series</th>
         <th class="num">firing</th><th>from</th></tr></thead>
       <tbody>${rules.map(
@@ -116,7 +116,7 @@ function Notifiers({ notifiers }) {
     setBusy(name);
     try {
       const found = await post(`alerts/notifiers/${encodeURIComponent(name)}/test`, {});
-      toast(found.sent ? `${name} took the test.` : `${name}: ${found.reason}`, { bad: !found.sent });
+      toast(found.sent ? `${name} accepted the test notification.` : `${name}: ${found.reason}`, { bad: !found.sent });
     } catch (error) {
       toast(error.message, { bad: true });
     }

@@ -1,14 +1,14 @@
 // Alerts: what fires now, what fired before, the rules with a preview over a run, and what is silenced.
 import { html, useEffect } from "../h.js";
-import { get } from "../api.js";
+import { address, ask, get } from "../api.js";
 import { useParam } from "../router.js";
-import { useAsk } from "../use.js";
-import { count } from "../parts/format.js";
+import { useAsk, useNow } from "../use.js";
+import { ago, count, lasting } from "../parts/format.js";
 import { Choice } from "../parts/controls.js";
+import { act } from "../parts/overlays.js";
 import { Asked, Empty } from "../parts/states.js";
 import { AlertDetails, AlertList } from "./list.js";
 import { Rules } from "./rules.js";
-import { Silences } from "./silences.js";
 
 const EVERY_MS = 3000,
   MOST = 300;
@@ -42,7 +42,7 @@ export default function Alerts() {
         ? html`<${Rules} />`
         : tab === "silences"
           ? html`<${Silences} />`
-          : html`<${Asked} asked=${asked} what="Reading alerts">
+          : html`<${Asked} asked=${asked} what="Loading alerts">
             ${(found) => html`<${Shown} found=${found} tab=${tab} open=${setShown} again=${asked.again} />`}<//>`
     }
     ${shown && html`<${AlertDetails} key=${shown} id=${shown} onClose=${() => setShown("")} again=${asked.again} />`}
@@ -60,7 +60,7 @@ function Shown({ found, tab, open, again }) {
   const rows = found.alerts.filter(
     (alert) => tab === "history" || OPEN.includes(alert.state) || alert.state === "pending",
   );
-  // What is worst stands first among what fires; the history is as it came.
+  // Firing alerts are sorted by severity; the history by time.
   if (tab !== "history") rows.sort((a, b) => WORST.indexOf(a.severity) - WORST.indexOf(b.severity));
   if (rows.length) return html`<${AlertList} alerts=${rows} open=${open} again=${again} />`;
   return tab === "history"
@@ -68,4 +68,29 @@ function Shown({ found, tab, open, again }) {
         Rules and findings raise alerts as runs are recorded; the built-in packs are on.<//></div>`
     : html`<div class="panel"><${Empty} title="No alerts firing">
         What fired before is under History, what is watched under Rules.<//></div>`;
+}
+
+// Silences with an end, and marks as expected.
+function Silences() {
+  const asked = useAsk((signal) => get("alerts/silences", {}, signal), []);
+  const now = useNow(10000);
+  const remove = (id) =>
+    act(() => ask(address(`alerts/silences/${id}`), { method: "DELETE" }), "Removed.", asked.again);
+  return html`<${Asked} asked=${asked} what="Loading silences">${({ silences, expected }) =>
+    !silences.length && !expected.length
+      ? html`<div class="panel"><${Empty} title="Nothing is silenced">Silence an alert where it is listed.<//></div>`
+      : html`<section class="alert-part panel"><div class="alert-scroll" tabindex="0" role="region"
+            aria-label="Silences"><table class="plain">
+        <thead><tr><th>what</th><th>where</th><th>until</th><th>by</th><th>why</th><th></th></tr></thead>
+        <tbody>${silences.map(
+          (each) => html`<tr key=${each.id}><th scope="row">${each.rule} · ${each.key}</th><td>${each.run}</td>
+            <td>${lasting(Math.max(0, each.until - now))} left</td><td>${each.who}</td><td>${each.why}</td>
+            <td><button type="button" class="button" onClick=${() => remove(each.id)}>Remove</button></td></tr>`,
+        )}
+        ${expected.map(
+          (each) => html`<tr key=${each.id}><th scope="row">${each.finding || each.rule} · ${each.key}</th>
+            <td>${each.run || `project ${each.project}`}</td><td>expected, marked ${ago(each.time, now)}</td>
+            <td>${each.who}</td><td></td>
+            <td><button type="button" class="button" onClick=${() => remove(each.id)}>Remove</button></td></tr>`,
+        )}</tbody></table></div></section>`}<//>`;
 }

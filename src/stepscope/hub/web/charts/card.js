@@ -7,7 +7,7 @@ import { inSight } from "./painter.js";
 import { covers, Plot } from "./plot.js";
 import { belowLog, sayX } from "./scales.js";
 
-// `source` gives lines: watch(told) -> stop, and read() -> { lines, loading, error, superseded, unit }.
+// `source` gives lines: watch(notify) -> stop, and read() -> { lines, loading, error, superseded, unit }.
 // `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover }.
 export function ChartCard({ title, hint, source, look, on, group, pinned, onPin, wide, onWide, empty }) {
   const card = useRef(/** @type {HTMLElement | null} */ (null)),
@@ -24,7 +24,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
   useEffect(() => {
     if (!near) return undefined;
     let timer = 0;
-    const told = (live) => {
+    const notify = (live) => {
       draw(live);
       // Words follow the lines at their own pace.
       if (!live) {
@@ -37,7 +37,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
           setState({ ...source.read() });
         }, 500);
     };
-    const stop = source.watch(told);
+    const stop = source.watch(notify);
     setState({ ...source.read() });
     return () => {
       clearTimeout(timer);
@@ -159,7 +159,7 @@ function note(state, lines, empty, below) {
   const marks = lines.reduce((sum, line) => sum + line.marks.length, 0);
   if (marks && marks === below?.gone) return html`<${Note}>No positive values to show on a log scale<//>`;
   if (marks) return null;
-  if (lines.some((line) => line.marks.unsure))
+  if (lines.some((line) => line.marks.unmatched))
     return html`<${Note}>Too many steps to match the two metrics; zoom in<//>`;
   return html`<${Note}>${empty || "No points in this range"}<//>`;
 }
@@ -193,12 +193,12 @@ function countWords(state, lines, log) {
   const sum = (of) => lines.reduce((all, { marks }) => all + (of(marks) || 0), 0);
   const { gone, cut } = log ? belowLog(lines) : { gone: 0, cut: 0 };
   const said = [`${count(sum((marks) => marks.total))} points`, `${count(sum((marks) => marks.length) - gone)} shown`];
-  const apart = sum((marks) => marks.apart),
-    unsure = sum((marks) => marks.unsure);
+  const withoutX = sum((marks) => marks.withoutX),
+    unmatched = sum((marks) => marks.unmatched);
   if (gone) said.push(`${count(gone)} ≤ 0 hidden`);
   if (cut) said.push(`${count(cut)} clipped at 0`);
-  if (apart) said.push(`${count(apart)} without x`);
-  if (unsure) said.push(`${count(unsure)} may have no x`);
+  if (withoutX) said.push(`${count(withoutX)} without x`);
+  if (unmatched) said.push(`${count(unmatched)} may have no x`);
   if (state.superseded) said.push(`${count(state.superseded)} superseded`);
   return said.join(", ");
 }
@@ -208,8 +208,8 @@ function countHint(lines, log) {
     any = (name) => lines.some(({ marks }) => marks[name]);
   return [
     (gone || cut) && "A log scale cannot show 0 or negative values",
-    any("apart") && "Points at steps without a value of the x metric are not drawn",
-    any("unsure") && "Points that could not be matched to an x value are not drawn; zoom in to match them",
+    any("withoutX") && "Points at steps without a value of the x metric are not drawn",
+    any("unmatched") && "Points that could not be matched to an x value are not drawn; zoom in to match them",
   ].filter(Boolean);
 }
 

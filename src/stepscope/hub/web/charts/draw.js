@@ -248,7 +248,7 @@ export function flagsOf(records, kind, origin) {
   return made;
 }
 
-export function colourOf(record) {
+function colourOf(record) {
   if (record.severity_number >= 17) return "--bad";
   if (record.severity_number >= 13 || record.kind === "alert") return "--warn";
   return "--muted";

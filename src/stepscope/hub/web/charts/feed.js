@@ -35,14 +35,14 @@ export class Feed {
     return found;
   }
 
-  // Be told when the lines of a key changed; asks for them where that is needed. `attempts` are those of the key.
-  watch(key, attempts, told) {
+  // Call `notify` when the lines of a key change, and request them where needed. `attempts` are those of the key.
+  watch(key, attempts, notify) {
     const entry = this.entry(key);
     entry.attempts = attempts;
-    entry.watchers.add(told);
+    entry.watchers.add(notify);
     if (entry.stale) this.want(key);
     return () => {
-      entry.watchers.delete(told);
+      entry.watchers.delete(notify);
       this.cancel(entry);
     };
   }
@@ -113,7 +113,7 @@ export class Feed {
       if (turn !== this.turn) return;
       for (const key of keys) this.fill(this.entry(key), found, along);
       this.took = performance.now() - began;
-      this.tips(keys);
+      this.readLastPoints(keys);
       if (how.ghosts) this.addSuperseded(keys, found);
     } catch (error) {
       if (turn !== this.turn || error.name === "AbortError") return;
@@ -125,7 +125,7 @@ export class Feed {
   }
 
   // The last value over all ranks, where the hub's answer has only that of one rank.
-  async tips(keys) {
+  async readLastPoints(keys) {
     if (this.how.x === "metric") return;
     const { turn } = this,
       ends = new Map();
@@ -189,7 +189,7 @@ export class Feed {
     entry.pending = null;
   }
 
-  // The stream began: what was read before it did may lack points that nobody told of.
+  // The stream began: what was read before may lack points that arrived in between.
   begin() {
     if ([...this.entries.values()].some((entry) => !entry.stale)) this.refresh();
   }
@@ -234,7 +234,7 @@ export class Feed {
   tell(key, live = false) {
     const { lines, watchers } = this.entry(key);
     for (const line of lines) line.colour ??= seriesColour(line.at);
-    for (const told of watchers) told(live);
+    for (const notify of watchers) notify(live);
   }
 
   // Colours are of the theme; lines take them anew.

@@ -251,11 +251,11 @@ const mean = (before, value, n) => (before === null ? value : before + (value / 
 export const EXACT = 20000;
 
 // The marks of y where x was at that step; `ranks` is how many log x, `mine` how many log y, `window` what is seen of x.
-// `apart` counts points at steps without x, `unsure` those of stretches too long to tell.
+// `withoutX` counts points at steps without x, `unmatched` those of ranges too long to match.
 export function over(xs, ys, { ranks = 1, mine = 1, window = null }) {
   const made = Object.assign(new Marks(ys.limit), {
-    apart: 0,
-    unsure: 0,
+    withoutX: 0,
+    unmatched: 0,
     wide: ys.wide,
     lastValue: ys.lastValue,
     steps: /** @type {number[][]} */ ([]),
@@ -263,8 +263,8 @@ export function over(xs, ys, { ranks = 1, mine = 1, window = null }) {
   const order = [];
   for (let i = 0; i < ys.length; i++) {
     const at = shared(xs, ys, i, ranks, mine);
-    if (at < 0) made[at === NONE ? "apart" : "unsure"] += ys.count[i];
-    else if (xs.mid[at] === null) made.apart += ys.count[i];
+    if (at < 0) made[at === NONE ? "withoutX" : "unmatched"] += ys.count[i];
+    else if (xs.mid[at] === null) made.withoutX += ys.count[i];
     else if (within(xs.mid[at], window)) order.push([xs.mid[at], i]);
   }
   order.sort((a, b) => a[0] - b[0]);

@@ -51,14 +51,14 @@ const watched = new Map();
 /** @type {IntersectionObserver | null} */
 let observer = null;
 
-export function inSight(element, told) {
+export function inSight(element, notify) {
   observer ??= new IntersectionObserver(
     (entries) => {
       for (const entry of entries) watched.get(entry.target)?.(entry.isIntersecting);
     },
     { rootMargin: "300px 0px" },
   );
-  watched.set(element, told);
+  watched.set(element, notify);
   observer.observe(element);
   return () => {
     watched.delete(element);

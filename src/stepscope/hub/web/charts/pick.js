@@ -26,7 +26,7 @@ export async function pick(run, key, mark, plot, view, onStep) {
 }
 
 // From a mark to the one step and rank behind it: a stretch of many steps is asked for again, narrower, until it is one.
-// Returns { step, rank } of the value that stands out in the mark, or null. `value` says which value is meant.
+// Returns { step, rank } of the value that stands out in the mark, or null. `value` says which value was clicked.
 export async function resolve(run, key, { from, to, x = "step", rank = null, scope }, wanted) {
   for (let round = 0; round < 6; round++) {
     const params = {

@@ -150,9 +150,9 @@ export class Plot {
       { min = -Infinity, max = Infinity } = this.u.scales.x,
       gone = x < min || x > max;
     const line = this.what.lines.find((each) => !each.ghost && each.id === id && each.marks.length);
-    if (!line || (gone && !led)) return this.attend(null);
+    if (!line || (gone && !led)) return this.showMark(null);
     const i = line.marks.nearest(gone ? this.u.posToVal(this.u.cursor.left ?? 0, "x") : x);
-    return led ? this.lead({ line, i, x: line.marks.x[i], away: 0 }) : this.attend({ line, i, x, away: 0 });
+    return led ? this.lead({ line, i, x: line.marks.x[i], away: 0 }) : this.showMark({ line, i, x, away: 0 });
   }
 
   draw() {
@@ -192,7 +192,7 @@ export class Plot {
   }
 
   lead(mark) {
-    this.attend(mark && { ...mark, led: true });
+    this.showMark(mark && { ...mark, led: true });
     point(this.group, this, mark ? mark.x : null, mark?.line.id);
   }
 
@@ -204,7 +204,7 @@ export class Plot {
     this.u.over.parentNode?.querySelector(".u-cursor-x")?.classList.toggle("u-off", !shown);
     const lines = this.what.lines.filter((line) => !line.ghost && line.marks.length),
       line = lines.find((each) => each.id === id) || lines[0];
-    this.attend(shown && line ? { line, i: line.marks.nearest(x), x, away: 0 } : null);
+    this.showMark(shown && line ? { line, i: line.marks.nearest(x), x, away: 0 } : null);
   }
 
   /**
@@ -217,7 +217,7 @@ export class Plot {
     let best = null;
     for (const line of this.what.lines) {
       if (line.ghost || !line.marks.length) continue;
-      const i = this.sought(line.marks, x);
+      const i = this.nearestExtreme(line.marks, x);
       const value = line.marks.mid[i] ?? line.marks.low[i];
       const away =
         top === null || top < 0 || value === null ? 0 : Math.abs(this.toY(this.near(line.marks, i, top)) - top);
@@ -227,7 +227,7 @@ export class Plot {
   }
 
   // Among the marks within a few pixels, the one that stands out most: that is what someone points at.
-  sought(marks, x) {
+  nearestExtreme(marks, x) {
     const reach = Math.abs(this.u.posToVal(4, "x") - this.u.posToVal(0, "x"));
     let best = marks.nearest(x),
       height = -1;
@@ -242,7 +242,7 @@ export class Plot {
         best = i;
       }
     }
-    return height > 0 && this.standsOut(height) ? best : marks.nearest(x);
+    return height > 0 && this.isProminent(height) ? best : marks.nearest(x);
   }
 
   step(marks, i) {
@@ -253,7 +253,7 @@ export class Plot {
     return side.length ? here - side.reduce((a, b) => a + b) / side.length : 0;
   }
 
-  standsOut(height) {
+  isProminent(height) {
     return height === Infinity || this.share(height) > 0.12;
   }
 
@@ -264,7 +264,7 @@ export class Plot {
     return values.reduce((a, b) => (away(b) < away(a) ? b : a), values[0] ?? 0);
   }
 
-  attend(mark) {
+  showMark(mark) {
     this.mark = mark;
     this.place();
     this.on.hover?.(mark);

@@ -11,7 +11,7 @@ import { bytes, bytesOf, clock, count, lasting, number, ordinal, stepTicks, tick
  * @param {Line[]} lines
  * @returns {[number, number] | null}
  */
-export function spanX(lines) {
+function spanX(lines) {
   let low = Infinity,
     high = -Infinity;
   for (const { marks } of lines) {

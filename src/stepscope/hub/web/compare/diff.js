@@ -55,14 +55,15 @@ function rowsOf(runs) {
   return paths
     .map((path) => {
       const values = tables.map((table) => table.get(path)),
-        texts = values.map(toldApart);
+        texts = values.map(distinctText);
       return { path, values, texts, differs: new Set(texts).size > 1, common: most(texts) };
     })
     .sort((a, b) => a.path.startsWith("·") - b.path.startsWith("·") || a.path.localeCompare(b.path));
 }
 
 // A text for each value: the number 1 is not the text "1", and every digit counts.
-const toldApart = (value) => (value === undefined || typeof value === "string" ? JSON.stringify(value) : plain(value));
+const distinctText = (value) =>
+  value === undefined || typeof value === "string" ? JSON.stringify(value) : plain(value);
 
 // The value that most runs have is the background against which others are changed.
 function most(texts) {

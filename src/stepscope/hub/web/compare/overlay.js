@@ -1,7 +1,7 @@
 // The charts of a comparison: one for each metric, a line for each run that has it.
 import { html, useEffect, useMemo, useRef } from "../h.js";
 import { change, go, href, useParam } from "../router.js";
-import { useLive, useSettled } from "../use.js";
+import { useLive, useDebounced } from "../use.js";
 import { seriesColour } from "../theme.js";
 import { Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { Empty } from "../parts/states.js";
@@ -18,7 +18,7 @@ export function Overlay({ runs, theme }) {
   const [q] = useParam("q");
   const [from] = useParam("from");
   const [to] = useParam("to");
-  const search = useSettled(q, 150).toLowerCase();
+  const search = useDebounced(q, 150).toLowerCase();
   const window = from || to ? [from === "" ? null : Number(from), to === "" ? null : Number(to)] : null;
   const how = {
     x,
@@ -117,8 +117,8 @@ function joined(runs, feeds, name) {
     .map((run, at) => ({ run, at, feed: feeds[at], key: run.keys.find((each) => each.name === name) }))
     .filter((each) => each.key);
   return {
-    watch: (told) => {
-      const stops = having.map(({ feed, key: { key, attempts } }) => feed.watch(key, attempts, told));
+    watch: (notify) => {
+      const stops = having.map(({ feed, key: { key, attempts } }) => feed.watch(key, attempts, notify));
       return () => stops.forEach((stop) => stop());
     },
     read: () => {

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, go, href, useParam, useParams } from "../router.js";
-import { useAsk, useSettled } from "../use.js";
+import { useAsk, useDebounced } from "../use.js";
 import { seriesColour, useShownTheme } from "../theme.js";
 import { IconButton, Menu, Status } from "../parts/controls.js";
 import { ago } from "../parts/format.js";
@@ -25,7 +25,7 @@ export default function CompareView() {
     return html`<div class="page">
       <${Empty}
           title="Select runs to compare">Select two or more in <a
-              href=${href("runs")}>the table of runs</a>, or add one here.
+              href=${href("runs")}>the runs table</a>, or add one here.
         <p class="compare-add"><${Adder} taken=${[]} onAdd=${(id) => go(href("compare", { run: [id] }))} /></p><//></div>`;
   }
   return html`<div class="page compare">
@@ -80,8 +80,8 @@ function alike(runs) {
     keys: run.keys.map((key) => {
       if (run.keys.some((each) => each !== key && each.name === key.name)) return { ...key, name: key.key };
       const trainers = `trainer/${key.name}`,
-        meant = !own[at].has(trainers) && own.some((names) => names.has(trainers));
-      return meant ? { ...key, name: trainers } : key;
+        isShared = !own[at].has(trainers) && own.some((names) => names.has(trainers));
+      return isShared ? { ...key, name: trainers } : key;
     }),
   }));
 }
@@ -97,7 +97,7 @@ export function Adder({ taken, onAdd }) {
 
 function Choices({ taken, onAdd }) {
   const [text, setText] = useState("");
-  const wanted = useSettled(text, 150);
+  const wanted = useDebounced(text, 150);
   const asked = useAsk(
     (signal) =>
       get(

@@ -204,7 +204,7 @@ function later(act) {
 const TONES = { good: ["--good", 0.08], note: ["--muted", 0.07], warning: ["--warn", 0.1], critical: ["--bad", 0.09] };
 
 // A function that draws the bands on uPlot's canvas.
-export function bandsUnder(bands) {
+function bandsUnder(bands) {
   if (!bands?.length) return undefined;
   return (u) => {
     const ctx = u.ctx,

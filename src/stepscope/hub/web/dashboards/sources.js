@@ -25,7 +25,7 @@ export function matching(patterns, names) {
   return found.slice(0, MOST_LINES);
 }
 
-// The end of a name, as much as tells it from the others.
+// The shortest distinct suffix of a name.
 export function shortened(names) {
   const parts = names.map((name) => name.split(/[/.]/));
   return names.map((name, at) => {
@@ -41,8 +41,8 @@ export function shortened(names) {
 export function keySource(feed, keys, unit) {
   const names = shortened(keys.map((each) => each.key));
   return {
-    watch(told) {
-      const stops = keys.map((each) => feed.watch(each.key, each.attempts, told));
+    watch(notify) {
+      const stops = keys.map((each) => feed.watch(each.key, each.attempts, notify));
       return () => stops.forEach((stop) => stop());
     },
     read() {
@@ -96,7 +96,7 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
       state.error = error;
     }
     state.loading = busy = false;
-    for (const told of watchers) told(false);
+    for (const notify of watchers) notify(false);
   }
   function lineOf({ name, columns }, level, at, short) {
     const along = x === "relative" ? columns.x.map((time) => time - origin) : columns.x;
@@ -119,10 +119,10 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
     };
   }
   return {
-    watch(told) {
-      watchers.add(told);
+    watch(notify) {
+      watchers.add(notify);
       if (!asked) ask();
-      return () => watchers.delete(told);
+      return () => watchers.delete(notify);
     },
     read: () => ({ ...state, lines: state.lines.map((line) => ({ ...line, colour: seriesColour(line.at) })) }),
     stir() {

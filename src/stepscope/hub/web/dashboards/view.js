@@ -1,8 +1,8 @@
-// Dashboards: the built-in ones and one's own, drawn for any run, and edited as YAML beside the charts.
+// Dashboards: built-in and custom ones, drawn for any run, and edited as YAML beside the charts.
 import { html, useEffect, useRef, useState } from "../h.js";
 import { address, ask, get, post } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
-import { useAsk, useSettled } from "../use.js";
+import { useAsk, useDebounced } from "../use.js";
 import { Choice, Status, Switch } from "../parts/controls.js";
 import { RunField, useRuns } from "../parts/fields.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
@@ -42,7 +42,7 @@ export default function Dashboards({ parts, query }) {
   useEffect(() => setDraft(null), [name, edit]);
   const source = one.value && one.value.name === name ? one.value : null;
   const board = draft || source?.dashboard;
-  const kept = (as) => {
+  const saved = (as) => {
     list.again();
     if (as === name) {
       one.again();
@@ -72,7 +72,7 @@ export default function Dashboards({ parts, query }) {
           ? html`<${Loading} what="Loading the dashboard" />`
           : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${edit === "1" || !name}
               onEdit=${(on) => (name ? setEdit(on ? "1" : "") : go(href("dashboards")))}
-            onDraft=${setDraft} onKept=${kept} onDeleted=${() => {
+            onDraft=${setDraft} onSaved=${saved} onDeleted=${() => {
               list.again();
               go(href("dashboards"));
             }} />`
@@ -80,14 +80,14 @@ export default function Dashboards({ parts, query }) {
   </div>`;
 }
 
-function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }) {
+function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted }) {
   const [run] = useParam("run"),
     [x] = useParam("x"),
     [empty, setEmpty] = useParam("empty");
   // A zoom belongs to a run and to what runs along x.
   const setRun = (next) => change({ run: next, from: null, to: null }),
     setX = (next) => change({ x: next, from: null, to: null });
-  const best = useBest(run, runs.value, board);
+  const best = useBestRun(run, runs.value, board);
   const shown = run || best;
   const known = runs.value?.find((each) => each.id === shown);
   return html`
@@ -111,7 +111,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }
     </div>
     ${
       edit &&
-      html`<${Editor} key=${source.name} source=${source} onDraft=${onDraft} onKept=${onKept} onDeleted=${onDeleted}
+      html`<${Editor} key=${source.name} source=${source} onDraft=${onDraft} onSaved=${onSaved} onDeleted=${onDeleted}
           onClose=${() => onEdit(false)} />`
     }
     ${
@@ -120,7 +120,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }
           html`<div class="panel">
             <${Empty} title="This dashboard cannot be read">
               ${`Line ${source.mistake?.line}: ${source.mistake?.message}`}
-        <p><button type="button" class="button" onClick=${() => onEdit(true)}>Fix it</button></p><//></div>`
+        <p><button type="button" class="button" onClick=${() => onEdit(true)}>Edit it</button></p><//></div>`
         : runs.error && !shown
           ? html`<div class="panel"><${Failure} error=${runs.error} again=${runs.again} /></div>`
           : !shown
@@ -138,7 +138,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onKept, onDeleted }
 }
 
 // The newest run that has what a dashboard shows: half as many of its charts as any run has, or more.
-function useBest(chosen, runs, board) {
+function useBestRun(chosen, runs, board) {
   const asked = useAsk(
     async (signal) => {
       if (chosen || !runs?.length || !board) return null;
@@ -160,17 +160,17 @@ function useBest(chosen, runs, board) {
   return asked.value || "";
 }
 
-// A dashboard as text: checked while one writes, mistakes marked at their line, kept under a name.
+// A dashboard as text: checked while one writes, mistakes marked at their line, saved under a name.
 export const NAME = /^[a-z0-9][a-z0-9_-]{0,62}$/;
 
-// onDraft(dashboard) is told what the text says now; onKept(name) when it was kept.
-export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
+// onDraft(dashboard) is called as the text changes, onSaved(name) when it was saved.
+export function Editor({ source, onDraft, onSaved, onDeleted, onClose }) {
   const [text, setText] = useState(source.yaml);
   const [name, setName] = useState(source.builtin || !source.name ? "" : source.name);
   const [mistake, setMistake] = useState(source.mistake);
   const [failure, setFailure] = useState("");
   const [busy, setBusy] = useState(false);
-  const settled = useSettled(text, 250);
+  const settled = useDebounced(text, 250);
   const lines = text.split("\n").length;
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null)),
     gutter = useRef(/** @type {HTMLElement | null} */ (null));
@@ -204,12 +204,12 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
       headers: { "Content-Type": "application/json" },
       body: body && JSON.stringify(body),
     });
-  const keep = async (event) => {
+  const save = async (event) => {
     event.preventDefault();
     setBusy(true);
     try {
       await put("PUT", { yaml: text });
-      onKept(name);
+      onSaved(name);
     } catch (error) {
       setFailure(error.message);
     }
@@ -238,7 +238,7 @@ export function Editor({ source, onDraft, onKept, onDeleted, onClose }) {
   };
   const named = NAME.test(name);
   const mine = !source.builtin && source.name && name === source.name;
-  return html`<form class="dash-editor panel" onSubmit=${keep} aria-label="Edit the dashboard">
+  return html`<form class="dash-editor panel" onSubmit=${save} aria-label="Edit the dashboard">
     <div class="dash-editor-bar">
       <label class="field"><span class="field-label">Name</span>
         <input value=${name} onInput=${(event) => setName(event.target.value.trim())} placeholder="my-dashboard"

@@ -81,8 +81,8 @@ export default function Health() {
 
 const total = (health, outcome) =>
   Object.values(health.receivers).reduce((sum, receiver) => sum + amount(receiver[outcome]), 0);
-const amount = (told) =>
-  typeof told === "object" && told ? Object.values(told).reduce((sum, each) => sum + each, 0) : told || 0;
+const amount = (counts) =>
+  typeof counts === "object" && counts ? Object.values(counts).reduce((sum, each) => sum + each, 0) : counts || 0;
 
 // One sentence that says whether anything needs a look.
 function Verdict({ health, pipeline, lost }) {

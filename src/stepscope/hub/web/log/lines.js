@@ -1,4 +1,4 @@
-// The lines of a log: what was stored before, older ones on demand, and what comes, each once, in the order of time.
+// The lines of a log: stored ones, older ones on demand, and live ones; each once, in the order of time.
 import { get } from "../api.js";
 import { spelled } from "../parts/exact.js";
 import { attrParams } from "../parts/fields.js";
@@ -67,7 +67,7 @@ export function edge(lines) {
   return { time, lines: lines.slice(0, many) };
 }
 
-// Whether a line that just came is wanted; the same conditions as the store's.
+// Whether a new line matches the filters; the same conditions as the store's.
 export function fits(line, wanted) {
   if (wanted.kind ? line.kind !== wanted.kind : line.kind === "alert") return false;
   if (wanted.step !== "" && String(line.step) !== wanted.step) return false;
@@ -93,7 +93,7 @@ function amounts(lines) {
   return found;
 }
 
-// Whether a line is not among those known, each of which stands for one.
+// Whether a line is not in the multiset of known lines.
 function taken(known, line) {
   const left = known.get(same(line)) || 0;
   if (left) known.set(same(line), left - 1);

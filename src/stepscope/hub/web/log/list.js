@@ -79,7 +79,7 @@ export function LogList({ lines, following, onFollow, chosen, onChoose, onOlder,
     ${
       !following &&
       html`<button type="button" class="button log-follow"
-          onClick=${() => onFollow(true)}>${fresh ? `${count(fresh)} new ↓` : "To the newest ↓"}</button>`
+          onClick=${() => onFollow(true)}>${fresh ? `${count(fresh)} new ↓` : "Jump to newest ↓"}</button>`
     }
   </div>`;
 }
@@ -107,7 +107,7 @@ const brief = (attrs) =>
     )
     .join(" ");
 
-// All of one line, and the ways from it.
+// All fields of one line, and links from it.
 export function LineDetails({ line }) {
   return html`<div class="log-details">
     <p class="log-ways">

@@ -1,7 +1,7 @@
-// Logs: a live tail that can be held, searched by text, severity and attributes, with ways to the step and the span.
+// Logs: a live tail that can be paused and searched by text, severity and attributes, with links to step and span.
 import { html, useCallback, useEffect, useRef, useState } from "../h.js";
 import { useParam, useParams } from "../router.js";
-import { useLive, useReturn } from "../use.js";
+import { useLive, useRetry } from "../use.js";
 import { Search, Select, Switch } from "../parts/controls.js";
 import { Attributes, Field, RunField, useRuns } from "../parts/fields.js";
 import { clock, count } from "../parts/format.js";
@@ -53,7 +53,7 @@ export default function Logs() {
   const searched = q || severity || kind || step || attrs.length;
   return html`<div class="page fill logs">
     <${RunBanner} id=${run} tab="logs" title="Logs">
-      <span class=${"log-state " + (live ? log.stream : "held")}
+      <span class=${"log-state " + (live ? log.stream : "paused")}
           role="status">
             ${
               live
@@ -62,7 +62,7 @@ export default function Logs() {
                   : log.stream === "lost"
                     ? "connection lost, reconnecting"
                     : "connecting"
-                : "held"
+                : "paused"
             }
           </span>
       <${Switch} label=${live ? "Pause" : "Resume"} on=${!live} onChange=${(held) => setLive(!held)}
@@ -107,8 +107,8 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** @typedef {{ key: any, lines: any[], more: boolean, loading: boolean, error: any, missing: boolean }} Log */
 
-// The lines that are wanted. Without a run the stream only tells which runs moved, so the new lines are asked for; so are
-// those that the stream left out, as when the hub was away: `missing` until they are here.
+// The matching lines. Without a run the stream only names the runs that changed, so new lines are requested; so are
+// those that the stream left out, as when the hub was down: `missing` until they arrive.
 function useLog(wanted, key, live) {
   /** @type {Log} */
   const empty = { key: null, lines: [], more: false, loading: true, error: null, missing: false };
@@ -124,7 +124,7 @@ function useLog(wanted, key, live) {
   latest.current = wanted;
   now.current = { live, state, key };
   const again = useCallback(() => setTurn((n) => n + 1), []);
-  useReturn(state.lines.length ? null : state.error, again);
+  useRetry(state.lines.length ? null : state.error, again);
   useEffect(() => {
     const control = new AbortController();
     let gone = false;

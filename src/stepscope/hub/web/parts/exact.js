@@ -1,4 +1,4 @@
-// Numbers to the last digit: JSON read without rounding what people wrote, and values spelled as the hub stores them.
+// Numbers to the last digit: JSON parsed without rounding user-supplied numbers, and values written as the hub stores them.
 // A number that a double cannot hold, or that was written otherwise than JavaScript would; it counts as its nearest double.
 export class Exact extends Number {
   #text;
@@ -18,11 +18,11 @@ export class Exact extends Number {
   }
 }
 
-// What stands below these names was written by people; everything else is ours to count with and stays a plain number.
+// Values below these names are user-supplied; everything else stays a plain number.
 const ALL = (number) => number,
   WHOLE = (number) => (number.whole ? number : number.valueOf()),
   NONE = (number) => number.valueOf();
-const KEEP = new Map([
+const REPLACE = new Map([
   ["attrs", ALL],
   ["config", ALL],
   ["tags", ALL],
@@ -37,7 +37,7 @@ const SUSPECT = /[:,[]\s*-?(?:\d{16}|\d+\.0\s*[,\]}]|\d+(?:\.\d+)?[eE])/;
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const MARK = "\u0001";
 
-// JSON as a value; where people wrote numbers, those that would lose something are `Exact`.
+// JSON as a value; user-supplied numbers that would lose digits are `Exact`.
 export function readExactly(text) {
   if (!SUSPECT.test(text)) return JSON.parse(text);
   const marked = text.replace(TOKENS, (token) =>
@@ -49,7 +49,7 @@ export function readExactly(text) {
         ? token
         : `"\\u0001${token}"`,
   );
-  return kept(
+  return replaced(
     JSON.parse(marked, (_, value) =>
       typeof value !== "string" || value[0] !== MARK
         ? value
@@ -62,12 +62,12 @@ export function readExactly(text) {
 
 /**
  * @param {any} value
- * @param {((number: any) => any) | null} [keep]
+ * @param {((number: any) => any) | null} [replace]
  */
-function kept(value, keep = null) {
-  if (value instanceof Exact) return (keep ?? NONE)(value);
+function replaced(value, replace = null) {
+  if (value instanceof Exact) return (replace ?? NONE)(value);
   if (value === null || typeof value !== "object") return value;
-  for (const key of Object.keys(value)) value[key] = kept(value[key], keep ?? KEEP.get(key) ?? null);
+  for (const key of Object.keys(value)) value[key] = replaced(value[key], replace ?? REPLACE.get(key) ?? null);
   return value;
 }
 

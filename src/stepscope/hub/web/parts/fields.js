@@ -2,13 +2,13 @@
 import { html, useEffect, useId, useState } from "../h.js";
 import { get } from "../api.js";
 import { href } from "../router.js";
-import { useAsk, useFirst } from "../use.js";
+import { useAsk, usePollWhileEmpty } from "../use.js";
 import { Icon } from "./controls.js";
 import { spelled } from "./exact.js";
 import { plain } from "./format.js";
 import { useRunName } from "./run_names.js";
 
-// A field that tells its value when it is left, on Enter, or when a suggestion is taken; `suggestions` are [value, text?].
+// A field that reports its value on blur, on Enter, or when a suggestion is chosen; `suggestions` are [value, text?].
 export function Field({ label, value, onChange, placeholder, suggestions, width = "12em", type = "text", mono, hint }) {
   const [text, setText] = useState(value);
   const list = useId();
@@ -44,7 +44,7 @@ export function Field({ label, value, onChange, placeholder, suggestions, width 
 
 // The newest runs, for fields and defaults; a first one is noticed.
 export function useRuns(limit = 200) {
-  return useFirst(
+  return usePollWhileEmpty(
     useAsk((signal) => get("runs", { limit, sort: "-seen" }, signal).then((answer) => answer.runs), [limit]),
     (runs) => !runs.length,
   );
@@ -113,7 +113,7 @@ export const attrParams = (values) =>
     }),
   );
 
-// Moments to the millisecond, short: the day is told when it is not today.
+// Times to the millisecond, with the date when it is not today.
 const two = (n) => String(n).padStart(2, "0");
 
 export function instant(time) {

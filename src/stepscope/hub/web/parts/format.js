@@ -1,7 +1,7 @@
 // Numbers, sizes, durations and times as people read them. model/formatting.py writes the same texts for the terminal and reports.
 import { spelled } from "./exact.js";
 
-export const MISSING = "–";
+const MISSING = "–";
 const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
 const FULL = 1e6,
   SMALLEST = 1e-3; // outside of these numbers have an exponent

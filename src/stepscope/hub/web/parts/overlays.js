@@ -31,7 +31,7 @@ export function Drawer({ title, label, onClose, children, actions }) {
 }
 
 // A question before something that cannot be taken back: a modal dialog with its answer and Cancel.
-// `act` does it and may fail, which is said in the dialog; `onClose` is called when it is over.
+// `act` does it and may fail, which the dialog shows; `onClose` is called when it is over.
 export function Confirm({ title, action, act, onClose, children }) {
   const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [state, setState] = useState({ busy: false, error: "" });

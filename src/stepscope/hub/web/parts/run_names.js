@@ -37,7 +37,7 @@ async function ask() {
     return;
   }
   for (const run of answer.runs) names.set(run.id, run.name || "");
-  for (const told of [...watchers]) told();
+  for (const notify of [...watchers]) notify();
 }
 
 export function useRunName(id) {

@@ -1,4 +1,4 @@
-// What stands where data will be, cannot be, or is not yet.
+// Placeholders: loading, empty, failed.
 import { html, useEffect, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { clock } from "./format.js";
@@ -24,7 +24,7 @@ export function Failure({ error, again }) {
   </div>`;
 }
 
-// The usual three ways of a question asked with useAsk; children is a function of the value.
+// Loading, failed or loaded: the states of useAsk; children is a function of the value.
 export function Asked({ asked, what, children }) {
   if (asked.value !== undefined) return children(asked.value);
   if (asked.error) return html`<${Failure} error=${asked.error} again=${asked.again} />`;
@@ -71,7 +71,7 @@ export function Reach() {
     <b>No connection to the hub.</b> Showing data from ${clock(since)}; reconnecting.</p>`;
 }
 
-// Any answer will do: a hub that refuses is there.
+// Any response will do: a hub that refuses is up.
 const answers = () =>
   fetch("healthz", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) }).then(
     () => true,
@@ -97,5 +97,5 @@ export function PartialAnswers() {
     return () => clearInterval(timer);
   }, [missing]);
   if (!missing) return null;
-  return html`<p class="reach" role="alert"><b>Answers miss ${missing}.</b> The runs on it are not shown until it is back.</p>`;
+  return html`<p class="reach" role="alert"><b>Results are missing ${missing}.</b> Runs stored there are not shown until it is back.</p>`;
 }

@@ -1,7 +1,7 @@
 // All charts of a run, by category, under one set of controls; only those near the screen are drawn.
 import { html, useEffect, useMemo } from "../h.js";
 import { change, href, useParam } from "../router.js";
-import { useKept, useSettled } from "../use.js";
+import { useSavedChoice, useDebounced } from "../use.js";
 import { useShownTheme } from "../theme.js";
 import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
@@ -18,10 +18,10 @@ const FIRST = ["trainer", "actor", "evaluator"],
 
 export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, step }) {
   const view = useView();
-  const search = useSettled(view.q, 150);
-  const [pins, setPins] = useKept("pins." + run.project, /** @type {string[]} */ ([]));
-  const [wide, setWide] = useKept("wide." + run.project, /** @type {string[]} */ ([]));
-  const [closed, setClosed] = useKept("closed", ["stepscope"]);
+  const search = useDebounced(view.q, 150);
+  const [pins, setPins] = useSavedChoice("pins." + run.project, /** @type {string[]} */ ([]));
+  const [wide, setWide] = useSavedChoice("wide." + run.project, /** @type {string[]} */ ([]));
+  const [closed, setClosed] = useSavedChoice("closed", ["stepscope"]);
   const theme = useShownTheme();
   const byStep = useFeed(id, feeds, { ...view.how, x: view.x, points: POINTS });
   // What has no steps (the machine's own readings) is drawn over time, beside.
@@ -182,7 +182,7 @@ function sourceOf(feed, key) {
   if (!found) {
     found = {
       attempts: key.attempts,
-      watch: (told) => feed.watch(key.key, found.attempts, told),
+      watch: (notify) => feed.watch(key.key, found.attempts, notify),
       read: () => feed.entry(key.key),
     };
     feed.sources.set(key.key, found);
@@ -232,9 +232,9 @@ const PLAIN = ["step", "time", "relative"],
   METRIC = "metric:";
 
 // The address's word for a metric: its name, marked where the name alone would mean something else.
-export const axisText = (key) => (PLAIN.includes(key) || key.startsWith(METRIC) ? METRIC + key : key);
+const axisText = (key) => (PLAIN.includes(key) || key.startsWith(METRIC) ? METRIC + key : key);
 
-export function axisOf(text) {
+function axisOf(text) {
   if (PLAIN.includes(text)) return { x: text, xKey: null, xText: text };
   const xKey = text.startsWith(METRIC) ? text.slice(METRIC.length) : text;
   return { x: "metric", xKey, xText: axisText(xKey) };
@@ -299,7 +299,7 @@ export function Controls({ view, keys, run, shown, flags }) {
   </div>`;
 }
 
-// A metric as a choice of x; one that is called as the others are is told from them.
+// A metric as a choice for the x axis; one named like a built-in choice is marked.
 const option = (key) => [axisText(key), axisText(key) === key ? key : `${key} (metric)`];
 
 function zoomWords({ window: [from, to], x }) {

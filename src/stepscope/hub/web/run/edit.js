@@ -1,4 +1,4 @@
-// What people call a run and say about it: its name, tags, notes, and the menu that archives or deletes it.
+// Edits of a run: its name, tags and notes, and the menu that archives or deletes it.
 import { html, useState } from "../h.js";
 import { address, ask, get, runPath, quoted } from "../api.js";
 import { go, href } from "../router.js";
@@ -120,7 +120,7 @@ const filterOf = (name, value) =>
     : `tag.${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)} = ${quoted(plain(value))}`;
 
 // The tags that a text names: `a, team=red`.
-export function readTags(text) {
+function readTags(text) {
   const found = {};
   for (const part of text.split(",")) {
     const [name, ...value] = part.split("=");
@@ -212,22 +212,22 @@ function words({ name, notes, tags, archived }) {
   return said.join("; ");
 }
 
-// Changes to runs: their names, notes, tags, whether they are archived, and their deletion; each said, with its undo.
+// Changes to runs: their names, notes, tags, whether they are archived, and their deletion; each reported, with its undo.
 const send = (method, id, body) =>
   ask(address(runPath(id)), {
     method,
     ...(body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}),
   });
 
-// Change a run; `told(run)` is given the run as it is then, also after an undo. A failure is said, not thrown.
-export async function edit(run, change, words, told, label = "Undo") {
+// Change a run; `onEdited(run)` is called with the changed run, also after an undo. A failure is shown, not thrown.
+export async function edit(run, change, words, onEdited, label = "Undo") {
   try {
     const answer = await send("PATCH", run.id, change);
-    told(answer.run);
+    onEdited(answer.run);
     const undone = label === "Undo";
     toast(words, {
       label,
-      undo: () => edit(answer.run, answer.undo, undone ? "Undone." : "Redone.", told, undone ? "Redo" : "Undo"),
+      undo: () => edit(answer.run, answer.undo, undone ? "Undone." : "Redone.", onEdited, undone ? "Redo" : "Undo"),
     });
   } catch (error) {
     toast(`Not changed: ${error.message}`, { bad: true });
@@ -235,21 +235,21 @@ export async function edit(run, change, words, told, label = "Undo") {
 }
 
 // Change several runs alike; one undo takes back all.
-export async function editAll(ids, change, words, told) {
+export async function editAll(ids, change, words, onEdited) {
   const made = await Promise.allSettled(ids.map((id) => send("PATCH", id, change)));
   const done = made.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
   const failed = made.find((each) => each.status === "rejected");
-  told();
+  onEdited();
   const undo = async () => {
     await Promise.allSettled(done.map((answer) => send("PATCH", answer.run.id, answer.undo)));
-    told();
+    onEdited();
     toast("Undone.");
   };
   if (done.length) toast(words(done.length), { undo });
   else toast(`Not changed: ${failed?.reason.message}`, { bad: true });
 }
 
-// Delete runs one after the other; throws what the hub said of the first that it kept.
+// Delete runs one after the other; throws the error of the first that could not be deleted.
 export async function remove(ids) {
   let freed = 0,
     count = 0;

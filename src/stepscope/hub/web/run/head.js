@@ -1,8 +1,8 @@
-// The head of a run's page: who it is, how it fares, and what went wrong, each a click from its step.
+// The head of a run's page: name, state, and findings, each a link to its step.
 import { html, useState } from "../h.js";
 import { get, post, runPath, quoted } from "../api.js";
 import { go, href } from "../router.js";
-import { useAsk, useNow, useUntilComplete } from "../use.js";
+import { useAsk, useNow, usePollUntilComplete } from "../use.js";
 import { Icon, Menu, Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
 import { act } from "../parts/overlays.js";
@@ -95,11 +95,11 @@ function Findings({ answer, again, run, onStep }) {
   </div>`;
 }
 
-// Marks what is like a finding as expected, in the run or in its project.
+// Marks similar findings as expected, in the run or in its project.
 function Expect({ finding: { kind, key, span }, run, again }) {
   const mark = (project) =>
     act(() => post(runPath(run.id, "findings/expected"), { kind, key, span, project }), "Marked as expected.", again);
-  return html`<${Menu} label="Expected" title="Not a fault: what is alike is not counted, and nobody is notified">
+  return html`<${Menu} label="Expected" title="Not a fault: similar findings are not counted and send no notifications">
     ${(close) =>
       [false, true].map(
         (project) =>
@@ -122,7 +122,7 @@ function Explained({ finding: { cause, advice, symptoms = [], muted } }) {
 
 const tone = ({ muted, severity }) => (muted ? "quiet" : /^(ERROR|FATAL)/.test(severity) ? "bad" : "warn");
 
-// The head of a run over the views that are its tabs, Traces and Logs; without a run, or one nobody knows, their own title.
+// The head of a run over the views that are its tabs, Traces and Logs; without a run, or with an unknown one, the title of the view.
 // `children` are the actions of the view.
 export function RunBanner({ id, tab, title, children }) {
   const plain = html`<h1>${title}</h1>`;
@@ -133,12 +133,12 @@ export function RunBanner({ id, tab, title, children }) {
 function Banner({ id, tab, title }) {
   const run = useAsk((signal) => get(runPath(id), {}, signal), [id]);
   const findings = useAsk((signal) => get(runPath(id, "findings"), {}, signal), [id]);
-  useUntilComplete(findings);
+  usePollUntilComplete(findings);
   const goodput = useAsk((signal) => get(runPath(id, "goodput"), {}, signal), [id]);
   if (!run.value) return html`<h1>${title}</h1>`;
-  const told = (now) => run.set((old) => old && { ...old, ...now, values: old.values });
+  const onEdited = (now) => run.set((old) => old && { ...old, ...now, values: old.values });
   const open = (step, at, attempt) => go(href("run", id, { step, at, attempt }));
   return html`<${RunHead} run=${run.value} goodput=${goodput.value} findings=${findings.value} again=${findings.again} tab=${tab} live=""
     setTab=${(name) => go(href("run", id, name === "charts" ? {} : { tab: name }))} onStep=${open}
-    onEdit=${(wanted, words) => edit(run.value, wanted, words, told)} />`;
+    onEdit=${(wanted, words) => edit(run.value, wanted, words, onEdited)} />`;
 }

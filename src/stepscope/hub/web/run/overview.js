@@ -118,7 +118,7 @@ function Processes({ run }) {
     </tbody></table></div></section>`;
 }
 
-// What the time of a run was good for: one band, its shares, and the phases that took most.
+// Goodput: the shares of time in one bar, and the phases that took most.
 const BUCKETS = [
   ["productive", "training, or generating training data"],
   ["overhead", "necessary work other than training: evaluation, checkpoints, synchronization"],
@@ -137,7 +137,7 @@ export function Goodput({ asked }) {
       <${Band} found=${found} />
       ${
         found.shares.unaccounted > 0.999 &&
-        html`<p class="muted">No span says what this time was good for. <code>run.span("train.forward")</code> and the
+        html`<p class="muted">No spans are classified, so this time cannot be attributed. <code>run.span("train.forward")</code> and the
         integrations do; spans of your own with <code>train.bucket</code>.</p>`
       }
       <${Phases} found=${found} />`}<//></div>

@@ -1,8 +1,8 @@
-// One run: its facts, what went wrong, its charts, and the step that someone pointed at.
+// One run: its facts, findings and charts, and the selected step.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, href, useParam } from "../router.js";
-import { useAsk, useLive, useUntilComplete } from "../use.js";
+import { useAsk, useLive, usePollUntilComplete } from "../use.js";
 import { Asked, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
 import { edit } from "./edit.js";
@@ -15,7 +15,7 @@ const NONE = [];
 
 export default function RunView({ parts }) {
   const id = parts[0];
-  if (!id) return html`<${Empty} title="Which run?"><a href=${href("runs")}>All runs</a><//>`;
+  if (!id) return html`<${Empty} title="No run selected"><a href=${href("runs")}>All runs</a><//>`;
   return html`<${OneRun} key=${id} id=${id} />`;
 }
 
@@ -28,14 +28,14 @@ function OneRun({ id }) {
     (signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)),
     [id, run.value?.status],
   );
-  useUntilComplete(findings);
+  usePollUntilComplete(findings);
   const [asked, setTab] = useParam("tab", "charts"),
     tab = asked === "overview" ? asked : "charts";
   const goodput = useAsk(
     (signal) => readGoodput(run.value, tab === "overview" ? null : feeds.current, signal),
     [id, run.value?.attempts, run.value?.status],
   );
-  const [step, at, attempt] = [useWhole("step"), useWhole("at"), useWhole("attempt")];
+  const [step, at, attempt] = [useIntegerParam("step"), useIntegerParam("at"), useIntegerParam("attempt")];
   const watching = useWatching(id, { run, keys, notes, findings, feeds });
   const open = useMemo(
     () => (number, rank, attempt) =>
@@ -44,15 +44,15 @@ function OneRun({ id }) {
   );
   const close = useMemo(() => () => change({ step: null, at: null, attempt: null }), []);
   const going = run.value && ["running", "stalled", "importing"].includes(run.value.status);
-  usePace(going, run.value?.status === "importing" ? 2000 : 10000, [run, goodput, findings]);
-  const told = useMemo(() => (now) => run.set((old) => old && { ...old, ...now, values: old.values }), []);
+  usePolling(going, run.value?.status === "importing" ? 2000 : 10000, [run, goodput, findings]);
+  const onEdited = useMemo(() => (now) => run.set((old) => old && { ...old, ...now, values: old.values }), []);
   useEffect(() => {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Asked} asked=${run} what="Loading the run">${(found) => html`
       <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} again=${findings.again} tab=${tab} setTab=${setTab}
-          onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, told)} />
+          onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, onEdited)} />
       ${
         tab === "overview"
           ? html`<${Overview} run=${found} goodput=${goodput} />`
@@ -70,9 +70,9 @@ function OneRun({ id }) {
   </div>`;
 }
 
-// A run that dies says nothing, and what is wrong with a value only the hub can judge: so it is asked after. Asking again
-// ends a question that is still out, so what takes longer than that is waited for.
-function usePace(going, ms, asked) {
+// A run that dies sends no event, and only the hub diagnoses values: so both are polled. A new request cancels one that
+// is still pending, so a slow one is waited for.
+function usePolling(going, ms, asked) {
   const latest = useRef(asked);
   latest.current = asked;
   useEffect(() => {
@@ -85,7 +85,7 @@ function usePace(going, ms, asked) {
 }
 
 // A whole number of the address; null where there is none, or something else.
-function useWhole(key) {
+function useIntegerParam(key) {
   const [text] = useParam(key);
   return /^-?\d{1,15}$/.test(text) ? Number(text) : null;
 }
@@ -111,16 +111,16 @@ async function readNotes(id, signal) {
     get("alerts", { run: id, sort: "newest", limit: FLAGS / 2 }, signal),
     get("logs", { run: id, kind: "event", sort: "newest", limit: FLAGS / 2 }, signal),
   ]);
-  return newest([...alerts.alerts, ...events.logs].filter(ofTheUser), alerts.next !== null || events.next !== null);
+  return newest([...alerts.alerts, ...events.logs].filter(isUserRecord), alerts.next !== null || events.next !== null);
 }
 
-const ofTheUser = (note) => !/^(stepscope|train\.run)\./.test(note.name || "");
+const isUserRecord = (note) => !/^(stepscope|train\.run)\./.test(note.name || "");
 
 function newest(records, left) {
   return { records: records.sort((a, b) => a.time - b.time).slice(-FLAGS), left: left || records.length > FLAGS };
 }
 
-// Keep everything up to date from one stream; nothing is asked for again but what the stream cannot tell.
+// Keep everything up to date from one stream; only what the stream does not carry is requested again.
 function useWatching(id, { run, keys, notes, findings, feeds }) {
   const later = useRef({});
   const soon = (name, act, ms = 800) => {
@@ -164,7 +164,7 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
             },
             1200,
           );
-        const shown = news.filter(ofTheUser);
+        const shown = news.filter(isUserRecord);
         if (shown.length) notes.set((old) => newest([...(old?.records || []), ...shown], old?.left));
         soon(
           "facts",

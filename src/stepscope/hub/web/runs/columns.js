@@ -8,7 +8,7 @@ import { rate, Spark } from "./sparks.js";
 
 const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
 
-export const FIXED = {
+const FIXED = {
   status: { title: "status", width: "118px", sortable: "status", cell: (run) => html`<${Status} run=${run} />` },
   name: {
     title: "run",
@@ -231,7 +231,7 @@ function placed(chosen, id) {
 const ROOM = 16, // characters that fit into the narrowest cell; each tag takes three more for its border
   BORDER = 3;
 
-export function tagCell(run) {
+function tagCell(run) {
   const tags = Object.entries(run.tags || {}).map(([name, value]) => tagText(name, value));
   const shown = fitting(tags, ROOM - (run.archived ? "archived".length + BORDER : 0));
   return html`${run.archived && html`<span class="chip warn" key="archived">archived</span>`}

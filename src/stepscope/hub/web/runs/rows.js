@@ -2,7 +2,7 @@
 // and in which order, only the hub can tell, so it is asked again when something moved that may change it.
 import { useCallback, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, quoted } from "../api.js";
-import { useLive, useReturn } from "../use.js";
+import { useLive, useRetry } from "../use.js";
 
 const FIRST = 200,
   PAGE = 2000,
@@ -28,7 +28,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
     last = useRef({ question: "", busy: true, at: 0, took: 0, stale: false });
   const metricText = metrics === null ? null : metrics.join("\n");
   const again = useCallback(() => setTurn((n) => n + 1), []);
-  useReturn(found.error, again);
+  useRetry(found.error, again);
 
   useEffect(() => {
     if (metricText === null) return undefined;
@@ -105,18 +105,18 @@ export function useRuns({ filter, sort, metrics, archived }) {
   return { ...found, state, see, again };
 }
 
-async function load(params, signal, told) {
+async function load(params, signal, notify) {
   let rows = [],
     cursor = null;
   do {
     const answer = await get("runs", { ...params, limit: cursor ? PAGE : FIRST, cursor }, signal);
     rows = rows.concat(answer.runs);
     cursor = answer.next;
-    told({ rows, matched: answer.matched, total: answer.total, archived: answer.archived, loading: cursor !== null });
+    notify({ rows, matched: answer.matched, total: answer.total, archived: answer.archived, loading: cursor !== null });
   } while (cursor && rows.length < MOST);
 }
 
-// Steps a second, lately: over the last ten seconds of the run's own clock.
+// Recent steps per second: over the last ten seconds of the run's own clock.
 function pace(rates, { id, step, seen }) {
   if (step === null) return;
   const past = rates.get(id) || [];
@@ -125,19 +125,19 @@ function pace(rates, { id, step, seen }) {
   rates.set(id, past);
 }
 
-function lately(rates, id) {
+function recentRate(rates, id) {
   const past = rates.get(id);
   if (!past || past.length < 2) return undefined;
   const [first, last] = [past[0], past.at(-1)];
   return last[0] > first[0] ? Math.max(0, (last[1] - first[1]) / (last[0] - first[0])) : undefined;
 }
 
-// A run as the hub told it, or as the stream has told since.
+// A run as the hub sent it, updated from the stream.
 function latest(run, before, rates) {
   const ahead = before && before.seen > run.seen && before.attempts === run.attempts;
   return {
     ...run,
-    lately: lately(rates, run.id),
+    recentRate: recentRate(rates, run.id),
     ...(ahead ? { step: before.step, seen: before.seen, duration: before.duration } : {}),
   };
 }
@@ -151,7 +151,7 @@ function patch(news, known, rates, setFound) {
       ...run,
       step: Math.max(run.step ?? 0, step ?? 0),
       seen: Math.max(run.seen || 0, seen),
-      lately: lately(rates, id) ?? run.lately,
+      recentRate: recentRate(rates, id) ?? run.recentRate,
       duration: run.started ? Math.max(run.duration || 0, seen - run.started) : run.duration,
     });
   }

@@ -82,12 +82,12 @@ export function Spark({ spark, waiting }) {
     <polygon points=${area.join(" ")} /><polyline points=${middle.join(" ")} /></svg>`;
 }
 
-// Steps a second: lately while a run goes on, else over all of it, by the steps that were made, as its goodput counts them.
+// Steps per second: recent while a run is running, else over the whole run, by completed steps as in its goodput.
 const RATE_STILL = 150,
   RATE_FRESH = 15000;
 
 export function rate(run, whole) {
-  const found = run.status === "running" && run.lately !== undefined ? run.lately : whole;
+  const found = run.status === "running" && run.recentRate !== undefined ? run.recentRate : whole;
   return found === null || found === undefined ? "–" : number(found, 3);
 }
 
@@ -104,7 +104,7 @@ export function useRates() {
     const now = Date.now();
     return rows.current.find((run) => {
       const old = known.current.get(run.id);
-      if (run.step === null || (run.status === "running" && run.lately !== undefined)) return false;
+      if (run.step === null || (run.status === "running" && run.recentRate !== undefined)) return false;
       return !old || ((old.step !== run.step || old.status !== run.status) && now - old.at > RATE_FRESH);
     });
   }

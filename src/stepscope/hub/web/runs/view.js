@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
-import { useAsk, useKept, useNow } from "../use.js";
+import { useAsk, useSavedChoice, useNow } from "../use.js";
 import { Code, Icon, Menu, Select, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
 import { Confirm } from "../parts/overlays.js";
@@ -23,7 +23,7 @@ export default function RunsView() {
   const [archived] = useParam("archived");
   const [closed, setClosed] = useState(() => new Set());
   const [picked, setPicked] = useState(() => new Set());
-  const [chosen, setChosen] = useKept("columns", DEFAULTS);
+  const [chosen, setChosen] = useSavedChoice("columns", DEFAULTS);
   const asked = useAsk((signal) => get("fields", {}, signal), []);
   const fields = asked.value || NO_FIELDS;
   const ids = useMemo(
@@ -127,13 +127,13 @@ export default function RunsView() {
 function columnsOf(ids, given) {
   const box = {
     id: "pick",
-    title: "Pick",
-    head: html`<span class="sr">Pick to compare</span>`,
+    title: "Select",
+    head: html`<span class="sr">Select to compare</span>`,
     width: "34px",
     cell: (run) =>
       run.heading
         ? null
-        : html`<input type="checkbox" tabindex="-1" aria-label=${`Pick ${run.name || run.id}`}
+        : html`<input type="checkbox" tabindex="-1" aria-label=${`Select ${run.name || run.id}`}
             checked=${given.picked.has(run.id)} onChange=${() => given.toggle(run)} />`,
   };
   // On a phone the sign of a state is enough; the word stays for those who listen.
@@ -220,7 +220,7 @@ run = stepscope.init(project="gpt", config={"lr": 3e-4})
 run.log({"loss": loss}, step=i, category="trainer")   # in your loop
 run.finish()`;
 
-export function FirstRun({ home }) {
+function FirstRun({ home }) {
   return html`<div class="first">
     <h1>No runs yet</h1>
     <p>Add three lines to your training code. No account and no server are needed, and your loop is not slowed down:</p>

@@ -1,4 +1,4 @@
-// What a statement answered: a table of only the rows in sight, a chart of its columns, and the same as CSV.
+// The result of a statement: a virtual table, a chart of its columns, and CSV.
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../h.js";
 import { useSize } from "../use.js";
 import { colour, seriesColour, useShownTheme } from "../theme.js";

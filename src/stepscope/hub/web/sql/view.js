@@ -1,8 +1,8 @@
-// SQL: a read-only console with the tables beside it; what is refused is said under the statement.
+// SQL: a read-only console with the tables beside it; errors are shown under the statement.
 import { html, useEffect, useRef, useState } from "../h.js";
 import { get, post } from "../api.js";
 import { useParam } from "../router.js";
-import { useAsk, useKept } from "../use.js";
+import { useAsk, useSavedChoice } from "../use.js";
 import { Choice, Icon, Menu, Select } from "../parts/controls.js";
 import { count, millis } from "../parts/format.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
@@ -42,7 +42,7 @@ export default function Sql() {
     [view, setView] = useParam("view", "table"),
     [rows, setRows] = useParam("rows", "1000");
   const [text, setText] = useState(shared || EXAMPLES[1][1]);
-  const [history, setHistory] = useKept("sql", /** @type {string[]} */ ([]));
+  const [history, setHistory] = useSavedChoice("sql", /** @type {string[]} */ ([]));
   const [state, setState] = useState(
     /** @type {{ answer: any, error: any, busy: boolean, took: number }} */ ({
       answer: null,
@@ -177,8 +177,8 @@ export default function Sql() {
   </div>`;
 }
 
-// The tables that may be asked, their columns and sizes; a click puts a name where the cursor is.
-export function Schema({ asked, onInsert }) {
+// The tables that may be queried, their columns and sizes; a click puts a name where the cursor is.
+function Schema({ asked, onInsert }) {
   const [open, setOpen] = useState({ metrics: false });
   const tables = asked.value?.tables || [];
   return html`<nav class="sql-schema panel" aria-label="Tables">

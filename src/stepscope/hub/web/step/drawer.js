@@ -62,7 +62,7 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
           <a href=${href("traces", { run, step: found.step })}>traces</a>
             <a href=${href("logs", { run, step: found.step })}>logs</a></p>
         ${
-          isBare(found)
+          isEmpty(found)
             ? html`<${Empty}
                 title="No records at this step">Use the arrows above to go to a step that has records.<//>`
             : html`
@@ -88,7 +88,7 @@ function Attempts({ found, onChange }) {
     ])} />`;
 }
 
-const isBare = (step) =>
+const isEmpty = (step) =>
   !step.metrics.length && !step.ranks.length && !step.logs.length && !step.alerts.length && !step.open_spans.length;
 
 // Findings about a step, in the hub's own sentences.
@@ -109,31 +109,31 @@ export function Findings({ step }) {
 }
 
 // The nearest steps at which something was wrong: those that the step's answer tells, and those that findings name.
-const KEPT_MS = 30000;
+const CACHE_MS = 30000;
 /** @type {{ run: string | null, until: number, found: Promise<any> }} */
-let kept = { run: null, until: 0, found: Promise.resolve([]) };
+let cached = { run: null, until: 0, found: Promise.resolve([]) };
 
 // Findings are of the whole run and may take the hub a while: what was found just now is found again.
 function findings(run) {
-  if (kept.run !== run || kept.until < Date.now()) {
+  if (cached.run !== run || cached.until < Date.now()) {
     const found = get(runPath(run, "findings")).then((answer) => answer.findings);
-    kept = { run, until: Date.now() + KEPT_MS, found };
+    cached = { run, until: Date.now() + CACHE_MS, found };
     found.catch(() => {
-      kept = { ...kept, until: 0 };
+      cached = { ...cached, until: 0 };
     });
   }
-  return kept.found;
+  return cached.found;
 }
 
 // Returns [previous, next] of a step's answer, each { step, reason, attempt } or null.
-export function useAnomalies(run, now) {
+function useAnomalies(run, now) {
   const named = useAsk(() => findings(run), [run]).value || [];
   if (!now) return [null, null];
   const places = named
     .filter(({ step, muted }) => step !== null && !muted)
     .map(({ step, kind, attempt }) => ({ step, reason: kind.replaceAll("_", " "), attempt }));
-  const nearest = (told, wanted) =>
-    [told, ...places]
+  const nearest = (reported, wanted) =>
+    [reported, ...places]
       .filter((place) => place && wanted(place.step))
       .reduce(
         (best, place) => (best && Math.abs(best.step - now.step) <= Math.abs(place.step - now.step) ? best : place),

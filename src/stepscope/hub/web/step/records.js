@@ -79,13 +79,13 @@ export function System({ step }) {
               .map(
                 (row) =>
                   html`<span
-                      title=${`${said(row, row.min)} … ${said(row, row.max)} over ${row.points} readings`}>
-                        ${said(row, row.value)}</span>`,
+                      title=${`${reading(row, row.min)} … ${reading(row, row.max)} over ${row.points} readings`}>
+                        ${reading(row, row.value)}</span>`,
               )}</td>`,
         )}</tr>`,
       )}</tbody>
     </table><//></section>`;
 }
 
-const said = ({ key, unit }, value) =>
+const reading = ({ key, unit }, value) =>
   quantity(value, key, unit) + (unit && bytesOf(key, unit) === null ? " " + unit : "");

@@ -70,7 +70,7 @@ function rowOf({ key, unit, values }) {
     n = 0;
   for (const value of values) {
     by.set(value.rank, value);
-    out = Math.max(out, outOf(value));
+    out = Math.max(out, oddness(value));
     if (value.mean !== null && Number.isFinite(real(value.mean))) {
       mean += real(value.mean);
       n++;
@@ -80,12 +80,13 @@ function rowOf({ key, unit, values }) {
 }
 
 // How far down a value sorts: by its level, and within one by its distance.
-const outOf = (value) => (value.level ? 1e6 * value.level + Math.min(1e6 - 1, Math.abs(value.z ?? 1e6)) : 0);
+const oddness = (value) => (value.level ? 1e6 * value.level + Math.min(1e6 - 1, Math.abs(value.z ?? 1e6)) : 0);
 
 // Which ranks get a column: all where they fit, else the strangest.
 function columnsOf(rows, rank) {
   const out = new Map();
-  for (const row of rows) for (const [each, value] of row.by) out.set(each, Math.max(out.get(each) || 0, outOf(value)));
+  for (const row of rows)
+    for (const [each, value] of row.by) out.set(each, Math.max(out.get(each) || 0, oddness(value)));
   const strange = [...out]
     .sort((a, b) => Number(b[0] === rank) - Number(a[0] === rank) || b[1] - a[1] || a[0] - b[0])
     .slice(0, MOST);

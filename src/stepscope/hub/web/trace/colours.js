@@ -1,7 +1,7 @@
 // Which of the series' colours a name of a span has: the same on every view, whatever else is on screen.
 import { colour, SERIES } from "../theme.js";
 
-// The phases of a step, and the parts of a layer, are told from each other; any other name has the colour that its letters give.
+// Phases of a step and parts of a layer have distinct colours; any other name gets its colour by a hash.
 const PHASES = new Map(
   Object.entries({
     step: 0,

@@ -1,4 +1,4 @@
-// One span: what it took, what it carries, what it said, and the ways from it to its step, run and neighbours.
+// One span: duration, attributes, events, logs, and links to its step, run and neighbours.
 import { html, useRef, useState } from "../h.js";
 import { address, ask, get } from "../api.js";
 import { go, href } from "../router.js";
@@ -37,7 +37,7 @@ export function Details({ trace, i, onClose, onSelect }) {
       }
       <dl class="trace-facts">
         <${Fact} name="Duration" value=${trace.open[i] ? "still open" : millis(lasts)} />
-        <${Fact} name="Self time" value=${millis(trace.own[i])} more=${share(trace.own[i], lasts)} />
+        <${Fact} name="Self time" value=${millis(trace.self[i])} more=${share(trace.self[i], lasts)} />
         <${Fact} name="Critical path" value=${millis(trace.critical[i])} more=${share(trace.critical[i], trace.total)} />
         <${Fact} name="Start" value=${"+" + millis(trace.start[i])} />
         <${Fact} name="Lane" value=${laneTitle(lane, trace.lanes)} />
@@ -127,8 +127,8 @@ export function Import() {
         body: file,
         headers: { "Content-Type": "application/json" },
       });
-      setState({ text: said(answer) });
-      if (answer.traces.length) await seen(answer, setState);
+      setState({ text: importSummary(answer) });
+      if (answer.traces.length) await openWhenStored(answer, setState);
     } catch (error) {
       setState({ text: error.message, bad: true });
     }
@@ -150,14 +150,14 @@ export function Import() {
   </span>`;
 }
 
-function said(answer) {
+function importSummary(answer) {
   const refused = Object.values(answer.rejected).reduce((all, each) => all + each, 0);
   const known = answer.already ? `, ${count(answer.already)} already stored` : "";
   return `${count(answer.spans)} spans imported${known}${refused ? `, ${count(refused)} refused` : ""}`;
 }
 
-// What was taken is stored a moment later: open the trace once it is there, or the steps, where the traces of ranks are side by side.
-async function seen({ traces: [trace, ...others], steps }, tell) {
+// Imported spans are stored a moment later: open the trace once it is there, or the step with all ranks.
+async function openWhenStored({ traces: [trace, ...others], steps }, tell) {
   const [{ run, first_step: at, last_step: last } = {}] = others.length && steps.length === 1 ? steps : [];
   for (let turn = 0; turn < 60; turn++) {
     const answer = await ask(address("spans", { trace_id: trace, limit: 1 }));

@@ -97,7 +97,7 @@ export function Flame({ trace, view, onView, selected, onSelect, critical }) {
     drag.current = null;
   };
   const keys = (event) => {
-    const next = steered(trace, selected, event.key);
+    const next = neighbour(trace, selected, event.key);
     if (next >= 0) onSelect(next);
     else if (event.key === "+" || event.key === "=")
       onView((old) => zoomed(old, 0.6, (old.from + old.to) / 2, trace.total));
@@ -129,7 +129,7 @@ function Tip({ trace, tip, width }) {
         top: tip.y + 14 + "px",
       }}>
     <b>${trace.names[trace.name[i]]}</b>
-    <span>${trace.open[i] ? "still open" : millis(trace.end[i] - trace.start[i])} · self ${millis(trace.own[i])}
+    <span>${trace.open[i] ? "still open" : millis(trace.end[i] - trace.start[i])} · self ${millis(trace.self[i])}
       ${trace.status[i] === 2 ? " · failed" : ""}</span>
     </div>`;
 }
@@ -171,7 +171,7 @@ function firstAfter(trace, spans, time) {
 }
 
 // Where an arrow key leads: up to the parent, down to the first child, sideways in the row.
-function steered(trace, i, key) {
+function neighbour(trace, i, key) {
   if (!["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].includes(key)) return -1;
   if (i < 0) return trace.order[0] ?? -1;
   if (key === "ArrowUp") return trace.parent[i];

@@ -1,4 +1,4 @@
-// A trace as arrays: who is inside whom, in which row of its lane, time of its own, and the critical path.
+// A trace as arrays: parents, rows within lanes, self times, and the critical path.
 // Made for a hundred thousand spans: typed arrays, no object for each span, no recursion.
 import { number, ticks as texts } from "../parts/format.js";
 import { nameOf } from "../parts/run_names.js";
@@ -45,7 +45,7 @@ export function build(answer) {
   };
   trace.place = new Int32Array(n);
   for (let at = 0; at < n; at++) trace.place[order[at]] = at;
-  trace.own = ownTimes(trace);
+  trace.self = selfTimes(trace);
   trace.critical = criticalTimes(trace);
   trace.rows = layout(trace);
   trace.index = new Map();
@@ -69,12 +69,12 @@ function parents(columns) {
     const at = columns.parent_id[i] ? index.get(columns.parent_id[i]) : undefined;
     if (at !== undefined && at !== i) parent[i] = at;
   }
-  openCircles(parent, n);
+  breakCycles(parent, n);
   return parent;
 }
 
-// Of spans that are each other's parents the first becomes a root.
-function openCircles(parent, n) {
+// In a cycle of parents the first span becomes a root.
+function breakCycles(parent, n) {
   const state = new Uint8Array(n);
   for (let i = 0; i < n; i++) {
     const path = [];
@@ -100,7 +100,7 @@ function children(parent, n) {
   return { first, list };
 }
 
-export const childrenOf = (tree, i) => tree.list.subarray(tree.first[i + 1], tree.first[i + 2]);
+const childrenOf = (tree, i) => tree.list.subarray(tree.first[i + 1], tree.first[i + 2]);
 
 // Parents before children, lane after lane; `size` counts a span and all inside it.
 function walk(parent, tree, lane, n) {
@@ -121,7 +121,7 @@ function walk(parent, tree, lane, n) {
 }
 
 // The time in which no child was at work; children may overlap and outlast their parent.
-function ownTimes({ n, start, end, tree }) {
+function selfTimes({ n, start, end, tree }) {
   const own = new Float64Array(n);
   for (let i = 0; i < n; i++) {
     let covered = 0,
@@ -198,7 +198,7 @@ export function byName(trace) {
     number,
     count: 0,
     total: 0,
-    own: 0,
+    self: 0,
     critical: 0,
     longest: 0,
     slowest: -1,
@@ -209,7 +209,7 @@ export function byName(trace) {
       lasts = trace.end[i] - trace.start[i];
     row.count++;
     row.total += lasts;
-    row.own += trace.own[i];
+    row.self += trace.self[i];
     row.critical += trace.critical[i];
     if (trace.status[i] === 2) row.errors++;
     if (lasts >= row.longest) {

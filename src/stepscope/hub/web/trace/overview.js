@@ -97,7 +97,7 @@ function draw(pen, trace, { bins, busy, bad, most }, view, width) {
   pen.strokeRect(low + 0.75, 0.75, Math.max(high - low - 1.5, 1), HEIGHT - 1.5);
 }
 
-// What each name took in a trace: how often, how long, of its own, and on the critical path.
+// Totals by span name: count, duration, self time, and time on the critical path.
 export function NameTable({ trace, onSelect }) {
   const [sort, setSort] = useState("-critical");
   const all = useMemo(() => byName(trace), [trace]);
@@ -127,7 +127,14 @@ export function NameTable({ trace, onSelect }) {
           <span style=${{ width: (row.critical / critical) * 100 + "%", background: "var(--accent)" }}></span></span>
           <span class="trace-lasts">${millis(row.critical)}</span>`,
     },
-    { id: "own", title: "Self time", width: "100px", align: "right", sortable: "own", cell: (row) => millis(row.own) },
+    {
+      id: "self",
+      title: "Self time",
+      width: "100px",
+      align: "right",
+      sortable: "self",
+      cell: (row) => millis(row.self),
+    },
     {
       id: "total",
       title: "Total",

@@ -2,7 +2,7 @@
 import { html, useMemo } from "../h.js";
 import { get } from "../api.js";
 import { go, href, useParam, useParams } from "../router.js";
-import { useAsk, useFirst } from "../use.js";
+import { useAsk, usePollWhileEmpty } from "../use.js";
 import { Choice, Select } from "../parts/controls.js";
 import { Attributes, attrParams, Field, instant, RunField, useRuns } from "../parts/fields.js";
 import { clock, count, millis } from "../parts/format.js";
@@ -24,11 +24,11 @@ export function SpanSearch() {
     [sort, setSort] = useParam("sort", "newest");
   const [attrs, setAttrs] = useParams("attr");
   const runs = useRuns();
-  const facets = useFirst(
+  const facets = usePollWhileEmpty(
     useAsk((signal) => get("spans/facets", { run }, signal), [run]),
     ({ names }) => !names.length,
   );
-  const found = useFirst(
+  const found = usePollWhileEmpty(
     useAsk(
       (signal) =>
         get("spans", { run, name, step, min_ms: least, status, sort, limit: LIMIT, ...attrParams(attrs) }, signal),

@@ -16,7 +16,7 @@ import { Waterfall } from "./waterfall.js";
 
 const SMALL = 2000;
 
-export function Viewer({ picked, title, back }) {
+function Viewer({ picked, title, back }) {
   const asked = useAsk(
     async (signal) => {
       const answer = await get("spans/lanes", picked, signal);
@@ -145,7 +145,7 @@ function nextError(trace, selected) {
   return trace.errors.find((i) => trace.place[i] > place) ?? trace.errors[0];
 }
 
-export const backToSearch = (query) => {
+const backToSearch = (query) => {
   const kept = new URLSearchParams(query);
   for (const key of ["trace", "span", "view", "critical", "from", "to", "at"]) kept.delete(key);
   return href("traces", kept);
