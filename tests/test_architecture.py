@@ -44,22 +44,51 @@ def _file(parts: list[str]) -> Path | None:
     return next((each for each in (place.with_suffix(".py"), place / "__init__.py") if each.exists()), None)
 
 
+def problems(most: int, steps: list[tuple[str, bool]], root: Path) -> list[str]:
+    """List what is wrong with a walk: its length, files that do not exist, files that no earlier one imports."""
+    paths = [root / step for step, _ in steps]
+    found = [f"{step} does not exist" for (step, _), path in zip(steps, paths, strict=True) if not path.is_file()]
+    if not 0 < len(steps) <= most:
+        found.append(f"{len(steps)} files, where at most {most} are allowed")
+    if len(set(paths)) < len(paths):
+        found.append("a file is listed twice")
+    if found or root == ROOT:
+        return found
+    imports = {path: imported(path) for path in paths}
+    for index, (step, by_import) in enumerate(steps[1:], 1):
+        linked = any(paths[index] in imports[each] or each in imports[paths[index]] for each in paths[:index])
+        if linked != by_import:
+            found.append(f"{step}: {'needs no' if linked else 'no import leads here, so it needs'} {HAND_OVER}")
+    return found
+
+
 @pytest.mark.parametrize("title", walks())
 def test_a_walk_is_short_and_true(title: str) -> None:
-    """Its files exist, are no more than promised, and each imports one before it or is imported by one before it."""
+    """Its files exist, are no more than promised, and each imports an earlier one or is imported by it."""
     most, steps = walks()[title]
-    assert 0 < len(steps) <= most
-    paths = [(SOURCE if title.startswith("From") else ROOT) / step for step, _ in steps]
-    assert [step for (step, _), path in zip(steps, paths, strict=True) if not path.is_file()] == []
-    assert len(set(paths)) == len(paths), "a file is listed twice"
-    if not title.startswith("From"):
-        return
-    knows = {path: imported(path) for path in paths}
-    for index, (step, by_import) in enumerate(steps[1:], 1):
-        before = paths[:index]
-        met = any(paths[index] in knows[each] or each in knows[paths[index]] for each in before)
-        assert met or not by_import, f"no file before {step} has to do with it: mark the hand-over with {HAND_OVER}"
-        assert not (met and not by_import), f"{step} is met by an import: it needs no {HAND_OVER}"
+    assert problems(most, steps, SOURCE if title.startswith("From") else ROOT) == []
+
+
+@pytest.mark.parametrize("title", [each for each in walks() if each.startswith("From")])
+def test_a_walk_that_grows_or_skips_a_file_fails(title: str) -> None:
+    """One file beyond the limit, one that is gone, and a step that no import leads to are each reported."""
+    most, steps = walks()[title]
+    listed = {step for step, _ in steps}
+    others = [str(path.relative_to(SOURCE)) for path in sorted(SOURCE.rglob("*.py"))]
+    longer = [*steps, *((each, True) for each in others if each not in listed)][: most + 1]
+    assert f"{most + 1} files, where at most {most} are allowed" in problems(most, longer, SOURCE)
+    assert problems(most, [*steps[:-1], ("gone.py", True)], SOURCE) == ["gone.py does not exist"]
+    apart = problems(most, [steps[0], ("demo/game.py", True)], SOURCE)
+    assert apart == [f"demo/game.py: no import leads here, so it needs {HAND_OVER}"]
+
+
+@pytest.mark.parametrize("title", [each for each in walks() if each.startswith("Adding")])
+def test_a_plugin_is_known_to_its_registry_alone(title: str) -> None:
+    """No other source file names it, so that adding one takes no more files than the walk says."""
+    module, test, page, registry = (ROOT / step for step, _ in walks()[title][1])
+    name = ".".join(module.relative_to(ROOT / "src").with_suffix("").parts)
+    assert {path for path in SOURCE.rglob("*.py") if name in path.read_text()} == {registry}
+    assert all(module.stem in path.read_text().lower() for path in (test, page))
 
 
 def test_the_four_walks_are_there() -> None:

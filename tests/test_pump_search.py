@@ -55,7 +55,7 @@ def test_a_server_that_always_fails_is_waited_for(tmp_path: Path) -> None:
     assert len(peer.offers) < 200
 
 
-def test_a_poison_record_alone_waits_for_others(tmp_path: Path) -> None:
+def test_a_single_poison_record_waits_for_others(tmp_path: Path) -> None:
     """With one record nobody can tell a poison from a server that is down; once others come it is found."""
     write_journal(tmp_path, 1)
     clock = Clock()

@@ -13,6 +13,7 @@ from stepscope.diagnosis.detector import Found, RunState
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Kind
 from stepscope.model.records import Metric, Span
+from tests.installed import install_package
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
 ACME = """
@@ -36,13 +37,8 @@ class LowReward:
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package with a detector, installed as pip would leave it."""
-    (tmp_path / "acme_detectors.py").write_text(ACME)
-    described = tmp_path / "acme_detectors-1.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-detectors\nVersion: 1\n")
-    points = "[stepscope.detectors]\nlow = acme_detectors:LowReward\nbroken = no_such_module:X\n"
-    (described / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    points = {"low": "acme_detectors:LowReward", "broken": "no_such_module:X"}
+    install_package(tmp_path, monkeypatch, "stepscope.detectors", points, acme_detectors=ACME)
     registry.installed.cache_clear()
     yield
     registry.installed.cache_clear()

@@ -1,5 +1,6 @@
 """File systems in real trouble: one that is small, one that never answers. Both need root to be mounted."""
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Iterator
@@ -8,44 +9,43 @@ from pathlib import Path
 import pytest
 
 _MOUNT_FLAGS = 2 | 4  # no set-user-id programs, no devices
-_FORCE, _DETACH = 1, 2
+_FORCE_DETACH = 1 | 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def mount(kind: str, place: Path, options: str) -> None:
-    """Mount a file system, or skip the test, saying what is missing."""
+@contextlib.contextmanager
+def mounted(kind: str, place: Path, options: str) -> Iterator[Path]:
+    """Mount a file system for a block, or skip the test, saying what is missing."""
     if os.geteuid() != 0:
         pytest.skip(f"mounting a {kind} needs root")
     place.mkdir()
     if _libc.mount(b"stepscope-test", bytes(place), kind.encode(), _MOUNT_FLAGS, options.encode()) != 0:
         pytest.skip(f"a {kind} cannot be mounted here: {os.strerror(ctypes.get_errno())}")
+    try:
+        yield place
+    finally:
+        _libc.umount2(bytes(place), _FORCE_DETACH)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB."""
-    place = tmp_path / "small"
-    mount("tmpfs", place, "size=2m")
-    yield place
-    _libc.umount2(bytes(place), _DETACH)
+    with mounted("tmpfs", tmp_path / "small", "size=2m") as place:
+        yield place
 
 
 @pytest.fixture
 def tight_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for a store, and less than it keeps free."""
-    place = tmp_path / "tight"
-    mount("tmpfs", place, "size=64m")
-    yield place
-    _libc.umount2(bytes(place), _DETACH)
+    with mounted("tmpfs", tmp_path / "tight", "size=64m") as place:
+        yield place
 
 
 @pytest.fixture
 def read_only_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system nobody can write to, root neither."""
-    place = tmp_path / "read-only"
-    mount("tmpfs", place, "size=512k,ro")
-    yield place
-    _libc.umount2(bytes(place), _DETACH)
+    with mounted("tmpfs", tmp_path / "read-only", "size=512k,ro") as place:
+        yield place
 
 
 @pytest.fixture
@@ -56,11 +56,9 @@ def hung_disk(tmp_path: Path) -> Iterator[Path]:
     """
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("no access to /dev/fuse, which the hung disk is made of")
-    place = tmp_path / "hung"
     server = os.open("/dev/fuse", os.O_RDWR)
-    try:
-        mount("fuse", place, f"fd={server},rootmode=40000,user_id=0,group_id=0")
+    with contextlib.ExitStack() as stack:
+        options = f"fd={server},rootmode=40000,user_id=0,group_id=0"
+        place = stack.enter_context(mounted("fuse", tmp_path / "hung", options))
+        stack.callback(os.close, server)  # before the file system is unmounted: no access waits any more
         yield place
-    finally:
-        os.close(server)
-        _libc.umount2(bytes(place), _FORCE | _DETACH)

@@ -212,7 +212,7 @@ def wait_for(condition: Any, seconds: float = 300) -> None:
         time.sleep(0.05)
 
 
-def test_small_chunks_stop_nobody(short: RunningHub) -> None:
+def test_small_chunks_block_no_other_request(short: RunningHub) -> None:
     """A body in chunks of one byte is parsed in slices: others are answered in between."""
     with connect(short.port) as attack:
         attack.settimeout(0)

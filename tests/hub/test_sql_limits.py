@@ -148,7 +148,7 @@ def test_a_large_answer_is_streamed(hub: RunningHub) -> None:
     assert rss(hub) - before < 500 * MEGA
 
 
-def test_a_failure_after_the_first_rows_is_told(hub: RunningHub) -> None:
+def test_a_failure_after_the_first_rows_is_reported(hub: RunningHub) -> None:
     """What fails when rows were sent already ends the answer with an error, and it is JSON all the same."""
     answer = ask(hub, PADDED.format(10_000, 1000, LATE.format(9999)), rows=10_000)
     found = answer.json()
@@ -172,7 +172,7 @@ def test_a_client_that_leaves_amid_the_rows_ends_its_statement(hub: RunningHub) 
     assert time.monotonic() - began < 25
 
 
-def test_slow_statements_delay_nobody(hub: RunningHub) -> None:
+def test_slow_statements_delay_no_other_request(hub: RunningHub) -> None:
     """Twelve statements that take all their time leave the runs to be listed; those too many are told to come again."""
     open_ones = [sending(hub, SLOW, 20.0) for _ in range(12)]
     try:

@@ -57,7 +57,7 @@ def test_stored_runs_count_after_a_restart() -> None:
     assert world.state_counts.counts() == {"failed": 1, "finished": 1, "running": 2}
 
 
-def test_the_store_is_asked_now_and_then() -> None:
+def test_the_store_is_polled_periodically() -> None:
     """Not at every question; and runs that are gone from it do not count any more, also those heard of."""
     world = World()
     world.rows = [row("a", "finished"), row("b", "finished")]
@@ -69,7 +69,7 @@ def test_the_store_is_asked_now_and_then() -> None:
     assert (world.state_counts.counts(), world.asked) == ({"finished": 1}, 2)
 
 
-def test_a_store_that_stumbles_is_left_alone_for_a_while() -> None:
+def test_a_failing_store_is_backed_off_from() -> None:
     """The error is told once; until the next look those known count."""
     world = World()
     world.state_counts._runs = lambda: 1 // 0  # type: ignore[assignment, return-value]

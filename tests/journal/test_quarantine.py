@@ -55,7 +55,7 @@ def test_damaged_lots_are_passed_over(tmp_path: Path) -> None:
     assert len(list(quarantine.lots())) == 1
 
 
-def test_damaged_lots_are_told(tmp_path: Path) -> None:
+def test_damaged_lots_are_reported(tmp_path: Path) -> None:
     """With what is still known of them; they count, and can be discarded."""
     quarantine = Quarantine(tmp_path, "s", most_lots=2)
     quarantine.set_aside(BATCH, "too odd")

@@ -84,7 +84,7 @@ def test_a_damaged_head_gives_no_name(home: Path) -> None:
 
 
 @pytest.mark.parametrize("stray", [".hid", "20250103-empty"])
-def test_a_folder_that_nobody_wrote_in_is_not_the_latest(home: Path, stray: str) -> None:
+def test_latest_skips_empty_runs(home: Path, stray: str) -> None:
     """However new it is; a run without a record can still be named."""
     (home / "runs" / stray).mkdir()
     assert find_run(home, "latest") == "20250102-bbbb"

@@ -48,7 +48,7 @@ def test_what_stands_in_a_journal_is_read_by_every_later_version() -> None:
         assert msgspec.msgpack.decode(bytes.fromhex(packed), type=type(EACH[tag])) == EACH[tag]
 
 
-def test_short_forms_are_filled_with_what_was_meant() -> None:
+def test_short_forms_are_expanded() -> None:
     """A record packed without its last fields has no attributes, and its own dict for them."""
     short = msgspec.msgpack.encode((METRIC, 1, 2, None, None, {"loss": 0.5}))
     first, second = (msgspec.msgpack.decode(short, type=Metric) for _ in range(2))

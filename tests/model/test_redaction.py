@@ -94,7 +94,7 @@ def test_what_is_remembered_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "value", ["****", "REDACTED", "[REDACTED]", "<redacted>", "?", "xxxx", "sk-***abcd", "", None, True]
 )
-def test_what_is_masked_stays_as_it_is(value: object) -> None:
+def test_masking_is_idempotent(value: object) -> None:
     """A value that somebody else has masked, or that is none, is not masked again."""
     assert redact({"password": value, "headers": [("authorization", value)]}) == {
         "password": value,

@@ -96,7 +96,7 @@ def test_numbers(value: float, text: str) -> None:
     assert number(value) == text
 
 
-def test_labels_can_be_said() -> None:
+def test_labels_can_be_configured() -> None:
     """Options stand above ours, ours above the seed's variable; broken parts are passed over."""
     env = {
         "RUST_RL_METRIC_LABELS": "loss=Seed,entropy=H",

@@ -190,7 +190,7 @@ def test_unicode_and_overlong_tags(peer: IntakePeer, sink: Sink) -> None:
     assert series.metric == "ns.trainer.u640du5931"
 
 
-def test_nobody_there(peer: IntakePeer) -> None:
+def test_an_unreachable_server_is_retried(peer: IntakePeer) -> None:
     """Refused and swallowed connections are waited for, within the timeout."""
     with closing(open_sink(peer.url, timeout=0.3)) as sink:
         peer.stop()

@@ -112,7 +112,7 @@ def test_datagrams_are_full_and_no_fuller(peer: Listener, address: Address) -> N
     assert min(sizes[:-1]) > most - 200
 
 
-def test_nobody_listens(kind: str, tmp_path: Path) -> None:
+def test_an_event_without_listeners(kind: str, tmp_path: Path) -> None:
     """A missing Agent is said at once; when it comes, each record arrives once."""
     if kind == "udp":
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:

@@ -62,7 +62,7 @@ def nowhere(fault: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", WORDS)
-def test_nobody_answers(kind: str, fault: str) -> None:
+def test_a_server_that_does_not_answer(kind: str, fault: str) -> None:
     """Means Retry with the reason in words, after the timeout at the latest; a second try fares the same."""
     with nowhere(fault) as address, closing(sink_of(kind, address, timeout=0.4)) as sink:
         for _ in range(2):

@@ -128,7 +128,7 @@ def test_a_server_that_hangs(peer: GrpcPeer) -> None:
     made.close()
 
 
-def test_nobody_there(peer: GrpcPeer, sink: Sink) -> None:
+def test_an_unreachable_server_is_retried(peer: GrpcPeer, sink: Sink) -> None:
     """A server that is gone means try again."""
     peer.stop()
     with pytest.raises(Retry, match="UNAVAILABLE"):

@@ -161,7 +161,7 @@ def test_a_connection_closed_while_idle_is_opened_again(peer: OtlpPeer, sink: Si
     assert len(peer.steps()) == 20
 
 
-def test_nobody_there(sink: Sink, peer: OtlpPeer) -> None:
+def test_an_unreachable_server_is_retried(sink: Sink, peer: OtlpPeer) -> None:
     """Refused connections and unknown hosts are said in one line."""
     peer.stop()
     with pytest.raises(Retry, match="nothing listens"):

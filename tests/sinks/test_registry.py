@@ -9,6 +9,7 @@ import pytest
 
 from stepscope.model.errors import ConfigError
 from stepscope.sinks import registry
+from tests.installed import install_package
 
 PAGES = Path(__file__).parents[2] / "docs" / "sinks"
 
@@ -89,13 +90,8 @@ class Acme(msgspec.Struct, frozen=True):
 
 def test_others_register_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that is installed beside ours adds a sink by one line; one that cannot be loaded is named."""
-    (tmp_path / "acme_sink.py").write_text(ACME)
-    described = tmp_path / "acme-1.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
-    lines = "[stepscope.sinks]\nacme = acme_sink:Acme\nbroken = no_such_module:X\n"
-    (described / "entry_points.txt").write_text(lines)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    points = {"acme": "acme_sink:Acme", "broken": "no_such_module:X"}
+    install_package(tmp_path, monkeypatch, "stepscope.sinks", points, acme_sink=ACME)
     (chosen,) = registry.parse([{"acme": {"room": "attic"}}], {})
     assert (chosen.name, chosen.config.room) == ("acme", "attic")
     assert "acme" in registry.names()

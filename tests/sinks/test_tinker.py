@@ -65,7 +65,7 @@ def test_a_hundred_events_in_a_request(peer: TinkerPeer, sink: Sink) -> None:
     assert len({request.session_id for request in peer.told}) == 1
 
 
-def test_a_repeated_request_can_be_told(peer: TinkerPeer, sink: Sink) -> None:
+def test_a_repeated_request_can_be_recognised(peer: TinkerPeer, sink: Sink) -> None:
     """The same key, ids and numbers, whatever became of the first."""
     peer.instead = [Reply(503)]
     batches = [Batch(WRITERS[0], 0, events(3))]
@@ -157,7 +157,7 @@ def test_nan_and_unicode(peer: TinkerPeer, sink: Sink) -> None:
     assert peer.events()[0].event_data["attrs"] == {"größe": "ü"}
 
 
-def test_nobody_there(peer: TinkerPeer) -> None:
+def test_an_unreachable_server_is_retried(peer: TinkerPeer) -> None:
     """Refused and swallowed connections are waited for, within the timeout."""
     with closing(Tinker.read({"url": peer.url}, {}).open()) as sink:
         peer.stop()

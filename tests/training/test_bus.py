@@ -149,7 +149,7 @@ def test_wrong_input_is_counted(run: stepscope.Run) -> None:
 
 
 @pytest.mark.parametrize("odd", [(1, 2), (), ([],), 123, "", None, [1]])
-def test_what_is_no_name_is_counted_and_said_to_nobody(run: stepscope.Run, odd: Any) -> None:
+def test_an_invalid_event_name_is_counted_and_not_forwarded(run: stepscope.Run, odd: Any) -> None:
     """Neither an event nor a span of it reaches a function; the work of the span is done."""
     bus, keep = Bus(), Keep()
     bus.attach_many("all", ["start", "stop", "exception"], keep)
@@ -163,7 +163,7 @@ def test_what_is_no_name_is_counted_and_said_to_nobody(run: stepscope.Run, odd: 
     assert (counts[f"rejected/event/{kind}"], counts[f"rejected/span/{kind}"]) == (1, 2)
 
 
-def test_a_name_that_nobody_listens_to_is_not_counted(run: stepscope.Run) -> None:
+def test_an_event_without_listeners_is_not_counted(run: stepscope.Run) -> None:
     """It is an event like any other."""
     Bus().execute(("a", "b"), {"x": 1})
     assert not [name for name in run.outcomes.snapshot() if name.startswith("rejected")]

@@ -231,7 +231,7 @@ def _collector_after_the_end() -> MetricsCollector:
     return collector
 
 
-def test_a_wrong_destination_stops_nobody(place: Path, read: Read) -> None:
+def test_a_wrong_destination_does_not_stop_training(place: Path, read: Read) -> None:
     """Recording goes on without it."""
     metrics = DatadogMetrics(enabled=True, host="localhost", port=99999999)
     metrics.gauge("x", 1.0)

@@ -38,7 +38,7 @@ def foreign(name: str) -> list[tuple[Exception, str]]:
 
 
 @pytest.mark.parametrize("name", ["tinker", "httpx", "requests.exceptions", "aiohttp", "builtins"])
-def test_connections_and_timeouts_are_nobody_s_fault(run: stepscope.Run, read: Read, name: str) -> None:
+def test_connection_errors_and_timeouts_are_not_user_errors(run: stepscope.Run, read: Read, name: str) -> None:
     """By every rule; a poll records the same as the rule says, and the decorator lets them go on."""
 
     @capture_exceptions

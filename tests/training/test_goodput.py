@@ -30,7 +30,7 @@ def fold(records: Sequence[Record]) -> Folding:
     return folding
 
 
-def test_own_time_counts() -> None:
+def test_self_time_is_attributed() -> None:
     """A bucketed span counts less what the bucketed ones right below it took; others leave it as it is."""
     records: list[Record] = [
         span("data_loading", 0, 2, 1, parent=10),

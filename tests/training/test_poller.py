@@ -47,7 +47,7 @@ def test_it_polls_until_it_is_stopped(until: Callable[..., None]) -> None:
     assert not [each for each in threading.enumerate() if each.name == "stepscope-poller"]
 
 
-def test_one_that_raises_is_not_asked_again(run: stepscope.Run) -> None:
+def test_a_measurement_that_raises_is_not_called_again(run: stepscope.Run) -> None:
     """The others are; it is counted."""
     calls: list[int] = []
 
@@ -138,7 +138,7 @@ def test_measurements_that_are_none(run: stepscope.Run) -> None:
     assert (counts["rejected/measurements/int"], counts["failed/poller/TypeError"]) == (1, 1)
 
 
-def test_a_period_of_erlang_is_told(run: stepscope.Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_period_in_milliseconds_is_warned_about(run: stepscope.Run, caplog: pytest.LogCaptureFixture) -> None:
     """`period: 10_000` there is ten seconds, here nearly three hours; whoever copies it learns so."""
     Poller([], period=10)
     assert "milliseconds" not in " ".join([*run.outcomes.take_notices(), caplog.text])

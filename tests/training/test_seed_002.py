@@ -191,7 +191,7 @@ def test_capture_exceptions(telemetry: Telemetry, read: Read) -> None:
     assert client.forward_backward.__name__ == "forward_backward"
 
 
-def test_capture_exceptions_lets_all_go_on_when_asked(telemetry: Telemetry, read: Read) -> None:
+def test_capture_exceptions_reraises_when_asked(telemetry: Telemetry, read: Read) -> None:
     """`reraise` hides nothing, a client without telemetry still raises, and a function needs no client."""
 
     @capture_exceptions(reraise=True)

@@ -254,7 +254,7 @@ def test_metrics_may_be_called_anything() -> None:
 
 
 @pytest.mark.parametrize("step", ["abc", 3.0, 2**70])
-def test_a_step_that_is_none_costs_itself(read: Read, step: Any) -> None:
+def test_an_invalid_step_is_dropped_alone(read: Read, step: Any) -> None:
     """The values are kept without a step, the step is counted once, and the last step stays."""
     collector = create_metrics_collector(run_id="odd", enable_datadog=False)
     collector.collect_training_metrics(loss=0.5, step=7)

@@ -246,7 +246,7 @@ def test_without_setup_and_after_the_end(place: Path) -> None:
         assert of_user(read_run(place, run.id), Span) == []
 
 
-def test_wrong_settings_stop_nobody(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_settings_do_not_stop_training(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong endpoint is left out; wrong settings of the process leave nothing recorded, and None is returned."""
     assert setup_tracing("s", "nonsense") is not None
     train_multitask(get_tracer("m"), epochs=1)

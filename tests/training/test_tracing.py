@@ -132,7 +132,7 @@ def test_pytorch_is_left_alone_when_asked(torch: Any, read: Read) -> None:
     assert [each.name for each in read(Span)] == ["train.optimizer_step"]
 
 
-def test_a_torch_that_cannot_be_timed_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_cannot_be_timed_does_not_stop_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted; and where torch is not imported, nothing imports it."""
     for name in [each for each in sys.modules if each.startswith("stepscope.integrations.torch")]:
         monkeypatch.delitem(sys.modules, name)

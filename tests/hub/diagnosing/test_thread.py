@@ -110,7 +110,7 @@ def test_a_batch_that_comes_twice_is_diagnosed_once(world: World) -> None:
     assert world.kinds("r") == ["spike"]
 
 
-def test_what_the_thread_was_not_told_of_is_found_in_the_store(world: World) -> None:
+def test_findings_missed_by_the_thread_are_read_from_the_store(world: World) -> None:
     """An overflow of the queue costs a replay, and nothing else."""
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()

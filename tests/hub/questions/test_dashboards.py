@@ -77,7 +77,7 @@ def test_the_built_in_ones_stay(ask: Ask) -> None:
         assert "built in" in refused.json()["error"]["message"]
 
 
-def test_a_mistake_is_told_with_its_line(ask: Ask, hub: Hub) -> None:
+def test_a_mistake_is_reported_with_its_line(ask: Ask, hub: Hub) -> None:
     """A text that is no dashboard is not kept; checking tells line and column."""
     wrong = "title: A\ncharts:\n  - keys: [a]\n    scale: round\n"
     refused = ask("PUT", "/api/dashboards/wrong", json={"yaml": wrong})

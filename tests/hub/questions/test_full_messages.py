@@ -77,7 +77,7 @@ def test_one_name_in_two_scopes_is_two_lines(get: Get) -> None:
     assert keys["bytes"]["scopes"] == ["lib", "other"]
 
 
-def test_keys_tell_no_extremes_that_nobody_measured(get: Get) -> None:
+def test_keys_without_finite_values_have_no_extremes(get: Get) -> None:
     """A metric that was only NaN has no least value; a histogram without a sum has no mean."""
     keys = {key["key"]: key for key in get("/api/runs/full/keys")["keys"]}
     broken, latency = keys["broken"], keys["latency"]

@@ -131,7 +131,7 @@ def test_a_slow_client_is_let_go() -> None:
     assert live.subscribe(lambda: None)[0]
 
 
-def test_an_old_cursor_is_told() -> None:
+def test_an_expired_cursor_is_reported() -> None:
     """A cursor of another life of the hub brings a gap first."""
     live = Live()
 

@@ -63,7 +63,7 @@ def test_keys_have_one_name(get: Get) -> None:
     assert named["bare"]["loss"] == "loss"
 
 
-def test_an_unknown_metric_is_said(get: Get) -> None:
+def test_an_unknown_metric_is_reported(get: Get) -> None:
     """With the one that was meant, also for settings; nothing found is not the same as nothing there."""
     for text, meant in (("metrics.los < 5", "metrics.loss"), ("metrics.trainer/lss < 5", "metrics.trainer/loss")):
         message = get("/api/runs", expect=400, filter=text)["error"]["message"]

@@ -185,7 +185,7 @@ def test_the_engines_own_parser_is_a_second_barrier(store: Store, monkeypatch: p
 
 
 @pytest.mark.parametrize("statement", FAIR)
-def test_a_fair_question_is_answered(store: Store, statement: str) -> None:
+def test_a_permitted_query_is_answered(store: Store, statement: str) -> None:
     """Joins, aggregates, arrays, windows, unions and subqueries over the store's tables."""
     assert read(store, statement)[0].names
 

@@ -152,8 +152,8 @@ def test_clocks_that_differ_do_not_make_a_step_longer(get: Get, hub: Hub) -> Non
     assert sorted(each["duration_ms"] for each in found["ranks"]) == [100.0, 200.0]
 
 
-def test_what_was_wrong_at_a_step_is_told_alike_from_either_side(get: Get, hub: Hub) -> None:
-    """Several things were, in several attempts: the first in one order is told, of its newest attempt."""
+def test_an_anomaly_has_the_same_reason_from_before_and_after(get: Get, hub: Hub) -> None:
+    """Of several at one step the first in a fixed order is reported, of the newest attempt."""
     for attempt in (1, 2):
         writer = Writer(id=f"d{attempt}", run="doubly", project="gpt", attempt=attempt, wall_ns=START)
         bad = Metric(START, 5, None, "trainer", {"loss": math.nan})

@@ -24,7 +24,7 @@ def test_damage(code: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(("code", "text"), [(32, "Attempt to read after eof: Cannot parse Int32"), (60, "no table")])
-def test_what_a_stranger_asked_wrongly_is_no_damage(code: int, text: str) -> None:
+def test_a_wrong_user_query_is_not_reported_as_damage(code: int, text: str) -> None:
     """A text that is too short to be a number is not a file that is."""
     assert not isinstance(refusal(text, code), Damaged)
 

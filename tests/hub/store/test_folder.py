@@ -46,7 +46,7 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path / "file")
 
 
-def test_a_second_process_is_told_who_has_the_store(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_with_the_name_of_the_holder(tmp_path: Path) -> None:
     """Until that one is gone."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "store")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

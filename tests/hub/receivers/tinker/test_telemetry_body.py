@@ -114,7 +114,7 @@ def test_what_has_no_events_is_counted(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("session", [None, "", 3.5, [], "two\nlines", "x" * 5000])
-def test_a_session_that_is_none_has_a_run(session: Any) -> None:
+def test_an_unknown_session_gets_a_run(session: Any) -> None:
     """Events are kept whatever their session is called."""
     (batch,), bad = read_body(json.dumps({"session_id": session, "events": [1, None, {"event_name": "a"}]}).encode())
     assert (batch.run, len(batch.events), not bad) == ("3.5" if session == 3.5 else NO_SESSION, 3, True)
@@ -122,7 +122,7 @@ def test_a_session_that_is_none_has_a_run(session: Any) -> None:
 
 
 @pytest.mark.parametrize("moment", [None, "soon", True, -1, 1e300, "9999-12-31T23:59:59Z", {}, 10**30])
-def test_a_time_that_is_none_becomes_now(moment: Any) -> None:
+def test_an_invalid_time_becomes_now(moment: Any) -> None:
     """The event is kept at the time it arrived, with what it said beside it."""
     (record,) = events(json.dumps({"session_id": "s", "events": [{"event_name": "a", "timestamp": moment}]}).encode())
     assert (record.time, record.attrs["tinker.timestamp"]) == (5, moment)
