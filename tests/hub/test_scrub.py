@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from stepscope.hub.limits import Limits
-from stepscope.hub.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MANY_KEYS, Scrubber
+from stepscope.hub.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MANY_SERIES, Scrubber
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Instrument, Link, Log, Metric, Record, Span, SpanEvent
 from stepscope.model.secret_text import MASK
@@ -100,7 +100,7 @@ def test_keys() -> None:
     assert [taken("r", key) for key in "abcab"] == [True, True, False, True, True]
     assert taken("other", "c")
     assert taken(None, "d")
-    assert lost == {TOO_MANY_KEYS: 1}
+    assert lost == {TOO_MANY_SERIES: 1}
 
 
 def test_names_that_are_known_still_have_their_values_looked_at() -> None:
@@ -188,4 +188,4 @@ def test_known_metrics_beside_others() -> None:
     assert lost == {NAME_CUT: 1}
     assert len(scrubber.scrub("r", records("small", key="acc"), lost)) == 4
     assert len(scrubber.scrub("r", records("small", key="third"), lost)) == 3
-    assert lost == {NAME_CUT: 1, TOO_MANY_KEYS: 1}
+    assert lost == {NAME_CUT: 1, TOO_MANY_SERIES: 1}

@@ -41,5 +41,7 @@ class Limits:
     """Characters of a log's or event's body."""
     keys: int = 20_000
     """Distinct metric keys of one run from a client other than our SDK."""
+    series: int = 50_000
+    """Distinct combinations of a key and its attributes of one run, likewise."""
     requests: float = 1000.0
     """Requests per second with one token, unless the token has its own rate."""

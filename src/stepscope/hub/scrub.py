@@ -1,6 +1,5 @@
 """Limits on incoming records: mask secrets, truncate long texts and names, reject unbounded keys."""
 
-import threading
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
@@ -9,6 +8,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, structs
 
 from stepscope.hub.limits import Limits
+from stepscope.hub.series_limits import RunSeries, SeriesLimits
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
 from stepscope.model.redaction import hides, mask_bytes, mask_list, masked, safe_key
@@ -18,7 +18,7 @@ CUT = "attribute cut"
 NAME_CUT = "name or message cut"
 TOO_MANY = "attribute beyond the limit"
 TOO_DEEP = "attribute nested too deep"
-TOO_MANY_KEYS = "too many metric keys in one run"
+TOO_MANY_SERIES = "too many series: metric keys and their attributes"
 _PLAIN = (int, float, bool, type(None))
 _NAMES: dict[type, tuple[str, ...]] = {
     Metric: ("axis", "category"),
@@ -31,7 +31,6 @@ _NAMES: dict[type, tuple[str, ...]] = {
 }
 """The text fields of records besides attributes and bodies."""
 Named = TypeVar("Named", bound=Struct)
-_MOST_RUNS = 2_000
 _MOST_NAMES = 10_000
 _MOST_KEYS = 50_000
 _MOST_TEXTS = 50_000
@@ -43,8 +42,7 @@ class Scrubber:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._keys: dict[str, set[str]] = {}
-        self._lock = threading.Lock()
+        self._series = SeriesLimits(limits)
         self._harmless: set[str] = set()
         """Names of attributes that are known not to be secrets and not too long."""
         self._short: set[str] = set()
@@ -89,8 +87,8 @@ class Scrubber:
 
     def scrub(self, run: str | None, records: list[Record], lost: "Counter[str]") -> list[Record]:
         """Return the records to keep; what was truncated or rejected is counted by reason in `lost`."""
-        known = self._known(run) if run is not None else None
-        if self._are_known(records, self._short if known is None else known):
+        known = self._series.of(run) if run is not None else None
+        if self._are_known(records, known):
             return records
         kept: list[Record] = []
         for record in records:
@@ -102,8 +100,8 @@ class Scrubber:
                 self.scrub_attrs(record.attrs, lost)
             if isinstance(record, Metric):
                 record = self._with_short_keys(record, lost)
-                if known is not None and not self._has_room(known, record):
-                    lost[TOO_MANY_KEYS] += 1
+                if known is not None and not self._series.admits(known, record):
+                    lost[TOO_MANY_SERIES] += 1
                     continue
             elif isinstance(record, Span):
                 if record.axis or record.message or record.scope or record.name not in self._plain_texts:
@@ -117,15 +115,18 @@ class Scrubber:
             kept.append(record)
         return kept
 
-    def _are_known(self, records: list[Record], known: set[str]) -> bool:
-        """Return whether records are metrics with known keys, harmless attributes and short metadata; a fast check.
+    def _are_known(self, records: list[Record], known: RunSeries | None) -> bool:
+        """Return whether records are metrics of known series, harmless attributes and short metadata; a fast check.
 
         Attributes and instruments that records share are looked at once.
         """
         if not {Metric}.issuperset(map(type, records)):
             return False
         metrics = cast(list[Metric], records)
-        if not known.issuperset(chain.from_iterable([metric.values for metric in metrics])):
+        keys = self._short if known is None else known.keys
+        if not keys.issuperset(chain.from_iterable([metric.values for metric in metrics])):
+            return False
+        if known is not None and not known.has_all(metrics):
             return False
         made = {id(metric.instrument): metric.instrument for metric in metrics}
         size = max([_metadata_size(each) for each in made.values()], default=0)
@@ -136,9 +137,11 @@ class Scrubber:
         attrs = {id(metric.attrs): metric.attrs for metric in metrics if metric.attrs}
         return all(self._is_harmless(each) for each in attrs.values())
 
-    def _is_known(self, metric: Metric, known: set[str] | None) -> bool:
-        """Return whether a metric has only known keys and short metadata; a fast check."""
-        if not (self._short if known is None else known).issuperset(metric.values):
+    def _is_known(self, metric: Metric, known: RunSeries | None) -> bool:
+        """Return whether a metric has only known series and short metadata; a fast check."""
+        if not (self._short if known is None else known.keys).issuperset(metric.values):
+            return False
+        if known is not None and not known.has_all((metric,)):
             return False
         size = len(metric.axis or "") + len(metric.category or "") + _metadata_size(metric.instrument)
         return size <= self._limits.text
@@ -245,24 +248,6 @@ class Scrubber:
         if type(body) in _PLAIN:
             return record
         return structs.replace(record, body=_bounded(body, self._limits, lost, self._limits.depth))
-
-    def _known(self, run: str) -> set[str]:
-        known = self._keys.get(run)
-        if known is None:
-            with self._lock:
-                if len(self._keys) >= _MOST_RUNS:
-                    self._keys.clear()
-                known = self._keys.setdefault(run, set())
-        return known
-
-    def _has_room(self, known: set[str], metric: Metric) -> bool:
-        fresh = [key for key in metric.values if key not in known]
-        if not fresh:
-            return True
-        if len(known) + len(fresh) > self._limits.keys:
-            return False
-        known.update(fresh)
-        return True
 
 
 def _metadata_size(made: Instrument | None) -> int:

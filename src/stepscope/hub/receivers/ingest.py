@@ -12,7 +12,7 @@ from msgspec import structs
 
 from stepscope.hub.counters import Counters
 from stepscope.hub.intake import Intake, IntakeBatch, SequenceNumbers, pack_parts, pack_whole
-from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
+from stepscope.hub.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.model.ports import Writer, run_id_trouble
 from stepscope.model.records import Record
 
@@ -72,7 +72,7 @@ class Ingest:
         lost: Counter[str] = Counter()
         writer = self._scrubber.safe_writer(writer, lost)
         kept = self._scrubber.scrub(None if self._ours else writer.run, records, lost)
-        upload.rejected[TOO_MANY_KEYS] += lost.pop(TOO_MANY_KEYS, 0)
+        upload.rejected[TOO_MANY_SERIES] += lost.pop(TOO_MANY_SERIES, 0)
         upload.cut += lost
         if seq is None:
             packed, bad = pack_parts(self.receiver, writer, kept, self._numbers) if kept else ([], 0)
