@@ -2,7 +2,7 @@
 
 import asyncio
 import http.cookies
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepscope.hub import forwarding, peers
 from stepscope.hub.page import page_routes
@@ -34,14 +34,44 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     receivers = open_receivers(hub)
     hub.delete_left_uploads()
     received = [Route(route.path, route.answer, methods=list(route.methods)) for _, route in ordered_routes(receivers)]
+    exact = ExactRoutes([route for route in received if "{" not in route.path])
+    patterns = [route for route in received if "{" in route.path]
     inner = Starlette(
-        routes=[*received, *_own_routes(hub), *routes, *page_routes()],
+        routes=[exact, *patterns, *_own_routes(hub), *routes, *page_routes()],
         exception_handlers={HTTPException: _refuse, Refused: _refused, Retry: _retry, Exception: _fail},
     )
     inner.router.redirect_slashes = False
     api = JsonApi(hub.larger_bodies, hub.limits.small_body)
     rules = AccessRules(receivers, hub.limits, api.rule)
     return AccessMiddleware(BodyLimits(inner, hub.limits), hub.guard, rules.find)
+
+
+class ExactRoutes(BaseRoute):
+    """Routes without parameters, found by their path: Starlette tries one route after the other."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes: dict[str, list[Route]] = {}
+        for route in routes:
+            self._routes.setdefault(route.path, []).append(route)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return how well a request matches: its path and method, its path alone, or nothing."""
+        found = self._routes.get(scope["path"])
+        if found is None or scope["type"] != "http":
+            return Match.NONE, {}
+        route = _with_method(found, scope["method"])
+        known = {"endpoint": (route or found[0]).endpoint, "path_params": {}}
+        return (Match.PARTIAL if route is None else Match.FULL), known
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that matches; a wrong method is refused."""
+        found = self._routes[scope["path"]]
+        route = _with_method(found, scope["method"]) or found[0]
+        await route.handle(scope, receive, send)
+
+
+def _with_method(routes: Sequence[Route], method: str) -> Route | None:
+    return next((route for route in routes if method in (route.methods or ())), None)
 
 
 class JsonApi:
