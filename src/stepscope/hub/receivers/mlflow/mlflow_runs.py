@@ -3,6 +3,7 @@
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -160,24 +161,37 @@ def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str]
     return bool(fresh)
 
 
-_NEWER = """INSERT INTO latest VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO UPDATE
+_NEWER = """ON CONFLICT (run, key) DO UPDATE
     SET value = excluded.value, timestamp = excluded.timestamp, step = excluded.step
     WHERE (excluded.step, excluded.timestamp, coalesce(excluded.value, 0))
         > (latest.step, latest.timestamp, coalesce(latest.value, 0))"""
+_MOST_ROWS = 100
+"""Rows that one statement writes; one for each row costs half as much again."""
 
 
-def set_latest(db: sqlite3.Connection, run: MlflowRun, points: Iterable[Point]) -> None:
+def set_latest(db: sqlite3.Connection, run: MlflowRun, points: Sequence[Point]) -> None:
     """Keep the latest value of each metric: highest step, then latest time, then largest value."""
-    newest: dict[str, Point] = {}
-    for point in points:
-        known = newest.get(point.key)
-        if known is None or order(point) > order(known):
-            newest[point.key] = point
-    rows = [
-        (run.number, point.key, None if math.isnan(point.value) else point.value, point.timestamp, point.step)
-        for point in newest.values()
-    ]
-    db.executemany(_NEWER, rows)
+    newest = {point.key: point for point in points}
+    if len(newest) < len(points):
+        newest = {}
+        for point in points:
+            known = newest.get(point.key)
+            if known is None or order(point) > order(known):
+                newest[point.key] = point
+    found = list(newest.values())
+    for at in range(0, len(found), _MOST_ROWS):
+        part = found[at : at + _MOST_ROWS]
+        values: list[Any] = []
+        for point in part:
+            value = None if point.value != point.value else point.value
+            values += (run.number, point.key, value, point.timestamp, point.step)
+        db.execute(_insert_latest(len(part)), values)
+
+
+@lru_cache(maxsize=_MOST_ROWS)
+def _insert_latest(count: int) -> str:
+    rows = ", ".join(["(?, ?, ?, ?, ?)"] * count)
+    return f"INSERT INTO latest VALUES {rows} {_NEWER}"
 
 
 def order(point: Point) -> tuple[int, int, float]:

@@ -5,8 +5,9 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any, NamedTuple
+
+import msgspec
 
 from stepscope.hub.receivers.mlflow.mlflow_errors import invalid_value, missing_value, refused, wrong_type
 from stepscope.hub.receivers.mlflow.request_fields import Fields, item_key, item_text, whole_number
@@ -16,10 +17,7 @@ from stepscope.model.redaction import redact
 MOST_METRICS, MOST_PARAMS, MOST_TAGS, MOST_ITEMS = 1000, 100, 100, 1000
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
 LONGEST_EXPERIMENT, LONGEST_EXPERIMENT_TAG = 500, 20_000
-_PLAIN = ("key", "value", "timestamp", "step")
-"""The fields of a metric as most clients send it."""
-_plain_fields = itemgetter(*_PLAIN)
-_FAR, _EXACT = 2**63, 2**53
+_FAR = 2**63
 _NAME = re.compile(r"[/\w.\- :]*")
 _RUN = re.compile(r"[a-zA-Z0-9][\w\-]{0,255}")
 _LETTERS = (
@@ -28,13 +26,16 @@ _LETTERS = (
 )
 
 
-class Point(NamedTuple):
+_SENT = {"model": "model_id", "dataset": "dataset_name", "digest": "dataset_digest"}
+
+
+class Point(msgspec.Struct, frozen=True, gc=False, rename=_SENT):
     """One value of a metric."""
 
     key: str
     value: float
     timestamp: int
-    step: int
+    step: int = 0
     model: str = ""
     dataset: str = ""
     digest: str = ""
@@ -159,23 +160,17 @@ def read_batch(fields: Fields) -> tuple[str, LogBatch]:
 
 
 def _plain_points(items: Sequence[Mapping[str, Any]]) -> list[Point] | None:
-    """Return the values of a batch of the usual form, without a check of each field; None for any other form."""
-    points = []
-    for item in items:
-        if len(item) != len(_PLAIN):
-            return None
-        try:
-            key, value, timestamp, step = _plain_fields(item)
-        except KeyError:
-            return None
-        if type(value) is int and -_EXACT < value < _EXACT:
-            value = float(value)
-        if type(value) is not float or value != value or type(key) is not str or not _is_plain_key(key):
-            return None
-        if type(timestamp) is not int or type(step) is not int or not 0 <= timestamp < _FAR or not -_FAR < step < _FAR:
-            return None
-        points.append(Point(key, value, timestamp, step))
-    return points
+    """Return the values of a batch of the usual form, all fields checked at once; None for any other form."""
+    try:
+        points = msgspec.convert(items, list[Point])
+    except msgspec.ValidationError:
+        return None
+    are_plain = [
+        _is_plain_key(point.key) and point.value == point.value and 0 <= point.timestamp < _FAR
+        and -_FAR < point.step < _FAR
+        for point in points
+    ]  # fmt: skip
+    return points if all(are_plain) else None
 
 
 @lru_cache(maxsize=10_000)

@@ -1,6 +1,6 @@
 """An MLflow run as Stepscope records: writer, metrics, and the events of start, edit and end."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepscope.hub.receivers.mlflow.mlflow_runs import NAME_TAG, MlflowRun
@@ -45,8 +45,13 @@ def nanoseconds(milliseconds: int) -> int:
     return min(max(milliseconds, 0) * MILLION, _LATEST)
 
 
-def metrics(points: Iterable[Point]) -> list[Record]:
+def metrics(points: Sequence[Point]) -> list[Record]:
     """Group values by step and time into records; a repeated key starts another record."""
+    moments = {(point.timestamp, point.step) for point in points}
+    only = {point.key: point.value for point in points}
+    if len(moments) == 1 and len(only) == len(points):  # most batches by far
+        time, step = moments.pop()
+        return [Metric(nanoseconds(time), step, None, None, dict(only))]
     found: dict[tuple[int, int, int], dict[str, Any]] = {}
     for point in points:
         turn = 0

@@ -95,25 +95,26 @@ class Tracking:
             run = find_run(db, run_id, project, active=True)
             fresh = set_params(db, run, batch.params, single=single)
             set_tags(db, run, batch.tags)
+            safe = [self._log_points(run, batch, project)]  # synced while the database is written
             set_latest(db, run, batch.points)
             set_model_metrics(db, run, batch.points)
             config = (read_params(db, run), read_tags(db, run)) if fresh else None
         now = self.clock()
         said: list[Record] = [run_records.started(*config, now)] if config else []
         said += run_records.edited(batch.tags, now) if batch.tags else []
-        safe = [self._log_points(run, batch, project)]
         return Reply({}, [*safe, self.submit(run, said, project)] if said else safe, run_id)
 
     def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
         """Journal values once: those of a retried request are recognised and dropped."""
         if not batch.points:
             return self.submit(run, [], project)
-        key = digest((run.run_id,), _pack(batch.points))
+        records = run_records.metrics(batch.points)
+        key = digest((run.run_id,), _pack(records))
         known = self._repeats.find(key)
         if known is not None:
             self._ingest.repeat()
             return known
-        safe = self.submit(run, run_records.metrics(batch.points), project, batch.mended)
+        safe = self.submit(run, records, project, batch.mended)
         self._repeats.keep(key, safe)
         safe.add_done_callback(lambda done: self._repeats.forget(key) if done.exception() is not None else None)
         return safe
