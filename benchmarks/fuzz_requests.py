@@ -6,10 +6,15 @@ import gzip
 import json
 import random
 import zlib
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 NOW = 1_750_000_000
+RUNS = 20
+FRESH = "FRESH"
+"""Stands for a text that no other request has."""
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 2**63, -(2**70), 1e308, 1e-320, "", "\x00", "\ud800", "é" * 50, "x" * 5000, "NaN", "-inf"),
     *(
@@ -49,6 +54,7 @@ class Sent(NamedTuple):
     body: bytes
 
 
+@lru_cache(maxsize=200)
 def seeds(dialect: str, run: str) -> list[Seed]:
     """Valid requests of a dialect."""
     return {"datadog": _datadog, "mlflow": _mlflow, "tinker": _tinker, "wandb": _wandb, "otlp": _otlp}[dialect](run)
@@ -83,15 +89,21 @@ def _mlflow(run: str) -> list[Seed]:
         ("POST", f"{place}/runs/log-batch", {"run_id": run, "metrics": [metric], "params": [], "tags": []}),
         ("POST", f"{place}/runs/set-tag", {"run_id": run, "key": "k", "value": "v"}),
         ("POST", f"{place}/runs/search", {**search, "max_results": 5}),
-        ("GET", f"{place}/metrics/get-history?run_id={run}&metric_key=loss", None),
         *_mlflow_others(run, place),
+    ] * 5 + _mlflow_histories(run, place)  # reading waits for the store, so it is rare
+
+
+def _mlflow_histories(run: str, place: str) -> list[Seed]:
+    bulk = f"run_ids={run}&metric_keys=loss&run_id={run}&metric_key=loss&max_results=9&start_step=0&end_step=9"
+    return [
+        ("GET", f"{place}/metrics/get-history?run_id={run}&metric_key=loss", None),
+        ("GET", f"{place}/metrics/get-history-bulk-interval?{bulk}", None),
     ]
 
 
 def _mlflow_others(run: str, place: str) -> list[Seed]:
     """Calls that fewer clients make; `MODEL` is the id of a model that nobody made."""
     data = {"dataset": {"name": "d", "digest": "1", "source_type": "t", "source": "s"}, "tags": [{"key": "k"}]}
-    bulk = f"run_ids={run}&metric_keys=loss&run_id={run}&metric_key=loss&max_results=9&start_step=0&end_step=9"
     model = f"{place}/logged-models/MODEL"
     files = "/api/2.0/mlflow-artifacts/artifacts"
     return [
@@ -106,7 +118,6 @@ def _mlflow_others(run: str, place: str) -> list[Seed]:
         ("POST", f"{place}/experiments/search", {"filter": "name LIKE 'f%'", "order_by": ["name"], "max_results": 5}),
         ("POST", f"{place}/experiments/set-experiment-tag", {"experiment_id": "0", "key": "k", "value": "v"}),
         ("GET", f"{place}/experiments/get-by-name?experiment_name={run}", None),
-        ("GET", f"{place}/metrics/get-history-bulk-interval?{bulk}", None),
         ("POST", f"{place}/logged-models", {"experiment_id": "0", "name": run, "params": [{"key": "k", "value": "v"}]}),
         ("POST", f"{place}/logged-models/search", {"experiment_ids": ["0"], "max_results": 5}),
         ("PATCH", f"{model}/tags", {"tags": [{"key": "k", "value": "v"}]}),
@@ -117,7 +128,7 @@ def _mlflow_others(run: str, place: str) -> list[Seed]:
 
 
 def _tinker(run: str) -> list[Seed]:
-    event = {"event": "GENERIC_EVENT", "event_id": run, "event_session_index": 1, "event_name": "e"}
+    event = {"event": "GENERIC_EVENT", "event_id": FRESH, "event_session_index": 1, "event_name": "e"}
     event |= {"severity": "INFO", "timestamp": "2026-01-02T03:04:05Z", "event_data": {"a": 1}}
     return [
         ("POST", "/api/v1/telemetry", {"session_id": run, "platform": "p", "sdk_version": "1", "events": [event]}),
@@ -188,13 +199,13 @@ def _otlp(run: str) -> list[Seed]:
 DIALECTS = ("datadog", "mlflow", "tinker", "wandb", "otlp")
 
 
-def request(dialect: str, number: int) -> Sent:
+def request(dialect: str, number: int, runs: Sequence[str]) -> Sent:
     """The request of a number: a valid one, with damage to its values, its bytes, its path or its compression."""
     chance = random.Random(f"{dialect}-{number}")
-    method, path, body = chance.choice(seeds(dialect, f"fuzz-{chance.randrange(20)}"))
+    method, path, body = chance.choice(seeds(dialect, chance.choice(runs)))
     for _ in range(chance.randrange(4)):
         body = _with_odd_value(chance, body)
-    data = b"" if body is None else json.dumps(body).encode()
+    data = b"" if body is None else json.dumps(body).replace(FRESH, f"{number:x}").encode()
     headers = {"content-type": "application/json"}
     if chance.random() < 0.3:
         data = damaged(chance, data)

@@ -100,8 +100,7 @@ class HubProcess:
 
     def own_bytes(self) -> int:
         """Its resident memory without the pages of files, such as the engine's code, which come with use."""
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+        return own_bytes(self.pid)
 
     def wait_until_idle(self, limit_s: float, slice_s: float = 1.0, busy_share: float = 0.03) -> bool:
         """Wait until it uses next to nothing, merges of the store included; tell whether it came to that."""
@@ -134,3 +133,9 @@ class HubProcess:
         end_group(self._process)
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def own_bytes(pid: int | str = "self") -> int:
+    """The resident memory of a process without the pages of files."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))

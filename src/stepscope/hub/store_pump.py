@@ -43,7 +43,9 @@ class StorePump:
         """Returns whether another hub took a batch, which stores it and tells its own listeners."""
         self._committed = True
         self._pump = Pump(sink, groups, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
-        self._idle, self._pace = idle, pace
+        self._idle = idle
+        self.pace = pace
+        """Seconds between two commits."""
         self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
         """Called on the pump's thread with what was just stored; they must be quick."""
         self._wake, self._halt = threading.Event(), threading.Event()
@@ -112,8 +114,8 @@ class StorePump:
 
     def _rest(self, seconds: float) -> None:
         """Wait this long, keep a distance between commits, because each makes parts to merge; then wait for records."""
-        self._halt.wait(max(seconds, self._began + self._pace - time.monotonic()))
-        self._wake.wait(min(self._idle(), self._pace))
+        self._halt.wait(max(seconds, self._began + self.pace - time.monotonic()))
+        self._wake.wait(min(self._idle(), self.pace))
         self._wake.clear()
 
     def _end(self) -> None:
