@@ -1,8 +1,10 @@
 """Files that are replaced as a whole, and locks between processes."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,42 @@ def test_a_folder_is_locked_itself(tmp_path: Path) -> None:
         lock_folder(tmp_path)
     os.close(fd)
     os.close(lock_folder(tmp_path))
+
+
+def test_looking_who_holds_a_lock_does_not_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even in a process that is forked at that moment, as workers of a data loader are."""
+    path = tmp_path / "lock"
+    FileLock(path).release()
+    read, write = os.pipe()
+    children: list[int] = []
+    flock = fcntl.flock
+
+    def forking(fd: int, operation: int) -> None:
+        flock(fd, operation)
+        if not children:
+            children.append(os.fork())
+            if not children[0]:
+                os.read(read, 1)
+                os._exit(0)
+
+    monkeypatch.setattr(files, "PROBE_SECONDS", 0.0)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(fcntl, "flock", forking)
+            assert holder(path) is None
+        FileLock(path).release()
+    finally:
+        os.write(write, b"x")
+        os.waitpid(children[0], 0)
+
+
+def test_a_lock_is_taken_while_others_look_at_it(tmp_path: Path) -> None:
+    """Whoever looks holds it for a moment, which is waited for: the lock is not called taken."""
+    path = tmp_path / "lock"
+    FileLock(path).release()
+    looking = os.open(path, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    timer = threading.Timer(0.02, os.close, [looking])
+    timer.start()
+    FileLock(path).release()
+    timer.join()

@@ -4,10 +4,14 @@ import contextlib
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
+
+PROBE_SECONDS = 1.0
+"""How long a lock is tried while others look who holds it."""
 
 
 @contextlib.contextmanager
@@ -72,7 +76,7 @@ class FileLock:
     def __init__(self, path: Path, *, wait: bool = False, mode: int = 0o600) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode)
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _lock(self.fd, wait=wait)
         except BlockingIOError:
             owner = _signature(self.fd)
             os.close(self.fd)
@@ -119,9 +123,29 @@ def holder(path: Path) -> str | None:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return _signature(fd)
+    else:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # a process forked meanwhile has the same open file
     finally:
         os.close(fd)
     return None
+
+
+def _lock(fd: int, *, wait: bool) -> None:
+    """Lock an open file exclusively; BlockingIOError when another holds it. A look by `holder` is waited for."""
+    if wait:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return
+    deadline = time.monotonic() + PROBE_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # succeeds beside other looks only
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        time.sleep(0.001)
 
 
 def lock_folder(path: Path) -> int:
