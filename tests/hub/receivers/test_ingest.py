@@ -8,10 +8,10 @@ from msgspec import structs
 from stepscope.hub.counters import Counters
 from stepscope.hub.intake import Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import Ingest, RunOwners, Upload, Writers
+from stepscope.hub.receivers.ingest import STEP_OUT_OF_RANGE, Ingest, RunOwners, Upload, Writers
 from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
 from stepscope.model.ports import Writer
-from stepscope.model.records import Metric
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Event, Log, Metric, Record, Span
 
 WRITER = Writer(id="w", run="r", project="p")
 
@@ -78,3 +78,23 @@ def test_run_ids_within_bounds_are_taken(tmp_path: Path) -> None:
     entry.submit(upload).result(10)
     intake.close()
     assert (upload.taken, +upload.rejected) == (3, {})
+
+
+@pytest.mark.parametrize("seq", [None, 7])
+def test_steps_that_a_store_does_not_take_are_refused(tmp_path: Path, seq: int | None) -> None:
+    """Each record with such a step is counted with the reason, whatever its kind, and the others are taken."""
+    intake, counters = Intake(tmp_path / "journal" / "intake", WRITER), Counters()
+    entry = Ingest("test", intake, Scrubber(Limits()), counters, SequenceNumbers(), RunOwners())
+    upload = Upload()
+    records: list[Record] = []
+    for step in (FIRST_STEP - 1, FIRST_STEP - 2, LAST_STEP + 1, 2**70, None, FIRST_STEP, 0, LAST_STEP):
+        records += [
+            Metric(1, step, None, None, {"a": 1.0}),
+            Span(1, 1, step, None, b"t" * 16, b"s" * 8, None, "span"),
+            Log(1, step, None, None, None, 9, "line"),
+            Event(1, step, None, None, None, 9, "event", {}),
+        ]
+    entry.add(upload, WRITER, records, None, seq)
+    entry.submit(upload).result(10)
+    intake.close()
+    assert (upload.taken, +upload.rejected, counters.total("rejected")) == (16, {STEP_OUT_OF_RANGE: 16}, 16)

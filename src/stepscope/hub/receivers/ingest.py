@@ -14,9 +14,10 @@ from stepscope.hub.counters import Counters
 from stepscope.hub.intake import Intake, IntakeBatch, SequenceNumbers, pack_parts, pack_whole
 from stepscope.hub.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.model.ports import Writer, run_id_trouble
-from stepscope.model.records import Record
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Record
 
 UNPACKABLE = "the record cannot be stored"
+STEP_OUT_OF_RANGE = "the step is out of range"
 OTHER_PROJECT = "the run belongs to another project than the token"
 _MOST_RUNS = 50_000
 
@@ -70,6 +71,9 @@ class Ingest:
             upload.rejected[OTHER_PROJECT] += len(records)
             return OTHER_PROJECT
         lost: Counter[str] = Counter()
+        if not has_steps_in_range(records):
+            given, records = len(records), [record for record in records if has_steps_in_range([record])]
+            upload.rejected[STEP_OUT_OF_RANGE] += given - len(records)
         writer = self._scrubber.safe_writer(writer, lost)
         kept = self._scrubber.scrub(None if self._ours else writer.run, records, lost)
         upload.rejected[TOO_MANY_SERIES] += lost.pop(TOO_MANY_SERIES, 0)
@@ -109,6 +113,12 @@ class Ingest:
             self._counters.add("written", self.receiver, taken)
         else:
             self._counters.add("retried", self.receiver, reason="full")
+
+
+def has_steps_in_range(records: Sequence[Record]) -> bool:
+    """Return whether a store takes the steps of all records."""
+    steps = [record.step for record in records if record.step is not None]
+    return not steps or (min(steps) >= FIRST_STEP and max(steps) <= LAST_STEP)
 
 
 class RunOwners:

@@ -8,6 +8,7 @@ import pytest
 from stepscope.hub.receivers.mlflow.names_and_limits import Point, read_batch
 from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.refusals import Refused
+from stepscope.model.records import FIRST_STEP, LAST_STEP
 
 T = 1_700_000_000_000
 USUAL = {"key": "loss", "value": 0.5, "timestamp": T, "step": 3}
@@ -31,7 +32,8 @@ def read(*items: Any) -> tuple[list[Point], int]:
         ({"value": 10**400}, Point("loss", math.inf, T, 3), 0),
         ({"timestamp": str(T), "step": "4"}, Point("loss", 0.5, T, 4), 0),
         ({"step": None}, Point("loss", 0.5, T, 0), 0),
-        ({"step": -FAR}, Point("loss", 0.5, T, -FAR), 0),
+        ({"step": FIRST_STEP}, Point("loss", 0.5, T, FIRST_STEP), 0),
+        ({"step": LAST_STEP}, Point("loss", 0.5, T, LAST_STEP), 0),
         ({"key": "Verlust é"}, Point("Verlust é", 0.5, T, 3), 0),
         ({"model_id": "m"}, Point("loss", 0.5, T, 3, "m"), 0),
     ],
@@ -63,6 +65,9 @@ def test_nan_is_counted() -> None:
         ({"timestamp": FAR}, "for parameter 'metrics[1].timestamp'"),
         ({"timestamp": None}, "Missing value for required parameter 'metrics[1].timestamp'"),
         ({"step": 0.5}, "Hint: Value was of type 'float'"),
+        ({"step": FIRST_STEP - 1}, "for parameter 'metrics[1].step'"),
+        ({"step": str(-FAR)}, "for parameter 'metrics[1].step'"),
+        ({"step": FAR}, "for parameter 'metrics[1].step'"),
     ],
 )
 def test_one_wrong_value_refuses_the_batch(change: Any, message: str) -> None:

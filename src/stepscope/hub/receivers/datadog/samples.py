@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from stepscope.hub.receivers.datadog.processes import TOO_MANY_RUNS, TOO_MANY_SERIES, Process, Processes, Stream
-from stepscope.model.records import Record
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Record
 from stepscope.wire.datadog import dogstatsd_lines as lines
 from stepscope.wire.datadog.datadog_items import LONGEST
 from stepscope.wire.datadog.datadog_records import check_record, event_record
@@ -144,7 +144,7 @@ class Samples:
         numbers = [read(part) for part in value.split(":")]
         key = self._key(stream, name, remember=strength is None)
         for number in numbers:
-            if strength is not None and number == number // 1 and abs(number) < 2**63:
+            if strength is not None and number == number // 1 and FIRST_STEP <= number <= LAST_STEP:
                 stream.process.track.advance(int(number), stream.axis or step_axis(name), strength, now)
             if at is not None:
                 stream.record_at(at, key, number)

@@ -12,6 +12,7 @@ import msgspec
 from stepscope.hub.receivers.mlflow.mlflow_errors import invalid_value, missing_value, refused, wrong_type
 from stepscope.hub.receivers.mlflow.request_fields import Fields, item_key, item_text, whole_number
 from stepscope.hub.refusals import Refused
+from stepscope.model.records import FIRST_STEP
 from stepscope.model.redaction import redact
 
 MOST_METRICS, MOST_PARAMS, MOST_TAGS, MOST_ITEMS = 1000, 100, 100, 1000
@@ -167,7 +168,7 @@ def _plain_points(items: Sequence[Mapping[str, Any]]) -> list[Point] | None:
         return None
     are_plain = [
         _is_plain_key(point.key) and point.value == point.value and 0 <= point.timestamp < _FAR
-        and -_FAR < point.step < _FAR
+        and FIRST_STEP <= point.step < _FAR
         for point in points
     ]  # fmt: skip
     return points if all(are_plain) else None
@@ -220,6 +221,8 @@ def _read_point(item: Mapping[str, Any], path: str) -> tuple[Point, bool]:
     value, mended = _number(item["value"], _joined(path, "value"))
     timestamp = whole_number(_joined(path, "timestamp"), item["timestamp"])
     step = whole_number(_joined(path, "step"), item.get("step") or 0)
+    if step < FIRST_STEP:
+        raise invalid_value(_joined(path, "step"), step)
     check_name(key, _joined(path, "name"))
     if timestamp < 0:
         why = f"metric '{key}' (value={value}). Timestamp must be a nonnegative long (64-bit integer) "

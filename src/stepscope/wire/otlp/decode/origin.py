@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_STEP, ATTR_WORLD_SIZE
 from stepscope.model.ports import Writer
-from stepscope.model.records import FIRST_STEP, Attrs, Link, Record, SpanEvent, Value
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Attrs, Link, Record, SpanEvent, Value
 from stepscope.wire.otlp import otlp_names
 from stepscope.wire.otlp.otlp_names import ATTR_STEP_NAME, PLAIN_STEPS, STEPS
 from stepscope.wire.otlp.replies import Rejections
@@ -89,7 +89,7 @@ def take_step(attrs: Attrs) -> tuple[int | None, str | None]:
     Only a whole number is a step; anything else under such a name stays an attribute.
     """
     step = attrs.get(ATTR_STEP)
-    if type(step) is int and step >= FIRST_STEP:
+    if type(step) is int and FIRST_STEP <= step <= LAST_STEP:
         del attrs[ATTR_STEP]
         return step, _name(attrs) if attrs else None
     for alias, axis in _AXES.items():
@@ -98,7 +98,7 @@ def take_step(attrs: Attrs) -> tuple[int | None, str | None]:
         value = attrs[alias]
         if type(value) is float and value.is_integer() and abs(value) < _INT64:
             value = int(value)
-        if type(value) is int and value >= FIRST_STEP:
+        if type(value) is int and FIRST_STEP <= value <= LAST_STEP:
             del attrs[alias]
             return value, axis or _name(attrs)
     return None, None
