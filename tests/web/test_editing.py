@@ -97,7 +97,6 @@ def test_deleting_asks_first_and_reports_the_freed_bytes(hub: RunningHub, show: 
     page.get_by_text("freed").wait_for()
     until(page, "document.querySelectorAll('.vt-row').length === 2")
     assert told(hub)["error"]["code"] == "not_found"
-    show.forgive("404")  # of a question about the run that was on its way
 
 
 def test_tags_complete_in_the_filter(hub: RunningHub, show: Opened) -> None:

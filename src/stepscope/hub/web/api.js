@@ -1,4 +1,5 @@
 // The JSON API: questions with errors that can be shown, and the live stream.
+import { fetchPresent } from "./deleting.js";
 import { readExactly } from "./parts/exact.js";
 
 const HIDDEN = 30000; // milliseconds after which a hidden page lets go of its stream
@@ -54,7 +55,7 @@ export const get = (path, params, signal) => ask(address(path, params), { signal
 function asked(url, options) {
   const early = options?.method ? undefined : globalThis.early?.get(url);
   globalThis.early?.delete(url);
-  return early ?? fetch(url, options);
+  return early ?? fetchPresent(url, options);
 }
 
 /**

@@ -1,6 +1,7 @@
 // Edits of a run: its name, tags and notes, and the menu that archives or deletes it.
 import { html, useState } from "../h.js";
 import { address, ask, get, runPath, quoted } from "../api.js";
+import { deleting } from "../deleting.js";
 import { go, href } from "../router.js";
 import { useAsk } from "../use.js";
 import { Icon, IconButton, Menu } from "../parts/controls.js";
@@ -254,7 +255,7 @@ export async function remove(ids) {
   let freed = 0,
     count = 0;
   for (const id of ids) {
-    freed += (await send("DELETE", id)).bytes;
+    freed += (await deleting(id, () => send("DELETE", id))).bytes;
     count += 1;
   }
   toast(`Deleted ${count === 1 ? ids[0] : `${count} runs`}. ${bytes(freed)} freed.`);
