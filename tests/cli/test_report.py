@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
-from stepscope.cli.html.svg import LEFT, Mark, chart, last_value, marks
+from stepscope.cli.html.svg import LEFT, Mark, chart, marks
 from tests.forked import stepscope
 
 PROGRAM = """
@@ -141,19 +141,15 @@ def test_marks_of_raw_points_take_all_ranks_of_a_step_together() -> None:
     assert marks(line) == [Mark(0, 1.0, 3.0, 2.0, 0), Mark(1, None, None, None, 5)]
 
 
-def test_the_last_value_and_the_last_step_are_those_of_the_last_point() -> None:
-    """Not the mean of the last stretch, and not where that stretch begins; a last NaN is told as such."""
+def test_the_last_step_is_that_of_the_last_point() -> None:
+    """Not where the last stretch begins."""
     columns = {"x": [0, 2, 498], "x_last": [1, 3, 499], "min": [1.0, 1.0, 5.0], "max": [2.0, 2.0, 7.0],
                "mean": [1.5, 1.5, 6.0], "last": [2.0, 1.0, 7.0], "flags": [0, 0, 0]}  # fmt: skip
     line = {"shape": "buckets", "columns": columns}
-    assert last_value(line) == 7.0
     assert 'text-anchor="end">499</text>' in chart(marks(line))
-    raw = {"shape": "raw", "columns": {"x": [0, 1], "value": [1.0, "NaN"]}}
-    assert last_value(raw) == "NaN"
-    assert last_value({"shape": "raw", "columns": {"x": [], "value": []}}) is None
 
 
 def test_a_report_tells_the_last_value(page: tuple[_Page, str]) -> None:
     """The loss of step 299 stands beside the chart's name."""
     _, text = page
-    assert "<b>trainer/loss</b><span>1.4</span>" in text
+    assert '<b>trainer/loss</b><span title="last value at step 299">1.4</span>' in text

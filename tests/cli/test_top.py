@@ -26,8 +26,10 @@ from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.key_trend import MOST, KeyTrend
 from stepscope.cli.watching.screen import View, frame
 from stepscope.cli.watching.watched import Watched
+from stepscope.model.ports import Writer
 from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write
 
+RANK_0 = Writer(id="r0", run="run", project="gpt")
 HIGHEST_DOTS = set("⠁⠈⠉⡇⢸⣿⠃⠘⠛⠇⠸⠿⡏⢹⣇⣸⡟⢻⡆⢰⠋⠙⠏⠹⠟⠻")
 
 
@@ -35,7 +37,7 @@ def course(values: list[float]) -> KeyTrend:
     """A metric with one value for each step."""
     made = KeyTrend("trainer/loss")
     for step, value in enumerate(values):
-        made.add(0, step, value)
+        made.add(RANK_0, step, step, value)
     return made
 
 
@@ -56,7 +58,7 @@ def test_bytes_are_scaled() -> None:
     """What is counted in bytes is written as on the page."""
     made = KeyTrend("system/memory_used_bytes")
     for step, value in enumerate((7.5e9, 16.0e9)):
-        made.add(0, step, value)
+        made.add(RANK_0, step, step, value)
     assert "16 GB" in chart(made, 60, 3)[0]
     assert "7.5 GB..16 GB" in chart(made, 60, 3)[0]
 
@@ -96,10 +98,10 @@ def test_any_numbers_can_be_drawn(values: list[float], rows: tuple[int, ...], lo
 
 def test_memory_is_bounded_whatever_the_steps() -> None:
     """Steps in any order, far apart and negative, stay within the stretches there may be."""
-    made, draw = KeyTrend("k"), random.Random(1)
+    made, draw, ranks = KeyTrend("k"), random.Random(1), [RANK_0, Writer(id="r1", run="run", project="gpt", rank=1)]
     steps = [draw.randrange(-(10**6), 10**6) for _ in range(20_000)]
     for step in steps:
-        made.add(draw.randrange(2), step, float(step))
+        made.add(draw.choice(ranks), step, 0, float(step))
     parts = made.drawn()
     assert len(parts) <= MOST
     assert sum(part.good for part in parts.values()) == 20_000

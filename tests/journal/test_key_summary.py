@@ -27,7 +27,7 @@ def test_a_key_counts_every_point_and_keeps_the_range_of_the_finite_ones(values:
     """No order of values loses a minimum, a maximum or a NaN."""
     key = new_key("loss", 0)
     for time, value in enumerate(values):
-        key.add(value, time, time, 0)
+        key.add(value, time, time, 0, 1)
     finite = [value for value in values if math.isfinite(value)]
     assert key.count == len(values)
     assert key.non_finite == len(values) - len(finite)
@@ -44,9 +44,9 @@ def test_many_points_at_once_are_the_same_as_one_by_one(groups: list[tuple[list[
     slow, quick = new_key("loss", 0), new_key("loss", 0)
     for group, rank in groups:
         for value, step, time in group:
-            slow.add(value, step, time, rank)
+            slow.add(value, step, time, rank, 1)
         values, steps, times = zip(*group, strict=True)
-        quick.extend(values, Stamps(list(steps), list(times)), rank)
+        quick.extend(values, Stamps(list(steps), list(times)), rank, 1)
     assert repr(quick) == repr(slow)
 
 
@@ -61,13 +61,14 @@ def test_a_curve_drawn_in_parts_is_the_same(parts: list[list[float]]) -> None:
     assert quick == slow
 
 
-def test_the_last_value_is_the_latest_in_time_not_in_step_or_arrival() -> None:
-    """Steps may go back and writers are read one after the other."""
+def test_the_last_value_is_of_the_highest_step_in_whatever_order_ranks_are_read() -> None:
+    """Steps may go back and writers are read one after the other; the ranks at the last step are averaged."""
     key = new_key("loss", 0)
-    key.add(1.0, 5, 100, 0)
-    key.add(2.0, 1, 200, 0)
-    key.add(3.0, 9, 150, 1)
-    assert (key.last, key.last_step) == (2.0, 1)
+    key.add(1.0, 5, 100, 0, 1)
+    key.add(2.0, 1, 200, 0, 1)
+    key.add(3.0, 9, 150, 1, 1)
+    key.add(4.0, 9, 120, 2, 1)
+    assert (key.last, key.last_step) == (3.5, 9)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +81,14 @@ def test_the_last_value_is_the_latest_in_time_not_in_step_or_arrival() -> None:
 def test_a_distribution_counts_as_its_mean_and_its_ends(value: Histogram | ExponentialHistogram) -> None:
     """A histogram is one point."""
     key = new_key("latency", 0)
-    key.add(value, None, 1, 0)
+    key.add(value, None, 1, 0, 1)
     assert (key.count, key.last, key.low, key.high) == (1, 2.0, 1.0, 3.0)
 
 
 def test_a_distribution_without_a_sum_is_not_nan() -> None:
     """Its mean is not known, which is no trouble of the run: only its ends are shown, and nothing counts as NaN."""
     key = new_key("loss", 0)
-    key.add(Histogram(4, None, -1.0, 3.0, (2.0,), (2, 2)), 1, 1, 0)
+    key.add(Histogram(4, None, -1.0, 3.0, (2.0,), (2, 2)), 1, 1, 0, 1)
     assert (key.count, key.last, key.low, key.high, key.non_finite) == (1, None, -1.0, 3.0, 0)
     assert key.curve is not None
     assert key.curve.points == []
@@ -96,7 +97,7 @@ def test_a_distribution_without_a_sum_is_not_nan() -> None:
 def test_a_foreign_summary_has_only_a_mean() -> None:
     """Where no ends are known none are made up."""
     key = new_key("latency", 0)
-    key.add(Summary(2, 3.0, ((0.5, 1.0),)), None, 1, 0)
+    key.add(Summary(2, 3.0, ((0.5, 1.0),)), None, 1, 0, 1)
     assert (key.last, key.low, key.high) == (1.5, 1.5, 1.5)
 
 
@@ -127,7 +128,7 @@ def test_only_the_first_rank_is_drawn() -> None:
     key = new_key("loss", 0)
     for rank in (0, 1):
         for time in range(10):
-            key.add(1.0, time, time, rank)
+            key.add(1.0, time, time, rank, 1)
     assert key.count == 20
     assert key.curve is not None
     assert len(key.curve.points) == 10

@@ -246,9 +246,9 @@ def test_a_value_between_the_largest_numbers_can_be_read(told: RunningHub, show:
     found = page.evaluate(
         """async () => { const { Marks } = await import("/web/charts/marks.js"), marks = new Marks(500);
         for (const value of [1.7e308, 1.6e308, 1.5e308]) marks.add(1, value, 0);
-        return [marks.mid[0], marks.lastValue]; }"""
+        return marks.mid[0]; }"""
     )
-    assert found == pytest.approx([1.6e308, 1.6e308])
+    assert found == pytest.approx(1.6e308)
 
 
 def test_the_newest_alerts_are_flagged_and_older_ones_are_mentioned(told: RunningHub, show: Opened) -> None:

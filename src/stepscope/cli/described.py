@@ -12,6 +12,7 @@ from stepscope.journal import layout
 from stepscope.journal.key_summary import KeySummary, importance
 from stepscope.journal.run_summary import OnDisk, RunSummary, WriterSummary, disk_of, read_run
 from stepscope.model import formatting, names
+from stepscope.model.last_value import MEANING
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event
 from stepscope.model.states import writer_state
@@ -182,10 +183,12 @@ def _keys(keys: Mapping[str, KeySummary], width: int) -> list[str]:
     lines = text.table(head, [_key(each) for each in ordered], limits={"KEY": _KEY_COLUMNS})
     start = max(map(len, lines)) + 2
     columns = min(width - start - 2, 32)
-    return lines[:1] + [
+    rows = [
         f"{line:<{start}}{text.spark(each.curve.points, columns)}" if each.curve and columns > 7 else line
         for line, each in zip(lines[1:], ordered, strict=True)
     ]
+    several = any(len(each.latest.by_rank) > 1 for each in ordered)
+    return [lines[0], *rows, *([f"LAST is {MEANING}"] if several else [])]
 
 
 def _key(each: KeySummary) -> list[str]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from stepscope.journal.key_summary import leading
 from stepscope.journal.run_edits import Edits
 from stepscope.journal.run_summary import SELF, RunSummary, on_disk
 from stepscope.journal.segments import Tail, find_writer
-from stepscope.model.ports import Batch
-from stepscope.model.records import Metric, Value
+from stepscope.model.last_value import LastValue
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Metric, Value, mean_of
 from stepscope.wire import frames
 
 VALUES = 4
@@ -38,8 +39,10 @@ class Glance:
     attempts: int = 0
     ranks: int = 0
     last_step: int | None = None
-    values: dict[str, Value] = field(default_factory=dict)
-    """The last values of a few keys, of the lowest rank of the newest attempt."""
+    values: dict[str, float] = field(default_factory=dict)
+    """The last values of a few keys."""
+    units: dict[str, str] = field(default_factory=dict)
+    """Their units, where they have one."""
     alerts: int = 0
     findings: int | None = None
     """How many findings it has; None when no hub has diagnosed it."""
@@ -69,14 +72,63 @@ class _LastBatches:
             self._payloads.append(payload)
         return seq, records, bad
 
-    def values(self) -> dict[str, Value]:
-        """The last value of each key in the last batches."""
-        found: dict[str, Value] = {}
-        for payload in self._payloads:
-            for record in frames.unpack_batch(payload)[1]:
-                if isinstance(record, Metric) and record.category not in _OF_THE_MACHINE:
-                    found.update((key, +value if isinstance(value, bool) else value) for key, value in record.points())
-        return found
+    def metrics(self) -> Iterator[list[Metric]]:
+        """The metrics of each of the last batches, the newest batch first."""
+        for payload in reversed(self._payloads):
+            records = frames.unpack_batch(payload)[1]
+            yield [each for each in records if isinstance(each, Metric) and each.category not in _OF_THE_MACHINE]
+
+
+class _LastValues:
+    """The last values of the leading keys, read from the last batches of a run's processes."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, LastValue] = {}
+        self._units: dict[str, str] = {}
+        self._wanted: frozenset[str] = frozenset()
+
+    def take(self, who: Writer, batches: _LastBatches) -> None:
+        """Add a process; the first with metrics determines the keys, of the others no more is decoded than it takes."""
+        missing = set(self._wanted)
+        for metrics in batches.metrics():
+            for record in metrics:
+                for key, value in record.points():
+                    if not self._wanted or key in self._wanted:
+                        self._add(who, record, key, value)
+                        missing.discard(key)
+            if self._wanted and not missing:
+                break
+        self._wanted = self._wanted or frozenset(leading(self._keys, VALUES))
+
+    def _add(self, who: Writer, record: Metric, key: str, value: Value) -> None:
+        number = mean_of(value)
+        if number is not None:
+            self._keys.setdefault(key, LastValue()).add(number, who.rank, who.attempt, record.step, record.time)
+        if record.instrument is not None and record.instrument.unit:
+            self._units[key] = record.instrument.unit
+
+    def values(self) -> dict[str, float]:
+        """The last values of the leading keys."""
+        found = {key: self._keys[key].value for key in leading(self._wanted, VALUES)}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def units(self) -> dict[str, str]:
+        """The units of those keys that have one."""
+        return {key: unit for key, unit in self._units.items() if key in self._wanted}
+
+
+def _last_values(writers: Iterable[Writer], batches: Mapping[str, _LastBatches]) -> _LastValues:
+    """The last values of the newest attempt that has any."""
+    found = _LastValues()
+    by_attempt: dict[int, list[Writer]] = {}
+    for who in writers:
+        by_attempt.setdefault(who.attempt, []).append(who)
+    for attempt in sorted(by_attempt, reverse=True):
+        for who in sorted(by_attempt[attempt], key=lambda each: each.rank):
+            found.take(who, batches[who.id])
+        if found.values():
+            break
+    return found
 
 
 def glance(home: Path, run: str) -> Glance:
@@ -94,8 +146,7 @@ def glance(home: Path, run: str) -> Glance:
         damaged += tail.damaged
     edited = max((edit.time for edit in summary.edits), default=0)
     summary.edits += Edits(home).of(run)
-    first = min(summary.newest, key=lambda each: each.writer.rank, default=None)
-    values = last[first.writer.id].values() if first is not None else {}
+    values = _last_values((each.writer for each in summary.writers.values()), last)
     now = summary.described
     return Glance(
         run=run,
@@ -108,7 +159,8 @@ def glance(home: Path, run: str) -> Glance:
         attempts=len(summary.attempts),
         ranks=len(summary.ranks),
         last_step=summary.last_step,
-        values={key: values[key] for key in leading(values, VALUES)},
+        values=values.values(),
+        units=values.units(),
         alerts=summary.alerts.total(),
         started=summary.started,
         ended=summary.ended,

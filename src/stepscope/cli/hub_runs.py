@@ -15,6 +15,7 @@ from stepscope.journal.key_summary import leading
 from stepscope.journal.layout import files_of
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model import formatting
+from stepscope.model.last_value import MEANING
 from stepscope.model.run_description import spell_tag
 
 PROJECTS = 8
@@ -99,6 +100,7 @@ def _glance(home: Path, row: dict[str, Any]) -> Glance:
         ranks=row["ranks"],
         last_step=row["step"],
         values={key: values[key] for key in leading(values, VALUES)},
+        units={each["key"]: each["unit"] for each in row["values"].values() if each["unit"]},
         alerts=row["counts"].get("alerts", 0),
         findings=row["findings"],
         started=_ns(row["started"]),
@@ -166,3 +168,5 @@ def report(run: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield ""
         yield from text.table(("METRIC", ">POINTS", ">LAST", ">MIN", ">MAX"), rows)
+        if any(len(key["ranks"]) > 1 for key in run["keys"]):
+            yield f"LAST is {MEANING}"

@@ -13,7 +13,6 @@ from stepscope.hub.client import MOST
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.journal.run_edits import Edits
 from stepscope.model import formatting
-from stepscope.model.records import mean_of
 from stepscope.model.run_description import Description, apply, spell_tag
 from stepscope.wire.plain import dumps, plain
 
@@ -78,7 +77,7 @@ def as_json(seen: Glance) -> dict[str, Any]:
         "duration_seconds": seen.duration,
         "edited": text.iso(seen.edited),
     }
-    return {**plain(seen), **times}
+    return {**{name: value for name, value in plain(seen).items() if name != "units"}, **times}
 
 
 def _lines(shown: list[Glance], width: int) -> list[str]:
@@ -121,7 +120,8 @@ def _details(seen: Glance) -> str:
     parts += [f"{seen.findings} finding{'s' * (seen.findings > 1)}"] if seen.findings else []
     parts += [f"{seen.alerts} alert{'s' * (seen.alerts > 1)}"] if seen.alerts else []
     parts += [f"{seen.damaged} damaged"] if seen.damaged else []
-    parts += [f"{text.clean(key)} {text.number(mean_of(value))}" for key, value in seen.values.items()]
+    values = {key: text.value_of(key, value, seen.units.get(key, "")) for key, value in seen.values.items()}
+    parts += [f"{text.clean(key)} {value}" for key, value in values.items()]
     return "   ".join(parts)
 
 

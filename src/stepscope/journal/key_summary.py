@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import cast
 
+from stepscope.model.last_value import LastValue
 from stepscope.model.records import Span, Summary, Value, mean_of
 
 CURVE_POINTS = 128
@@ -95,15 +96,23 @@ class KeySummary:
     rank: int
     """The rank whose trend is shown: the first one seen."""
     count: int = 0
-    last: float | None = None
-    last_step: int | None = None
-    last_time: int = 0
+    latest: LastValue = field(default_factory=LastValue)
     low: float | None = None
     high: float | None = None
     non_finite: int = 0
     curve: Curve | None = None
 
-    def add(self, value: Value, step: int | None, time: int, rank: int) -> None:
+    @property
+    def last(self) -> float | None:
+        """The mean of the ranks at the last step."""
+        return self.latest.value
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step of the newest attempt."""
+        return self.latest.step
+
+    def add(self, value: Value, step: int | None, time: int, rank: int, attempt: int) -> None:
         """Add a point; a distribution counts with its mean, minimum and maximum."""
         self.count += 1
         number = mean_of(value)
@@ -115,17 +124,17 @@ class KeySummary:
                 self.low = low
             if high is not None and (self.high is None or high > self.high):
                 self.high = high
-        if time >= self.last_time:
-            self.last, self.last_step, self.last_time = number, step, time
+        if number is not None:
+            self.latest.add(number, rank, attempt, step, time)
         if self.curve is not None and rank == self.rank and number is not None:
             self.curve.add(number)
 
-    def extend(self, values: Sequence[Value], stamps: "Stamps", rank: int) -> None:
+    def extend(self, values: Sequence[Value], stamps: "Stamps", rank: int, attempt: int) -> None:
         """Add many points: the same as one by one, and faster where all are finite numbers."""
         numbers = _finite(values)
         if numbers is None:
             for value, step, time in zip(values, stamps.steps, stamps.times, strict=True):
-                self.add(value, step, time, rank)
+                self.add(value, step, time, rank, attempt)
             return
         self.count += len(numbers)
         low, high = min(numbers), max(numbers)
@@ -133,24 +142,24 @@ class KeySummary:
             self.low = low
         if self.high is None or high > self.high:
             self.high = high
-        if stamps.latest >= self.last_time:
-            self.last, self.last_step = numbers[stamps.last], stamps.steps[stamps.last]
-            self.last_time = stamps.latest
+        last = stamps.last
+        self.latest.add(numbers[last], rank, attempt, stamps.steps[last], stamps.times[last])
         if self.curve is not None and rank == self.rank:
             self.curve.extend(numbers)
 
 
 class Stamps:
-    """The steps and times of many points, and which of them is the latest: the last of those with the highest time."""
+    """The steps and times of many points, and which of them is the last: the latest at the highest step."""
 
-    __slots__ = ("last", "latest", "steps", "times")
+    __slots__ = ("last", "steps", "times")
 
     def __init__(self, steps: list[int | None], times: list[int]) -> None:
         self.steps, self.times = steps, times
-        self.latest = max(times)
-        self.last = len(times) - 1
-        while times[self.last] != self.latest:
-            self.last -= 1
+        highest = max((step for step in steps if step is not None), default=None)
+        self.last = steps.index(highest)
+        if steps.count(highest) > 1:
+            there = [at for at, step in enumerate(steps) if step == highest]
+            self.last = max(there, key=lambda at: (times[at], at))
 
 
 def _finite(values: Sequence[Value]) -> Sequence[float] | None:

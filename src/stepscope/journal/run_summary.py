@@ -201,7 +201,7 @@ class RunSummary:
         writer.note(records, kinds)
         if self.details and Metric in kinds:
             metrics = [record for record in records if type(record) is Metric]
-            self._take_metrics(metrics, writer, batch.writer.rank)
+            self._take_metrics(metrics, writer)
         if not kinds <= _METRICS_AND_STARTS:
             for record in records:
                 if type(record) not in _METRICS_AND_STARTS:
@@ -230,11 +230,11 @@ class RunSummary:
             self.alerts[record.name] += 1
             self.recent_alerts.append(record)
 
-    def _take_metrics(self, metrics: list[Metric], writer: WriterSummary, rank: int) -> None:
+    def _take_metrics(self, metrics: list[Metric], writer: WriterSummary) -> None:
         """Add the metrics of a batch, grouped by their keys."""
         shapes: list[tuple[str | None, ...]] = [(metric.category, *metric.values) for metric in metrics]
         if shapes.count(shapes[0]) == len(shapes):
-            self._take_same_keys(metrics, writer, rank)
+            self._take_same_keys(metrics, writer)
             return
         by_shape: dict[tuple[str | None, ...], list[Metric]] = {}
         for shape, metric in zip(shapes, metrics, strict=True):
@@ -246,11 +246,11 @@ class RunSummary:
             pairs = groupby(zip(shapes, metrics, strict=True), itemgetter(0))
             groups = [[metric for _, metric in pair] for _, pair in pairs]
         for group in groups:
-            self._take_same_keys(group, writer, rank)
+            self._take_same_keys(group, writer)
 
-    def _take_same_keys(self, metrics: list[Metric], writer: WriterSummary, rank: int) -> None:
+    def _take_same_keys(self, metrics: list[Metric], writer: WriterSummary) -> None:
         """Add metrics of one category with the same keys in the same order."""
-        category = metrics[0].category
+        category, rank, attempt = metrics[0].category, writer.writer.rank, writer.writer.attempt
         if category == SELF:
             for metric in metrics:
                 writer.counters.update(metric.values)
@@ -262,7 +262,7 @@ class RunSummary:
             if key not in known:
                 name = key if category is None else f"{category}/{key}"
                 known[key] = self.keys.setdefault(name, new_key(name, rank))
-            known[key].extend(values, stamps, rank)
+            known[key].extend(values, stamps, rank, attempt)
 
     def _take_span(self, writer: Writer, span: Span) -> None:
         if span.duration is None:

@@ -14,7 +14,16 @@ const marks = (...values) => {
 };
 const columns = (first, ...value) => ({ step: value.map((_, i) => first + i), time: value.map((_, i) => i), value });
 const entry = (...lines) => ({ lines, ranks: [0], pending: null });
-const line = (rank, at = 0) => ({ id: at, rank, at, ghost: false, aligned: false, origin: 0, marks: new Marks(100) });
+const line = (rank, at = 0) => ({
+  id: at,
+  rank,
+  at,
+  ghost: false,
+  aligned: false,
+  origin: 0,
+  marks: new Marks(100),
+  last: null,
+});
 
 test("a smoothed line starts at its first value and skips gaps", () => {
   assert.deepEqual(
@@ -48,8 +57,9 @@ test("lines are asked for by what is along x", () => {
 
 test("an answer becomes a line", () => {
   const raw = { shape: "raw", total: 2, columns: { x: [1, 2], value: [3, "NaN"], rank: [0, 0], step: [1, 2] } };
-  const made = lineOf({ key: "loss", rank: null, ranks: [0, 1], scope: "", origin: 0, ...raw }, 0, { points: 10 });
-  assert.deepEqual([made.name, made.several, made.marks.length], ["all ranks", true, marksOf(raw, 10).length]);
+  const last = { value: "NaN", step: 2, ranks: [0], values: ["NaN"] };
+  const made = lineOf({ key: "loss", rank: null, ranks: [0], scope: "", origin: 0, last, ...raw }, 0, { points: 10 });
+  assert.deepEqual([made.name, made.last, made.marks.length], ["all ranks", last, marksOf(raw, 10).length]);
 });
 
 test("points of the stream are appended within the zoom", () => {

@@ -6,10 +6,11 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.described import flatten
-from stepscope.cli.html.svg import chart, last_value, marks
+from stepscope.cli.html.svg import chart, marks
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.cli.step import UNUSUAL, ms
 from stepscope.model import formatting
+from stepscope.model.last_value import describe
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 SPANS_SHOWN = 40
@@ -91,12 +92,18 @@ def _figure(line: dict[str, Any], flags: Iterable[int]) -> str:
     drawn = marks(line)
     ranks = f", {len(line['ranks'])} ranks" if len(line["ranks"]) > 1 else ""
     superseded = f", {line['superseded']} superseded" if line["superseded"] else ""
-    caption = (
-        f"<b>{_(line['key'])}</b><span>{_(formatting.quantity(last_value(line), line['key'], line['unit']))}</span>"
-    )
+    caption = f"<b>{_(line['key'])}</b>{_last(line)}"
     note = f"{formatting.count(line['total'])} points, {formatting.count(len(drawn))} shown{ranks}{superseded}"
     body = f"{chart(drawn, sorted(flags), line['key'], line['unit'])}<small class=soft>{note}</small>"
     return f"<figure><figcaption>{caption}</figcaption>{body}</figure>"
+
+
+def _last(line: Mapping[str, Any]) -> str:
+    last = line["last"]
+    if last is None:
+        return ""
+    value = formatting.quantity(last["value"], line["key"], line["unit"])
+    return f'<span title="{_(describe(len(last["ranks"]), last["step"]))}">{_(value)}</span>'
 
 
 def _steps(views: Sequence[dict[str, Any]]) -> str:

@@ -36,12 +36,6 @@ def marks(line: dict[str, Any]) -> list[Mark]:
     return [_raw(x, values) for x, values in points.items()]
 
 
-def last_value(line: dict[str, Any]) -> Any:
-    """The last logged value, a word if it is not finite; None without one."""
-    values = line["columns"]["last" if line["shape"] == "buckets" else "value"]
-    return values[-1] if values else None
-
-
 def _finite(value: Any) -> Any:
     return None if isinstance(value, str) else value
 

@@ -2,6 +2,9 @@
 
 import math
 
+from stepscope.model.last_value import LastValue
+from stepscope.model.ports import Writer
+
 MOST = 512
 """The most intervals; when there would be more, their length is doubled."""
 
@@ -49,13 +52,18 @@ class KeyTrend:
         self.key = key
         self.width = 1
         self.count = 0
-        self.last = math.nan
-        self.last_step = -(2**63)
+        self.latest = LastValue()
         self._ranks: dict[int, dict[int, Part]] = {}
         self._low = self._high = 0
 
-    def add(self, rank: int, step: int, value: float) -> None:
+    @property
+    def last(self) -> float | None:
+        """The mean of the ranks at the last step."""
+        return self.latest.value
+
+    def add(self, who: Writer, step: int, time: int, value: float) -> None:
         """Add a point."""
+        rank = who.rank
         at = step // self.width
         parts = self._ranks.setdefault(rank, {})
         part = parts.get(at)
@@ -64,8 +72,7 @@ class KeyTrend:
             self._low, self._high = (min(at, self._low), max(at, self._high)) if self.count else (at, at)
         part.add(step, value)
         self.count += 1
-        if step >= self.last_step:
-            self.last, self.last_step = value, step
+        self.latest.add(value, rank, who.attempt, step, time)
         while self._high - self._low >= MOST:
             self._widen()
 

@@ -106,7 +106,7 @@ class Watched:
                 trend = self.keys[key] = KeyTrend(key)
             number = mean_of(value)
             if number is not None:
-                trend.add(who.rank, record.step, number)
+                trend.add(who, record.step, record.time, number)
 
     def _note_pace(self, step: int, time: int) -> None:
         if not self._pace or step > self._pace[-1][1]:

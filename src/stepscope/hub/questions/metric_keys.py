@@ -29,6 +29,7 @@ from stepscope.hub.store.run_catalog import list_runs, step_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.series_catalog import SeriesRow, Total, find_series, read_totals, span_of
 from stepscope.model import names
+from stepscope.model.last_value import LastValue, last_of
 from stepscope.wire.plain import plain, word
 
 MOST_RUNS = 100
@@ -74,7 +75,29 @@ def _key_json(key: str, totals: Sequence[Total], unknown: Collection[int]) -> di
         "last_time": seconds(max(total.last_time for total in totals)),
         "min": low if isfinite(low := min(total.low for total in totals)) else None,
         "max": high if isfinite(high := max(total.high for total in totals)) else None,
-        "last": None if newest.series.number in unknown else word(newest.last),
+        "last": None if (last := _last(totals, unknown).value) is None else word(last),
+    }
+
+
+def _last(totals: Sequence[Total], unknown: Collection[int] = ()) -> LastValue:
+    known = (total for total in totals if total.series.number not in unknown)
+    return last_of(
+        (total.last, total.series.rank, total.attempt, step_of(total.last_step), total.last_time) for total in known
+    )
+
+
+def last_json(totals: Sequence[Total]) -> dict[str, Any] | None:
+    """The last value of a line, and what it is the mean of; None without points."""
+    last = _last(totals)
+    if last.value is None:
+        return None
+    values = last.by_rank
+    return {
+        "value": word(last.value),
+        "step": last.step,
+        "time": seconds(last.time),
+        "ranks": list(values),
+        "values": [word(value) for value in values.values()],
     }
 
 

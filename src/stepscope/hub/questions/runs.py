@@ -26,7 +26,8 @@ from stepscope.hub.questions.schemas import (
     seconds,
 )
 from stepscope.hub.run_states import RunStatus
-from stepscope.hub.store.run_catalog import RunRow, WriterRow, read_writers
+from stepscope.hub.store.run_catalog import Latest, RunRow, WriterRow, read_writers
+from stepscope.model.last_value import MEANING
 from stepscope.model.states import STATES
 from stepscope.wire.plain import plain, word
 
@@ -59,10 +60,19 @@ def run_json(row: RunRow, status: RunStatus, keys_by_name: KeysByName) -> dict[s
         "findings": row.findings,
         "worst_finding": row.worst_finding or None,
         "values": {
-            name: {"key": key, "value": word(latest.value), "step": latest.step, "time": seconds(latest.time)}
-            for name, keys in keys_by_name.items()
-            for key, latest in value_of(row, keys)
+            name: _value_json(key, latest) for name, keys in keys_by_name.items() for key, latest in value_of(row, keys)
         },
+    }
+
+
+def _value_json(key: str, latest: Latest) -> dict[str, Any]:
+    return {
+        "key": key,
+        "value": word(latest.value),
+        "step": latest.step,
+        "time": seconds(latest.time),
+        "ranks": latest.ranks,
+        "unit": latest.unit,
     }
 
 
@@ -194,7 +204,10 @@ RUN_FIELDS: dict[str, Schema] = {
     "archived": BOOLEAN,
     "findings": INTEGER,
     "worst_finding": {"type": ["string", "null"], "description": "The severity of its worst finding."},
-    "values": map_of(object_of(key=TEXT, value=NUMBER, step=STEP, time=SECONDS)),
+    "values": {
+        **map_of(object_of(key=TEXT, value=NUMBER, step=STEP, time=SECONDS, ranks=INTEGER, unit=TEXT)),
+        "description": f"The last values of metrics: {MEANING}, and how many ranks they are of.",
+    },
 }
 _WRITER = object_of(
     id=TEXT, attempt=INTEGER, rank=INTEGER, local_rank=INTEGER, main=BOOLEAN, host=TEXT,

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, to_int64
+from stepscope.hub.questions.metric_keys import last_json
 from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.schemas import (
     ATTRS,
@@ -14,6 +15,7 @@ from stepscope.hub.questions.schemas import (
     INTEGER,
     NUMBER,
     SECONDS,
+    STEP,
     TEXT,
     list_of,
     map_of,
@@ -26,6 +28,7 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.series_catalog import Total, find_series, read_totals
+from stepscope.model.last_value import MEANING
 from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain, word
 
@@ -126,6 +129,7 @@ def series_json(key: str, rank: int | None, series: Series, x: Axis, attrs: Attr
         "origin": round(series.origin / 1e9, 6) if series.origin else None,
         "shape": shape,
         "aligned": series.aligned,
+        "last": last_json(series.totals),
         "columns": columns,
     }
 
@@ -243,6 +247,12 @@ _LINE = object_of(
     key=TEXT, rank=nullable(INTEGER), attrs=nullable(ATTRS), scope=TEXT, unit=TEXT, axes=list_of(TEXT),
     ranks=list_of(INTEGER), total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
     shape={"type": "string", "enum": ["raw", "buckets"]}, aligned=BOOLEAN,
+    last=nullable({
+        **object_of(
+            value=NUMBER, step=STEP, time=SECONDS, ranks=list_of(INTEGER), values=list_of(NUMBER)
+        ),
+        "description": f"The last value, whatever the range of x: {MEANING}, and their values.",
+    }),
     columns=map_of(list_of(nullable(NUMBER))),
 )  # fmt: skip
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from stepscope.hub.store.schema import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.run_edits import edit_of
 from stepscope.model import names
+from stepscope.model.last_value import LastValue
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Event
 from stepscope.model.run_description import Description, Edit, apply, read_tags
@@ -31,11 +31,13 @@ class Ending(Struct, frozen=True, gc=False):
 
 
 class Latest(Struct, frozen=True, gc=False):
-    """The newest value of a metric."""
+    """The last value of a metric, of so many ranks."""
 
     value: float
     step: int | None
     time: int
+    ranks: int = 1
+    unit: str = ""
 
 
 class RunRow(Struct, frozen=True, gc=False):
@@ -193,7 +195,7 @@ class _Facts:
         among = f"run IN (SELECT run FROM runs WHERE {where})" if where else "1"
         wanted = f"FROM series WHERE {among} AND key IN {literal.texts(keys)}"
         # The slowest first, so that the others run beside them.
-        questions = [_VALUES.format(wanted=wanted), f"SELECT series, key {wanted}"] if keys else []
+        questions = [_VALUES.format(wanted=wanted), f"SELECT series, key, rank, unit {wanted}"] if keys else []
         questions += [
             question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS, _EDITS)
         ]
@@ -203,7 +205,7 @@ class _Facts:
         self._writers, self._progress, self._beginnings = map(_by_run, (writers, progress, beginnings))
         self._endings = _ends(endings)
         self._process_edits, self._settings = _edits(edits)
-        self._values = _latest(dict(valued[1].rows("series", "key")), valued[0]) if keys else {}
+        self._values = _latest(valued[1], valued[0]) if keys else {}
 
     def rows(self) -> list[RunRow]:
         """All of them, the newest first."""
@@ -314,16 +316,22 @@ def _edits(answer: Answer) -> tuple[dict[int, list[Edit]], dict[int, list[tuple[
     return found, settings
 
 
-def _latest(keys: Mapping[int, str], found: Answer) -> dict[int, dict[str, Latest]]:
-    """The newest value of each key: of the newest attempt, its highest step, then its latest time."""
-    order = np.lexsort([found.array(name) for name in ("latest", "at", "attempt")]).tolist()
-    series, values, steps, times = (found[name] for name in ("series", "value", "at", "latest"))
-    newest: dict[tuple[int, str], int] = {}
-    for at in order:
-        newest[series[at] >> 32, keys.get(series[at], "")] = at
+def _latest(catalog: Answer, found: Answer) -> dict[int, dict[str, Latest]]:
+    """The last value of each key, by run."""
+    known = {number: rest for number, *rest in catalog.rows("series", "key", "rank", "unit")}
+    lasts: dict[tuple[int, str], LastValue] = {}
+    units: dict[tuple[int, str], str] = {}
+    for number, attempt, value, step, time in found.rows("series", "attempt", "value", "at", "latest"):
+        key, rank, unit = known.get(number, ("", 0, ""))
+        place = number >> 32, key
+        if place not in lasts:
+            lasts[place], units[place] = LastValue(), unit
+        lasts[place].add(value, rank, attempt, step_of(step), time)
     folded: dict[int, dict[str, Latest]] = {}
-    for (run, key), at in newest.items():
-        folded.setdefault(run, {})[key] = Latest(values[at], step_of(steps[at]), times[at])
+    for (run, key), last in lasts.items():
+        if (mean := last.value) is not None:
+            latest = Latest(mean, last.step, last.time, len(last.by_rank), units[run, key])
+            folded.setdefault(run, {})[key] = latest
     return folded
 
 

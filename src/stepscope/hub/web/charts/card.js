@@ -3,6 +3,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
 import { useShownTheme } from "../theme.js";
 import { IconButton } from "../parts/controls.js";
 import { count, quantity } from "../parts/format.js";
+import { lastText } from "../parts/last.js";
 import { inSight } from "./painter.js";
 import { covers, Plot } from "./plot.js";
 import { belowLog, sayX } from "./scales.js";
@@ -113,9 +114,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
           : null
       }
       <output class="chart-readout mono" ref=${readout}></output>
-      <span class="chart-last mono"
-          title=${lines[0]?.several ? lastHint(lines[0], look.kind) : undefined}>
-            ${lastWords(lines, look.kind, metricOf(state))}</span>
+      <${LastValue} lines=${lines} metric=${metricOf(state)} />
       <span class="chart-tools">
         ${
           onPin &&
@@ -174,18 +173,13 @@ function flagWords(flags) {
   return [flags & 1 && "NaN", flags & 2 && "Inf", flags & 4 && "-Inf"].filter(Boolean).join(" ");
 }
 
-// The value at the end of the line, whatever the marks are made of: over steps of several ranks their mean, over time the
-// value of one of them, which is named.
-function lastWords(lines, kind, { key, unit }) {
-  if (lines.length !== 1 || !lines[0].marks.length || lines[0].marks.lastValue === null) return "";
-  const rank = endRank(lines[0], kind);
-  return (rank === null ? "" : `rank ${rank}  `) + quantity(lines[0].marks.lastValue, key, unit);
+// The last value of the metric, as the hub gives it, whatever part of the line is in view.
+function LastValue({ lines, metric: { key, unit } }) {
+  const last = lines.length === 1 ? lines[0].last : null;
+  if (!last) return html`<span class="chart-last mono"></span>`;
+  return html`<span class="chart-last mono" title=${lastText(last.ranks.length, last.step)}
+    >${quantity(last.value, key, unit)}</span>`;
 }
-
-const endRank = ({ several, marks }, kind) =>
-  several && (kind === "time" || kind === "relative") ? marks.tail.rank : null;
-const lastHint = (line, kind) =>
-  endRank(line, kind) === null ? "Mean over all ranks at the last step" : "Last point, and the rank that logged it";
 
 // How much of the data is on screen, and what is not, and why.
 function countWords(state, lines, log) {

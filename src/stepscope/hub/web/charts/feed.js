@@ -1,7 +1,7 @@
 // The lines of one run for all charts that show it: asked for together, kept up to date by the live stream.
 import { seriesColour } from "../theme.js";
 import { append, catchUp } from "./following.js";
-import { lineOf, rankParams, readAlong, readEnds, readLines, readSuperseded } from "./reading.js";
+import { lineOf, rankParams, readAlong, readLines, readSuperseded } from "./reading.js";
 
 const AT_ONCE = 3; // lines in one question
 const AGAIN_MS = 3000; // between two readings of lines over another metric, which the stream cannot continue
@@ -113,7 +113,6 @@ export class Feed {
       if (turn !== this.turn) return;
       for (const key of keys) this.fill(this.entry(key), found, along);
       this.took = performance.now() - began;
-      this.readLastPoints(keys);
       if (how.ghosts) this.addSuperseded(keys, found);
     } catch (error) {
       if (turn !== this.turn || error.name === "AbortError") return;
@@ -122,29 +121,6 @@ export class Feed {
       this.loads.delete(load);
     }
     for (const key of keys) this.tell(key);
-  }
-
-  // The last value over all ranks, where the hub's answer has only that of one rank.
-  async readLastPoints(keys) {
-    if (this.how.x === "metric") return;
-    const { turn } = this,
-      ends = new Map();
-    for (const key of keys) {
-      const line = this.entry(key).lines.find((each) => each.several && !each.aligned && !each.ghost);
-      if (line?.marks.length && line.marks.lastValue === null)
-        ends.set(line.marks.tail.x, [...(ends.get(line.marks.tail.x) || []), { key, line }]);
-    }
-    for (const [x, those] of ends) {
-      const asked = those.map(({ key }) => key);
-      const found = await readEnds(this.run, this.how, asked, x, this.control.signal).catch(() => []);
-      if (turn !== this.turn) return;
-      for (const { key, line } of those) {
-        const end = found.find((each) => each.line.key === key && each.line.scope === line.scope);
-        if (line.marks.tail.x !== x || !end) continue;
-        Object.assign(line.marks, { tail: end.marks.tail, lastValue: end.marks.lastValue });
-        this.tell(key);
-      }
-    }
   }
 
   // What earlier attempts logged at steps that a later one repeated, drawn grey behind once it is read.

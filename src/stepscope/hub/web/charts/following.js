@@ -1,5 +1,6 @@
 // Following a run: points of the live stream are appended to lines that were read; nothing is asked of the hub here.
 import { real } from "../parts/format.js";
+import { withPoint } from "../parts/last.js";
 import { Marks } from "./marks.js";
 
 const PLACES = 256; // steps whose place in time is remembered
@@ -14,13 +15,12 @@ const PLACES = 256; // steps whose place in time is remembered
 export function append(entry, how, rank, columns, behind = -Infinity) {
   const line = lineFor(entry, how, rank);
   if (!line) return false;
-  if (!entry.ranks.includes(rank)) {
-    entry.ranks.push(rank);
-    line.several = line.rank === null && entry.ranks.length > 1;
-  }
+  if (!entry.ranks.includes(rank)) entry.ranks.push(rank);
   for (let i = 0; i < columns.value.length; i++) {
     const at = placeOf(how.x, columns, i, line.origin);
-    if (at === null || columns.value[i] === null || at <= behind || !within(at, how)) continue;
+    if (at === null || columns.value[i] === null) continue;
+    line.last = withPoint(line.last, rank, columns.step[i], real(columns.value[i]));
+    if (at <= behind || !within(at, how)) continue;
     line.marks.add(line.aligned ? aligned(line, columns.step[i], at) : at, real(columns.value[i]), rank);
   }
   return true;
@@ -53,6 +53,7 @@ export function lineFor(entry, how, rank) {
     id: rank,
     rank,
     marks: new Marks(how.points),
+    last: null,
     colour: null,
     at: rank,
     name: "rank " + rank,

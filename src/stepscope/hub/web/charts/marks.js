@@ -24,8 +24,6 @@ export class Marks {
     this.width = 0;
     this.version = 0;
     this.total = 0;
-    this.lastValue = null;
-    this.tail = { x: -Infinity, mean: null, good: 0, rank: null };
     this.clear();
   }
 
@@ -60,24 +58,11 @@ export class Marks {
     const n = this.x.length;
     this.total++;
     this.version++;
-    if (n === 0 || x >= this.last[n - 1]) this.end(x, value, rank);
     const at = n === 0 || x > this.last[n - 1] ? n : this.find(x);
     if (at < n && (this.x[at] === x || (x >= this.x[at] && x <= this.last[at]))) this.merge(at, x, value, rank);
     else if (at === n && n > 0 && this.width > 0 && x < this.x[n - 1] + this.width) this.merge(n - 1, x, value, rank);
     else this.insert(at, x, value, rank);
     if (this.x.length > 2 * this.limit) this.widen();
-  }
-
-  // What the line draws at its last x: the mean of what was logged there, as by several ranks.
-  end(x, value, rank) {
-    if (x > this.tail.x) this.tail = { x, mean: null, good: 0, rank };
-    const { tail } = this;
-    if (tail.rank !== rank) tail.rank = null;
-    if (Number.isFinite(value)) {
-      tail.good++;
-      tail.mean = mean(tail.mean, value, tail.good);
-    }
-    this.lastValue = tail.mean ?? value;
   }
 
   // The first mark that ends at x or later.
@@ -230,10 +215,6 @@ export function marksOf(line, limit) {
     marks.highRank = new Array(n).fill(null);
     marks.wide = true;
     marks.flagged = columns.flags.reduce((all, flag) => all | flag, 0);
-    // Of several ranks the last value is one's; whoever wants their mean asks for it.
-    marks.lastValue =
-      n && (line.aligned || !(line.rank === null && line.ranks.length > 1)) ? real(columns.last[n - 1]) : null;
-    if (n) marks.tail.x = columns.x_last[n - 1];
     if (n > 1 && !line.aligned) marks.width = (columns.x_last[n - 1] - columns.x[0]) / n;
   }
   marks.total = line.total;
@@ -257,7 +238,6 @@ export function over(xs, ys, { ranks = 1, mine = 1, window = null }) {
     withoutX: 0,
     unmatched: 0,
     wide: ys.wide,
-    lastValue: ys.lastValue,
     steps: /** @type {number[][]} */ ([]),
   });
   const order = [];

@@ -92,21 +92,6 @@ export async function readSuperseded(run, how, keys, attempts, signal) {
 }
 
 /**
- * The last value of lines of several ranks: of a range of points the hub gives one rank's value, so the points at the
- * last x are read. Returns the marks of that place by metric and scope.
- * @param {string} run
- * @param {How} how
- * @param {string[]} keys
- * @param {number} x
- * @param {AbortSignal} signal
- */
-export async function readEnds(run, how, keys, x, signal) {
-  const pad = how.x === "step" ? 0 : 2e-6;
-  const found = await readLines(run, how, keys, { from: x - pad, to: x + pad, points: EXACT }, signal);
-  return found.filter((line) => line.total).map((line) => ({ line, marks: marksOf(line, EXACT) }));
-}
-
-/**
  * A line of the hub's answer as a chart draws it.
  * @param {any} line
  * @param {number} at the place that gives its colour
@@ -123,7 +108,7 @@ export function lineOf(line, at, { points, ghost = false, scoped = false, along 
     scope: line.scope,
     ghost,
     marks,
-    several: line.rank === null && line.ranks.length > 1,
+    last: line.last,
     aligned: line.aligned,
     places: new Map(),
     colour: null, // of the theme: the feed gives it

@@ -111,6 +111,7 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
       id: `${name} ${said}`,
       rank: null,
       marks,
+      last: values.length ? { value: values.at(-1), step: null, ranks: [], values: [] } : null,
       name: `${name} ${said}`,
       short: `${short} ${said}`,
       colour: seriesColour(at),

@@ -2,7 +2,8 @@
 import { html, useState } from "../h.js";
 import { href } from "../router.js";
 import { Status } from "../parts/controls.js";
-import { ago, clock, count, lasting, number, ordinal, plain } from "../parts/format.js";
+import { ago, clock, count, lasting, ordinal, plain, quantity } from "../parts/format.js";
+import { lastText } from "../parts/last.js";
 import { tagText } from "../run/edit.js";
 import { rate, Spark } from "./sparks.js";
 
@@ -159,7 +160,9 @@ export function column(id, given) {
 function value(latest) {
   if (!latest) return html`<span class="muted">–</span>`;
   const odd = typeof latest.value === "string";
-  return html`<span class=${"mono" + (odd ? " bad-text" : "")} title=${latest.key}>${number(latest.value, 4)}</span>`;
+  return html`<span class=${"mono" + (odd ? " bad-text" : "")}
+    title=${`${latest.key}: ${lastText(latest.ranks, latest.step)}`}
+    >${quantity(latest.value, latest.key, latest.unit)}</span>`;
 }
 
 const SCORE = /acc(uracy)?$|score|perplexity|kl$/;
