@@ -32,6 +32,7 @@ from stepscope.hub.receivers.wandb.uploads import Uploads, masking, path_in
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
 from stepscope.hub.security.guard import RequestHead, basic_password, bearer
 from stepscope.hub.security.middleware import access_of
+from stepscope.hub.threads import Workers
 
 _STREAM = "/files/{entity}/{project}/{run}/file_stream"
 _FILE = "/files/{entity}/{project}/{run}/{path:path}"
@@ -46,6 +47,9 @@ class Wandb:
     def __init__(self, ports: ReceiverPorts) -> None:
         self._ingest = ports.ingest(self.name)
         self._workers = ports.workers
+        self._readers = Workers("wandb", threads=4, waiting=128)
+        """For what waits for the store: neither the page nor the bodies of other requests wait with it."""
+        ports.ending.append(self._readers.close)
         runs = TrackedRuns(ports.files, self._ingest, lambda: ports.engine)
         ports.deleting.append(runs.delete_run)
         self._links, self._artifacts = links.Links(runs), Artifacts(runs)
@@ -103,7 +107,7 @@ class Wandb:
     async def _upload(self, request: Request) -> Response:
         path = request.path_params
         self._caller(request).admit(path["project"])
-        run = await run_in_threadpool(self._runs.find_or_make, path["project"], path["run"])
+        run = await self._readers.run(self._runs.find_or_make, path["project"], path["run"])
         mask = masking(path["path"], run.about.config)
         await self._uploads.keep(run.folder / "files", path["path"], request.stream(), mask)
         return json_response({})
@@ -157,8 +161,7 @@ class Wandb:
 
     async def _graphql(self, request: Request) -> Response:
         caller = self._caller(request)
-        body = await read_body(request)
-        answer = await run_in_threadpool(lambda: self._execute(body.unpacked(), caller))
+        answer = await with_body(request, self._readers, lambda data: self._execute(data, caller))
         for each in caller.waits:
             await asyncio.shield(asyncio.wrap_future(each))
         return Response(json.dumps(answer), media_type="application/json")
