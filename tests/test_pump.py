@@ -146,14 +146,14 @@ def test_a_sink_that_says_when_is_promising(tmp_path: Path) -> None:
         return {}
 
     pump = make_pump(tmp_path, Peer(answer), clock)
-    assert pump.is_promising(clock.now)
+    assert pump.may_accept_before(clock.now)
     clock.now += pump.step().wait
-    assert not pump.is_promising(clock.now + 1e6)
+    assert not pump.may_accept_before(clock.now + 1e6)
     pump.step()
-    assert [pump.is_promising(clock.now + seconds) for seconds in (7.0, 8.0)] == [False, True]
+    assert [pump.may_accept_before(clock.now + seconds) for seconds in (7.0, 8.0)] == [False, True]
     clock.now += 7.5
     pump.step()
-    assert pump.is_promising(clock.now)
+    assert pump.may_accept_before(clock.now)
 
 
 def test_dead_sink_is_probed_with_little(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class Pump:
         self._alone = False
         """Whether the current group was a single failing record: then the next group has full size."""
         self._not_before = float("-inf")
-        self._promised = False
+        self._has_retry_time = False
         """Whether the sink gave a retry delay."""
         self._at_end = False
         self.counts: Counter[str] = Counter()
@@ -158,9 +158,9 @@ class Pump:
         """Whether the last look found nothing to deliver."""
         return self._at_end
 
-    def is_promising(self, until: float) -> bool:
+    def may_accept_before(self, until: float) -> bool:
         """Whether the sink may accept more before a given time: it works, or its retry delay ends by then."""
-        return not self.trouble or (self._promised and self._not_before <= until)
+        return not self.trouble or (self._has_retry_time and self._not_before <= until)
 
     def wake(self) -> None:
         """Retry at the next step, regardless of the retry delay."""
@@ -204,7 +204,7 @@ class Pump:
         except Reject as error:
             return self._reject(piece, error)
         except Exception as error:
-            return self._stumble(piece, error)
+            return self._isolate_failure(piece, error)
         self._pop()
         self._written(piece, refused)
         return 0.0
@@ -231,7 +231,7 @@ class Pump:
         self._count("retried", 1, str(error))
         self._on_outcome("retried", piece, str(error))
         self.trouble = str(error)
-        self._promised = error.after is not None
+        self._has_retry_time = error.after is not None
         wait = self._patience.fail(error.after)
         if self._patience.is_open and self._is_full_group and self._server_errors < SEARCH_AFTER:
             self._regroup()
@@ -298,7 +298,7 @@ class Pump:
         # Bisection continues at once; a sink that rejects everything is backed off from.
         return 0.0 if error.together and self._pieces else self._patience.fail()
 
-    def _stumble(self, piece: list[Batch], error: Exception) -> float:
+    def _isolate_failure(self, piece: list[Batch], error: Exception) -> float:
         """Bisect to the record on which the sink raises, and quarantine it."""
         self.trouble = f"the sink raised {error!r}"
         if self._can_split(piece):

@@ -158,7 +158,7 @@ def test_cursors_belong_to_the_host_that_wrote(tmp_path: Path) -> None:
 
 
 def test_silent_writers_are_looked_at_rarely(tmp_path: Path) -> None:
-    """News of a writer that was silent for long are found within half a minute, or at once when asked to hurry."""
+    """News of a writer that was silent for long are found within half a minute, or at once after `check_all`."""
     append(tmp_path, range(3))
     clock = Clock()
     clock.now = 2e9  # long after the file was written
@@ -171,7 +171,7 @@ def test_silent_writers_are_looked_at_rarely(tmp_path: Path) -> None:
     assert steps_of(following.read(10**6)) == [3, 4, 5]
     assert following.read(10**6) == []
     append(tmp_path, range(6, 9))
-    following.hurry()
+    following.check_all()
     assert steps_of(following.read(10**6)) == [6, 7, 8]
 
 

@@ -52,7 +52,7 @@ class Delivery:
         self._most, self._first_wait, self._give_up, self._clock = most_a_minute, first_wait, give_up, clock
         self._queue: deque[Notification] = deque()
         self._sent: deque[float] = deque(maxlen=most_a_minute)
-        self._unsaid = 0
+        self._undelivered = 0
         """Notifications dropped since the last successful delivery."""
         self._wake, self._halt = threading.Event(), threading.Event()
         self._idle = threading.Condition()
@@ -64,7 +64,7 @@ class Delivery:
         """Queue a notification; False, and counted, when the queue is full."""
         if len(self._queue) >= MOST_WAITING or self._halt.is_set():
             self.status.dropped += 1
-            self._unsaid += 1
+            self._undelivered += 1
             return False
         self._queue.append(notification)
         self._wake.set()
@@ -118,13 +118,13 @@ class Delivery:
             else:
                 self.status.sent += 1
                 self.status.trouble = ""
-                self._unsaid = 0
+                self._undelivered = 0
                 self._sent.append(self._clock())
                 self._on_sent(notification)
                 return notifier
             if self._clock() - began + after > self._give_up:
                 self.status.dropped += 1
-                self._unsaid += 1
+                self._undelivered += 1
                 return notifier
             self.status.retried += 1
             wait = min(wait * 2, LONGEST_WAIT)
@@ -137,9 +137,9 @@ class Delivery:
             self._halt.wait(max(self._sent[0] + 60.0 - self._clock(), 0.0))
 
     def _with_dropped(self, notification: Notification) -> Notification:
-        if not self._unsaid:
+        if not self._undelivered:
             return notification
-        text = f"{notification.text}\n({self._unsaid} earlier notifications could not be delivered)"
+        text = f"{notification.text}\n({self._undelivered} earlier notifications could not be delivered)"
         return msgspec.structs.replace(notification, text=text)
 
 

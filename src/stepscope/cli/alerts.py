@@ -21,13 +21,13 @@ _API = "/api/alerts"
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "alerts", "check and test alert rules, see what fires, silence it", show_list)
+    made = add_command(commands, "alerts", "check and test alert rules, list and silence alerts", show_list)
     made.set_defaults(all=False, rules=False)
     verbs = made.add_subparsers(metavar="check|list|test|silence")
     check = verbs.add_parser("check", help="check rule files; errors have line, column and the fix")
     check.add_argument("file", nargs="*", type=Path, help="the files; default: those of the home folder")
     check.set_defaults(command=check_files)
-    listed = verbs.add_parser("list", help="list alerts that are open, or rules")
+    listed = verbs.add_parser("list", help="list open alerts, or the rules")
     listed.add_argument("--all", action="store_true", help="include resolved alerts")
     listed.add_argument("--rules", action="store_true", help="list the active rules instead")
     listed.set_defaults(command=show_list)

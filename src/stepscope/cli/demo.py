@@ -36,7 +36,7 @@ class NotStored(StepscopeError):
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    text = "train small models in which things go wrong, and name them"
+    text = "train small models with faults built in, and show the findings"
     made = add_command(commands, "demo", text, command, home="~/.stepscope-demo")
     made.add_argument("--exit", action="store_true", help="exit after the summary instead of serving until Ctrl-C")
     made.add_argument("--cluster", action="store_true", help="store on a ClickHouse cluster, started for it here")

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
-from stepscope.cli.run_editor import editing
+from stepscope.cli.run_editor import open_editor
 from stepscope.journal.run_edits import run_bytes
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
@@ -54,7 +54,7 @@ def tag(args: argparse.Namespace) -> int:
     change: dict[str, Any] = {**read_tags(args.tags), **dict.fromkeys(args.remove)}
     if len(change) > MOST_TAGS:
         raise ConfigError(f"a run has at most {MOST_TAGS} tags")
-    with editing(home_of(args), args.run) as run:
+    with open_editor(home_of(args), args.run) as run:
         now = run.edit(Change(tags=change)) if change else run.describe()
         words = [text.clean(spell_tag(name, value)) for name, value in now.tags.items()]
         _print(args, run.run, now, "\n".join(words) if words else f"{run.run} has no tags")
@@ -65,7 +65,7 @@ def note(args: argparse.Namespace) -> int:
     """Set the notes, then print the notes of the run."""
     if args.text is not None and len(args.text) > LONGEST_NOTES:
         raise ConfigError(f"notes have at most {LONGEST_NOTES} characters")
-    with editing(home_of(args), args.run) as run:
+    with open_editor(home_of(args), args.run) as run:
         now = run.describe() if args.text is None else run.edit(Change(notes=args.text))
         _print(args, run.run, now, text.clean_lines(now.notes) or f"{run.run} has no notes")
     return 0
@@ -76,7 +76,7 @@ def rename(args: argparse.Namespace) -> int:
     name = args.name.strip()
     if not 0 < len(name) <= LONGEST_NAME:
         raise ConfigError(f"a name has 1 to {LONGEST_NAME} characters")
-    with editing(home_of(args), args.run) as run:
+    with open_editor(home_of(args), args.run) as run:
         now = run.edit(Change(name=name))
         _print(args, run.run, now, f"{run.run} is now called {text.clean(str(now.name))}")
     return 0
@@ -85,7 +85,7 @@ def rename(args: argparse.Namespace) -> int:
 def archive(args: argparse.Namespace) -> int:
     """Hide runs from lists, or show them again."""
     for each in args.run:
-        with editing(home_of(args), each) as run:
+        with open_editor(home_of(args), each) as run:
             now = run.edit(Change(archived=not args.undo))
             _print(args, run.run, now, f"{run.run} is {'archived' if now.archived else 'no longer archived'}")
     return 0
@@ -95,7 +95,7 @@ def delete(args: argparse.Namespace) -> int:
     """Delete runs one by one; 1 when a run was kept because the answer was not yes."""
     kept, freed = 0, []
     for each in args.run:
-        with editing(home_of(args), each) as run:
+        with open_editor(home_of(args), each) as run:
             if not args.yes and not _confirmed(_question(args, run.run, run.describe().name)):
                 print(f"{run.run} was kept", file=sys.stderr)
                 kept += 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stepscope.cli.export_folder import export_runs
-from stepscope.cli.hub_runs import asking
+from stepscope.cli.hub_runs import open_run
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.progress import progress
 from stepscope.hub.client import open_client
@@ -44,7 +44,7 @@ def command(args: argparse.Namespace) -> int:
         raise ConfigError("name the run to copy, or give --parquet FOLDER for all runs")
     format = args.format or format_of(args.output)
     given = {"format": format, "what": args.what, "key": args.key, "rank": args.rank}
-    with asking(home_of(args), args.run) as (client, run):
+    with open_run(home_of(args), args.run) as (client, run):
         if args.key:
             known = {row["key"] for row in client.get("/api/runs/{run}/keys", run=run)["keys"]}
             check_keys(args.key, known, run)

@@ -40,11 +40,13 @@ def add(commands: Commands) -> None:
     made.add_argument("--port", type=int, default=4318, help="HTTP: OTLP, JSON API and page (4318)")
     made.add_argument("--grpc-port", type=int, default=4317, help="OTLP/gRPC (4317)")
     made.add_argument("--keep", type=duration, metavar="TIME", help="delete runs older than this: 90d, 12h")
-    made.add_argument("--max-bytes", type=size(10**6), metavar="SIZE", help="delete the oldest runs beyond: 50GB")
-    waiting = "what may wait for the store (4GiB)"
+    made.add_argument(
+        "--max-bytes", type=size(10**6), metavar="SIZE", help="delete the oldest runs when the store is larger: 50GB"
+    )
+    waiting = "the most bytes that wait for the store (4GiB)"
     made.add_argument("--journal-bytes", type=size(32 * 2**20), default=4 * 2**30, metavar="SIZE", help=waiting)
     made.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve TLS with this certificate (PEM)")
-    made.add_argument("--tls-key", type=Path, metavar="FILE", help="and this key")
+    made.add_argument("--tls-key", type=Path, metavar="FILE", help="the private key of the certificate (PEM)")
     made.add_argument(
         "--allow-host",
         action="append",
@@ -86,7 +88,7 @@ def _add_dogstatsd(made: argparse.ArgumentParser) -> None:
         "--dogstatsd-socket",
         **several,
         metavar="PATH",
-        help="and on a Unix socket; unixstream://PATH for a stream socket",
+        help="receive DogStatsD on a Unix socket; unixstream://PATH for a stream socket",
     )
     made.add_argument(
         "--dogstatsd-remote", action="store_true", help="accept DogStatsD from other machines; it has no authentication"

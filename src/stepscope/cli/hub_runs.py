@@ -24,7 +24,7 @@ _MOST_KEYS = 50
 
 
 @contextlib.contextmanager
-def asking(home: Path, text: str) -> Iterator[tuple[HubClient, str]]:
+def open_run(home: Path, text: str) -> Iterator[tuple[HubClient, str]]:
     """Open the hub of a home folder, or its engine when no hub runs, and find a run by id, name or `latest`."""
     only = None if address_of(home) is not None else _among_journals(home, text)
     with open_client(home, only=only) as client:

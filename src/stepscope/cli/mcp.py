@@ -46,13 +46,13 @@ def server(home: Path) -> Any:
     made = MCPServer("stepscope", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     questions = Questions(home)
     for name in ALL:
-        question = _plainly(getattr(questions, name), ToolError)
+        question = _as_tool(getattr(questions, name), ToolError)
         hints = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
         made.tool(name, annotations=hints, structured_output=False)(question)
     return made
 
 
-def _plainly(question: Callable[..., Any], refusal: type[Exception]) -> Callable[..., Any]:
+def _as_tool(question: Callable[..., Any], refusal: type[Exception]) -> Callable[..., Any]:
     """Wrap a question: answer with compact JSON, and report errors as text."""
 
     @functools.wraps(question)
@@ -115,7 +115,7 @@ class Questions:
         `start` and `end` bound x (steps, or seconds), to see a stretch in full. `by_rank` gives each rank its line,
         `rank` that of one; `attempt` is what one attempt logged, where later ones did the same steps again.
         """
-        which = {"from": start, "to": end, "by_rank": _truth(by_rank), "rank": rank, "attempts": attempt}
+        which = {"from": start, "to": end, "by_rank": _bool_text(by_rank), "rank": rank, "attempts": attempt}
         return self._of_run(run, "/api/runs/{run}/series", key=keys, points=points, x=x, **which)
 
     def step(self, step: int, run: str = "latest", attempt: int | None = None) -> Any:
@@ -141,7 +141,7 @@ class Questions:
         sort = "slowest" if slowest else "newest"
         with self._asking() as client:
             id = resolve_run(client, self._home, run)
-            given = {"name": name, "step": step, "rank": rank, "min_ms": min_ms, "error": _truth(error)}
+            given = {"name": name, "step": step, "rank": rank, "min_ms": min_ms, "error": _bool_text(error)}
             return client.get("/api/spans", run=id, sort=sort, limit=limit, **given)
 
     def trace(self, trace_id: str) -> Any:
@@ -208,11 +208,11 @@ class Questions:
         with self._asking() as client:
             return client.get(path, run=resolve_run(client, self._home, run), **given)
 
-    def _asking(self) -> "_Asking":
-        return _Asking(self._home, self._one_at_a_time)
+    def _asking(self) -> "_ClientOpener":
+        return _ClientOpener(self._home, self._one_at_a_time)
 
 
-class _Asking:
+class _ClientOpener:
     """Open the client for one question: an engine in this process cannot be opened twice."""
 
     def __init__(self, home: Path, lock: threading.Lock) -> None:
@@ -234,7 +234,7 @@ class _Asking:
             self._lock.release()
 
 
-def _truth(given: bool | None) -> str | None:
+def _bool_text(given: bool | None) -> str | None:
     """A boolean as the API spells it."""
     return None if given is None else str(given).lower()
 

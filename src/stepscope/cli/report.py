@@ -7,7 +7,7 @@ from typing import Any
 from stepscope import __version__
 from stepscope.cli.export import replacing
 from stepscope.cli.html.page import page
-from stepscope.cli.hub_runs import asking
+from stepscope.cli.hub_runs import open_run
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.hub.client import HubClient
 from stepscope.journal.key_summary import importance
@@ -23,7 +23,7 @@ LOGS = 200
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "report", "write one HTML file of a run, to mail", command)
+    made = add_command(commands, "report", "write a run as one HTML file", command)
     made.add_argument("run", metavar="RUN", help=RUN_HELP)
     made.add_argument("-o", "--output", required=True, metavar="FILE", help="the output file, such as run.html")
     made.add_argument("--points", type=integer(2), default=400, metavar="N", help="the most points per chart (400)")
@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Write the report."""
-    with asking(home_of(args), args.run) as (client, run):
+    with open_run(home_of(args), args.run) as (client, run):
         made = write(client, run, args.points).encode("utf-8", "replace")
     path = Path(args.output)
     with replacing(path) as out:

@@ -37,11 +37,11 @@ class Editor(Protocol):
 
 
 @contextlib.contextmanager
-def editing(home: Path, text: str) -> Iterator[Editor]:
+def open_editor(home: Path, text: str) -> Iterator[Editor]:
     """Find a run by id, name or `latest`; without a hub, also in the hub's store."""
     remote = open_http_client(home)
     if remote is not None:
-        yield _Asked(remote, resolve_run(remote, home, text))
+        yield _HubRun(remote, resolve_run(remote, home, text))
         return
     try:
         found = find_run(home, text)
@@ -49,12 +49,12 @@ def editing(home: Path, text: str) -> Iterator[Editor]:
         if not (home / "hub" / "store").is_dir():
             raise
         with open_client(home) as client:
-            yield _Asked(client, resolve_run(client, home, text))
+            yield _HubRun(client, resolve_run(client, home, text))
         return
-    yield _OnDisk(home, found)
+    yield _LocalRun(home, found)
 
 
-class _Asked:
+class _HubRun:
     """A run of a hub, or of its engine in this process."""
 
     def __init__(self, client: HubClient, run: str) -> None:
@@ -74,7 +74,7 @@ class _Asked:
         return found
 
 
-class _OnDisk:
+class _LocalRun:
     """A run of a home that no hub has open."""
 
     def __init__(self, home: Path, run: str) -> None:

@@ -29,7 +29,7 @@ _TELL_SECONDS = 1.0
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "ship", "deliver what is still undelivered, and report the outcome", command)
-    made.add_argument("--sink", action="append", metavar="SINK", help="deliver all runs here: a name, or JSON")
+    made.add_argument("--sink", action="append", metavar="SINK", help="deliver to this sink: its name, or JSON")
     made.add_argument("--timeout", type=float, metavar="SECONDS", help="stop after this many seconds")
     made.add_argument("--background", action="store_true", help=argparse.SUPPRESS)
 

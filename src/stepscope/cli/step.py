@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.hub_runs import asking
+from stepscope.cli.hub_runs import open_run
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.model import formatting
@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Print the step."""
-    with asking(home_of(args), args.run) as (client, run):
+    with open_run(home_of(args), args.run) as (client, run):
         chosen = {} if args.attempt is None else {"attempt": args.attempt}
         view = client.get("/api/runs/{run}/steps/{step}", run=run, step=args.step, **chosen)
         found = client.get("/api/runs/{run}/findings", run=run)["findings"]

@@ -34,22 +34,22 @@ class Exchange:
         slot = self._slots[self._turn % 2]
         self._turn += 1
         slot[self._rank] = gradient
-        self._meet()
+        self._barrier()
         return np.asarray(slot).mean(0)
 
-    def _meet(self) -> None:
+    def _barrier(self) -> None:
         """Wait until all ranks are here."""
         if self._rank == 0:
             for rank, peer in enumerate(self._peers, start=1):
-                _hear(peer, rank)
+                _receive_signal(peer, rank)
             for rank, peer in enumerate(self._peers, start=1):
-                _tell(peer, rank)
+                _send_signal(peer, rank)
         else:
-            _tell(self._peers[0], 0)
-            _hear(self._peers[0], 0)
+            _send_signal(self._peers[0], 0)
+            _receive_signal(self._peers[0], 0)
 
 
-def _hear(peer: socket.socket, rank: int) -> None:
+def _receive_signal(peer: socket.socket, rank: int) -> None:
     try:
         received = peer.recv(1)
     except OSError as error:
@@ -58,7 +58,7 @@ def _hear(peer: socket.socket, rank: int) -> None:
         raise PeerLost(f"rank {rank} is gone")
 
 
-def _tell(peer: socket.socket, rank: int) -> None:
+def _send_signal(peer: socket.socket, rank: int) -> None:
     try:
         peer.sendall(b"!")
     except OSError as error:

@@ -59,7 +59,7 @@ class Training:
             with self._run.step(step):
                 loss = self._step(step)
                 if self._job.rank == 0:
-                    self._tend(step)
+                    self._validate_and_save(step)
             if self._job.rank == 0:
                 say(step + 1, loss)
 
@@ -143,7 +143,7 @@ class Training:
         if seconds > 0.3:
             self._run.alert("slow step", "WARN", f"{seconds:.2f} s", seconds=seconds)
 
-    def _tend(self, step: int) -> None:
+    def _validate_and_save(self, step: int) -> None:
         """Validate and save now and then."""
         if step % self._plan.validate_every == self._plan.validate_every - 1:
             with self._run.span("train.evaluate", **OVERHEAD):

@@ -76,19 +76,18 @@ class Kind:
         weight: float = 1.0,
     ) -> Finding:
         """Return a finding about a series that began at a step, based on its newest value."""
-        return Finding(
-            self.name,
-            severity or self.severity,
+        return self.finding(
             text,
+            series.time,
             step=begun,
             last=series.step,
             ranks=(series.rank,),
             key=series.key,
             value=series.value if value is None else value,
             expected=expected,
-            cause=cause or self.cause,
-            advice=advice or self.advice,
-            time=series.time,
+            severity=severity,
+            cause=cause,
+            advice=advice,
             attempt=attempt,
             weight=weight,
         )

@@ -21,10 +21,10 @@ class Series:
     """One metric on one rank. Holds finite values; others are counted."""
 
     __slots__ = (
-        "_course", "_medians", "_noise", "_open", "_open_count", "_open_first", "_since", "bad", "before", "block_size",
-        "count", "distinct", "first_step", "first_time", "first_value", "firsts", "highest", "key", "lasts", "lowest",
-        "middles", "positive", "rank", "role", "same", "same_since", "scaled", "spacing", "step", "steps", "time",
-        "value", "values",
+        "_block_medians", "_medians", "_noise", "_open", "_open_count", "_open_first", "_since", "bad", "before",
+        "block_size", "count", "distinct", "first_step", "first_time", "first_value", "firsts", "highest", "key",
+        "lasts", "lowest", "middles", "positive", "rank", "role", "same", "same_since", "scaled", "spacing", "step",
+        "steps", "time", "value", "values",
     )  # fmt: skip
 
     def __init__(self, key: str, rank: int, role: Role) -> None:
@@ -57,7 +57,7 @@ class Series:
         self._open_first = self._open_count = 0
         self._medians = 0.0
         self._since = 0
-        self._course: list[float] | None = None
+        self._block_medians: list[float] | None = None
         self._noise: float | None = None
 
     def add(self, step: int, time: int, value: float) -> bool:
@@ -79,7 +79,7 @@ class Series:
             self.lowest = value
             if value <= 0 and self.positive:
                 self.positive = False
-                self.scaled, self._course, self._noise = self.middles, None, None
+                self.scaled, self._block_medians, self._noise = self.middles, None, None
         if value > self.highest:
             self.highest = value
         opened = self._open
@@ -93,20 +93,20 @@ class Series:
     def restart(self) -> None:
         """Start a new attempt, whose trend is evaluated separately."""
         self._since = self.count
-        self._course = self._noise = None
+        self._block_medians = self._noise = None
 
-    def course(self) -> list[float]:
+    def block_medians(self) -> list[float]:
         """Return the scaled medians of the blocks since the newest attempt began."""
         if not self._since:
             return self.scaled
-        if self._course is None:
-            self._course = self.scaled[-(-self._since // self.block_size) :]
-        return self._course
+        if self._block_medians is None:
+            self._block_medians = self.scaled[-(-self._since // self.block_size) :]
+        return self._block_medians
 
     def noise(self) -> float:
         """Return the jitter of the block medians, with a lower bound for implausibly smooth series."""
         if self._noise is None:
-            self._noise = max(jitter(self.course()), 0.003 if self.positive else 1e-9)
+            self._noise = max(jitter(self.block_medians()), 0.003 if self.positive else 1e-9)
         return self._noise
 
     def on_scale(self, values: Sequence[float]) -> list[float]:
@@ -136,7 +136,7 @@ class Series:
         self.middles.append(middle)
         if self.positive:
             self.scaled.append(math.log(middle))
-        self._course = self._noise = None
+        self._block_medians = self._noise = None
         if len(self.middles) >= MOST_BLOCKS:
             self._merge()
         return True

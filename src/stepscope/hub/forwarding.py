@@ -155,9 +155,9 @@ class Forwarded:
 
     def admit(self, headers: Mapping[str, str]) -> None:
         """Check the secret that this hub gave to the others through the store; Refused without it."""
-        me = self._store.ownership.me if self._store.ownership is not None else None
+        member = self._store.ownership.member if self._store.ownership is not None else None
         shown = headers.get("authorization", "").removeprefix("Bearer ")
-        if me is None or not hmac.compare_digest(shown.encode(), me.secret.encode()):
+        if member is None or not hmac.compare_digest(shown.encode(), member.secret.encode()):
             raise Refused(Refusal(HTTPStatus.UNAUTHORIZED, "hubs of the same store only"))
 
     def take(self, data: bytes) -> "Future[None]":

@@ -99,7 +99,7 @@ class Peers:
             finding_listener(found.findings)
 
     def _others(self) -> list[Member]:
-        return [each for each in self._ownership.living() if each.hub != self._ownership.me.hub and each.address]
+        return [each for each in self._ownership.living() if each.hub != self._ownership.member.hub and each.address]
 
     def _loop(self) -> None:
         while not self._halt.is_set():

@@ -149,7 +149,7 @@ class Hub:
         self.ending: list[Callable[[], object]] = [router.close]
         """Called once before the store closes; its readers have finished when these return."""
         self.intake.written = self.pump.wake
-        self._numbers = SequenceNumbers(_shifted_clock(store.ownership.me.hub) if store.ownership else time.time_ns)
+        self._numbers = SequenceNumbers(_shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
         self._owners = RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()))
         self._began = time.monotonic()
         self._size: tuple[float, int] = (0.0, 0)

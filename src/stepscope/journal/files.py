@@ -15,14 +15,15 @@ PROBE_SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, fsync: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, fsync: bool = False, mode: int = 0o600, fresh: Path | None = None) -> Iterator[BinaryIO]:
     """Yield a file that replaces `path` when the block ends; if the block raises, the old file stays.
 
-    Readers see the old or the new content, never a part; with `fsync` also after a power failure.
+    Readers see the old or the new content, never a part; with `fsync` also after a power failure. `fresh` is the name
+    until then; without it there is one for each thread.
     """
-    fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    fresh = fresh or path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        with open(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, mode), "w+b") as file:
             yield file
             if fsync:
                 file.flush()

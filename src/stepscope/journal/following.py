@@ -193,7 +193,7 @@ class Following:
         """Return the next batches of the writers that are due, about `limit` bytes at most; none when none has any."""
         now = self._clock()
         if now < self._now:  # the clock was set back
-            self.hurry()
+            self.check_all()
         self._now = now
         batches: list[Batch] = []
         room = limit
@@ -251,7 +251,7 @@ class Following:
         """The same for the writers already known."""
         return sum(bytes_behind(folder.path, self._cursors.get(key)) for key, folder in list(self._writers.items()))
 
-    def hurry(self) -> None:
+    def check_all(self) -> None:
         """Check every folder at the next `read`, however long it was silent."""
         for folder in (self._root, *self._runs.values(), *self._writers.values()):
             folder.mtime = -1

@@ -361,9 +361,9 @@ class RunSummary:
 
 def newest_attempt(writers: Iterable[WriterSummary]) -> list[WriterSummary]:
     """The main writers of the newest attempt; where only forked ones are left, those."""
-    everyone = list(writers)
-    newest = max((each.writer.attempt for each in everyone), default=0)
-    present = [each for each in everyone if each.writer.attempt == newest]
+    all_writers = list(writers)
+    newest = max((each.writer.attempt for each in all_writers), default=0)
+    present = [each for each in all_writers if each.writer.attempt == newest]
     return [each for each in present if each.writer.main] or present
 
 

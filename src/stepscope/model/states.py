@@ -90,9 +90,9 @@ def run_state(writers: Iterable[WriterFacts], now: float) -> State | None:
 
     A restart is a newer attempt, so a run that comes back is running again whatever its last attempt reported.
     """
-    everyone = list(writers)
-    newest = max((facts.attempt for facts in everyone), default=0)
-    present = [facts for facts in everyone if facts.attempt == newest]
+    all_writers = list(writers)
+    newest = max((facts.attempt for facts in all_writers), default=0)
+    present = [facts for facts in all_writers if facts.attempt == newest]
     deciding = [facts for facts in present if facts.main] or present
     found = {writer_state(facts, now) for facts in deciding}
     state = next((state for state in _ORDER if state in found), None)

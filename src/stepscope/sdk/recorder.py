@@ -64,7 +64,7 @@ class Recorder:
         self._step = FIRST_LOOK
         self._size = self._seen = 0
         """The bytes of the first `_seen` records."""
-        self._next = self._barren = 0
+        self._next = self._unthinned = 0
         """Where thinning continues, and how many records it has passed since it last dropped one."""
         self._turns: quota.Turns = {}
         self._version = 0
@@ -180,7 +180,7 @@ class Recorder:
         If the whole older half could not be thinned, because it is all events and alerts, the newer half is next.
         """
         first = self._in_flight
-        end = len(self.buffer) if self._barren >= self._half() else first + self._half()
+        end = len(self.buffer) if self._unthinned >= self._half() else first + self._half()
         start = self._next if first <= self._next <= end - CHUNK // 4 else first
         older = self.buffer[start : min(end, start + CHUNK)]
         while len(older) > 1 and weight(older) > most_bytes:
@@ -196,12 +196,12 @@ class Recorder:
         size = weight(older)
         half = self._half()
         if size - weight(kept) < size // 16:
-            self._barren += len(older)
+            self._unthinned += len(older)
             # Events and alerts alone fill the quota: it holds even against them.
-            if self._barren >= len(self.buffer) - self._in_flight:
+            if self._unthinned >= len(self.buffer) - self._in_flight:
                 kept, dropped = [], Counter(KINDS[quota.kind_of(packed)] for packed in older)
         else:
-            self._barren = 0 if start < self._in_flight + half else half
+            self._unthinned = 0 if start < self._in_flight + half else half
         self.buffer[start : start + len(older)] = kept
         self._version += 1
         self._size -= size - weight(kept)

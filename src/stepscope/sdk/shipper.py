@@ -203,7 +203,8 @@ class _Threads:
             worker.look_again()
         until = max(deadline, patient_until, time.monotonic() + LEAVE_SECONDS)
         while (now := time.monotonic()) < until and any(
-            not worker.drained and (now < patient_until or worker.pump.is_promising(until)) for worker in self._workers
+            not worker.drained and (now < patient_until or worker.pump.may_accept_before(until))
+            for worker in self._workers
         ):
             time.sleep(0.005)
         drained = all(worker.drained for worker in self._workers if worker.chosen.config.remote)

@@ -31,7 +31,7 @@ class Shipping:
         """The runs that request a sink, by its id, and since when."""
         self._shipper_journal = ShipperJournal(home, host) if host is not None else None
         self._counted_at = 0.0
-        self._unsaid = True
+        self._unreported = True
         """Whether the counters may have changed since they were last recorded."""
 
     def refresh(self) -> None:
@@ -74,9 +74,9 @@ class Shipping:
 
         Only records of trainers cause another record: the counters are themselves delivered, and counted.
         """
-        if self._shipper_journal is None or not self._unsaid:
+        if self._shipper_journal is None or not self._unreported:
             return False
-        self._unsaid = False
+        self._unreported = False
         self._counted_at = time.monotonic()
         counts = {name: dict(worker.pump.counts) for name, worker in self.workers.items()}
         if any(counts.values()):
@@ -85,10 +85,10 @@ class Shipping:
 
     def note_awaited(self) -> None:
         """Note that a trainer is writing, so that the counters are recorded periodically."""
-        self._unsaid = True
+        self._unreported = True
         if time.monotonic() - self._counted_at >= COUNT_SECONDS:
             self.tell_counters()
-            self._unsaid = True
+            self._unreported = True
 
     def stop(self, seconds: float) -> None:
         """Stop all workers after the writes in progress."""

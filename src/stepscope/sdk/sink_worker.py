@@ -245,7 +245,7 @@ class SinkWorker:
         self.drained = False
         self._report_path = sink_requests.folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0
-        self._hurry = False
+        self._check_all = False
         self._stopping = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._loop, name=f"stepscope-{chosen.name}", daemon=True)
@@ -254,7 +254,7 @@ class SinkWorker:
     def look_again(self) -> None:
         """Check every journal at once; `drained` is false until that is done."""
         self.drained = False
-        self._hurry = True
+        self._check_all = True
         self._wake.set()
 
     def stop(self, timeout: float) -> bool:
@@ -277,15 +277,15 @@ class SinkWorker:
         if self._kept_in is not None:
             sink_requests.keep_sink(self._kept_in, self.chosen)
         while not self._stopping:
-            if self._hurry:
-                self._hurry = False
-                self.following.hurry()
+            if self._check_all:
+                self._check_all = False
+                self.following.check_all()
                 if not self.pump.is_stuck:
                     self.pump.wake()
             progress = self.pump.step()
             if self._watch is not None:
                 self._watch.look(self.pump)
-            self.drained = self.pump.at_end and not self._hurry
+            self.drained = self.pump.at_end and not self._check_all
             self._tell()
             if progress.wait:
                 self._wake.wait(progress.wait)

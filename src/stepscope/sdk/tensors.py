@@ -59,7 +59,7 @@ def fetch(tensors: list[Any], after: set[Any]) -> tuple[Any, Any]:
     capturing a graph.
     """
     torch: Any = sys.modules["torch"]
-    _relax()
+    _relax_capture_mode()
     side = _side_stream(torch, tensors[0].device)
     for event in after:
         side.wait_event(event)
@@ -78,7 +78,7 @@ def _side_stream(torch: Any, device: Any) -> Any:
     return _streams[device.index]
 
 
-def _relax() -> None:
+def _relax_capture_mode() -> None:
     """Set this thread's capture mode to relaxed, so that its calls do not affect a graph captured by another thread.
 
     Otherwise querying or allocating for a copy would abort that capture with an error.

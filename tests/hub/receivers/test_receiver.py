@@ -3,9 +3,8 @@
 import asyncio
 import base64
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs
 
 import httpx
@@ -27,6 +26,7 @@ from stepscope.hub.service import Hub, HubOptions
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
+from tests.installed import install_package
 
 PLACE = "tests.hub.receivers.test_receiver:Foreign"
 
@@ -106,7 +106,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 @pytest.fixture
 def send(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Send a request to the hub's application, which has one receiver more."""
-    monkeypatch.setitem(receivers.BUILT_IN, "foreign", PLACE)
+    monkeypatch.setitem(cast(dict[str, str], receivers.RECEIVERS.built_in), "foreign", PLACE)
     app = build_app(hub)
 
     def exchange(method: str, path: str, **options: Any) -> Any:
@@ -167,12 +167,15 @@ def test_the_most_specific_path_wins(send: Callable[..., Any]) -> None:
     assert send("PUT", "/foreign/through/one/two").json() == {"bytes": 0}
 
 
-def test_receivers_are_found_by_entry_point(hub: Hub) -> None:
+def test_receivers_are_found_by_entry_point(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line in a package's metadata adds a receiver; one that cannot be imported is named."""
-    found = open_receivers(hub, [EntryPoint("foreign", PLACE, receivers.GROUP)])
-    assert [each.name for each in found] == [*receivers.BUILT_IN, "foreign"]
-    with pytest.raises(ConfigError, match="'gone'"):
-        open_receivers(hub, [EntryPoint("gone", "nowhere:Gone", receivers.GROUP)])
+    (working := tmp_path / "working").mkdir()
+    install_package(working, monkeypatch, "stepscope.receivers", {"foreign": PLACE})
+    assert [each.name for each in open_receivers(hub)] == sorted([*receivers.RECEIVERS.built_in, "foreign"])
+    (broken := tmp_path / "broken").mkdir()
+    install_package(broken, monkeypatch, "stepscope.receivers", {"gone": "nowhere:Gone"})
+    with pytest.raises(ConfigError, match="'gone' is registered as nowhere:Gone and cannot be loaded"):
+        open_receivers(hub)
 
 
 def test_two_receivers_cannot_claim_one_path(hub: Hub) -> None:
@@ -182,4 +185,4 @@ def test_two_receivers_cannot_claim_one_path(hub: Hub) -> None:
         raise AssertionError
 
     with pytest.raises(ConfigError, match="two receivers claim "):
-        AccessRules([*open_receivers(hub, ()), *open_receivers(hub, ())], hub.limits, default)
+        AccessRules([*open_receivers(hub), *open_receivers(hub)], hub.limits, default)

@@ -31,10 +31,10 @@ class Accuracy:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_blocks", "_floor", "_low", "_run", "_said", "_series")
+    __slots__ = ("_blocks", "_floor", "_low", "_reported", "_run", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
+        self._series, self._run, self._reported = series, run, False
         self._low = self._blocks = 0
         self._floor = 0.0
 
@@ -49,7 +49,7 @@ class Accuracy:
             return None
         self._low += 1
         row = ROW if series.role.held_out or series.spacing > 5 else 3 * ROW
-        if self._low < row or self._said or series.count < 10 + row:
+        if self._low < row or self._reported or series.count < 10 + row:
             return None
         if self._low > FORGET:
             self._low = 0
@@ -63,7 +63,7 @@ class Accuracy:
         least = min(level - noise * SIGMAS / 2, level - LOST, min(before[-8:]) - 2 * noise)
         if max(after) > least or self._run.raised(steps[-row - 3], series.step):
             return None
-        self._said = True
+        self._reported = True
         low = median(after)
         text = f"{series.key} dropped from {number(level)} to {number(low)} at step {steps[-row]}"
         band = (level - SIGMAS * noise, level + SIGMAS * noise)

@@ -28,7 +28,7 @@ class CheckpointGrowth:
 
     def __init__(self, run: RunState) -> None:
         self._saves: dict[tuple[str, int], list[tuple[int, float]]] = {}
-        self._said: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
 
     def span(self, rank: int, span: Span) -> Found:
         """Compare a checkpoint span with the first ones."""
@@ -39,12 +39,12 @@ class CheckpointGrowth:
         saves.append((span.step, span.duration / 1e9))
         del saves[:-REMEMBERED]
         took = [each for _, each in saves]
-        if len(took) < LEAST or place in self._said:
+        if len(took) < LEAST or place in self._reported:
             return ()
         rising = sum(b > a for a, b in pairwise(took)) / (len(took) - 1)
         if took[-1] < 1.8 * took[0] or rising < 0.8 or median(took[-2:]) < 1.4 * median(took[:3]):
             return ()
-        self._said.add(place)
+        self._reported.add(place)
         first = saves[0][0]
         text = (
             f"{span.name} takes longer each time: {seconds(took[0])} at step {first}, {seconds(took[-1])} at "

@@ -33,22 +33,22 @@ class ClipFraction:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_high", "_low", "_said", "_series")
+    __slots__ = ("_high", "_low", "_reported", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series = series
         self._high = self._low = 0
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def take(self) -> Finding | None:
         """Look for a run of very high or zero values."""
         value = self._series.value
         if value > 0.8 * HIGH:
             self._low, self._high = 0, self._high + 1
-            return self._saturated() if self._high >= ROW and "high" not in self._said else None
+            return self._saturated() if self._high >= ROW and "high" not in self._reported else None
         if value < NONE:
             self._high, self._low = 0, self._low + 1
-            return self._zero() if self._low >= ROW and "zero" not in self._said else None
+            return self._zero() if self._low >= ROW and "zero" not in self._reported else None
         self._high = self._low = 0
         return None
 
@@ -57,7 +57,7 @@ class ClipFraction:
         level = median(list(series.values)[-ROW:])
         if level <= HIGH:
             return None
-        self._said.add("high")
+        self._reported.add("high")
         begun = series.steps[-ROW]
         text = f"{series.key} has been around {number(level)} since step {begun}: most updates are clipped"
         return SATURATED.about(series, begun, text, GOOD)
@@ -72,5 +72,5 @@ class ClipFraction:
             begun, since = series.first_step, "from the start"
         else:
             return None
-        self._said.add("zero")
+        self._reported.add("zero")
         return ZERO.about(series, begun, f"{series.key} has been 0 {since}: the policy hardly changes", GOOD)

@@ -20,7 +20,7 @@ class Clocks:
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._away: dict[int, deque[float]] = {}
-        self._said: set[int] = set()
+        self._reported: set[int] = set()
         self.skews: dict[int, float] = {}
         """By how many seconds clocks are ahead, where they are."""
 
@@ -35,12 +35,12 @@ class Clocks:
                 away = self._away[rank] = deque(maxlen=STEPS)
             mine = (times.began - middle) / 1e9
             away.append(mine)
-            if -least < mine < least or rank in self._said or len(away) < STEPS:
+            if -least < mine < least or rank in self._reported or len(away) < STEPS:
                 continue
             skew = sorted(away)[STEPS // 2]
             if abs(skew) < least or spread(away) > 0.1 * abs(skew):
                 continue
-            self._said.add(rank)
+            self._reported.add(rank)
             self.skews[rank] = skew
             text = f"the clock of rank {rank} is {seconds(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the others"
             made = SKEW.finding(

@@ -28,10 +28,10 @@ class Creep:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_kind", "_run", "_said", "_series", "_sign", "_times")
+    __slots__ = ("_kind", "_reported", "_run", "_series", "_sign", "_times")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
+        self._series, self._run, self._reported = series, run, False
         self._kind = _BY_ROLE[series.role.name]
         self._sign = -1.0 if self._kind is DISK else 1.0
         self._times = [(series.first_step, series.first_time)]
@@ -43,7 +43,7 @@ class Creep:
         self._times.append((series.step, series.time))
         del self._times[1:-64]
         count = len(series.middles)
-        if self._said or count < LEAST_BLOCKS:
+        if self._reported or count < LEAST_BLOCKS:
             return None
         first, last = series.middles[count // 4], series.middles[-1]
         grown = sign * (last - first)
@@ -56,7 +56,7 @@ class Creep:
         recent = part[-1] - part[-max(len(part) // 4, 2)]
         if trend(part) < STEADY or grown < 8 * max(jitter(part), 1e-12) or not even or recent < 0.1 * grown:
             return None
-        self._said = True
+        self._reported = True
         return self._finding(first, grown)
 
     def _finding(self, level: float, grown: float) -> Finding:

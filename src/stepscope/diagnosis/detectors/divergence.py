@@ -25,7 +25,7 @@ STEADY = 0.7
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Evaluate the trend since the minimum."""
-    middles = series.course()
+    middles = series.block_medians()
     if len(middles) < LEAST_BLOCKS or run.reinforcement:
         return None
     lowest = min(middles)

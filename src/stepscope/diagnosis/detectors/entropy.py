@@ -30,10 +30,10 @@ class Entropy:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_early", "_low", "_said", "_series")
+    __slots__ = ("_early", "_low", "_reported", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._said = series, False
+        self._series, self._reported = series, False
         self._early = 0.0
         """The median of the first values; 0 while it is not known."""
         self._low = 0
@@ -48,13 +48,13 @@ class Entropy:
             self._low = 0
             return None
         self._low += 1
-        if self._low < ROW or self._said or series.count < LEAST or series.lowest < -1e-3:
+        if self._low < ROW or self._reported or series.count < LEAST or series.lowest < -1e-3:
             return None
         values, steps = list(series.values), list(series.steps)
         high = [at for at, value in enumerate(values) if value > 0.5 * self._early]
         if not high or len(values) - ROW - high[-1] > max(0.25 * series.count, 12):
             return None
-        self._said = True
+        self._reported = True
         begun, early = steps[high[-1]], self._early
         text = (
             f"{series.key} collapsed from {number(early)} to {number(series.value)} since step {begun}: "

@@ -31,10 +31,10 @@ class ExplodingGradients:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_blocks", "_limit", "_row", "_said", "_series")
+    __slots__ = ("_blocks", "_limit", "_reported", "_row", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._said = series, False
+        self._series, self._reported = series, False
         self._row = self._blocks = 0
         self._limit = math.inf
 
@@ -48,7 +48,7 @@ class ExplodingGradients:
             self._row = 0
             return None
         self._row += 1
-        if self._row < ROW or self._said:
+        if self._row < ROW or self._reported:
             return None
         before, limit = list(series.values)[:-ROW], self._limit
         if not before or sum(value > limit for value in before) > 0.1 * len(before) + ROW:
@@ -57,7 +57,7 @@ class ExplodingGradients:
         earlier = [middle for middle, last in zip(series.middles, series.lasts, strict=True) if last < begun]
         if earlier and series.value < HIGHER * max(earlier):
             return None
-        self._said = True
+        self._reported = True
         rose = f"{series.key} rose to {number(series.value)}, usually {number(usual)}, since step {begun}"
         weight = math.log(max(series.value / usual, 1.0))
         return EXPLODING.about(series, begun, f"{rose}: gradients explode", (usual / 10, usual * 10), weight=weight)

@@ -30,13 +30,13 @@ class Kl:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_learnt", "_limit", "_middle", "_row", "_run", "_said_at", "_series", "_usual", "_wide")
+    __slots__ = ("_learnt", "_limit", "_middle", "_reported_at", "_row", "_run", "_series", "_usual", "_wide")
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series, self._run = series, run
         self._row: list[tuple[int, float]] = []
         self._usual: list[float] = []
-        self._said_at = -(10**18)
+        self._reported_at = -(10**18)
         self._learnt = RENEW
         self._limit = self._middle = self._wide = 0.0
 
@@ -75,9 +75,9 @@ class Kl:
         if len(self._row) > 12:
             self._usual.extend(each for _, each in self._row)
             self._row, self._learnt = [], RENEW
-        if not (extreme or len(self._row) == 3) or series.step - self._said_at < 50 * series.spacing:
+        if not (extreme or len(self._row) == 3) or series.step - self._reported_at < 50 * series.spacing:
             return None
-        self._said_at = series.step
+        self._reported_at = series.step
         text = f"{series.key} rose to {number(value)} at step {begun}, usually {number(self._middle)}"
         severity: Literal["WARN", "ERROR"] = "ERROR" if abs(value) > CRITICAL else "WARN"
         return BLOWUP.about(series, begun, text, (self._middle - SIGMAS * self._wide, limit), severity=severity)

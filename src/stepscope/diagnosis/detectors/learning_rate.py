@@ -40,11 +40,11 @@ class LearningRate:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_highest", "_run", "_said", "_series", "_zero_since")
+    __slots__ = ("_highest", "_reported", "_run", "_series", "_zero_since")
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series, self._run = series, run
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._highest = 0.0
         """The highest rate before the one that is judged."""
         self._zero_since: int | None = None
@@ -64,9 +64,9 @@ class LearningRate:
             self._highest = value
         elif series.same >= FLAT_VALUES and not series.same % FLAT_VALUES:
             found = self._flat()
-        if found is None or found.kind in self._said:
+        if found is None or found.kind in self._reported:
             return None
-        self._said.add(found.kind)
+        self._reported.add(found.kind)
         return found
 
     def _zero(self) -> Finding | None:
@@ -74,9 +74,9 @@ class LearningRate:
         if series.before > 0:
             gradual = series.before < 0.02 * series.highest
             self._zero_since = None if gradual else series.step
-        if self._zero_since is None or series.same < ZERO_VALUES or "lr_zero" in self._said or series.highest <= 0:
+        if self._zero_since is None or series.same < ZERO_VALUES or "lr_zero" in self._reported or series.highest <= 0:
             return None
-        self._said.add("lr_zero")
+        self._reported.add("lr_zero")
         usual = next((value for value in reversed(series.values) if value > 0), series.highest)
         text = f"{series.key} became 0 at step {self._zero_since}: the model no longer learns"
         return ZERO.about(series, self._zero_since, text, (usual / 2, usual))

@@ -25,7 +25,7 @@ AFTER_PART = 7
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last blocks with those before."""
-    middles = series.course()
+    middles = series.block_medians()
     count = len(middles)
     width = max(AFTER, count // AFTER_PART)
     if count < max(LEAST_BLOCKS, width + 6) or run.reinforcement:

@@ -40,7 +40,7 @@ class Logs:
         self._run = run
         self._seen: Counter[str] = Counter()
         self._recent: dict[str, deque[int]] = {}
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def log(self, rank: int, log: Log, step: int | None) -> Found:
         """Evaluate a log record by its pattern, the message without numbers."""
@@ -67,9 +67,9 @@ class Logs:
 
     def _first(self, what: str) -> bool:
         """Return whether this is reported for the first time and the limit of reports is not reached."""
-        if what in self._said or len(self._said) >= 4 * MOST_PATTERNS:
+        if what in self._reported or len(self._reported) >= 4 * MOST_PATTERNS:
             return False
-        self._said.add(what)
+        self._reported.add(what)
         return True
 
     def _unusual(self, pattern: str, time: int) -> bool:

@@ -31,15 +31,15 @@ class LossScale:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_said", "_series")
+    __slots__ = ("_reported", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._said = series, False
+        self._series, self._reported = series, False
 
     def take(self) -> Finding | None:
         """Compare a fallen scale with the highest so far."""
         series = self._series
-        if series.value > LOW or not series.value < series.before or self._said or series.count < 10:
+        if series.value > LOW or not series.value < series.before or self._reported or series.count < 10:
             return None
         fell = math.log2(max(series.highest, 1e-30) / max(series.value, 1e-30))
         recent = list(series.values)[-64:]
@@ -47,7 +47,7 @@ class LossScale:
         raises = sum(b > a for a, b in itertools.pairwise(recent))
         if fell < HALVINGS or halvings < RECENT_HALVINGS or raises:
             return None
-        self._said = True
+        self._reported = True
         begun = _fall_began(series)
         text = (
             f"{series.key} fell from {number(max(recent))} to {number(series.value)} since step {begun}: "

@@ -27,7 +27,7 @@ class LostRecords:
     KINDS: ClassVar[tuple[Kind, ...]] = (LOST,)
 
     def __init__(self, run: RunState) -> None:
-        self._said: set[tuple[int, str]] = set()
+        self._reported: set[tuple[int, str]] = set()
 
     def watches(self, key: str) -> bool:
         """Return whether a key is one of those counters."""
@@ -36,9 +36,9 @@ class LostRecords:
     def take(self, rank: int, key: str, step: int | None, time: int, value: float) -> Finding | None:
         """Evaluate a counter."""
         _, outcome, *reason = key.split("/")
-        if value <= 0 or (rank, outcome) in self._said:
+        if value <= 0 or (rank, outcome) in self._reported:
             return None
-        self._said.add((rank, outcome))
+        self._reported.add((rank, outcome))
         cause, advice = _REJECTED if outcome == "rejected" else _REASONS.get("/".join(reason), ("", ""))
         return LOST.finding(
             f"{value:.0f} record{'s' * (value != 1)} {'were' if value != 1 else 'was'} {outcome} on rank {rank} "

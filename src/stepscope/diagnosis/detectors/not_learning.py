@@ -26,7 +26,7 @@ LEAST_BLOCKS = 12
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Check whether the loss has been flat at the logarithm of a number of classes."""
-    middles = series.course()
+    middles = series.block_medians()
     if series.count < STUCK_STEPS or not series.positive or len(middles) < LEAST_BLOCKS:
         return None
     if abs(middles[-1] - middles[0]) > FLAT or max(middles) - min(middles) > FLAT or run.reinforcement:

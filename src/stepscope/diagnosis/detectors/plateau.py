@@ -21,7 +21,7 @@ EVERY = 8
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Test every block as the point at which the fall may have stopped."""
-    middles = series.course()
+    middles = series.block_medians()
     if len(middles) % EVERY or len(middles) < LEAST_BLOCKS or series.count < LEAST_VALUES:
         return None
     noise, tail = series.noise(), middles[-max(10, len(middles) // 3) :]

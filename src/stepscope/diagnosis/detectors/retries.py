@@ -24,10 +24,10 @@ class Retries:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_falls", "_last", "_rates", "_said", "_series")
+    __slots__ = ("_falls", "_last", "_rates", "_reported", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._said = series, False
+        self._series, self._reported = series, False
         self._last = 0.0
         self._falls = False
         self._rates: list[tuple[int, float]] = []
@@ -44,14 +44,14 @@ class Retries:
         self._last = middle
         self._rates.append((begun, rate))
         del self._rates[:-64]
-        if self._said or len(self._rates) < LEAST_BLOCKS + BLOCKS:
+        if self._reported or len(self._rates) < LEAST_BLOCKS + BLOCKS:
             return None
         before = [each for _, each in self._rates[1:-BLOCKS]]
         newest = [each for _, each in self._rates[-BLOCKS:]]
         high = max(LEAST, TIMES * median(before), 2 * max(before))
         if min(newest) < high:
             return None
-        self._said = True
+        self._reported = True
         begun = self._rates[-BLOCKS][0]
         text = f"{series.key}: {number(min(newest))} per report since step {begun}, usually {number(median(before))}"
         return RETRIES.about(series, begun, text, (0.0, high), value=newest[-1], weight=2.0)

@@ -28,15 +28,15 @@ class RewardHacking:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_run", "_said", "_series")
+    __slots__ = ("_reported", "_run", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
+        self._series, self._run, self._reported = series, run, False
 
     def take(self) -> Finding | None:
         """Check whether all three rise."""
         series, run = self._series, self._run
-        if self._said or len(series.middles) < LEAST_BLOCKS:
+        if self._reported or len(series.middles) < LEAST_BLOCKS:
             return None
         lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
         kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]
@@ -45,7 +45,7 @@ class RewardHacking:
         longer, farther = _growth(lengths[0]), _growth(kls[0])
         if longer is None or farther is None or longer[0] < LONGER or farther[0] < FARTHER:
             return None
-        self._said = True
+        self._reported = True
         begun = min(longer[1], farther[1])
         text = (
             f"{series.key} has been rising since step {begun} together with {lengths[0].key} "

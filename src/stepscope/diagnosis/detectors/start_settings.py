@@ -44,7 +44,7 @@ class StartSettings:
 
     def __init__(self, run: RunState) -> None:
         self._run = run
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._known: dict[int, dict[str, Any]] = {}
         self._later: dict[str, dict[int, deque[Any]]] = {}
         """By setting and rank: changes that are not compared yet, for ranks change a setting one after the other."""
@@ -76,9 +76,9 @@ class StartSettings:
         """Name the ranks on which a setting is not what it is on most."""
         usual, often = Counter(values.values()).most_common(1)[0]
         odd = tuple(sorted(rank for rank, value in values.items() if value != usual))
-        if not odd or name in self._said or name.rsplit(".", 1)[-1].lower() in VARY:
+        if not odd or name in self._reported or name.rsplit(".", 1)[-1].lower() in VARY:
             return
-        self._said.add(name)
+        self._reported.add(name)
         kind = CODE if any(word in name for word in ("commit", "version", "git", "code")) else CONFIG
         yield kind.finding(
             f"{name} is {values[odd[0]]}{on_ranks(odd, self._run.world)} and {usual} elsewhere",

@@ -40,7 +40,7 @@ class Steps:
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
     __slots__ = (
-        "_attempt", "_begun", "_clean", "_highest", "_last", "_regular", "_repeats", "_run", "_said", "_seen",
+        "_attempt", "_begun", "_clean", "_highest", "_last", "_regular", "_repeats", "_reported", "_run", "_seen",
         "_series", "_spacing",
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ class Steps:
         self._repeats = self._clean = self._regular = self._begun = 0
         self._spacing: int | None = None
         self._last = self._highest = -(10**18)
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def take(self) -> Finding | None:
         """Evaluate the step of a value."""
@@ -86,9 +86,9 @@ class Steps:
         self._repeats += 1
         if self._repeats == 1:
             self._begun = step
-        if self._repeats != REPEATED or "again" in self._said:
+        if self._repeats != REPEATED or "again" in self._reported:
             return None
-        self._said.add("again")
+        self._reported.add("again")
         series = self._series
         text = f"{series.key} has been recorded a second time at the same steps since step {self._begun}"
         return DUPLICATE.finding(
@@ -106,9 +106,9 @@ class Steps:
             return None
         spacing = step - last
         regular, usual, self._regular, self._spacing = self._regular, self._spacing, 0, spacing
-        if usual is None or regular < REGULAR or spacing < GAP * usual or "gap" in self._said:
+        if usual is None or regular < REGULAR or spacing < GAP * usual or "gap" in self._reported:
             return None
-        self._said.add("gap")
+        self._reported.add("gap")
         self._spacing, self._regular = usual, regular
         series = self._series
         text = f"{series.key} has no values between steps {last} and {step}; before, it had one every {usual} steps"

@@ -58,7 +58,7 @@ class Stragglers:
         """The steps at which a rank began to be late, and how late it was."""
         self._latest: dict[tuple[str, int], int] = {}
         self._seen: dict[str, int] = defaultdict(int)
-        self._said: set[tuple[str, str, int]] = set()
+        self._reported: set[tuple[str, str, int]] = set()
 
     def row(self, row: dict[int, StepTimes]) -> Found:
         """Evaluate a step that all ranks have finished."""
@@ -110,9 +110,9 @@ class Stragglers:
     def _say(
         self, kind: Kind, name: str, rank: int, begun: int, step: int, time: int, ratio: float, took: dict[int, float]
     ) -> Finding | None:
-        if (kind.name, name, rank) in self._said or (STRAGGLER.name, name, rank) in self._said:
+        if (kind.name, name, rank) in self._reported or (STRAGGLER.name, name, rank) in self._reported:
             return None
-        self._said.add((kind.name, name, rank))
+        self._reported.add((kind.name, name, rank))
         others = median([each for at, each in took.items() if at != rank])
         often = "" if kind is STRAGGLER else " now and then"
         times = f"{name} takes {exp(ratio):.2f} times as long there"

@@ -44,21 +44,21 @@ class Throughput:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_run", "_said", "_series", "_sign")
+    __slots__ = ("_reported", "_run", "_series", "_sign")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
+        self._series, self._run, self._reported = series, run, False
         self._sign = -1.0 if series.role.name == "step_time" else 1.0
 
     def take(self) -> Finding | None:
         """Compare the last blocks with those before."""
         series = self._series
-        if self._said or len(series.middles) < LEAST_BLOCKS or not series.positive:
+        if self._reported or len(series.middles) < LEAST_BLOCKS or not series.positive:
             return None
         for width in WIDTHS:
             found = self._judge(width)
             if found is not None:
-                self._said = True
+                self._reported = True
                 return found
         return None
 

@@ -31,10 +31,10 @@ class VanishingGradients:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_blocks", "_limit", "_low", "_run", "_said", "_series", "_since")
+    __slots__ = ("_blocks", "_limit", "_low", "_reported", "_run", "_series", "_since")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._said = series, run, False
+        self._series, self._run, self._reported = series, run, False
         self._low = self._since = self._blocks = 0
         self._limit = 0.0
 
@@ -52,9 +52,9 @@ class VanishingGradients:
         self._low += 1
         if self._low == 1:
             self._since = series.step
-        if self._low < ROW or self._said or self._learnt():
+        if self._low < ROW or self._reported or self._learnt():
             return None
-        self._said = True
+        self._reported = True
         usual = self._limit / VANISHED
         text = (
             f"{series.key} fell to {number(series.value)} at step {self._since}, usually {number(usual)}: "

@@ -128,10 +128,10 @@ def _exact(engine: Engine, totals: Sequence[Total]) -> list[Total]:
             argMaxIf(rest, (value, rest), isFinite(value)) AS high, argMax(rest, (step, time)) AS last
         FROM metrics WHERE series IN {literal.integers(series)} GROUP BY series, attempt"""
     )
-    rests = {(number, attempt): each for number, attempt, *each in found.rows()}
+    remainders = {(number, attempt): each for number, attempt, *each in found.rows()}
     made = []
     for total in totals:
-        low, high, last = rests.get((total.series.number, total.attempt), (0, 0, 0))
+        low, high, last = remainders.get((total.series.number, total.attempt), (0, 0, 0))
         numbers = {"low": exact.exact_number(total.low, low), "high": exact.exact_number(total.high, high)}
         made.append(structs.replace(total, **numbers, last=exact.exact_number(total.last, last)))
     return made

@@ -21,7 +21,7 @@ SCHEMA: Schema = {
 _RETRY_SECONDS = 5.0
 
 
-def told(missing: MissingShards) -> dict[str, Any]:
+def partial_field(missing: MissingShards) -> dict[str, Any]:
     """The field of the JSON, and its value; nothing when the answer is complete."""
     return {FIELD: {"missing": missing.numbers, "shards": missing.shards}} if missing else {}
 
@@ -33,7 +33,7 @@ def headers(missing: MissingShards) -> dict[str, str]:
 
 def encode(found: Any, missing: MissingShards) -> bytes:
     """Encode an answer."""
-    return msgspec.json.encode({**found, **told(missing)} if missing and isinstance(found, dict) else found)
+    return msgspec.json.encode({**found, **partial_field(missing)} if missing and isinstance(found, dict) else found)
 
 
 @contextmanager

@@ -152,8 +152,8 @@ def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
 
 def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
     low, high, last = _known(buckets.low), _known(buckets.high), _spelled(buckets.last)
-    if buckets.rests is not None:
-        columns = zip((low, high, last), (buckets.low, buckets.high, buckets.last), buckets.rests, strict=True)
+    if buckets.remainders is not None:
+        columns = zip((low, high, last), (buckets.low, buckets.high, buckets.last), buckets.remainders, strict=True)
         for shown, values, rest in columns:
             exact.patch(shown, values, rest)
     return {

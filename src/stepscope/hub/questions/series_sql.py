@@ -50,7 +50,7 @@ class Buckets:
     last: Array
     count: Array
     flags: Array
-    rests: tuple[Array, ...] | None = None
+    remainders: tuple[Array, ...] | None = None
     """By how much `low`, `high` and `last` are off the integers they stand for; None when they are not."""
 
 
@@ -155,7 +155,7 @@ class Plan:
                 max({x}) AS last_x, argMax(value, {x}) AS last, {values}{_RESTS.format(x=x) if self._large else ""}
             FROM metrics WHERE {self._newest} GROUP BY bucket ORDER BY bucket"""
         )
-        return self._made(found, good, finite=finite, rests=self._large)
+        return self._made(found, good, finite=finite, remainders=self._large)
 
     def aligned(self, total: int, ranks: int) -> Buckets:
         """The points of all ranks at a step as one mark; without steps, the points of two rounds of readings.
@@ -181,9 +181,9 @@ class Plan:
                 sumIf(m, g) AS sum, groupBitOr(f) AS flags
             FROM ({marks}) GROUP BY bucket ORDER BY bucket"""
         )
-        return self._made(found, "good", finite=False, rests=False)
+        return self._made(found, "good", finite=False, remainders=False)
 
-    def _made(self, found: Answer, good: str, *, finite: bool, rests: bool) -> Buckets:
+    def _made(self, found: Answer, good: str, *, finite: bool, remainders: bool) -> Buckets:
         goods = found.array(good)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = found.array("sum") / goods
@@ -196,7 +196,7 @@ class Plan:
             last=found.array("last"),
             count=found.array("count", "u8"),
             flags=np.zeros(len(goods), np.uint8) if finite else found.array("flags", "u1"),
-            rests=tuple(found.array(name, "i8") for name in _REST_NAMES) if rests else None,
+            remainders=tuple(found.array(name, "i8") for name in _REST_NAMES) if remainders else None,
         )
 
 

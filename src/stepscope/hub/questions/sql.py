@@ -81,7 +81,7 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
 def _partial() -> bytes:
     """The field that says which shards the rows lack; empty when they lack none."""
     missing = missing_shards.allowed()
-    return b"," + _encode(partial.told(missing))[1:-1] if missing else b""
+    return b"," + _encode(partial.partial_field(missing))[1:-1] if missing else b""
 
 
 def _error_json(error: EngineError) -> dict[str, str]:

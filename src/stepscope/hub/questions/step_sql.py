@@ -191,8 +191,10 @@ def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]
         f"""SELECT series, argMax(rest, (attempt, time)) AS rest FROM metrics
         WHERE series IN {literal.integers(large)} AND {where} GROUP BY series"""
     )
-    rests = dict(found.rows("series", "rest"))
-    return [structs.replace(row, value=exact.exact_number(row.value, rests.get(row.series.number, 0))) for row in rows]
+    remainders = dict(found.rows("series", "rest"))
+    return [
+        structs.replace(row, value=exact.exact_number(row.value, remainders.get(row.series.number, 0))) for row in rows
+    ]
 
 
 def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: Sides) -> Sides:

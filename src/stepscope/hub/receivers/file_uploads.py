@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.run_files import PART
+from stepscope.journal.files import replacing
 from stepscope.journal.run_edits import folder_bytes
 from stepscope.model.errors import Retry
 
@@ -39,15 +40,9 @@ async def keep_file(
 
     Refused when it is too large, Retry when the disk is full, OSError when it cannot be written.
     """
-    fresh = path.with_name(f"{secrets.token_hex(8)}{PART}")
-    try:
-        with open(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
-            await _copy(parts, file, note)
-            await run_in_threadpool(finish, file)
-        os.replace(fresh, path)
-    finally:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
+    with replacing(path, fresh=path.with_name(f"{secrets.token_hex(8)}{PART}")) as file:
+        await _copy(parts, file, note)
+        await run_in_threadpool(finish, file)
 
 
 def remove_folder(folder: Path, last: str = "") -> int:

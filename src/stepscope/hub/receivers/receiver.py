@@ -2,8 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,17 +20,21 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store_progress import StoreProgress
 from stepscope.hub.threads import Workers
 from stepscope.model.errors import ConfigError
+from stepscope.model.plugins import Plugins
 
-GROUP = "stepscope.receivers"
-"""The entry point group in which other packages register theirs."""
-BUILT_IN = {
-    "native": "stepscope.hub.receivers.native:Native",
-    "otlp_http": "stepscope.hub.receivers.otlp:OtlpHttp",
-    "wandb": "stepscope.hub.receivers.wandb.wandb_receiver:Wandb",
-    "mlflow": "stepscope.hub.receivers.mlflow.tracking_api:Mlflow",
-    "tinker": "stepscope.hub.receivers.tinker.tinker_receiver:Tinker",
-    "datadog": "stepscope.hub.receivers.datadog.intake:Datadog",
-}
+RECEIVERS = Plugins(
+    "receiver",
+    "stepscope.receivers",
+    {
+        "datadog": "stepscope.hub.receivers.datadog.intake:Datadog",
+        "mlflow": "stepscope.hub.receivers.mlflow.tracking_api:Mlflow",
+        "native": "stepscope.hub.receivers.native:Native",
+        "otlp_http": "stepscope.hub.receivers.otlp:OtlpHttp",
+        "tinker": "stepscope.hub.receivers.tinker.tinker_receiver:Tinker",
+        "wandb": "stepscope.hub.receivers.wandb.wandb_receiver:Wandb",
+    },
+)
+"""The built-in receivers; other packages register theirs in the entry point group."""
 
 
 class RunLink(NamedTuple):
@@ -145,21 +147,9 @@ class ReceiverPorts(Protocol):
         """Create the object that masks, packs and journals the records of a receiver."""
 
 
-def open_receivers(ports: ReceiverPorts, found: Iterable[EntryPoint] | None = None) -> list[Receiver]:
+def open_receivers(ports: ReceiverPorts) -> list[Receiver]:
     """Make all receivers, the built-in ones and those of other packages; ConfigError names one that cannot be made."""
-    others = entry_points(group=GROUP) if found is None else found
-    makers = {name: _import(name, place) for name, place in BUILT_IN.items()}
-    makers |= {each.name: _import(each.name, each.value) for each in others}
-    return [make(ports) for make in makers.values()]
-
-
-def _import(name: str, place: str) -> Callable[[ReceiverPorts], Receiver]:
-    module, _, attribute = place.partition(":")
-    try:
-        make: Callable[[ReceiverPorts], Receiver] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"the receiver {name!r} ({place}) cannot be imported: {error}") from error
-    return make
+    return [RECEIVERS.find(name)(ports) for name in RECEIVERS.names()]
 
 
 def ordered_routes(receivers: Iterable[Receiver]) -> list[tuple[Receiver, ReceiverRoute]]:

@@ -11,12 +11,12 @@ LIMIT = 2.0**53
 """Doubles below this hold every integer."""
 _INT64 = 2**63
 
-Rests = npt.NDArray[np.int16]
+Remainders = npt.NDArray[np.int16]
 
 
-def rests(given: Sequence[int | float], stored: Floats) -> Rests | None:
+def remainders(given: Sequence[int | float], stored: Floats) -> Remainders | None:
     """The differences of the doubles from the given 64-bit integers; None when all are exact."""
-    found: Rests | None = None
+    found: Remainders | None = None
     for at in np.flatnonzero(np.abs(stored) >= LIMIT).tolist():
         value = given[at]
         if isinstance(value, int) and -_INT64 <= value < _INT64 and (rest := value - int(stored[at])):

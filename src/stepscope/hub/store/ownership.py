@@ -45,15 +45,15 @@ def this_process(hub: str = "", address: str = "") -> Member:
 class Ownership:
     """The leases of this hub, and what it knows of the other hubs. Safe from several threads."""
 
-    def __init__(self, engine: Engine, me: Member, seconds: int = LEASE_SECONDS) -> None:
+    def __init__(self, engine: Engine, member: Member, seconds: int = LEASE_SECONDS) -> None:
         self._engine = engine
-        self.me = me
+        self.member = member
         self._seconds = seconds
         self._lock = threading.Lock()
         self._beats = 0
         self._holders: dict[int, Holder] = {}
         self._members: dict[str, Member] = {}
-        self.leases = [Lease(engine, shard, me.hub, me.name, seconds) for shard in range(engine.shards)]
+        self.leases = [Lease(engine, shard, member.hub, member.name, seconds) for shard in range(engine.shards)]
         lease.prepare(engine)
         schema.create(engine, "members", _TABLE)
 
@@ -66,7 +66,7 @@ class Ownership:
         """Take every shard; ConfigError while another hub has one."""
         self._read()
         for held in self._holders.values():
-            if held.hub != self.me.hub and held.left > 0:
+            if held.hub != self.member.hub and held.left > 0:
                 raise ConfigError(f"another hub ({held.name}) has this store, for {held.left} s more: stop it first")
         for each in self.leases:
             if not each.take(self._holders.get(each.shard)):
@@ -87,7 +87,7 @@ class Ownership:
             fair = math.ceil(len(self.leases) / max(len(self.living()), 1))
             for each in self.leases:
                 held = self._holders.get(each.shard)
-                free = held is None or held.left <= 0 or held.hub == self.me.hub
+                free = held is None or held.left <= 0 or held.hub == self.member.hub
                 if not each.epoch and free and len(self.held()) < fair:
                     each.take(held)
             self._read()
@@ -107,7 +107,7 @@ class Ownership:
             return None
         held = self._holders.get(shard)
         owner = self._members.get(held.hub) if held is not None and held.left > 0 else None
-        if owner is None or owner.hub == self.me.hub:
+        if owner is None or owner.hub == self.member.hub:
             return Retry(f"no hub writes to shard {shard} of the store at present", after=1.0)
         return owner
 
@@ -118,7 +118,7 @@ class Ownership:
                 "id": each.hub,
                 "name": each.name,
                 "address": each.address,
-                "here": each.hub == self.me.hub,
+                "here": each.hub == self.member.hub,
                 "shards": [
                     shard for shard, held in sorted(self._holders.items()) if held.left > 0 and held.hub == each.hub
                 ],
@@ -144,8 +144,8 @@ class Ownership:
 
     def _write(self, seconds: int) -> None:
         self._beats += 1
-        me = self.me
-        texts = ", ".join(map(literal.text, (me.hub, me.name, me.address, me.secret)))
+        member = self.member
+        texts = ", ".join(map(literal.text, (member.hub, member.name, member.address, member.secret)))
         beat = f"toUInt64(toUnixTimestamp(now())) * 1000000 + {self._beats}"
         self._engine.execute(f"INSERT INTO members SELECT {texts}, {beat}, {NOW} + {seconds}")
 

@@ -14,7 +14,7 @@ from stepscope.hub.store.folder import Folder, full_disk
 from stepscope.hub.store.lease import Lease
 from stepscope.hub.store.ownership import Member, Ownership, this_process
 from stepscope.hub.store.shards import WHOLE, Placement, Shard
-from stepscope.hub.store.write import ledger as books
+from stepscope.hub.store.write import ledger as loaded
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.group import UNFIT, Built, build, portions
 from stepscope.hub.store.write.ledger import Entry, Ledger, writer_key
@@ -107,7 +107,7 @@ class Committer:
         entries = self._entries(batches, fresh, built)
         self._insert({**self._catalog.blocks(), **built.traces})
         self._insert(built.facts)
-        self._insert({"ledger": books.block(entries, number, self._clock())})
+        self._insert({"ledger": loaded.block(entries, number, self._clock())})
         self.check()
         self._last = number
         self._ledger.accept(entries)
@@ -142,7 +142,7 @@ class Committer:
         for (index, source), gain in zip(fresh, built.gains, strict=True):
             entry = entries.get(source.key)
             if entry is None:
-                entry = entries[source.key] = self._ledger.entry(source.key, source.book.number)
+                entry = entries[source.key] = self._ledger.entry(source.key, source.run_numbers.number)
             progress = entry.progress
             progress.batches.add(batches[index].seq)
             progress.seen = max(progress.seen, gain.seen)

@@ -37,11 +37,11 @@ class ClientLoss:
         self._clock = clock
         self._began = clock()
         self._clients: dict[Hashable, _Client] = {}
-        self._said: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
 
     def note(self, name: str, value: float) -> None:
         """Store one of the counts in the current datagram."""
-        self._said[name] = self._said.get(name, 0) + value
+        self._reported[name] = self._reported.get(name, 0) + value
 
     def came(self, sender: Hashable) -> Loss | None:
         """Count a datagram (None for a sender without an address) and return the loss it reported."""
@@ -51,13 +51,13 @@ class ClientLoss:
                 del self._clients[next(iter(self._clients))]
             trusted = sender is not None and self._clock() - self._began >= SETTLING_SECONDS
             client = self._clients[sender] = _Client(trusted=trusted)
-        loss = self._compare(client, sender) if self._said else None
+        loss = self._compare(client, sender) if self._reported else None
         client.received += 1
         return loss
 
     def _compare(self, client: _Client, sender: Hashable) -> Loss | None:
-        sent, unsent = (int(self._said.get(name, 0)) for name in ("packets_sent", "packets_dropped"))
-        self._said.clear()
+        sent, unsent = (int(self._reported.get(name, 0)) for name in ("packets_sent", "packets_dropped"))
+        self._reported.clear()
         lost = max(sent - client.received, 0) if client.trusted else 0
         client.trusted, client.received = sender is not None, 0
         return Loss(lost, unsent) if lost or unsent > 0 else None

@@ -87,9 +87,9 @@ class Datadog:
 
     def _taker(self, path: str, reply: Reply) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            access, said = access_of(request.scope), _said(request)
+            access, fields = access_of(request.scope), _log_fields(request)
             try:
-                taken = await with_body(request, self._workers, lambda data: self.take(path, data, said, access))
+                taken = await with_body(request, self._workers, lambda data: self.take(path, data, fields, access))
                 await asyncio.shield(asyncio.wrap_future(taken.safe))  # a disconnect cancels only its own wait
             except BadBody as error:
                 raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
@@ -97,19 +97,19 @@ class Datadog:
 
         return answer
 
-    def take(self, path: str, data: bytes, said: Mapping[str, str], access: Access) -> Taken:
+    def take(self, path: str, data: bytes, fields: Mapping[str, str], access: Access) -> Taken:
         """Decode a request and submit its records; BadBody when nothing can be decoded.
 
         A retried request gets the same response and is not stored again.
         """
         who = access.token.id if access.token is not None else ""
-        key = digest((path, who, *(f"{name}={value}" for name, value in sorted(said.items()))), data)
+        key = digest((path, who, *(f"{name}={value}" for name, value in sorted(fields.items()))), data)
         if (known := self._repeats.find(key)) is not None:
             self._ingest.repeat()
             return known
         clock = _Clock()
         try:
-            reading = PATHS[path][0](data, said, clock)
+            reading = PATHS[path][0](data, fields, clock)
         except BadBody:
             self._ingest.reject("unreadable request")
             raise
@@ -152,38 +152,38 @@ class _Clock:
         return time.time_ns()
 
 
-def _said(request: Request) -> dict[str, str]:
+def _log_fields(request: Request) -> dict[str, str]:
     """Return the log fields in the query and headers of a request."""
-    said = {name: request.query_params[name] for name in _LOG_PARAMETERS if name in request.query_params}
-    return said | {"content_type": request.headers.get("content-type", "").partition(";")[0].strip().lower()}
+    fields = {name: request.query_params[name] for name in _LOG_PARAMETERS if name in request.query_params}
+    return fields | {"content_type": request.headers.get("content-type", "").partition(";")[0].strip().lower()}
 
 
-def _series(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
-    _refuse_protobuf(said)
+def _series(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
+    _refuse_protobuf(fields)
     return read_series(read_json(data))
 
 
-def _distributions(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
+def _distributions(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
     return read_distributions(read_json(data))
 
 
-def _event(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
+def _event(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
     return Reading([read_event(read_json(data), clock)])
 
 
-def _checks(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
+def _checks(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
     return read_checks(read_json(data), clock)
 
 
-def _logs(data: bytes, said: Mapping[str, str], clock: Clock) -> Reading:
-    if said["content_type"] == "text/plain":
+def _logs(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
+    if fields["content_type"] == "text/plain":
         lines = data.decode("utf-8", "replace").splitlines()
-        return read_logs([line for line in lines if line.strip()], said, clock)
-    return read_logs(read_json(data), said, clock)
+        return read_logs([line for line in lines if line.strip()], fields, clock)
+    return read_logs(read_json(data), fields, clock)
 
 
-def _refuse_protobuf(said: Mapping[str, str]) -> None:
-    if said["content_type"] == "application/x-protobuf":
+def _refuse_protobuf(fields: Mapping[str, str]) -> None:
+    if fields["content_type"] == "application/x-protobuf":
         text = "series are taken as JSON: the Content-Type must be application/json"
         raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
 

@@ -39,7 +39,7 @@ _NO_INSTRUMENT = Instrument(type="", cumulative=False)
 
 
 @dataclass(slots=True)
-class RunBook:
+class RunNumbers:
     """The number of a run and the numbers of its series."""
 
     number: int
@@ -54,7 +54,7 @@ class Source:
 
     writer: Writer
     key: int
-    book: RunBook
+    run_numbers: RunNumbers
     shapes: dict[tuple[object, ...], int] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class Catalog:
         self._shard = shard
         self._least_run = 0
         self._stride, self._offset = 1, 0
-        self._books: dict[str, RunBook] = {}
+        self._run_numbers: dict[str, RunNumbers] = {}
         self._sources: dict[int, Source] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self.slot_series = array("Q")
@@ -90,33 +90,33 @@ class Catalog:
 
     def has_room(self, run: str) -> bool:
         """Return whether a run can be part of this commit: one epoch gives a bounded number of runs in a commit."""
-        return self._stride == 1 or run in self._books or len(self._new_runs) < MOST_NEW_RUNS
+        return self._stride == 1 or run in self._run_numbers or len(self._new_runs) < MOST_NEW_RUNS
 
     def load(self, runs: Iterable[str]) -> None:
         """Look up the numbers of these runs and their series."""
-        missing = [run for run in dict.fromkeys(runs) if run not in self._books]
+        missing = [run for run in dict.fromkeys(runs) if run not in self._run_numbers]
         if not missing:
             return
         found = self._engine.query(
             f"SELECT id, max(run) AS run FROM runs WHERE id IN {literal.texts(missing)} GROUP BY id"
         )
-        books = {run: RunBook(number) for run, number in found.rows("id", "run")}
-        by_number = {book.number: book for book in books.values()}
+        loaded = {run: RunNumbers(number) for run, number in found.rows("id", "run")}
+        by_number = {run_numbers.number: run_numbers for run_numbers in loaded.values()}
         if by_number:
             self._load_series(by_number)
-        self._books.update(books)
+        self._run_numbers.update(loaded)
 
-    def _load_series(self, books: dict[int, RunBook]) -> None:
-        rows = self._engine.query(f"SELECT * FROM series WHERE run IN {literal.integers(books)}").rows(
+    def _load_series(self, loaded: dict[int, RunNumbers]) -> None:
+        rows = self._engine.query(f"SELECT * FROM series WHERE run IN {literal.integers(loaded)}").rows(
             *("run", "series", "key", "axis", "rank", "attr_names", "attr_values", "attr_types"),
             *("type", "unit", "cumulative", "monotonic", "scope"),
         )
         for run, series, key, axis, rank, names, values, types, *instrument in rows:
             labels = (tuple(names), tuple(values), types)
-            book = books[run]
+            run_numbers = loaded[run]
             identity = (key, axis, rank, labels, tuple(instrument))
-            book.series[identity] = max(series, book.series.get(identity, 0))
-            book.following = max(book.following, (series & 0xFFFFFFFF) + 1)
+            run_numbers.series[identity] = max(series, run_numbers.series.get(identity, 0))
+            run_numbers.following = max(run_numbers.following, (series & 0xFFFFFFFF) + 1)
 
     def source(self, writer: Writer) -> Source:
         """The source of a writer whose run was loaded; ValueError, TypeError or OverflowError for an invalid writer."""
@@ -125,22 +125,22 @@ class Catalog:
         if source is None:
             if trouble := run_id_trouble(writer.run):
                 raise ValueError(trouble)
-            source = Source(writer, key, RunBook(0))
+            source = Source(writer, key, RunNumbers(0))
             _writers_block([source])
-            source.book = self._book(writer)
+            source.run_numbers = self._numbers_of(writer)
             self._new_writers.append(source)
             self._sources[key] = source
         return source
 
-    def _book(self, writer: Writer) -> RunBook:
-        book = self._books.get(writer.run)
-        if book is None:
+    def _numbers_of(self, writer: Writer) -> RunNumbers:
+        run_numbers = self._run_numbers.get(writer.run)
+        if run_numbers is None:
             now = self._clock()
             least = max(self._newest_run() + 1, now // WEEK_NS * ERA, self._least_run)
             self._last_run = self._shard.number_from(least)
-            book = self._books[writer.run] = RunBook(self._last_run)
-            self._new_runs.append((book.number, writer, now))
-        return book
+            run_numbers = self._run_numbers[writer.run] = RunNumbers(self._last_run)
+            self._new_runs.append((run_numbers.number, writer, now))
+        return run_numbers
 
     def _newest_run(self) -> int:
         """The highest run number of the shard ever assigned; the ledger remembers those of deleted runs."""
@@ -155,15 +155,15 @@ class Catalog:
         made = instrument or _NO_INSTRUMENT
         how = (made.type, made.unit, int(made.cumulative), int(made.monotonic), made.scope)
         identity: Identity = (key, axis or "", source.writer.rank, labels, how)
-        series = source.book.series.get(identity)
+        series = source.run_numbers.series.get(identity)
         if series is None:
-            low = -(-source.book.following // self._stride) * self._stride + self._offset
-            series = (source.book.number << 32) + low
-            row = (source.book.number, series, identity, made.description)
+            low = -(-source.run_numbers.following // self._stride) * self._stride + self._offset
+            series = (source.run_numbers.number << 32) + low
+            row = (source.run_numbers.number, series, identity, made.description)
             _series_block([row])
             self._new_series.append(row)
-            source.book.series[identity] = series
-            source.book.following = low + 1
+            source.run_numbers.series[identity] = series
+            source.run_numbers.following = low + 1
         at = (series, source.writer.attempt)
         slot = self._slots.get(at)
         if slot is None:
@@ -214,7 +214,7 @@ class Catalog:
 
     def forget(self) -> None:
         """Clear the cache; rows not stored yet get new numbers."""
-        for memory in (self._books, self._sources, self._slots):
+        for memory in (self._run_numbers, self._sources, self._slots):
             memory.clear()
         del self.slot_series[:], self.slot_attempts[:], self._shape_slots[:], self._shape_ends[1:]
         for rows in (self._new_runs, self._new_writers, self._new_series):
@@ -258,7 +258,7 @@ def _runs_block(rows: Sequence[tuple[int, Writer, int]]) -> Block:
 def _writers_block(sources: Sequence[Source]) -> Block:
     writers = [source.writer for source in sources]
     return {
-        "run": numbers("UInt32", [source.book.number for source in sources]),
+        "run": numbers("UInt32", [source.run_numbers.number for source in sources]),
         "writer": numbers("UInt64", [source.key for source in sources]),
         "id": texts([writer.id for writer in writers]),
         "project": texts([writer.project for writer in writers]),

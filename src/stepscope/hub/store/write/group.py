@@ -93,7 +93,7 @@ class Group:
             for line in lines:
                 gain.counts[_COUNTED[type(line)]] += 1
         others = [*spans, *lines]
-        self._traces.extend(source.book.number, others)
+        self._traces.extend(source.run_numbers.number, others)
         gain.seen = max(
             [gain.seen, *[line.time for line in lines], *[span.time + (span.duration or 0) for span in spans]]
         )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, ends_of, fixed, numbers
-from stepscope.hub.store.exact import rests
+from stepscope.hub.store.exact import remainders
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metric, Summary
@@ -188,7 +188,7 @@ class Exemplars:
             **attrs.block([each.attrs for each in found]),
             "commit": numbers("UInt32", [commit] * len(found)),
         }
-        if (rest := rests([each.value for each in found], values.data)) is not None:
+        if (rest := remainders([each.value for each in found], values.data)) is not None:
             block["rest"] = Numbers("Int16", rest)
         return {"exemplars": block}
 

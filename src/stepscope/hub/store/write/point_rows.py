@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.store.columns import Block, Floats, Ints, Numbers, constant
-from stepscope.hub.store.exact import Rests, rests
+from stepscope.hub.store.exact import Remainders, remainders
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Metric, Value
@@ -87,7 +87,7 @@ class Points:
             raise OverflowError("a step is out of range")
         sizes, slots = self._catalog.slots_of(_int64(self._shapes))
         rows = [_int64(column).repeat(sizes) for column in (self._steps, self._times, self._starts)]
-        return _Sorted(self._catalog, slots, values, rests(self._values, values), *rows).blocks(commit)
+        return _Sorted(self._catalog, slots, values, remainders(self._values, values), *rows).blocks(commit)
 
 
 _values: Callable[[Mapping[str, Value]], Iterable[Value]] = dict.values  # type: ignore[assignment]
@@ -124,7 +124,14 @@ class _Sorted:
     """Points in the sort order of the table: by series and attempt, then step, then time."""
 
     def __init__(
-        self, catalog: Catalog, slots: Ints, values: Floats, rest: Rests | None, steps: Ints, times: Ints, starts: Ints
+        self,
+        catalog: Catalog,
+        slots: Ints,
+        values: Floats,
+        rest: Remainders | None,
+        steps: Ints,
+        times: Ints,
+        starts: Ints,
     ) -> None:
         counts = np.bincount(slots)
         used = np.flatnonzero(counts)

@@ -50,7 +50,7 @@ class Rows(Generic[R]):
         if steps and np.min(column.data) < NO_STEP:
             raise OverflowError("a step is out of range")
         return {
-            "run": self.by_source("UInt32", lambda source: source.book.number),
+            "run": self.by_source("UInt32", lambda source: source.run_numbers.number),
             "step": column,
             "rank": self.by_source("UInt32", lambda source: source.writer.rank),
             "attempt": self.by_source("UInt16", lambda source: source.writer.attempt),
