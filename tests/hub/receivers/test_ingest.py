@@ -9,14 +9,14 @@ from stepscope.hub.counters import Counters
 from stepscope.hub.intake import Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import STEP_OUT_OF_RANGE, Ingest, RunOwners, Upload, Writers
-from stepscope.hub.scrub import TOO_MANY_KEYS, Scrubber
+from stepscope.hub.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.model.ports import Writer
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Event, Log, Metric, Record, Span
 
 WRITER = Writer(id="w", run="r", project="p")
 
 
-@pytest.mark.parametrize(("ours", "refused"), [(True, {}), (False, {TOO_MANY_KEYS: 2})])
+@pytest.mark.parametrize(("ours", "refused"), [(True, {}), (False, {TOO_MANY_SERIES: 2})])
 @pytest.mark.parametrize("seq", [None, 7])
 def test_keys(tmp_path: Path, ours: bool, refused: dict[str, int], seq: int | None) -> None:
     """Metric keys are bound for clients that are not ours, also for an import, which numbers its own batches."""
