@@ -119,7 +119,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, capsys: pytest.Ca
     home = tmp_path / "home"
     _write(home, [_batch("a", "p", NOVEMBER)])
     assert main(["export", "--home", str(home), "--parquet", str(tmp_path)]) == 2
-    assert "holds something else" in capsys.readouterr().err
+    assert "is not an export folder" in capsys.readouterr().err
     assert main(["export", "--home", str(home), "a", "--parquet", str(tmp_path / "out")]) == 2
     assert "leave out RUN" in capsys.readouterr().err
     assert main(["export", "--home", str(home), "-o", "x.csv"]) == 2

@@ -189,5 +189,5 @@ def test_a_question_where_the_store_has_no_room(python: Any, tight_disk: Path) -
     assert python(source, env={"STEPSCOPE_HOME": str(home)}).returncode == 0
     line = [sys.executable, "-m", "stepscope", "step", "latest", "3", "--home", str(home)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
-    assert "the newest records are not in the answer: the store's disk has" in done.stderr
+    assert "the newest records are missing from this output: the store's disk has" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,11 +1,8 @@
 """Limits on series."""
 
-import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from stepscope.hub.app import build_app
@@ -18,6 +15,7 @@ from stepscope.hub.series_limits import IDLE_SECONDS, SeriesLimits
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.model.records import Instrument, Metric
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
+from tests.hub.in_process import request
 
 NOW = 1_750_000_000
 
@@ -97,21 +95,16 @@ def test_receivers_count_and_report_series_beyond_the_limit(tmp_path: Path) -> N
     try:
         app = build_app(hub)
 
-        async def send(path: str, body: Any) -> Any:
-            transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4318") as client:
-                return (await client.post(path, content=json.dumps(body), headers=HEADERS)).json()
+        def send(path: str, body: Any) -> Any:
+            return request(app, "POST", path, json=body).json()
 
-        otlp = asyncio.run(send(*otlp_body(8)))
+        otlp = send(*otlp_body(8))
         assert int(otlp["partialSuccess"]["rejectedDataPoints"]) == 3
         assert TOO_MANY_SERIES in otlp["partialSuccess"]["errorMessage"]
-        assert asyncio.run(send(*datadog_body(8))) == {"errors": [f"{TOO_MANY_SERIES} (3)"]}
+        assert send(*datadog_body(8)) == {"errors": [f"{TOO_MANY_SERIES} (3)"]}
         counted = hub.health()["receivers"]
         for name in ("otlp_http", "datadog"):
             assert counted[name]["rejected"] == {TOO_MANY_SERIES: 3}
             assert counted[name]["written"] == 5
     finally:
         hub.close(0.1)
-
-
-HEADERS = {"content-type": "application/json"}

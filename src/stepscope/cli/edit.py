@@ -97,7 +97,7 @@ def delete(args: argparse.Namespace) -> int:
     for each in args.run:
         with open_editor(home_of(args), each) as run:
             if not args.yes and not _confirmed(_question(args, run.run, run.describe().name)):
-                print(f"{run.run} was kept", file=sys.stderr)
+                print(f"{run.run} was not deleted", file=sys.stderr)
                 kept += 1
                 continue
             found = run.delete()

@@ -88,7 +88,7 @@ def _read_state(folder: Path) -> dict[str, _Known]:
         return _decode((folder / STATE).read_bytes())
     except FileNotFoundError:
         if any(folder.iterdir()):
-            raise ConfigError(f"{folder} holds something else: choose an empty or a new folder") from None
+            raise ConfigError(f"{folder} is not an export folder: choose an empty or a new folder") from None
         return {}
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used: {error.strerror or error}") from error

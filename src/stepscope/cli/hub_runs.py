@@ -29,7 +29,7 @@ def open_run(home: Path, text: str) -> Iterator[tuple[HubClient, str]]:
     only = None if address_of(home) is not None else _among_journals(home, text)
     with open_client(home, only=only) as client:
         if client.trouble:
-            print(f"stepscope: the newest records are not in the answer: {client.trouble}", file=sys.stderr)
+            print(f"stepscope: the newest records are missing from this output: {client.trouble}", file=sys.stderr)
         yield client, only or resolve_run(client, home, text)
 
 

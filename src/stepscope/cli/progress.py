@@ -12,8 +12,9 @@ PLAIN_SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def progress(out: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> Iterator[Show]:
-    """Show progress with rich on a terminal that has it, else in plain lines."""
+def progress(out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Show]:
+    """Show progress on standard error: with rich on a terminal that has it, else in plain lines."""
+    out = out or sys.stderr
     if out.isatty():
         try:
             from rich.console import Console

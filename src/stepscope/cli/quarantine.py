@@ -166,7 +166,7 @@ def _refused_by(sinks: set[str], lots: list[tuple[str, Quarantine, Lot]]) -> lis
     others = sorted({name for name, _, _ in lots})
     if others and not found:
         raise ConfigError(
-            f"nothing that {', '.join(sorted(sinks))} refused is in quarantine, but there is what others did: "
+            f"nothing in quarantine was rejected by {', '.join(sorted(sinks))}, but by other sinks: "
             f"name one with --sink ({', '.join(others)})"
         )
     return found

@@ -1,23 +1,24 @@
 """A real hub with generated runs, and a client that speaks to its application."""
 
-import asyncio
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
-httpx = pytest.importorskip("httpx", reason="the API is asked through httpx")
+pytest.importorskip("httpx", reason="the API is asked through httpx")
 
-from stepscope.hub.app import build_app  # noqa: E402
-from stepscope.hub.home import HubHome  # noqa: E402
-from stepscope.hub.questions.routes import mount  # noqa: E402
-from stepscope.hub.security.tokens import Tokens  # noqa: E402
-from stepscope.hub.service import Hub, HubOptions  # noqa: E402
-from stepscope.hub.store.store import open_store  # noqa: E402
-from tests.hub.questions.world import fill  # noqa: E402
+from stepscope.hub.app import build_app
+from stepscope.hub.home import HubHome
+from stepscope.hub.questions.routes import mount
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.store.store import open_store
+from tests.hub.in_process import request
+from tests.hub.questions.world import fill
 
 Get = Callable[..., Any]
 
@@ -61,16 +62,7 @@ def app(hub: Hub) -> Any:
 @pytest.fixture(scope="module")
 def ask(app: Any) -> Callable[..., Any]:
     """Send a request and return the response."""
-
-    def send(method: str, path: str, **options: Any) -> Any:
-        async def exchange() -> Any:
-            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4318") as client:
-                return await client.request(method, path, **options)
-
-        return asyncio.run(exchange())
-
-    return send
+    return partial(request, app)
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 import asyncio
 import base64
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs
 
-import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,6 +26,7 @@ from stepscope.hub.service import Hub, HubOptions
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
+from tests.hub.in_process import request
 from tests.installed import install_package
 
 PLACE = "tests.hub.receivers.test_receiver:Foreign"
@@ -107,17 +108,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 def send(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Send a request to the hub's application, which has one receiver more."""
     monkeypatch.setitem(cast(dict[str, str], receivers.RECEIVERS.built_in), "foreign", PLACE)
-    app = build_app(hub)
-
-    def exchange(method: str, path: str, **options: Any) -> Any:
-        async def ask() -> Any:
-            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4318") as client:
-                return await client.request(method, path, **options)
-
-        return asyncio.run(ask())
-
-    return exchange
+    return partial(request, build_app(hub))
 
 
 def test_keys_scopes_and_refusals(hub: Hub, send: Callable[..., Any]) -> None:

@@ -152,9 +152,9 @@ def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str]
             f"value='{known[key]}' for run ID='{run.run_id}'. Attempted logging new value '{value}'."
         )
     if changed:
-        told = [{"key": key, "old_value": known[key], "new_value": value} for key, value in changed.items()]
+        changes = [{"key": key, "old_value": known[key], "new_value": value} for key, value in changed.items()]
         raise refused(
-            f"Changing param values is not allowed. Params were already logged='{told}' for run ID='{run.run_id}'."
+            f"Changing param values is not allowed. Params were already logged='{changes}' for run ID='{run.run_id}'."
         )
     fresh = [(run.number, key, value) for key, value in params.items() if key not in known]
     db.executemany("INSERT INTO params VALUES (?, ?, ?)", fresh)
